@@ -2,7 +2,9 @@ import { execFileSync } from 'node:child_process';
 import {
   type BigIntStats,
   existsSync,
+  lstatSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   readlinkSync,
   renameSync,
@@ -61,11 +63,13 @@ async function request(...files: string[]) {
 
 /** Everything in and around the restore area, with the bytes of files and the targets of links. */
 function photograph(): Record<string, string> {
-  const listing = execFileSync('find', [app.dataDir, '-printf', '%P\\t%y\\t%l\\t%s\\n'], { encoding: 'utf8' });
+  const entries = readdirSync(app.dataDir, { recursive: true, withFileTypes: true });
   return Object.fromEntries(
-    listing.split('\n').map((line) => {
-      const [name = '', type = '', target = '', size = ''] = line.split('\t');
-      return [name, type === 'f' ? `${size} bytes` : `${type} ${target}`];
+    entries.map((entry) => {
+      const place = path.join(entry.parentPath, entry.name);
+      const kind = entry.isDirectory() ? 'folder' : entry.isFIFO() ? 'pipe' : 'other';
+      const link = entry.isSymbolicLink() && `link to ${readlinkSync(place)}`;
+      return [path.relative(app.dataDir, place), entry.isFile() ? `${lstatSync(place).size} bytes` : link || kind];
     }),
   );
 }

@@ -62,26 +62,7 @@ async function waitForState(id: number, state: string): Promise<void> {
 const ids = (results: Progress[]) => results.map(({ requestProgress }) => BigInt(requestProgress.eventId));
 const isRising = (numbers: bigint[]) => numbers.every((number, n) => n === 0 || number > (numbers[n - 1] ?? 0n));
 
-describe.each(transports)('over %s', (_name, open) => {
-  test('no end is told while a volume of the request is out of service', async () => {
-    const prefix = `/out${++count}/`;
-    const [open1, out] = [`IN${count}`, `OUT${count}`];
-    await addTaped(app.ctx, backend, [
-      { path: `${prefix}1`, volume: open1 },
-      { path: `${prefix}2`, volume: out },
-    ]);
-    await suspend(app, { kind: 'VOLUME', name: out, mode: 'HELD' });
-    const id = await createRequest(app.ctx, { quota: 'alice', pattern: prefix });
-    const stream = open<Progress>(app, { query: PROGRESS, variables: { id } });
-    letGo(open1);
-    let last: Progress['requestProgress'] | undefined;
-    while (last?.filesOnDisk !== 1) last = (await take(stream, 1))[0]?.requestProgress;
-    expect(last).toMatchObject({ state: 'RESTORING', bytesOnDisk: '1000', eta: null });
-    await resume(app, 'VOLUME', out);
-    letGo(out);
-    await drain(stream);
-  });
-
+describe.each(transports)('over %s', (name, open) => {
   test('the progress of a request is its present state, then each step, and ends with the request', async () => {
     const { id, volumes } = await startRecalls();
     const stream = open<Progress>(app, { query: PROGRESS, variables: { id } });
@@ -105,6 +86,51 @@ describe.each(transports)('over %s', (_name, open) => {
       { ...totals, state: 'COMPLETED', filesOnDisk: 3, bytesOnDisk: '6000', eta: null },
     ]);
     expect(isRising(ids(results))).toBe(true);
+  });
+
+  test('who goes away leaves no listener behind', async () => {
+    const { id, prefix, volumes } = await startRecalls();
+    const before = app.ctx.events.readers;
+    const streams: Stream<unknown>[] = [
+      open(app, { query: PROGRESS, variables: { id } }),
+      open(app, { query: CHANGES, variables: { match: prefix } }),
+      open(app, { query: CHANGES }),
+    ];
+    const waiting = streams.map((stream) => stream.next().catch(() => undefined));
+    await waitForReaders(app, before + 3);
+    for (const stream of streams) stream.close();
+    await waitForReaders(app, before);
+    // and before anything has come
+    for (let n = 0; n < 10; n++) {
+      const stream = open(app, { query: CHANGES });
+      const next = stream.next().catch(() => undefined);
+      stream.close();
+      waiting.push(next);
+    }
+    for (const volume of volumes) letGo(volume);
+    await waitForState(id, 'COMPLETED');
+    await waitForReaders(app, before);
+  });
+
+  if (name !== transports[0]?.[0]) return; // the rest does not depend on the way to it
+
+  test('no end is told while a volume of the request is out of service', async () => {
+    const prefix = `/out${++count}/`;
+    const [open1, out] = [`IN${count}`, `OUT${count}`];
+    await addTaped(app.ctx, backend, [
+      { path: `${prefix}1`, volume: open1 },
+      { path: `${prefix}2`, volume: out },
+    ]);
+    await suspend(app, { kind: 'VOLUME', name: out, mode: 'HELD' });
+    const id = await createRequest(app.ctx, { quota: 'alice', pattern: prefix });
+    const stream = open<Progress>(app, { query: PROGRESS, variables: { id } });
+    letGo(open1);
+    let last: Progress['requestProgress'] | undefined;
+    while (last?.filesOnDisk !== 1) last = (await take(stream, 1))[0]?.requestProgress;
+    expect(last).toMatchObject({ state: 'RESTORING', bytesOnDisk: '1000', eta: null });
+    await resume(app, 'VOLUME', out);
+    letGo(out);
+    await drain(stream);
   });
 
   test('who comes back with the last event id gets what happened since, and nothing twice', async () => {
@@ -213,29 +239,5 @@ describe.each(transports)('over %s', (_name, open) => {
     letGo(volumes[1]);
     letGo(volumes[2]);
     await waitForState(id, 'COMPLETED');
-  });
-
-  test('who goes away leaves no listener behind', async () => {
-    const { id, prefix, volumes } = await startRecalls();
-    const before = app.ctx.events.readers;
-    const streams: Stream<unknown>[] = [
-      open(app, { query: PROGRESS, variables: { id } }),
-      open(app, { query: CHANGES, variables: { match: prefix } }),
-      open(app, { query: CHANGES }),
-    ];
-    const waiting = streams.map((stream) => stream.next().catch(() => undefined));
-    await waitForReaders(app, before + 3);
-    for (const stream of streams) stream.close();
-    await waitForReaders(app, before);
-    // and before anything has come
-    for (let n = 0; n < 10; n++) {
-      const stream = open(app, { query: CHANGES });
-      const next = stream.next().catch(() => undefined);
-      stream.close();
-      waiting.push(next);
-    }
-    for (const volume of volumes) letGo(volume);
-    await waitForState(id, 'COMPLETED');
-    await waitForReaders(app, before);
   });
 });
