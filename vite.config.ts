@@ -24,6 +24,7 @@ export default defineConfig({
         format: 'cjs', // a command starts a tenth faster than with ES modules
         entryFileNames: '[name].cjs',
         chunkFileNames: 'chunks/[name]-[hash].cjs',
+        minify: { compress: false, mangle: false }, // comments and blanks only: stacks keep the names of functions
         sourcemapExcludeSources: true,
         // each of these files with all that it imports is one chunk, because many small ones take longer to load
         codeSplitting: {

@@ -42,14 +42,16 @@ test.each(['12.22.12', '18.20.8', '20.18.3'])('Node.js %s is told to be too old,
   rmSync(dir, { recursive: true });
 });
 
-test('the help of the program loads its own files alone', async () => {
+test('the help of the program loads its own files alone, and no cryptography or HTTP', async () => {
   const dir = makeTempDir();
   const preload = path.join(dir, 'loaded.cjs');
-  writeFileSync(preload, "process.on('exit', () => console.error(Object.keys(require.cache).join('\\n')));");
+  const loaded = '{ files: Object.keys(require.cache), builtins: process.moduleLoadList }';
+  writeFileSync(preload, `process.on('exit', () => console.error(JSON.stringify(${loaded})));`);
   const running = startProcess(process.execPath, ['--require', preload, cliFile, '--help']);
-  const loaded = (await running.ended).stderr.trim().split('\n');
-  const names = loaded.map((file) => path.basename(file).replace(/-[\w-]{8}\.cjs$/, ''));
+  const { files, builtins } = JSON.parse((await running.ended).stderr) as Record<'files' | 'builtins', string[]>;
+  const names = files.map((file) => path.basename(file).replace(/-[\w-]{8}\.cjs$/, ''));
   expect(names.sort()).toEqual(['base', 'cli', 'loaded.cjs', 'program', 'rolldown-runtime', 'tapegate.cjs']);
+  expect(builtins.filter((name) => /^NativeModule (crypto|http|tls|zlib)$/.test(name))).toEqual([]);
   rmSync(dir, { recursive: true });
 });
 
