@@ -27,7 +27,7 @@ test('a folder that is tidied away while it is opened is made again, and is no l
   const tidy = startProcess(process.execPath, ['-e', TIDY], { cwd: app.restoreDir });
   await tidy.waitForOutput(/tidying/);
   const failures = new Set<string | undefined>();
-  for (let round = 0; round < 300; round++) {
+  for (let round = 0; round < 200; round++) {
     try {
       const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/a/b/file' });
       await folder.handle.close();

@@ -15,6 +15,7 @@ describeRestores('scripts that know no names and keep all', async () => openComm
   ids: false,
   until: true,
   offsets: false,
+  isShort: true,
 });
 
 test('what nobody could read before its time there was over is asked for again', async () => {

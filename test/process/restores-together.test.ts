@@ -17,7 +17,7 @@ test('a request comes from four tape systems at once, and waits for none of them
   const [element, glacier, scripts] = [await openWlcg('dcache'), await openS3(), openCommand()];
   const kinds = { element, glacier, scripts };
   const [clock, backend] = [createClock(), createMemoryBackend()];
-  const app = await startApp({ backend, now: clock.now, engine: { idleMs: 50, env: glacier.env } });
+  const app = await startApp({ backend, now: clock.now, engine: { idleMs: 200, env: glacier.env } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   const right = new Map<string, Uint8Array>(await addTaped(app.ctx, backend, [{ path: '/all/drive/0' }]));
   for (const [name, kind] of Object.entries(kinds)) {
@@ -31,7 +31,7 @@ test('a request comes from four tape systems at once, and waits for none of them
   const until = (what: string, isIt: (view: RequestView) => boolean) =>
     waitFor(what, async () => {
       for (const { bench } of Object.values(kinds)) await bench.arrive([...right.keys()]);
-      clock.advance(1);
+      clock.advance(5);
       const view = await viewRequest(app, id);
       return isIt(view) && view;
     });
@@ -41,7 +41,7 @@ test('a request comes from four tape systems at once, and waits for none of them
   expect(view.holds.map(({ error }) => error)).toEqual(Array(10).fill(null));
   for (const [path, bytes] of right) expect([path, readRestored(app, path)?.equals(bytes)]).toEqual([path, true]);
   const states = await waitFor('all to be let go', async () => {
-    clock.advance(1);
+    clock.advance(5);
     const found = await readStates(app.ctx);
     return Object.values(found).every((state) => state === 'KEPT') && Object.keys(found);
   });

@@ -13,6 +13,9 @@ import { waitFor } from './wait.js';
 
 export const LIBRARY = 'silo';
 
+/** So much time passes with each look. */
+const LOOK_SECONDS = 5;
+
 export interface Site {
   app: TestApp;
   kind: RealKind;
@@ -71,7 +74,7 @@ export async function putFiles(
 /** @param drives readers of the library */
 export async function openSite(kind: RealKind, { drives = 2, clock = createClock() } = {}): Promise<Site> {
   const { bench, env } = kind;
-  const engine = { idleMs: 50, env };
+  const engine = { idleMs: 200, env };
   const app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine, config: { drives: 1 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   await addKind(app, LIBRARY, kind, drives);
@@ -84,13 +87,13 @@ export async function openSite(kind: RealKind, { drives = 2, clock = createClock
     bring: (id, state, paths) =>
       waitFor(`request ${id} to be ${state}`, async () => {
         await bench.arrive(paths);
-        clock.advance(1);
+        clock.advance(LOOK_SECONDS);
         const view = await viewRequest(app, id);
         return view.state === state && view;
       }),
     untilStaging: (what, isIt) =>
       waitFor(what, async () => {
-        clock.advance(1);
+        clock.advance(LOOK_SECONDS);
         const states = await readStates(app.ctx);
         return isIt(states) && states;
       }),
