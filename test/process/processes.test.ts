@@ -1,18 +1,23 @@
+/** `start`, `serve` and `work` as processes: what a first start makes, who shares it, and what signals and kills leave. */
 import { mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
+import { startEmbedded } from '../../src/database/embedded.js';
 import { packageRoot } from '../../src/package-root.js';
 import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
 import { takePort } from '../support/ports.js';
 import {
   cleanUp,
+  copyDatabase,
   kill,
   makeDataDir,
   READY,
   type Running,
   runCli,
   runProgram,
+  serveHere,
   serverPid,
   startCli,
   startProcess,
@@ -22,6 +27,7 @@ import {
 import { makeRequest } from '../support/rest.js';
 import { DEMO, hashTree, hashVolumes, isReady, readFiles, waitForEnd } from '../support/server.js';
 import { waitFor } from '../support/wait.js';
+import { workHere } from '../support/work.js';
 
 afterAll(cleanUp);
 
@@ -33,65 +39,55 @@ test('a server is waited for until it has said all, also where that comes line b
   expect(isWhole).toEqual(lines.map((_, n) => n === lines.length - 1));
 });
 
-test('the line that a first start prints, pasted, restores what is on the volumes', async () => {
-  const dataDir = makeDataDir();
-  const server = await startServer('start', { env: { DATA_DIR: dataDir } });
-  expect(await isReady(server)).toBe(true);
-  const line = /^ {2}(TAPEGATE_URL=.*)$/m.exec(server.stdout())?.[1] ?? '';
-  const pasted = await startProcess('/bin/sh', ['-c', line], { cwd: packageRoot, env: { HOME: dataDir } }).ended;
-  expect(pasted.code).toBe(0);
-  expect(pasted.stdout).toContain('request 1 is completed: 8 files on disk, 12.0 MB');
-  const onTape = await hashVolumes(server, dataDir, DEMO);
-  expect(Object.keys(onTape)).toHaveLength(8);
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
+/** Ends it as a Ctrl-C does that npm passes on: the signal comes twice in a moment. */
+async function endBy(signal: NodeJS.Signals, running: Running): Promise<void> {
+  running.child.kill(signal);
+  running.child.kill(signal);
+  expect(await running.ended).toMatchObject({ code: 0, stderr: '' });
+}
 
-  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
-  expect(serverPid(dataDir)).toBeUndefined();
-});
+const hint =
+  /archive.*: 24 files on 3 volumes, users alice and bob\. In another terminal, try:\n\n {2}(TAPEGATE_URL=\S+ npx tapegate request --quota alice .*)\n/;
 
-test('a second start finds everything as it was, and makes no second demo', async () => {
-  const dataDir = makeDataDir();
-  const first = await startServer('start', { env: { DATA_DIR: dataDir } });
-  const before = await readFiles(first, '');
-  await waitForEnd(first, await makeRequest(first, { quota: 'alice', patterns: DEMO }));
-  await stop(first);
-
-  const second = await startServer('start', { env: { DATA_DIR: dataDir } });
-  const after = await readFiles(second, '');
-  await stop(second);
-  expect(first.stdout()).toContain('A demo archive was made');
-  expect(second.stdout()).not.toContain('demo');
-  expect(before).toHaveLength(24);
-  expect(after).toEqual(before.map((file) => (file.path.startsWith(DEMO) ? { ...file, stage: 'RESTORED' } : file)));
-});
-
-test('a start whose port is taken keeps nothing from the next one: that says how to try the demo, until somebody asked', async () => {
+test('after a start that could not listen, the next one prints a line that restores from the demo, and later ones do not', async () => {
   const dataDir = makeDataDir();
   const { port, letGo } = await takePort();
-  const failed = await runProgram(['start'], { env: { DATA_DIR: dataDir, PORT: String(port), LOG_LEVEL: 'warn' } });
+  const failed = await runProgram(['start'], {
+    env: { DATA_DIR: dataDir, ENGINE: 'off', PORT: String(port), LOG_LEVEL: 'warn' },
+  });
   await letGo();
   expect(failed).toEqual({
     code: 1,
     stdout: '',
     stderr: `tapegate: cannot listen on port ${port} of 127.0.0.1 (PORT, HOST): another process has the port\n`,
   });
-  const hint =
-    /archive.*: 24 files on 3 volumes, users alice and bob\. In another terminal, try:\n\n {2}TAPEGATE_URL=\S+ npx tapegate request --quota alice /;
-  const second = await startServer('start', { env: { DATA_DIR: dataDir } });
-  expect(await readFiles(second, '')).toHaveLength(24);
-  const id = await makeRequest(second, { quota: 'alice', patterns: DEMO });
-  await waitForEnd(second, id);
-  await stop(second);
-  expect(second.stdout()).toMatch(hint);
-  const third = await startServer('start', { env: { DATA_DIR: dataDir } });
-  await stop(third);
-  expect(third.stdout()).not.toContain('demo');
+  expect(serverPid(dataDir)).toBeUndefined();
+  const server = await startServer('start', { env: { DATA_DIR: dataDir, DRIVES: '1' } });
+  expect(await isReady(server)).toBe(true);
+  const before = await readFiles(server, '');
+  expect(before).toHaveLength(24);
+  const line = hint.exec(server.stdout())?.[1] ?? '';
+  const pasted = await startProcess('/bin/sh', ['-c', line], { cwd: packageRoot, env: { HOME: dataDir } }).ended;
+  expect(pasted.code).toBe(0);
+  expect(pasted.stdout).toContain('request 1 is completed: 8 files on disk, 12.0 MB');
+  const onTape = await hashVolumes(server, dataDir, DEMO);
+  expect(Object.keys(onTape)).toHaveLength(8);
+  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
+  await endBy('SIGHUP', server);
+  expect(serverPid(dataDir)).toBeUndefined();
+
+  const later = await serveHere({ DATA_DIR: dataDir, ENGINE: 'off' }, { command: 'start' });
+  const after = await readFiles(later, '');
+  await later.stop();
+  expect(later.stdout()).not.toContain('demo');
+  expect(after).toEqual(before.map((file) => (file.path.startsWith(DEMO) ? { ...file, stage: 'RESTORED' } : file)));
 });
 
 test('a demo whose making was killed is made whole by the next start', async () => {
   const dataDir = makeDataDir();
-  const env = { DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn' };
-  const killed = startCli(['start'], { env });
+  const env = { DATA_DIR: dataDir, ENGINE: 'off' };
+  copyDatabase({ env });
+  const killed = startCli(['start'], { env: { ...env, PORT: '0', LOG_LEVEL: 'warn' } });
   await waitFor('the first volume', async () => {
     const names = await Promise.resolve()
       .then(() => readdirSync(path.join(dataDir, 'library/TG0001')))
@@ -99,134 +95,117 @@ test('a demo whose making was killed is made whole by the next start', async () 
     return names.length > 2;
   });
   await kill(killed);
-  const server = await startServer('start', { env });
-  await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: '/demo/' }));
-  const onTape = await hashVolumes(server, dataDir, '/demo/');
-  await stop(server);
+  const server = await serveHere(env, { command: 'start' });
   expect(server.stdout()).toContain('A demo archive was made');
+  const engine = await workHere(env);
+  await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: '/demo/' }));
+  await engine.stop();
+  const onTape = await hashVolumes(server, dataDir, '/demo/');
+  await server.stop();
   expect(Object.keys(onTape)).toHaveLength(24);
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
 });
 
 test('DEMO=off makes no demo, and ENGINE=off recalls nothing', async () => {
-  const dataDir = makeDataDir();
-  const server = await startServer('start', { env: { DATA_DIR: dataDir, DEMO: 'off', ENGINE: 'off' } });
+  const server = await serveHere({ DATA_DIR: makeDataDir(), DEMO: 'off', ENGINE: 'off' }, { command: 'start' });
   const files = await readFiles(server, '');
   const { drives } = await askData<{ drives: unknown }>(server, '{ drives { totalCount } }');
-  await stop(server);
+  await server.stop();
   expect(files).toEqual([]);
   expect(drives).toEqual({ totalCount: 0 });
 });
 
-const LONG_BYTES = 400_000_000;
+const LONG_BYTES = 100_000_000;
 
-/** Puts a file on tape that takes a while to restore, and asks for it. Resolves when its recall is in hand. */
-async function requestLongFile(dataDir: string, gateway: Gateway): Promise<number> {
-  const volume = path.join(dataDir, 'library/LONG');
-  mkdirSync(volume, { recursive: true });
-  writeFileSync(path.join(volume, '00000001'), 'begin');
-  truncateSync(path.join(volume, '00000001'), LONG_BYTES);
+/** Lets time pass for what was killed. */
+async function endLeases(dataDir: string): Promise<void> {
+  const embedded = await startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
+  const client = new pg.Client(embedded.config('tapegate'));
+  await client.connect();
+  await client.query(`UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`);
+  await client.end();
+  await embedded.close();
+}
+
+/** Puts a file on a volume that takes a while to restore, and asks for it. Resolves when its recall is in hand. */
+async function requestLongFile(dataDir: string, gateway: Gateway, volume: string): Promise<number> {
+  const place = path.join(dataDir, 'library', volume);
+  const file = `/long/${volume}`;
+  mkdirSync(place, { recursive: true });
+  writeFileSync(path.join(place, '00000001'), 'begin');
+  truncateSync(path.join(place, '00000001'), LONG_BYTES);
   const env = { DATA_DIR: dataDir };
-  const row = { path: '/long/file', size: LONG_BYTES, stage: 'T', volume: 'LONG', position: 1 };
+  const row = { path: file, size: LONG_BYTES, stage: 'T', volume, position: 1 };
   expect(await runCli(['import', '-'], { env, stdin: JSON.stringify(row) })).toMatchObject({ code: 0 });
   expect(await runCli(['quota', 'set', 'long', '--size', '1G'], { env })).toMatchObject({ code: 0 });
-  const id = await makeRequest(gateway, { quota: 'long', files: ['/long/file'] });
-  await waitFor('a recall in hand', async () => (await readFiles(gateway, '/long/'))[0]?.stage === 'RESTORING');
+  const id = await makeRequest(gateway, { quota: 'long', files: [file] });
+  await waitFor('a recall in hand', async () => (await readFiles(gateway, file))[0]?.stage === 'RESTORING');
   return id;
 }
 
-test('a process that is killed loses nothing: the next one attaches and finishes what was being restored', {
+test('what is being restored while the process, or PostgreSQL, is killed is finished afterwards', {
   timeout: 120_000,
 }, async () => {
   const dataDir = makeDataDir();
-  const env = { DATA_DIR: dataDir, DEMO: 'off' };
+  const env = { DATA_DIR: dataDir, DEMO: 'off', LOG_LEVEL: 'silent', DRIVES: '1' };
   const first = await startServer('start', { env });
-  const id = await requestLongFile(dataDir, first);
+  const one = await requestLongFile(dataDir, first, 'ONE');
   const database = serverPid(dataDir);
   await kill(first);
   expect(serverPid(dataDir)).toBe(database);
 
   const second = await startServer('start', { env });
-  expect(serverPid(dataDir)).toBe(database);
-  await waitForEnd(second, id);
-  const onTape = await hashVolumes(second, dataDir, '/long/');
-  await stop(second);
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
-  expect(serverPid(dataDir)).toBeUndefined();
-});
+  expect(serverPid(dataDir)).toBe(database); // the process has attached to the server that was left
+  await endLeases(dataDir);
+  await waitForEnd(second, one);
 
-test('when PostgreSQL is killed, the process comes back to ready by itself and finishes what it has in hand', {
-  timeout: 120_000,
-}, async () => {
-  const dataDir = makeDataDir();
-  const server = await startServer('start', { env: { DATA_DIR: dataDir, DEMO: 'off', LOG_LEVEL: 'silent' } });
-  const id = await requestLongFile(dataDir, server);
-  const killed = serverPid(dataDir) ?? 0;
-  process.kill(killed, 'SIGKILL');
+  const two = await requestLongFile(dataDir, second, 'TWO');
+  process.kill(database ?? 0, 'SIGKILL');
   await waitFor('the process to be ready again', async () => {
-    if (server.child.exitCode !== null) throw new Error(`it has ended: ${server.stderr()}`);
-    return ![undefined, killed].includes(serverPid(dataDir)) && (await isReady(server));
+    if (second.child.exitCode !== null) throw new Error(`it has ended: ${second.stderr()}`);
+    return ![undefined, database].includes(serverPid(dataDir)) && (await isReady(second));
   });
-  await waitForEnd(server, id);
-  const onTape = await hashVolumes(server, dataDir, '/long/');
-  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
+  await waitForEnd(second, two);
+  const onTape = await hashVolumes(second, dataDir, '/long/');
+  await endBy('SIGINT', second);
+  expect(Object.keys(onTape)).toHaveLength(2);
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
   expect(serverPid(dataDir)).toBeUndefined();
 });
 
-test('gateway and engine apart restore a request together, and who leaves first takes nothing along', async () => {
+test('several that start at once on an empty folder, serve and work beside them share one server and one demo', async () => {
   const dataDir = makeDataDir();
-  const env = { DATA_DIR: dataDir };
-  const demo = await startServer('start', { env: { ...env, ENGINE: 'off' } });
-  const gateway = await startServer('serve', { env });
-  expect(await stop(demo)).toMatchObject({ code: 0, stderr: '' });
-  const id = await makeRequest(gateway, { quota: 'alice', patterns: DEMO });
-  const engine = startCli(['work'], { env: { ...env, LOG_LEVEL: 'warn' } });
-  await engine.waitForOutput(/engine is working/);
-  await waitForEnd(gateway, id);
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(gateway, dataDir, DEMO));
-
-  expect(await stop(engine)).toMatchObject({ code: 0, stderr: '' });
-  expect(await isReady(gateway)).toBe(true);
-  expect(await stop(gateway)).toMatchObject({ code: 0, stderr: '' });
-  expect(serverPid(dataDir)).toBeUndefined();
-});
-
-test('start and start at once on an empty folder, serve and work beside them share one server and one demo', async () => {
-  const dataDir = makeDataDir();
-  const env = { DATA_DIR: dataDir };
-  const servers = await Promise.all(['start', 'start'].map((command) => startServer(command, { env, initdb: true })));
-  const engine = startCli(['work'], { env: { ...env, LOG_LEVEL: 'warn' } });
-  servers.push(await startServer('serve', { env }));
-  await engine.waitForOutput(/engine is working/);
-  const urls = servers.map((server) => server);
-  expect(await Promise.all(urls.map(isReady))).toEqual([true, true, true]);
-  expect(servers.filter((server) => server.stdout().includes('A demo archive was made'))).toHaveLength(1);
-  const ids = await Promise.all(
-    servers.map((server, index) => makeRequest(server, { quota: 'alice', patterns: `/demo/ocean/202${3 + index}` })),
+  const env = { DATA_DIR: dataDir, ENGINE: 'off' };
+  const starts = await Promise.all(
+    ['start', 'start', 'start'].map((command) => startServer(command, { env, initdb: true })),
   );
-  await Promise.all(ids.map((id, index) => waitForEnd(servers.at(index - 1) as Gateway, id)));
-  const onTape = await hashVolumes(servers[0] as Gateway, dataDir, '/demo/');
+  const [first, ...others] = starts as [Running & Gateway, ...(Running & Gateway)[]];
+  expect(starts.filter((server) => server.stdout().includes('A demo archive was made'))).toHaveLength(1);
+  const gateway = await serveHere(env);
+  expect(await Promise.all([...starts, gateway].map(isReady))).toEqual([true, true, true, true]);
+  await endBy('SIGTERM', first); // who leaves first takes nothing along
+  const engine = startCli(['work'], { env: { ...env, LOG_LEVEL: 'warn' } });
+  await engine.waitForOutput(/engine is working/);
+  const servers: Gateway[] = [...others, gateway];
+  const ids = await Promise.all(
+    servers.map((server, n) => makeRequest(server, { quota: 'alice', patterns: `/demo/ocean/202${3 + n}` })),
+  );
+  await Promise.all(ids.map((id, n) => waitForEnd(servers.at(n - 1) as Gateway, id)));
+  const onTape = await hashVolumes(gateway, dataDir, '/demo/');
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
   expect(Object.keys(onTape)).toHaveLength(24);
 
-  const ended = await Promise.all([engine, ...servers].map((running: Running) => stop(running)));
-  expect(ended.map(({ code, stderr }) => ({ code, stderr }))).toEqual(Array(4).fill({ code: 0, stderr: '' }));
+  for (const running of [engine, ...others]) expect(await stop(running)).toMatchObject({ code: 0, stderr: '' });
+  expect(await isReady(gateway)).toBe(true);
+  expect(await gateway.stop()).toMatchObject({ code: 0, stderr: '' });
   expect(serverPid(dataDir)).toBeUndefined();
-});
-
-test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('%s, twice in a moment, ends it in good order', async (signal) => {
-  const dataDir = makeDataDir();
-  const server = await startServer('start', { env: { DATA_DIR: dataDir, DEMO: 'off' } });
-  server.child.kill(signal);
-  server.child.kill(signal);
-  expect(await server.ended).toMatchObject({ code: 0, stderr: '' });
-  expect(serverPid(dataDir)).toBeUndefined();
+  expect(readdirSync(dataDir).sort()).toEqual(['library', 'operator.token', 'postgres', 'restore']);
 });
 
 test('a signal during the start is obeyed once it is ready', async () => {
   const dataDir = makeDataDir();
-  const starting = startCli(['start'], { env: { DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn' } });
+  const env = { DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn', DEMO: 'off', ENGINE: 'off' };
+  const starting = startCli(['start'], { env });
   await waitFor('the server', async () => serverPid(dataDir));
   expect(await stop(starting)).toMatchObject({ code: 0, stderr: '' });
   expect(serverPid(dataDir)).toBeUndefined();
