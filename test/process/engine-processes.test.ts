@@ -9,7 +9,7 @@ import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
 import { cleanUp, kill, makeDataDir, type Running, runCli, startServer, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
-import { DEMO, hashTree, hashVolumes, readFiles, waitForEnd } from '../support/server.js';
+import { DEMO, endLeases, hashTree, hashVolumes, readFiles, waitForEnd } from '../support/server.js';
 import { readSuspensions } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
@@ -141,6 +141,8 @@ test('processes that are killed or stand still are ended and started again, and 
   const killed = drives();
   expect(killed).toHaveLength(2);
   for (const { pid } of killed) process.kill(pid, 'SIGKILL');
+  await waitForGone(killed);
+  await endLeases(dataDir);
   await restore('/demo/ocean/2023');
   await waitFor('two drives', async () => drives().length === 2);
   expect(server.stderr()).toContain('an engine process is started again: it has ended with SIGKILL');
@@ -149,6 +151,7 @@ test('processes that are killed or stand still are ended and started again, and 
   const [one, other] = drives();
   for (const stopped of [one, other]) process.kill(stopped?.pid ?? 0, 'SIGSTOP');
   await waitForGone(drives());
+  await endLeases(dataDir);
   await waitForEnd(server, id);
   expect(hashTree(path.join(dataDir, 'restore'))).toMatchObject(await hashVolumes(server, dataDir, '/long/'));
   await waitFor('the drives of ended processes to be forgotten', async () => {

@@ -2,6 +2,8 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import pg from 'pg';
+import { startEmbedded } from '../../src/database/embedded.js';
 import { markerName } from '../../src/engine/disk/marker.js';
 import { askData, type Edges } from './graphql.js';
 import { type Gateway, send } from './http.js';
@@ -49,6 +51,16 @@ export async function hashVolumes(gateway: Gateway, dataDir: string, match: stri
       .update(readFileSync(placeOf(dataDir, file)))
       .digest('hex');
   return Object.fromEntries(files.map((file) => [file.path, hash(file)]).sort());
+}
+
+/** Lets the leases end of what was killed, while the server of the database runs. */
+export async function endLeases(dataDir: string): Promise<void> {
+  const embedded = await startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
+  const client = new pg.Client(embedded.config('tapegate'));
+  await client.connect();
+  await client.query(`UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`);
+  await client.end();
+  await embedded.close();
 }
 
 /** A recall that a killed process had in hand waits for the end of its lease. */
