@@ -1,9 +1,7 @@
 /** `start`, `serve` and `work` as processes: what a first start makes, who shares it, and what signals and kills leave. */
 import { mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
-import { startEmbedded } from '../../src/database/embedded.js';
 import { packageRoot } from '../../src/package-root.js';
 import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
@@ -25,7 +23,7 @@ import {
   stop,
 } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
-import { DEMO, hashTree, hashVolumes, isReady, readFiles, waitForEnd } from '../support/server.js';
+import { DEMO, endLeases, hashTree, hashVolumes, isReady, readFiles, waitForEnd } from '../support/server.js';
 import { waitFor } from '../support/wait.js';
 import { workHere } from '../support/work.js';
 
@@ -117,16 +115,6 @@ test('DEMO=off makes no demo, and ENGINE=off recalls nothing', async () => {
 
 const LONG_BYTES = 100_000_000;
 
-/** Lets time pass for what was killed. */
-async function endLeases(dataDir: string): Promise<void> {
-  const embedded = await startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
-  const client = new pg.Client(embedded.config('tapegate'));
-  await client.connect();
-  await client.query(`UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`);
-  await client.end();
-  await embedded.close();
-}
-
 /** Puts a file on a volume that takes a while to restore, and asks for it. Resolves when its recall is in hand. */
 async function requestLongFile(dataDir: string, gateway: Gateway, volume: string): Promise<number> {
   const place = path.join(dataDir, 'library', volume);
@@ -165,6 +153,7 @@ test('what is being restored while the process, or PostgreSQL, is killed is fini
     if (second.child.exitCode !== null) throw new Error(`it has ended: ${second.stderr()}`);
     return ![undefined, database].includes(serverPid(dataDir)) && (await isReady(second));
   });
+  await endLeases(dataDir);
   await waitForEnd(second, two);
   const onTape = await hashVolumes(second, dataDir, '/long/');
   await endBy('SIGINT', second);
