@@ -34,6 +34,7 @@ export function useRoute(): Route {
   useEffect(() => {
     const follow = () => setHash(location.hash);
     addEventListener('hashchange', follow);
+    follow(); // the address may have changed since it was first read
     return () => removeEventListener('hashchange', follow);
   }, []);
   return parseRoute(hash);

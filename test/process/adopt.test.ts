@@ -449,14 +449,14 @@ test('copies that no request has are told at each run, stay until the end, and l
 
 test('old names go also of copies that have left, or came again, and what is left of them is told each time', async () => {
   await adopt(there.url, '--archive-root', site.archive);
-  await database.query(`UPDATE request SET retention = '2026-01-07' WHERE id <> $1`, [ids.pattern]);
   const [a, b, c] = restored as [string, string, string];
   const linkOf = (file: string) => path.join(site.archive, file);
-  const areLinksDone = () =>
-    [a, b].every((file) => !lstatSync(linkOf(file), { throwIfNoEntry: false })) &&
-    readlinkSync(linkOf(c)) === site.mountpoint + c;
-  const isDone = async () => (await used()) === sizeOf([c]) && areLinksDone();
-  await whileWorking(() => waitFor('two copies to leave with their links, and the link of the third', isDone));
+  const isLinked = (file: string) => readlinkSync(linkOf(file)) === site.mountpoint + file;
+  await whileWorking(() => waitFor('the links to lead to the copies', async () => restored.every(isLinked)));
+  await database.query(`UPDATE request SET retention = '2026-01-07' WHERE id <> $1`, [ids.pattern]);
+  const areUnlinked = () => [a, b].every((file) => !lstatSync(linkOf(file), { throwIfNoEntry: false }));
+  const isDone = async () => (await used()) === sizeOf([c]) && areUnlinked();
+  await whileWorking(() => waitFor('two copies to leave, and their links', isDone));
   expect([a, b, c].map((file) => existsSync(oldName(file)))).toEqual([true, true, true]);
   // one comes again
   mkdirSync(path.dirname(site.mountpoint + b), { recursive: true });

@@ -189,7 +189,9 @@ describe('while an engine works', () => {
   const gate = createGate();
 
   beforeAll(async () => {
-    app = await startApp({ backend, config: { drives: 1 } });
+    const room = { name: 'disk', totalBytes: 1000n * GB, freeBytes: 1000n * GB, hasNoInodes: false };
+    app = await startApp({ backend, config: { drives: 1 }, engine: { readFileSystem: async () => room } });
+    await app.ctx.db.pool.query('UPDATE restore_disk SET size = $1', [room.totalBytes]); // that of the test's file system may be small
     for (const user of ['ann', 'ben']) await addQuota(app.ctx, user, 1000n * GB);
     backend.onRead = async (volume, _position, bytes) => {
       if (volume === 'BUSY') await gate.opened;

@@ -113,7 +113,7 @@ test('DEMO=off makes no demo, and ENGINE=off recalls nothing', async () => {
   expect(drives).toEqual({ totalCount: 0 });
 });
 
-const LONG_BYTES = 100_000_000;
+const LONG_BYTES = 400_000_000;
 
 /** Puts a file on a volume that takes a while to restore, and asks for it. Resolves when its recall is in hand. */
 async function requestLongFile(dataDir: string, gateway: Gateway, volume: string): Promise<number> {
