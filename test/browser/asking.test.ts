@@ -65,7 +65,7 @@ test('a request keeps its files as long as was wished, mails whom one names, and
   await page.getByRole('button', { name: 'Cancel the request' }).click();
   await page.getByRole('button', { name: 'Yes, cancel it' }).click();
   await page.getByRole('heading', { name: 'Cancelled' }).waitFor();
-  await page.getByRole('link', { name: 'Requests' }).click();
+  await page.getByRole('link', { name: 'Requests', exact: true }).click();
   await page.getByText('0 requests').waitFor();
   await page.getByLabel('With those that have ended').check();
   const card = page.getByRole('listitem').filter({ hasText: 'for the atlas' });

@@ -159,7 +159,7 @@ test('whoever may not see a request of another is told that there is none, in it
 
   const bob = await openAs('bob', '#/requests/1');
   await bob.page.getByText('There is no request 1 that you may see.').waitFor();
-  await bob.page.getByRole('link', { name: 'Requests' }).click();
+  await bob.page.getByRole('link', { name: 'Requests', exact: true }).click();
   await bob.page.getByText('There is none.').waitFor();
   expect(await bob.page.getByText('alice').count()).toBe(0);
 

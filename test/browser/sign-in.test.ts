@@ -73,8 +73,8 @@ test('a token that is about to end is exchanged for the next one while the page 
   const before = asked();
   provider.lifeSeconds = 600;
   await waitFor('the next token', async () => {
-    await page.getByRole('link', { name: 'Quotas' }).click();
-    await page.getByRole('link', { name: 'Requests' }).click();
+    await page.getByRole('link', { name: 'Quotas', exact: true }).click();
+    await page.getByRole('link', { name: 'Requests', exact: true }).click();
     return asked() > before;
   });
   await page.getByText('0 requests').waitFor();
