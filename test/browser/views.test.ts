@@ -122,5 +122,7 @@ test('what is read aloud says what can be seen', async () => {
     /link "1 sums"[\s\S]*text: Queued[\s\S]*progressbar "Request 1: files that are there"[\s\S]*1 of 2 files/,
   );
   const nav = page.getByRole('navigation', { name: 'Views' });
-  await expect(nav.getByRole('link', { name: 'Requests', exact: true }).getAttribute('aria-current')).resolves.toBe('page');
+  await expect(nav.getByRole('link', { name: 'Requests', exact: true }).getAttribute('aria-current')).resolves.toBe(
+    'page',
+  );
 });
