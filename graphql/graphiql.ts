@@ -4,7 +4,7 @@ import type { Response } from 'express';
 import { KeptBody } from '../src/encodings.js';
 import { START_QUERY } from './graphiql-start.js';
 
-/** By their endpoints: 9 MB each, which nobody may ever open. */
+/** One page per endpoint, made when it is first opened, because each takes 9 MB. */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
 /** @param publicUrl where browsers find the gateway, which takes requests with and without the path of that */

@@ -53,7 +53,7 @@ export async function askAs<Answer>(
 
 const FORMS = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
 
-/** Returns nothing for what is no answer of GraphQL: a proxy may have written it. */
+/** Returns undefined for a response that is not GraphQL, such as an error page of a proxy. */
 function parseAnswer<Answer>(text: string): { data?: Answer | null; errors?: GraphqlError[] } {
   try {
     return JSON.parse(text) ?? {};

@@ -17,7 +17,7 @@ export class CommandError extends Error {
   }
 }
 
-/** Somebody has interrupted the command. Without a message, nothing is printed. */
+/** The command was interrupted. Nothing is printed if there is no message. */
 export class InterruptedError extends CommandError {
   constructor(message = '') {
     super(message, exitCodes.interrupted);
