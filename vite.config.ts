@@ -1,6 +1,6 @@
 /**
  * Bundles the program, as users run it, into dist/program: an entry file for each process, and a chunk for each part that
- * is loaded when it is needed. `npm run build` also compiles the sources file by file, for benchmarks, the torture and the fuzz.
+ * is loaded when it is needed. `npm run compile` compiles the sources file by file, for benchmarks, the torture and the fuzz.
  */
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';

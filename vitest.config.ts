@@ -26,8 +26,6 @@ function project(name: string, { isolate = false } = {}) {
       pool: 'forks' as const,
       isolate,
       setupFiles: ['test/support/measure.ts'],
-      // each test that needs it is reported at the end of the run, with its first error, and is a bug to be fixed
-      retry: process.env.CI ? 1 : 0,
       // far beyond what any of them takes: it ends what hangs, and says nothing of how fast something is
       testTimeout: 180_000,
       hookTimeout: 180_000,

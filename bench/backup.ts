@@ -2,7 +2,7 @@
  * A database with FILES (1,000,000) files in its catalogue is backed up by the command while it is open, and put back, beside `cp -r` and a
  * sync of the same folder, which gives no backup. ROUNDS (3) in turns of alternating order, medians of bytes a second.
  *
- *   npm run build && FILES=10000000 ROUNDS=1 node dist/bench/backup.js
+ *   npm run compile && FILES=10000000 ROUNDS=1 node dist/bench/backup.js
  */
 import { execFileSync } from 'node:child_process';
 import { rmSync } from 'node:fs';

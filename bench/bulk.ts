@@ -2,7 +2,7 @@
  * Requests of FILES (100,000) files are made, cancelled and expired, beside the set operations alone, in one run: with fresh statistics of the
  * tables, with those from when they were nearly empty, and with none. ROUNDS (3) of each, medians.
  *
- *   npm run build && node dist/bench/bulk.js
+ *   npm run compile && node dist/bench/bulk.js
  */
 import type { Context } from '../src/context.js';
 import { raw, sql } from '../src/database/sql.js';

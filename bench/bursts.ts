@@ -2,7 +2,7 @@
  * Bursts: what several users ask for within hours on popular volumes, on two drives, for SEEDS (10) seeds: drive hours and
  * waits of Tapegate beside those of "grouped, nearest first" on the same load.
  *
- *   npm run build && node dist/bench/bursts.js
+ *   npm run compile && node dist/bench/bursts.js
  */
 import { findMedium } from '../src/planner/media.js';
 import { makeBursts } from '../src/simulator/bursts.js';

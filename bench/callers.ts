@@ -2,7 +2,7 @@
  * What it costs to be known: 16 clients in another process read a request of 25 files again and again, for SECONDS (5) a turn and ROUNDS
  * (5) turns each way, in alternating order: as anybody, with an API token, and with the token as password of Basic.
  *
- *   npm run build && node dist/bench/callers.js
+ *   npm run compile && node dist/bench/callers.js
  */
 import { startGateway } from '../src/app.js';
 import { createToken } from '../src/operations/access/tokens.js';

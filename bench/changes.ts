@@ -2,7 +2,7 @@
  * FILES (200,000) files of one folder are withdrawn, brought back, renamed, moved to another volume, and forgotten, beside updates of as many rows
  * of the same table alone; and how long a request that somebody makes meanwhile waits, who has the catalogue to wait for. ROUNDS (3), medians.
  *
- *   npm run build && node dist/bench/changes.js
+ *   npm run compile && node dist/bench/changes.js
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../src/context.js';

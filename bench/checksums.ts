@@ -2,7 +2,7 @@
  * Checksums of restores, as a drive computes them chunk by chunk while it reads: SIZE bytes (1 GB) of each kind, in chunks of 128 kB that are in
  * memory, by processor time, ROUNDS times (5) in turn, in one run. Beside them SHA-256, which native code computes on the same thread.
  *
- *   npm run build && node dist/bench/checksums.js
+ *   npm run compile && node dist/bench/checksums.js
  */
 import { randomBytes } from 'node:crypto';
 import { createChecksum } from '../src/engine/checksum.js';

@@ -3,7 +3,7 @@
  * with FILES (10,000) in its catalogue. ROUNDS (15) new windows, medians. The size is that of its scripts as gzip sends them. CHROMIUM names the browser,
  * Debian's unless told.
  *
- *   npm run build && node dist/bench/dashboard.js
+ *   npm run compile && node dist/bench/dashboard.js
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

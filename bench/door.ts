@@ -2,7 +2,7 @@
  * The bytes of a restored file of SIZE (1 GiB), as curl reads them from the gateway's door over TLS and without it. Beside it is a server of Node.js
  * alone that does `createReadStream(…).pipe(…)`, in the same process, in turns of alternating order, ROUNDS (7) of them, medians.
  *
- *   npm run build && node dist/bench/door.js
+ *   npm run compile && node dist/bench/door.js
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

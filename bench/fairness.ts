@@ -3,7 +3,7 @@
  * others ask for ten each. How long the others wait, with fair share, without, and alone; and how near the longest wait
  * of each user comes to the bound of src/planner/bound.ts.
  *
- *   npm run build && node dist/bench/fairness.js
+ *   npm run compile && node dist/bench/fairness.js
  */
 import { findMedium } from '../src/planner/media.js';
 import { findLongestPart } from '../src/simulator/bound.js';

@@ -2,7 +2,7 @@
  * GraphQL, each beside the least that could give the same answer, in one run: 16 clients in another process, turns of SECONDS (3) in
  * alternating order, ROUNDS (9) of them, medians, on a catalogue of COUNT (10,000,000) files. ONLY=request measures one of them.
  *
- *   npm run build && node dist/bench/graphql.js
+ *   npm run compile && node dist/bench/graphql.js
  */
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -3,7 +3,7 @@
  * table that has the same indexes and nothing else. ROUNDS (3) in turns of alternating order, medians; and what the command takes of memory
  * above what it takes for a file of one row.
  *
- *   npm run build && FILES=10000000 ROUNDS=1 node dist/bench/import.js
+ *   npm run compile && FILES=10000000 ROUNDS=1 node dist/bench/import.js
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -6,7 +6,7 @@
  * Tapegate syncs each file and its folder; the reference is measured as it is, and with one `sync -f` after `cp`, without which its
  * copies are not durable.
  *
- *   npm run build && node dist/bench/large-files.js
+ *   npm run compile && node dist/bench/large-files.js
  */
 import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';

@@ -3,7 +3,7 @@
  * LISTS_AT_ONCE (300) of twenty lists. Beside it stands the same gateway without turns (GRAPHQL_WORK and CALLER_GRAPHQL_WORK beyond all that comes), in
  * alternating order, ROUNDS (3) of each, medians of the longest answers.
  *
- *   npm run build && node dist/bench/large-queries.js
+ *   npm run compile && node dist/bench/large-queries.js
  */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';

@@ -4,7 +4,7 @@
  * gateway's memory above what it has idle comes first, and the same list in gzip last, both in MB of
  * what it says.
  *
- *   npm run build && FILES=10000000 node dist/bench/lists.js
+ *   npm run compile && FILES=10000000 node dist/bench/lists.js
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';

@@ -4,7 +4,7 @@
  * The indexes are made when nearly all files are there, and what is imported then meets them. FILES (1,000,000), PARTS (16), LAYOUTS
  * (by_path,by_id), ROUNDS (5). For each file it takes some 4 kB below BENCH_DIR, of all layouts together.
  *
- *   npm run build && FILES=10000000 node dist/bench/partition.js
+ *   npm run compile && FILES=10000000 node dist/bench/partition.js
  */
 import pg from 'pg';
 import type { Context } from '../src/context.js';

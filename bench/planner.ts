@@ -2,7 +2,7 @@
  * Planning a long queue: FILES (100,000) waiting recalls of 2.5 GB on VOLUMES (20) LTO-8 volumes, one user among ten.
  * Time and memory for choosing the next volume and for ordering the files of every volume.
  *
- *   npm run build && node --expose-gc dist/bench/planner.js
+ *   npm run compile && node --expose-gc dist/bench/planner.js
  */
 import { Backlog } from '../src/planner/backlog.js';
 import { findMedium } from '../src/planner/media.js';

@@ -2,7 +2,7 @@
  * Requests of FILES (10) files are made, beside a bare transaction with the same effects, in one run: 16 clients in another process, for a
  * quota each and all for one, turns of SECONDS (4) in alternating order, ROUNDS (9) of them, medians. ONLY=each measures one of them.
  *
- *   npm run build && node dist/bench/posts.js
+ *   npm run compile && node dist/bench/posts.js
  */
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';

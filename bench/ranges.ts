@@ -2,7 +2,7 @@
  * Do the ranges that users are told for the end of their requests hold? Bursts of SEEDS (10) seeds on two drives: each
  * request's range is told as it comes, and compared with its end, with all that came after it.
  *
- *   npm run build && node dist/bench/ranges.js
+ *   npm run compile && node dist/bench/ranges.js
  */
 import { findMedium } from '../src/planner/media.js';
 import { makeBursts } from '../src/simulator/bursts.js';

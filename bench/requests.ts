@@ -2,7 +2,7 @@
  * Single requests, each beside the least that could give the same answer, in one run: 16 clients in another process, turns of SECONDS (3) in
  * alternating order, ROUNDS (9) of them, medians. ONLY=rest measures one of them.
  *
- *   npm run build && node dist/bench/requests.js
+ *   npm run compile && node dist/bench/requests.js
  */
 import type { RequestListener } from 'node:http';
 import pg from 'pg';

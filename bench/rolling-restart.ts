@@ -3,7 +3,7 @@
  * subscription or one for all, with the last event or without), watch a request; the gateway stops, is away for AWAY (18)
  * seconds besides its start, and comes back. Two of the six files come while it is away.
  *
- *   npm run build && node dist/bench/rolling-restart.js
+ *   npm run compile && node dist/bench/rolling-restart.js
  */
 import { startEngine } from '../src/engine/runner.js';
 import { createMemoryBackend } from '../src/tape/memory.js';

@@ -3,7 +3,7 @@
  * the CRC-64/NVME that S3 has of it. Beside it `curl` of the same bytes from the same stand-in, which compares nothing. ROUNDS times (7)
  * in turn.
  *
- *   npm run build && node dist/bench/s3-reads.js
+ *   npm run compile && node dist/bench/s3-reads.js
  */
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -2,7 +2,7 @@
  * Serves the files of a folder as objects of the class GLACIER, by a stand-in for S3 on this host: what is asked for is restored after
  * SECONDS (30). For trying out a library of the kind `s3` without an account, and for measuring one. The files are held in memory.
  *
- *   npm run build && node dist/bench/s3-stand-in.js FOLDER
+ *   npm run compile && node dist/bench/s3-stand-in.js FOLDER
  *
  * With PUBLIC=on objects can be read without a signature, and all of them are there at once.
  */

@@ -4,7 +4,7 @@
  * answer takes where nobody else asks is told as well. SHAPES=orbit,absent measures some. BENCH_KEEP names a folder whose catalogue
  * is filled once, and used again.
  *
- *   npm run build && FILES=10000000 node dist/bench/search.js
+ *   npm run compile && FILES=10000000 node dist/bench/search.js
  */
 import type { RequestListener } from 'node:http';
 import pg from 'pg';

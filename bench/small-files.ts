@@ -3,7 +3,7 @@
  * with SHA-256, sync and the database, by an engine as `work` starts it, with a process for each drive. Beside it `cp`, a sync and
  * `sha256sum` of the same files. ROUNDS times (5) in turn, in one run.
  *
- *   npm run build && node dist/bench/small-files.js
+ *   npm run compile && node dist/bench/small-files.js
  */
 import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';

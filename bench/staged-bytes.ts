@@ -11,7 +11,7 @@
  * restore takes a SHA-256. ROUNDS (5) in turns of alternating order, medians. The processor time is that of curl, and that of all processes of the engine
  * with the scripts that they start; not that of the stand-in and of PostgreSQL.
  *
- *   npm run build && node dist/bench/staged-bytes.js
+ *   npm run compile && node dist/bench/staged-bytes.js
  */
 import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';

@@ -4,7 +4,7 @@
  * Told are the rate at which an event goes out to all, the time from its commit until it is there for 99 of 100 watchers, and what each watcher after the
  * first fifth takes of the memory of either server: of the heap, and of what is resident after both have collected their garbage and rested.
  *
- *   npm run build && node dist/bench/watchers.js
+ *   npm run compile && node dist/bench/watchers.js
  *
  * Each process needs as many descriptors as there are watchers and some more (`ulimit -Hn`).
  */

@@ -3,7 +3,7 @@
  * Adler-32 that the server tells. Beside it `curl` of the same bytes from the same stand-in, which compares nothing. ROUNDS times (7) in turn, over
  * HTTPS, and over plain HTTP, which is for one host alone and shows what the library itself takes.
  *
- *   npm run build && node dist/bench/wlcg-reads.js
+ *   npm run compile && node dist/bench/wlcg-reads.js
  */
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';

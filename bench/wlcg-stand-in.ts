@@ -2,7 +2,7 @@
  * Serves the files of a folder as a storage element with the WLCG Tape REST API, on this host: what is asked for is on its disk after SECONDS (30).
  * For trying out a library of the kind `wlcg` without one, and for measuring it. The files are held in memory.
  *
- *   npm run build && node dist/bench/wlcg-stand-in.js FOLDER
+ *   npm run compile && node dist/bench/wlcg-stand-in.js FOLDER
  *
  * DIALECT (dcache, eos, storm) chooses whom it answers like. With TLS=FILE it serves HTTPS, and writes its certificate there; with STAGED=on all is on its
  * disk at once, and stays.

@@ -19,7 +19,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { findServerUser } from '../../src/database/binaries.js';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
-import { packageRoot } from '../../src/package-root.js';
+import { bundle } from '../support/bundle.js';
 import { cleanUp, makeDataDir, serverPid, startProcess } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
@@ -162,9 +162,7 @@ test.each(['postmaster.pid', 'server.log', 'pg_hba.conf'])(
     if (existsSync(place)) renameSync(place, kept);
     execFileSync('mkfifo', [place]);
     // in a process of its own: what waits for a pipe in this one would end no test
-    const script = `import { startEmbedded } from ${JSON.stringify(path.join(packageRoot, 'dist/src/database/embedded.js'))};
-    await startEmbedded({ dataDir: process.argv[1], startTimeoutMs: 2000 });`;
-    const starting = startProcess(process.execPath, ['--input-type=module', '-e', script, cluster]);
+    const starting = startProcess(process.execPath, [await bundle('start-embedded'), cluster]);
     const { code, stderr } = await starting.ended;
     expect({ code, stderr }).toMatchObject({
       code: 1,

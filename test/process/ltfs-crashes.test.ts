@@ -1,11 +1,16 @@
 /** An engine is killed at each step of a visit to a cartridge; whatever it has left, the next one does its work. */
 
-import path from 'node:path';
-import { afterAll, expect, onTestFinished, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { bundle } from '../support/bundle.js';
 import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';
 import { cleanUp, kill, type Running, startProcess } from '../support/process.js';
 import { at, mount, readAll, text } from '../support/tape-backend.js';
+
+let program: string;
+
+beforeAll(async () => {
+  program = await bundle('visit-cartridge');
+});
 
 afterAll(cleanUp);
 
@@ -39,8 +44,7 @@ async function makeBench(): Promise<LtfsBench> {
 }
 
 function startVisit({ settings, dataDir }: LtfsBench): Running {
-  const file = path.join(packageRoot, 'test/support/ltfs/visit.mjs');
-  return startProcess(process.execPath, [file, JSON.stringify(settings), dataDir, 'V1', 'drive-1', at(1n).path], {
+  return startProcess(process.execPath, [program, JSON.stringify(settings), dataDir, 'V1', 'drive-1', at(1n).path], {
     stdin: null,
   });
 }

@@ -1,10 +1,11 @@
 /** Passwords that real servers refuse, and what the program says of it: no output and no command line of a process has them. */
-import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
 import { startApp, type TestApp } from '../support/app.js';
+import { bundle } from '../support/bundle.js';
 import { addQuota } from '../support/factories.js';
 import { Refusal, startMailServer } from '../support/mail-server.js';
 import {
@@ -18,7 +19,6 @@ import {
   stop,
 } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
-import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
 /** With all that has to be encoded in a URL, and in JSON. */
@@ -148,14 +148,11 @@ test('a server that does not answer is named without what TAPEGATE_URL has befor
 }, 120_000);
 
 test('a process that an error ends which nobody has caught says it without a secret', async () => {
-  const program = path.join(makeTempDir(), 'crash.mjs');
-  const crash = path.resolve('dist/src/crash.js');
-  writeFileSync(program, `import { hideSecretsOfCrashes } from ${JSON.stringify(crash)};\n`);
-  appendFileSync(program, 'hideSecretsOfCrashes();\nPromise.reject(new TypeError(process.env.DATABASE_URL));\n');
+  const program = await bundle('crash');
   const result = await startProcess(process.execPath, [program], { env: { DATABASE_URL: databaseUrl } }).ended;
   expect(result).toMatchObject({
     code: 1,
-    stderr: expect.stringMatching(/TypeError: postgresql:\/\/…@[\s\S]*crash\.mjs:3/),
+    stderr: expect.stringMatching(/TypeError: postgresql:\/\/…@[\s\S]*crash\.cjs:\d/),
   });
   expectNoSecret(result);
 });

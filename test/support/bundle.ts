@@ -1,0 +1,24 @@
+/** Bundles a program of `support/programs`, for tests that need a process of their own. */
+import path from 'node:path';
+import { build } from 'vite';
+import { packageRoot } from '../../src/package-root.js';
+
+/** Returns the path of the program, with everything that it imports. */
+export async function bundle(name: 'crash' | 'start-embedded' | 'visit-cartridge'): Promise<string> {
+  const outDir = path.join(packageRoot, 'dist/test-programs'); // finds the packages that cannot be bundled
+  await build({
+    configFile: false,
+    publicDir: false,
+    logLevel: 'warn',
+    ssr: { target: 'node', noExternal: true },
+    build: {
+      ssr: path.join(packageRoot, `test/support/programs/${name}.ts`),
+      outDir,
+      emptyOutDir: false,
+      target: 'node20',
+      sourcemap: 'inline',
+      rolldownOptions: { output: { format: 'cjs', entryFileNames: '[name].cjs' } },
+    },
+  });
+  return path.join(outDir, `${name}.cjs`);
+}
