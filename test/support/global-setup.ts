@@ -10,6 +10,7 @@ import type { ClientConfig } from 'pg';
 import type { TestProject } from 'vitest/node';
 import { startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
+import { type ProcessorTime, readProcessorTime } from './processor-time.js';
 import { startSweeper } from './sweeping.js';
 
 declare module 'vitest' {
@@ -39,6 +40,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const needsServer = project.vitest.state.getPaths().some((file) => !file.includes('/test/pure/'));
   const server = needsServer ? await startServer(project, dir) : undefined;
   return async () => {
+    if (server && process.env.MEASURE) appendFileSync(process.env.MEASURE, `${JSON.stringify(server.measure())}\n`);
     await server?.close();
     await sweeper.sweep({ spare: process.pid });
     rmSync(disk, { recursive: true, force: true });
@@ -58,15 +60,22 @@ function hasRoom(place: string): boolean {
   }
 }
 
-async function startServer(project: TestProject, dir: string): Promise<{ close(): Promise<void> }> {
+interface Server {
+  /** Its processor time: that of ended backends is in `childrenMs`. */
+  measure(): ProcessorTime & { file: string };
+  close(): Promise<void>;
+}
+
+async function startServer(project: TestProject, dir: string): Promise<Server> {
   const cluster = path.join(dir, 'cluster');
   await makeCluster(cluster);
   process.env.TEST_CLUSTER = cluster; // for copies, in the workers
   const dataDir = path.join(dir, 'postgres');
   execFileSync('cp', ['-a', cluster, dataDir]);
-  const server = await startEmbedded({ dataDir, settings: { max_connections: 300, max_wal_size: '256MB' } });
+  const server = await startEmbedded({ dataDir, settings: { max_connections: 300, max_wal_size: '256MB', jit: 'off', autovacuum: 'off' } });
   project.provide('postgres', { connection: server.config('postgres'), template: DATABASE });
-  return server;
+  const pid = Number(readFileSync(path.join(dataDir, 'postmaster.pid'), 'utf8').split('\n')[0]);
+  return { close: server.close, measure: () => ({ file: 'PostgreSQL', ...readProcessorTime(pid) }) };
 }
 
 /** As a `start` makes it, before its demo. */

@@ -1,29 +1,18 @@
 /** With MEASURE=<file>, appends a JSON line per test file: milliseconds of wall and processor time, and the programs that it started. */
 import { createHook } from 'node:async_hooks';
-import { appendFileSync, readFileSync } from 'node:fs';
+import { appendFileSync } from 'node:fs';
 import { afterAll, expect } from 'vitest';
-
-/** Of a clock tick of the kernel. */
-const TICK_MS = 10;
+import { type ProcessorTime, readProcessorTime } from './processor-time.js';
 
 let programs = 0;
 
-interface Usage {
+interface Usage extends ProcessorTime {
   wallMs: number;
-  ownMs: number;
-  /** Of the children that have ended; a PostgreSQL that they left behind is not among them. */
-  childrenMs: number;
   programs: number;
 }
 
 function readUsage(): Usage {
-  // fields 14 to 17 of proc_pid_stat(5); the name before them may contain blanks
-  const [own = 0, ownSystem = 0, children = 0, childrenSystem = 0] = readFileSync('/proc/self/stat', 'utf8')
-    .replace(/^.*\) /s, '')
-    .split(' ')
-    .slice(11, 15)
-    .map((ticks) => Number(ticks) * TICK_MS);
-  return { wallMs: performance.now(), ownMs: own + ownSystem, childrenMs: children + childrenSystem, programs };
+  return { wallMs: performance.now(), ...readProcessorTime('self'), programs };
 }
 
 const out = process.env.MEASURE;
