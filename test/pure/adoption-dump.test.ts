@@ -1,4 +1,4 @@
-/** Dumps as `pg_dump` and `mysqldump` write them, by their options: each text comes out as it was, or the dump is refused. */
+/** Reads dumps of `pg_dump` and `mysqldump` with their options: each text is read exactly, or the dump is refused. */
 import { Readable } from 'node:stream';
 import { expect, test } from 'vitest';
 import { readDump } from '../../src/operations/adoption/dump.js';
@@ -32,43 +32,32 @@ async function readNotes(dump: string | Buffer): Promise<unknown[]> {
 }
 
 test.each([
-  [
-    'MySQL',
-    '`',
-    '/*!40101 SET NAMES utf8mb4 */;',
-    `INSERT INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${escaped}');`,
-  ],
+  ['MySQL', '`', '/*!40101 SET NAMES utf8mb4 */;', 'INSERT INTO `nla_control_quota`', `'${escaped}'`],
   [
     '--compatible=ansi',
     '"',
     '-- MySQL dump 10.13',
-    `INSERT INTO "nla_control_quota" VALUES (1,'ada',5,NULL,'${escaped}');\n-- Dump completed`,
+    'INSERT INTO "nla_control_quota"',
+    `'${escaped}'`,
+    '-- Dump completed',
   ],
-  [
-    '--skip-quote-names',
-    '',
-    '/*!40101 SET NAMES utf8 */;',
-    `INSERT INTO nla_control_quota VALUES (1,'ada',5,NULL,'${escaped}');`,
-  ],
-  ['--insert-ignore', '`', '', `INSERT  IGNORE INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${escaped}');`],
-  ['--replace', '`', '', `REPLACE INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,_binary '${escaped}');`],
-  [
-    'pg_dump --inserts',
-    '',
-    "SET client_encoding = 'UTF8';",
-    `INSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, '${notes}');`,
-  ],
+  ['--skip-quote-names', '', '/*!40101 SET NAMES utf8 */;', 'INSERT INTO nla_control_quota', `'${escaped}'`],
+  ['--insert-ignore', '`', '', 'INSERT  IGNORE INTO `nla_control_quota`', `'${escaped}'`],
+  ['--replace', '`', '', 'REPLACE INTO `nla_control_quota`', `_binary '${escaped}'`],
+  ['pg_dump --inserts', '', "SET client_encoding = 'UTF8';", 'INSERT INTO public.nla_control_quota', `'${notes}'`],
   [
     'standard_conforming_strings',
     '',
     'SET standard_conforming_strings = off;',
-    `INSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, 'C:\\\\new\ntwo');`,
+    'INSERT INTO public.nla_control_quota',
+    "'C:\\\\new\ntwo'",
   ],
-])('texts come out of a dump as they went in: %s', async (_, quote, head, rows) => {
-  expect(await readNotes(`${head}\n${tables(quote)}${rows}\n`)).toEqual([notes]);
+])('a dump with %s is read exactly', async (_what, quote, head, insert, text, end = '') => {
+  const dump = `${head}\n${tables(quote)}${insert} VALUES (1,'ada',5,NULL,${text});\n${end}\n`;
+  expect(await readNotes(dump)).toEqual([notes]);
 });
 
-test('a list of 50,000 paths is read', async () => {
+test('a text with 50,000 paths is read', async () => {
   const list = '/badc/a-folder/with-a-name/and-another-one/0000000.nc\\n'.repeat(50_000);
   const dump = `${tables('`')}INSERT INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${list}');\n`;
   expect(String((await readNotes(dump))[0])).toHaveLength(list.length - 50_000);
@@ -101,14 +90,14 @@ test('a dump without line ends, or with a text that does not end, is refused bef
   expect(open.megabytes).toBeLessThan(200);
 });
 
-test('rows of another table are no statements', async () => {
+test('rows of another table are not read as statements', async () => {
   const evil = 'INSERT INTO public.nla_control_quota VALUES (2, 3, 4, NULL, 5);';
   const dump = `${tables('')}COPY public.other (name) FROM stdin;\n${evil}\n\\.\nINSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, 'x');\n`;
   expect(await readNotes(dump)).toEqual(['x']);
 });
 
 test.each([
-  ['of another database', "INSERT INTO `users` VALUES (1,'x');\n", 'no table of nla_control'],
+  ['from another database', "INSERT INTO `users` VALUES (1,'x');\n", 'no table of nla_control'],
   ['without rows', tables('`'), 'no rows'],
   [
     'without requests',
@@ -116,30 +105,30 @@ test.each([
     'no table nla_control_tapefile',
   ],
   [
-    'that breaks off',
+    'without its end',
     `-- PostgreSQL database dump\n${tables('')}INSERT INTO public.nla_control_quota VALUES (1, 'ada', 5, NULL, 'x');\n`,
     'breaks off',
   ],
   ['in Latin-1', '/*!40101 SET NAMES latin1 */;\n', 'is in latin1'],
   [
-    'in Latin-1 that does not say so',
+    'in Latin-1 that claims to be UTF-8',
     Buffer.from(
       "INSERT INTO `nla_control_quota` (`id`, `user`, `size`, `email_address`, `notes`) VALUES (1,2,3,4,'\xe9');\n",
       'latin1',
     ),
     'must be in UTF-8',
   ],
-  ['in Latin-1 of PostgreSQL', "SET client_encoding = 'LATIN1';\n", 'is in LATIN1'],
+  ['from PostgreSQL in Latin-1', "SET client_encoding = 'LATIN1';\n", 'is in LATIN1'],
 ])('a dump %s is refused', async (_, dump, message) => {
   await expect(readNotes(dump)).rejects.toThrow(message);
 });
 
-test('the last moments of the year 9999 stay far away in any zone', () => {
+test('times with a zone are converted to UTC, and do not exceed the year 9999', () => {
   expect(readSourceTime('10000-01-01 05:29:59.999999+05:30')).toBe('9999-12-31T23:59:59.999999');
   expect(readSourceTime('2026-07-01 05:30:00.000001+05:30')).toBe('2026-07-01T00:00:00.000001');
 });
 
-test('letters of all scripts come out as they went in, and bytes of other tables need be no letters', async () => {
+test('UTF-8 is read exactly, and other tables may contain other bytes', async () => {
   const text = 'é 日本 😀 \ufeff\ufffd';
   const rows = `INSERT INTO \`nla_control_quota\` VALUES (1,'ada',5,NULL,'${text}');\n`;
   const other = Buffer.from("INSERT INTO `other` VALUES ('\xff\xe9');\n", 'latin1');

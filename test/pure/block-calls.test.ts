@@ -1,4 +1,4 @@
-/** Answers whose bodies come in blocks, of servers that are as HTTP lets them be, and of those that are not. */
+/** The HTTP client that reads bodies in blocks, with servers that follow HTTP and servers that do not. */
 import net from 'node:net';
 import { afterAll, expect, test } from 'vitest';
 import { LibraryError } from '../../src/tape/backend.js';
@@ -13,7 +13,7 @@ afterAll(() => {
   for (const server of servers) server.close();
 });
 
-/** @param answer is told how many were asked before at this connection, and of which one it is */
+/** @param answer gets the number of requests before on this connection, and the number of the connection */
 async function serve(answer: (socket: net.Socket, asked: number, connection: number) => void) {
   let connections = 0;
   const requests: string[] = [];
@@ -47,7 +47,7 @@ async function get(calls: BlockCalls, url: URL, signal = quiet()) {
   return { statusCode, statusMessage, headers, body: Buffer.concat(chunks).toString('latin1') };
 }
 
-test('an answer is read as it was sent, in whatever pieces it comes', async () => {
+test('an answer is read in whatever pieces it arrives', async () => {
   const text = 'HTTP/1.1 206 Some of it\r\nX-One: 1\r\nx-one:2 \r\nContent-Length: 10\r\nETag: "x"\r\n\r\n0123456789';
   const { url, requests } = await serve(async (socket) => {
     for (const byte of text) {
@@ -61,7 +61,7 @@ test('an answer is read as it was sent, in whatever pieces it comes', async () =
   expect(requests).toEqual([`GET /a?b=c HTTP/1.1\r\nhost: ${url.host}\r\nx-from: tests\r\n\r\n`]);
 });
 
-test('bodies of any length come whole, one after the other over one connection', async () => {
+test('bodies of any length are read over one connection', async () => {
   const lengths = [0, 1, 65_535, 65_536, 262_143, 262_144, 262_145, 3_000_000, 7];
   const bodyOf = (length: number) => Buffer.from(Array.from({ length }, (_, index) => (index * 7 + length) & 255));
   const { url, connections } = await serve((socket, asked) => {
@@ -77,7 +77,7 @@ test('bodies of any length come whole, one after the other over one connection',
   expect(connections()).toBe(1);
 });
 
-test('what a server says before its answer is passed over, unless it never ends', async () => {
+test('informational answers are skipped, up to 10 of them', async () => {
   const early = 'HTTP/1.1 103 Early Hints\r\nlink: </b>\r\n\r\n';
   const { url } = await serve((socket, asked) => {
     const heads = early.repeat(asked === 0 ? 2 : 20);
@@ -88,7 +88,7 @@ test('what a server says before its answer is passed over, unless it never ends'
   await expect(get(calls, url)).rejects.toThrow(/it says more than 10 times that it will answer$/);
 });
 
-test('a connection that was closed, or said more than it was asked, is not used again', async () => {
+test('a connection that the server closes, or that has extra bytes, is not reused', async () => {
   const { url, connections } = await serve((socket, _asked, connection) => {
     const rest = ['close', 'more', 'kept', ''][connection];
     const kept = rest === 'close' ? 'connection: close\r\n' : '';
@@ -99,7 +99,7 @@ test('a connection that was closed, or said more than it was asked, is not used 
   expect(connections()).toBe(3);
 });
 
-test('a connection that rested and is closed from afar is asked for by a new one', async () => {
+test('a request on an idle connection that the server closes is repeated on a new one', async () => {
   const { url, connections } = await serve((socket, asked, connection) => {
     if (connection === 0 && asked === 1) socket.destroy();
     else socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok');
@@ -110,7 +110,7 @@ test('a connection that rested and is closed from afar is asked for by a new one
   expect(connections()).toBe(2);
 });
 
-test('a server that does not say how long its answers are is asked in another way, and not here again', async () => {
+test('a server without Content-Length is left to another client, and not called again', async () => {
   const { url, requests } = await serve((socket) =>
     socket.write('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n'),
   );
@@ -120,7 +120,7 @@ test('a server that does not say how long its answers are is asked in another wa
   expect(requests.length).toBe(1);
 });
 
-test('nothing is sent that has an end of line in it', async () => {
+test('a header with a line end is not sent', async () => {
   const { url, requests } = await serve(() => {});
   const headers = { authorization: 'Bearer a\r\nx-other: b' };
   const sent = createCalls().get({ url, headers, secure: SECURE, signal: quiet() });
@@ -129,18 +129,18 @@ test('nothing is sent that has an end of line in it', async () => {
 });
 
 test.each([
-  ['is none of HTTP', 'SSH-2.0-x\r\n\r\n', /which is not HTTP/],
-  ['has a line that is no header', 'HTTP/1.1 200 OK\r\nno header\r\n\r\n', /which is none/],
+  ['is not HTTP', 'SSH-2.0-x\r\n\r\n', /which is not HTTP/],
+  ['contains no header', 'HTTP/1.1 200 OK\r\nno header\r\n\r\n', /which is none/],
   ['has two lengths', 'HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n', /two lengths, 1 and 2/],
-  ['has no end', `HTTP/1.1 200 OK\r\nx: ${'y'.repeat(70_000)}`, /longer than 65536 bytes/],
-])('a head that %s is what fails', async (_what, text, message) => {
+  ['never ends', `HTTP/1.1 200 OK\r\nx: ${'y'.repeat(70_000)}`, /longer than 65536 bytes/],
+])('a head that %s fails the library', async (_what, text, message) => {
   const { url } = await serve((socket) => socket.write(text));
   const error = await get(createCalls(), url).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(LibraryError);
   expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringMatching(message) });
 });
 
-test('who comes while all connections are taken waits for one, or until it is not wanted any more', async () => {
+test('a request waits for a free connection, until it is aborted', async () => {
   const asked: net.Socket[] = [];
   const { url, connections } = await serve((socket) => asked.push(socket));
   const calls = createCalls(1);

@@ -1,8 +1,9 @@
+/** The limit of concurrent calls to a restore disk. */
 import { expect, test } from 'vitest';
 import { CallPlaces } from '../../src/engine/disk/call-places.js';
 import { TapeError } from '../../src/errors.js';
 
-test('no more calls than there are places have one, and the next in line gets the place that is given back', async () => {
+test('at most so many calls run at once, and a slot that is free goes to the next in line', async () => {
   const places = new CallPlaces(2, 60_000);
   const leaves = [await places.enter(), await places.enter()];
   const order: string[] = [];
@@ -25,7 +26,7 @@ test('no more calls than there are places have one, and the next in line gets th
   for (const leave of [await places.enter(), await places.enter()]) leave();
 });
 
-test('a call that finds no place in time is told, and keeps none from the others', async () => {
+test('a call that gets no slot in time fails, and later calls get one', async () => {
   const places = new CallPlaces(1, 20);
   const leave = await places.enter();
   await expect(places.enter()).rejects.toThrow(

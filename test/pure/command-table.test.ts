@@ -1,10 +1,10 @@
-/** The table of commands, which a help shows instead of loading them, and what each file registers. */
+/** The table of commands, from which help is shown without loading them. */
 import { Command, Help } from 'commander';
 import { expect, test } from 'vitest';
 import * as table from '../../src/commands/table.js';
 
 test.each(Object.entries(table))(
-  '%s registers the commands of its line in the table',
+  '%s registers the commands that the table lists',
   async (_name, { commands, load }) => {
     const program = new Command();
     (await load())(program);

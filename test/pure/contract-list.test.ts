@@ -1,16 +1,15 @@
+/** The rules of rest/CONTRACT.md and the tests that are numbered like them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 
 const root = path.join(import.meta.dirname, '../..');
 
-/** The numbers at the beginning of the rules, as they stand. */
 function readRules(): string[] {
   const text = readFileSync(path.join(root, 'rest/CONTRACT.md'), 'utf8');
   return [...text.matchAll(/^- \*\*(R\d+)\*\* /gm)].map(([, number]) => String(number));
 }
 
-/** The numbers at the beginning of the names of tests, in all files of tests. */
 function readTests(): string[] {
   const dir = path.join(root, 'test');
   const files = readdirSync(dir, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.test.ts'));
@@ -20,17 +19,17 @@ function readTests(): string[] {
   });
 }
 
-test('the rules of the contract are numbered from R01 without gaps', () => {
+test('rules are numbered from R01 without gaps', () => {
   const rules = readRules();
   expect(rules.length).toBeGreaterThan(0);
   expect(rules).toEqual(rules.map((_, index) => `R${String(index + 1).padStart(2, '0')}`));
 });
 
-test('each rule of the contract has exactly one test, and each numbered test a rule', () => {
+test('each rule has exactly one test, and each numbered test a rule', () => {
   expect(readTests().sort()).toEqual(readRules().sort());
 });
 
-test('each rule says where it comes from', () => {
+test('each rule names its source', () => {
   const text = readFileSync(path.join(root, 'rest/CONTRACT.md'), 'utf8');
   const rules = text.split('\n').filter((line) => line.startsWith('- **R'));
   const nowhere = rules.filter(

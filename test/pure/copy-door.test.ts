@@ -1,4 +1,4 @@
-/** Copies that are read for others, and what is left of a reader once it has gone or its disk has hung. */
+/** Readers of copies: the descriptors that they hold on a stalled disk, and the memory that they use. */
 import { once } from 'node:events';
 import { mkdirSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
@@ -15,7 +15,7 @@ import { writeMarker } from '../../src/engine/disk/marker.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-/** Of this process. */
+/** Does this process have the file open? */
 function isOpen(file: string): boolean {
   return readdirSync('/proc/self/fd').some((fd) => {
     try {
@@ -26,7 +26,7 @@ function isOpen(file: string): boolean {
   });
 }
 
-test('a copy whose disk hangs for longer than anybody waits is closed once the disk answers', async () => {
+test('a copy on a stalled disk is closed when the disk answers, after its reader has gone', async () => {
   const mountpoint = makeTempDir();
   const disk = { diskId: 1, mountpoint };
   await writeMarker(disk);
@@ -52,7 +52,6 @@ test('a copy whose disk hangs for longer than anybody waits is closed once the d
   try {
     await expect(opened.read(Buffer.alloc(5), 0)).rejects.toThrow('has not answered');
     await opened.close();
-    // whoever comes meanwhile waits in vain, and is told
     await expect(opened.isUnchanged()).rejects.toThrow('have not answered');
     expect(isOpen(file)).toBe(true);
   } finally {
@@ -65,7 +64,7 @@ test('a copy whose disk hangs for longer than anybody waits is closed once the d
 
 const PARTS = 40_000;
 
-test('a reader of many parts takes no more memory than one of few', async () => {
+test('a reader of many parts uses constant memory', async () => {
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;
   const heap: number[] = [];

@@ -1,7 +1,8 @@
+/** The clock that follows the database server. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { DatabaseClock } from '../../src/database/clock.js';
 
-/** Of the process's own clock. */
+/** Milliseconds on the clock of the process. */
 let elapsedMs: number;
 
 beforeEach(() => {
@@ -12,44 +13,44 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-/** The database has said, just now, that so many seconds of 2026 have gone; the answer took so long. */
-function tell(clock: DatabaseClock, seconds: number, tookMs = 0): void {
+/** Sets the clock by an answer of the database: seconds since the beginning of 2026, and how long the answer took. */
+function set(clock: DatabaseClock, seconds: number, tookMs = 0): void {
   clock.set(Date.UTC(2026, 0, 1) * 1000 + seconds * 1e6, { from: elapsedMs - tookMs, until: elapsedMs });
 }
 
-test('the clock goes on from what the database has said, to the microsecond', () => {
+test('the clock continues from the time of the database, to the microsecond', () => {
   const clock = new DatabaseClock();
-  tell(clock, 60.000007);
+  set(clock, 60.000007);
   expect(clock.now()).toBe('2026-01-01T00:01:00.000007');
   elapsedMs += 1500.25;
   expect(clock.now()).toBe('2026-01-01T00:01:01.500257');
 });
 
-test('an answer is right for the middle of the time that it took, and a slow one does not replace a quick one', () => {
+test('an answer is the time of its middle, and a slow answer does not replace a fast one', () => {
   const clock = new DatabaseClock();
-  tell(clock, 60, 200);
+  set(clock, 60, 200);
   expect(clock.now()).toBe('2026-01-01T00:01:00.100000');
-  tell(clock, 59, 4000); // 58 to 62
+  set(clock, 59, 4000); // 58 to 62
   expect(clock.now()).toBe('2026-01-01T00:01:00.100000');
-  tell(clock, 60.05, 20);
-  expect(clock.now()).toBe('2026-01-01T00:01:00.100000'); // it stands still: what follows is not dated before
+  set(clock, 60.05, 20);
+  expect(clock.now()).toBe('2026-01-01T00:01:00.100000');
   elapsedMs += 100;
   expect(clock.now()).toBe('2026-01-01T00:01:00.160000');
 });
 
-test('a slow answer counts where what is known cannot be true any more', () => {
+test('a slow answer counts if it contradicts the clock', () => {
   const clock = new DatabaseClock();
-  tell(clock, 60);
-  tell(clock, 240, 4000);
+  set(clock, 60);
+  set(clock, 240, 4000);
   expect(clock.now()).toBe('2026-01-01T00:04:02');
 });
 
-test('a clock that was set back a little stands still, and one that was set back far is followed', () => {
+test('the clock stops for a small step back of the database, and follows a large one', () => {
   const clock = new DatabaseClock();
-  tell(clock, 60);
+  set(clock, 60);
   expect(clock.now()).toBe('2026-01-01T00:01:00');
-  tell(clock, 59.5);
+  set(clock, 59.5);
   expect(clock.now()).toBe('2026-01-01T00:01:00');
-  tell(clock, 30);
+  set(clock, 30);
   expect(clock.now()).toBe('2026-01-01T00:00:30');
 });

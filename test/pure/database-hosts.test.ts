@@ -1,4 +1,4 @@
-/** A URL that names several database servers. */
+/** A database URL with several servers. */
 import { expect, test } from 'vitest';
 import { askHosts } from '../../src/database/hosts.js';
 import { nameOfUrl, splitHosts } from '../../src/database-url.js';
@@ -12,16 +12,16 @@ test.each([
   ['postgresql://a/tapes?options=-c%20x,y', ['postgresql://a/tapes?options=-c%20x,y']],
   ['postgresql:///tapes?host=/run/postgresql', ['postgresql:///tapes?host=/run/postgresql']],
   ['postgresql://a/ta,pes', ['postgresql://a/ta,pes']],
-])('%s has a URL for each server', (url, urls) => {
+])('%s is split into a URL for each server', (url, urls) => {
   expect(splitHosts(url)).toEqual(urls);
 });
 
-test('it is called after all of them, and by nothing that is secret', () => {
+test('the name of a URL contains all servers and no secret', () => {
   expect(nameOfUrl('postgresql://u:secret@a,b:5433/tapes')).toBe('a,b:5433/tapes');
   expect(nameOfUrl('postgresql:///tapes?host=/run/postgresql')).toBe('/run/postgresql/tapes');
 });
 
-test('what one of them answers counts, and a refusal more than that nobody is there', async () => {
+test('the first answer of a server counts; a refusal counts more than a server that is away', async () => {
   const away = Object.assign(new Error('away'), { syscall: 'connect' });
   const answers: Record<string, unknown> = {
     'postgresql://a/t': away,

@@ -1,3 +1,4 @@
+/** Deadlines among other signals, with garbage collection. */
 import { once } from 'node:events';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -7,20 +8,20 @@ import { startDeadline } from '../../src/deadline.js';
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
-/** Whatever nobody holds is gone by then. */
+/** Waits for the signal while garbage is collected. @returns the reason */
 async function isOver(signal: AbortSignal): Promise<unknown> {
   const collecting = setInterval(collectGarbage, 5);
   await once(signal, 'abort').finally(() => clearInterval(collecting));
   return signal.reason;
 }
 
-test('a deadline is met, whatever is collected as garbage meanwhile', async () => {
+test('a deadline survives garbage collection', async () => {
   const never = new AbortController();
   const { signal } = startDeadline(100, never.signal);
   expect(await isOver(signal)).toMatchObject({ name: 'TimeoutError', message: 'it took longer than 0.1 s' });
 });
 
-test('what aborts before gives its own reason, and an ended deadline does nothing', async () => {
+test('an earlier abort passes on its reason, and an ended deadline does nothing', async () => {
   const other = new AbortController();
   const { signal, end } = startDeadline(100, other.signal);
   const ended = startDeadline(1, other.signal);

@@ -1,4 +1,4 @@
-/** The wrapper of the commands reads its settings as systemd's EnvironmentFile does, in a plain shell. */
+/** The wrapper of the commands reads settings as systemd reads an EnvironmentFile, with a POSIX shell. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -9,7 +9,7 @@ import { makeTempDir } from '../support/temp-dir.js';
 const START = 'exec /usr/bin/env node /opt/tapegate/dist/program/tapegate.cjs "$@"';
 const SETTINGS = 'settings=/etc/tapegate/tapegate.env';
 
-/** What a program that the wrapper starts finds in its environment. */
+/** Returns the environment and arguments of a program that the wrapper starts. */
 function readAs(text: string, ...args: string[]): { settings: Record<string, string>; args: string[] } {
   const dir = makeTempDir();
   const [wrapper, settings] = [path.join(dir, 'tapegate'), path.join(dir, 'tapegate.env')];
@@ -28,7 +28,7 @@ function readAs(text: string, ...args: string[]): { settings: Record<string, str
   return { settings: own, ...rest };
 }
 
-test('settings are what stands in the file, and nothing of it is run', () => {
+test('values are taken literally, and nothing in them is run', () => {
   const lines = {
     DATABASE_URL: 'postgresql://t:a$b@db/tapegate?sslmode=verify-full&sslrootcert=/etc/ca.pem',
     SMTP_URL: 'smtp://u:pa$word@mail.example.org',
@@ -59,7 +59,7 @@ test.each([
   expect(readAs(text).settings).toEqual(expected);
 });
 
-test('the settings that are brought along are read as they stand', () => {
+test('the settings file of the release is read literally', () => {
   const text = readFileSync(path.join(packageRoot, 'deploy/systemd/tapegate.env'), 'utf8');
   const lines = text.split('\n').filter((line) => /^[A-Z]/.test(line));
   expect(Object.entries(readAs(text).settings).map((setting) => setting.join('='))).toEqual(lines);

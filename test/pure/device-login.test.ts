@@ -1,4 +1,4 @@
-/** When the command line asks a provider for the token of a login, and of which gateways it takes a provider's name. */
+/** How the command line polls for the token of a device login, and which identity providers it accepts. */
 import { afterEach, expect, test, vi } from 'vitest';
 import { findDeviceLogin, pollForGrant } from '../../src/commands/device-login.js';
 import { type CommandError, ConnectionError } from '../../src/commands/failure.js';
@@ -11,7 +11,7 @@ const pending = new IssuerRefusal('pending', 'authorization_pending');
 const slowDown = new IssuerRefusal('slower', 'slow_down');
 const away = new ConnectionError('away');
 
-/** Asks until the answers are used up, of which the last stays. @returns the pauses in seconds, and how it ended */
+/** Polls with these answers, of which the last is repeated. @returns the pauses in seconds, and the outcome */
 async function poll(device: { expires_in: number; interval?: number }, answers: (Error | typeof grant)[]) {
   const pauses: number[] = [];
   let time = 0;
@@ -30,7 +30,7 @@ async function poll(device: { expires_in: number; interval?: number }, answers: 
   return { pauses, outcome };
 }
 
-test('it asks at the interval, more slowly when it is told to, and ever more slowly while nobody answers', async () => {
+test('polls wait for the interval, longer after slow_down, and ever longer while the provider is away', async () => {
   expect(await poll({ expires_in: 600 }, [pending, grant])).toEqual({ pauses: [5, 5], outcome: grant });
   const answers = [pending, slowDown, pending, slowDown, grant];
   expect(await poll({ expires_in: 600, interval: 2 }, answers)).toEqual({ pauses: [2, 2, 7, 7, 12], outcome: grant });
@@ -38,16 +38,17 @@ test('it asks at the interval, more slowly when it is told to, and ever more slo
   expect(lost).toEqual({ pauses: [5, 10, 20, 40, 60, 60, 5], outcome: grant });
 });
 
-test('it ends with the code, whatever was answered last', async () => {
+test('polling ends when the code expires or the provider refuses', async () => {
   const expired = ['nobody has logged in while the code was good: begin again', 1];
   expect(await poll({ expires_in: 12, interval: 5 }, [pending])).toEqual({ pauses: [5, 5, 2], outcome: expired });
-  expect((await poll({ expires_in: 12 }, [away])).outcome).toEqual(['away', 4]);
-  expect((await poll({ expires_in: 12 }, [new IssuerRefusal('over', 'expired_token')])).outcome).toEqual(expired);
-  expect((await poll({ expires_in: 12 }, [new IssuerRefusal('no', 'access_denied')])).outcome).toEqual([
-    'the login was refused',
-    1,
-  ]);
-  expect((await poll({ expires_in: 12 }, [new IssuerRefusal('odd', 'invalid_client')])).outcome).toEqual(['odd', 1]);
+  for (const [answer, outcome] of [
+    [away, ['away', 4]],
+    [new IssuerRefusal('over', 'expired_token'), expired],
+    [new IssuerRefusal('no', 'access_denied'), ['the login was refused', 1]],
+    [new IssuerRefusal('odd', 'invalid_client'), ['odd', 1]],
+  ] as const) {
+    expect((await poll({ expires_in: 12 }, [answer])).outcome).toEqual(outcome);
+  }
 });
 
 const METADATA = {
@@ -56,7 +57,7 @@ const METADATA = {
   tapegate_audience: 'https://tapes.example.org/',
 };
 
-/** What is asked of others, by URL. */
+/** Answers requests by their URL. @returns the URLs that were requested */
 function answerWith(answers: Record<string, object>): string[] {
   const asked: string[] = [];
   vi.stubGlobal('fetch', async (url: string) => {
@@ -71,7 +72,7 @@ function answerWith(answers: Record<string, object>): string[] {
 const GATEWAY = 'https://tapes.example.org/.well-known/oauth-protected-resource';
 const describe = (server: object) => ({ issuer: 'https://iam.example.org', ...server });
 
-test('a provider describes itself as OpenID Connect or OAuth 2 has it, and all its places are at https', async () => {
+test('provider metadata may be of OpenID Connect or OAuth 2, and all its endpoints must be https', async () => {
   const places = {
     token_endpoint: 'https://iam.example.org/token',
     device_authorization_endpoint: 'https://iam.example.org/device',
@@ -94,7 +95,7 @@ test('a provider describes itself as OpenID Connect or OAuth 2 has it, and all i
   await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow('at no https:// address');
 });
 
-test('of several providers one that cannot be asked is passed over, and the user may name one', async () => {
+test('a provider that is away is skipped, and the user may choose one', async () => {
   const places = (host: string) => ({
     issuer: `https://${host}`,
     token_endpoint: `https://${host}/token`,
@@ -115,7 +116,7 @@ test('of several providers one that cannot be asked is passed over, and the user
   );
 });
 
-test('a gateway without TLS is not asked, and one that asks for a token for others is told so', async () => {
+test('a gateway without TLS is not asked, and another audience than the gateway must be confirmed', async () => {
   const asked = answerWith({ [GATEWAY]: { ...METADATA, tapegate_audience: 'https://others.example.org' } });
   expect(await findDeviceLogin('http://tapes.example.org')).toBeUndefined();
   expect(asked).toEqual([]);
@@ -123,9 +124,6 @@ test('a gateway without TLS is not asked, and one that asks for a token for othe
     'asks for a token for "https://others.example.org": where that is right, say it by --audience',
   );
   expect(asked).toEqual([GATEWAY]);
-  await expect(
-    findDeviceLogin('https://tapes.example.org', { audience: 'https://others.example.org' }),
-  ).rejects.toThrow(
-    'does not describe itself', // so that far it is taken
-  );
+  const confirmed = findDeviceLogin('https://tapes.example.org', { audience: 'https://others.example.org' });
+  await expect(confirmed).rejects.toThrow('does not describe itself'); // the check after that of the audience
 });

@@ -1,3 +1,4 @@
+/** The directory library. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -10,7 +11,7 @@ import { makeTempDir } from '../support/temp-dir.js';
 
 const dirs: string[] = [];
 
-/** A directory with an empty folder for a library and a file beside it that is no part of it. */
+/** A directory with an empty library and a file that is not in it. */
 function makeSite() {
   const dir = makeTempDir();
   dirs.push(dir);
@@ -26,14 +27,14 @@ afterAll(() => {
 
 describeWritableBackend('directory', () => makeSite().backend);
 
-test('a volume is a folder, and a position a file in it', async () => {
+test('a volume is a directory, and a position a file in it', async () => {
   const { root, backend } = makeSite();
   await put(backend, 'V 1', 1n, Buffer.from('one'));
   await put(backend, 'V 1', 123_456_789_012n, Buffer.from('two'));
   expect(readdirSync(path.join(root, 'V 1'))).toEqual(['00000001', '123456789012']);
 });
 
-test('a write that fails leaves no file of any name', async () => {
+test('a write that fails leaves no file', async () => {
   const { root, backend } = makeSite();
   await put(backend, 'V1', 1n, Buffer.from('one'));
   await expect(put(backend, 'V1', 1n, Buffer.from('two'))).rejects.toMatchObject({ errorClass: 'PERMANENT' });
@@ -51,7 +52,7 @@ test('a write that fails leaves no file of any name', async () => {
   expect(readdirSync(path.join(root, 'V1'))).toEqual(['00000001']);
 });
 
-test('a volume name that leads out of the library is PERMANENT, and nothing is read or written there', async () => {
+test('a volume name outside the library is PERMANENT, and nothing is read or written there', async () => {
   const { dir, root, backend } = makeSite();
   await put(backend, 'V1', 1n, Buffer.from('one'));
   mkdirSync(path.join(dir, 'other'));
@@ -65,7 +66,7 @@ test('a volume name that leads out of the library is PERMANENT, and nothing is r
   expect(readdirSync(root)).toEqual(['V1']);
 });
 
-test('a name that is longer than a disk takes, or belongs to a file, is no volume', async () => {
+test('a name that is too long, or that of a file, is no volume', async () => {
   const { root, backend } = makeSite();
   writeFileSync(path.join(root, 'file'), 'x');
   for (const volume of ['file', 'V'.repeat(300)]) {
@@ -76,9 +77,9 @@ test('a name that is longer than a disk takes, or belongs to a file, is no volum
 test.each([
   ['a link to a file', (place: string, dir: string) => symlinkSync(path.join(dir, 'secret'), place)],
   ['a link to nothing', (place: string) => symlinkSync('nowhere', place)],
-  ['a folder', (place: string) => mkdirSync(place)],
+  ['a directory', (place: string) => mkdirSync(place)],
   ['a pipe', (place: string) => execFileSync('mkfifo', [place])],
-])('%s instead of a file is PERMANENT to read and is not written through', async (_what, make) => {
+])('%s instead of a file is PERMANENT, and not written through', async (_what, make) => {
   const { dir, root, backend } = makeSite();
   await put(backend, 'V1', 1n, Buffer.from('one'));
   make(path.join(root, 'V1', '00000002'), dir);
@@ -88,17 +89,17 @@ test.each([
   expect(readdirSync(path.join(root, 'V1'))).toEqual(['00000001', '00000002']);
 });
 
-test('a volume that vanishes while it is mounted is MEDIA, so that its files are tried again', async () => {
+test('a volume that disappears while it is mounted is MEDIA', async () => {
   const { root, backend } = makeSite();
   await backend.openLibrary?.(true);
   await put(backend, 'V1', 1n, Buffer.from('one'));
-  await put(backend, 'V2', 1n, Buffer.from('one')); // an empty folder would be a library that is away
+  await put(backend, 'V2', 1n, Buffer.from('one')); // an empty directory would be a library that is away
   const volume = await mount(backend, 'V1');
   rmSync(path.join(root, 'V1'), { recursive: true });
   await expect(readAll(volume, 1n)).rejects.toMatchObject({ errorClass: 'MEDIA' });
 });
 
-test('what the system forbids is POLICY', async () => {
+test('a missing permission is POLICY', async () => {
   const { dir, root, backend } = makeSite();
   await put(backend, 'V1', 1n, Buffer.from('one'));
   await put(backend, 'V2', 1n, Buffer.from('one'));
@@ -115,7 +116,7 @@ test('what the system forbids is POLICY', async () => {
   expect(existsSync(path.join(dir, 'library', 'V2', '00000002'))).toBe(false);
 });
 
-test('a sync that fails is told', async () => {
+test('a failed sync is reported', async () => {
   const { root, backend } = makeSite();
   await put(backend, 'V1', 1n, Buffer.from('bytes'));
   rmSync(path.join(root, 'V1'), { recursive: true });

@@ -11,7 +11,7 @@ import {
 
 const IDS = ['a', 'b', 'c', 'd', 'e', 'f'];
 
-/** Engines that all want every drive they reach, each of them looking at the drives when it is its turn. */
+/** Engines that all want every drive that they reach, and act in turn. */
 class Site {
   readonly engines: readonly SharingEngine[];
   readonly holders: (string | undefined)[];
@@ -33,7 +33,7 @@ class Site {
     return { drives: this.drives, askers: this.engines.filter(({ id }) => id !== engine.id) };
   }
 
-  /** The turn of an engine. @returns whether it took a drive or gave one back */
+  /** Lets an engine act. @returns whether it took a drive or gave one back */
   turn(engine: SharingEngine): boolean {
     const seen = this.seenBy(engine);
     const left = freeForOthers(engine, seen).map(({ id }) => id);
@@ -48,13 +48,13 @@ class Site {
     return true;
   }
 
-  /** Turns in some order, until nobody does anything. */
+  /** Lets engines act until nothing changes. */
   settle(order: (round: number) => readonly SharingEngine[] = () => this.engines): void {
     for (let round = 0; round < 200; round++) {
       const hasMoved = order(round).map((engine) => this.turn(engine));
       if (!hasMoved.includes(true)) return;
     }
-    throw new Error('drives go back and forth');
+    throw new Error('drives keep changing');
   }
 }
 
@@ -77,7 +77,7 @@ test.each([
   [12, [100, 1], [12, 0]],
   [6, [1, 0, 1], [3, 0, 3]],
   [5, [7], [5]],
-])('of %i drives that the first engine has, weights %j make %j', (drives, weights, shares) => {
+])('%i drives of the first engine are shared by the weights %j as %j', (drives, weights, shares) => {
   const shared = site(weights, all('a', drives));
   shared.settle();
   expect(shared.counts).toEqual(shares);
@@ -94,7 +94,7 @@ const sites = fc
       }),
       { selector: ({ id }) => id, minLength: 1, maxLength: 6 },
     ),
-    // 'old' has what it has, and says nothing
+    // 'old' keeps its drives, and asks for none
     holders: fc.array(fc.option(fc.constantFrom(...IDS, 'old'), { nil: undefined }), { minLength: 12, maxLength: 12 }),
     turns: fc.array(fc.nat(5), { minLength: 6, maxLength: 6 }),
   })
@@ -105,7 +105,7 @@ const sites = fc
     return { shared, order };
   });
 
-test('whatever engines have at first, and in whatever order they look, soon nothing moves any more, and nothing stays free', () => {
+test('from any start and in any order, drives soon stop changing, and no reachable drive stays free', () => {
   fc.assert(
     fc.property(sites, ({ shared, order }) => {
       shared.settle(order);
@@ -114,11 +114,11 @@ test('whatever engines have at first, and in whatever order they look, soon noth
         if (holder === undefined) expect(shared.engines.filter(({ reach }) => number <= reach)).toEqual([]);
       }
     }),
-    { numRuns: 1000 },
+    { numRuns: 300 },
   );
 });
 
-test('of those who reach a free drive, somebody may take it', () => {
+test('at least one of the engines that reach a free drive may take it', () => {
   fc.assert(
     fc.property(sites, ({ shared }) => {
       const { drives, engines } = shared;
@@ -133,7 +133,7 @@ test('of those who reach a free drive, somebody may take it', () => {
   );
 });
 
-test('an engine keeps what it has while nobody asks, and gives back none of which another is free', () => {
+test('an engine gives back no drive unless another engine asks and no drive is free', () => {
   fc.assert(
     fc.property(sites, ({ shared: { drives, engines } }) => {
       for (const engine of engines) {
@@ -149,7 +149,7 @@ test('an engine keeps what it has while nobody asks, and gives back none of whic
   );
 });
 
-test('of all drives of an engine that are looked at in the same moment one is given back, be others mounted or not', () => {
+test('an engine gives back one drive at a time', () => {
   const mounts = fc.array(fc.boolean(), { minLength: 12, maxLength: 12 });
   const asker = { id: 'new', weight: 1000, reach: 12 };
   fc.assert(
@@ -171,7 +171,7 @@ test('of all drives of an engine that are looked at in the same moment one is gi
   );
 });
 
-test('who has the greater weight has as many drives at least, and who weighs the same one more at most', () => {
+test('an engine with more weight has no fewer drives, and equal weights differ by one drive at most', () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 1, max: 12 }),

@@ -1,4 +1,4 @@
-/** Which encoding an Accept-Encoding header is answered with. */
+/** The content encoding chosen by Accept-Encoding. */
 import zlib from 'node:zlib';
 import { expect, test } from 'vitest';
 import { chooseEncoding } from '../../src/encodings.js';
@@ -24,12 +24,12 @@ test.each([
   ['gzip;q=0, *;q=0.1', best],
   ['*;q=0', undefined],
   ['*;q=0, gzip', 'gzip'],
-  // what is plain is liked better, or as little as nothing
+  // identity preferred, or refused
   ['identity, gzip;q=0.5', undefined],
   ['identity;q=0.5, gzip', 'gzip'],
   ['identity;q=0', undefined],
   ['identity', undefined],
-  // what means nothing is passed over
+  // malformed parts are ignored
   ['gzip;q=x', undefined],
   ['gzip;q=-1', undefined],
   ['gzip;q=9', undefined],
@@ -38,10 +38,10 @@ test.each([
   [',,;q=1, ,gzip', 'gzip'],
   ['gzip gzip', undefined],
   ['__proto__, constructor', undefined],
-])('%j is answered with %j', (header, encoding) => {
+])('%j chooses %j', (header, encoding) => {
   expect(chooseEncoding(header)).toBe(encoding);
 });
 
-test('a header of thousands of encodings is read as well', () => {
+test('a header with thousands of encodings is read', () => {
   expect(chooseEncoding(`${'a,'.repeat(5000)}gzip`)).toBe('gzip');
 });

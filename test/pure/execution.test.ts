@@ -1,4 +1,4 @@
-/** What the own executor answers, beside graphql-js itself: the same schema, the same operations, the same results. */
+/** The executor of GraphQL operations returns what graphql-js returns. */
 import { buildSchema, type ExecutionResult, execute, type GraphQLSchema, parse } from 'graphql';
 import { expect, test } from 'vitest';
 import { executeOperation } from '../../graphql/execution.js';
@@ -86,6 +86,9 @@ function createRoot(): object {
   };
 }
 
+const CONDITIONS = `query ($s: Boolean!, $i: Boolean = true) {
+  row { id @skip(if: $s) late @include(if: $i) } colour @skip(if: $s) @include(if: $i) }`;
+
 const cases: [query: string, variables?: Record<string, unknown>, operationName?: string][] = [
   ['{ row { id late } strict { id colour } colour }'],
   ['{ row { fails late self { fails id } } }'],
@@ -107,14 +110,8 @@ const cases: [query: string, variables?: Record<string, unknown>, operationName?
   ['query ($t: String, $f: Filter) { echo(text: $t, filter: $f) }', { t: 'x', f: { limit: 3 } }],
   ['query ($f: Filter) { echo(filter: $f) }', { f: { limit: 'x', more: 1 } }],
   ['query ($f: Filter!) { echo(filter: $f) }'],
-  [
-    'query ($s: Boolean!, $i: Boolean = true) { row { id @skip(if: $s) late @include(if: $i) } colour @skip(if: $s) @include(if: $i) }',
-    { s: true },
-  ],
-  [
-    'query ($s: Boolean!, $i: Boolean = true) { row { id @skip(if: $s) late @include(if: $i) } colour @skip(if: $s) @include(if: $i) }',
-    { s: false, i: false },
-  ],
+  [CONDITIONS, { s: true }],
+  [CONDITIONS, { s: false, i: false }],
   [
     'query ($s: Boolean!) { ...F @skip(if: $s) ... @include(if: $s) { row { late } } row { id } } fragment F on Query { colour }',
     { s: false },
@@ -144,11 +141,11 @@ test.each(cases)('%s', async (query, variableValues = {}, operationName?) => {
   const run = async (way: typeof execute) =>
     plain(await way({ schema, document, variableValues, operationName, rootValue: createRoot(), contextValue: {} }));
   const expected = await run(execute);
-  for (const _ of ['worked out', 'known']) expect(await run(executeOperation)).toEqual(expected);
+  for (const _ of ['planned', 'with the kept plan']) expect(await run(executeOperation)).toEqual(expected);
 });
 
-test('what waits elsewhere is waited for where something fails at once', async () => {
-  let isHeard = false;
+test('a synchronous error does not abandon promises that reject later', async () => {
+  let isReached = false;
   const row = {
     id: 1,
     lateFails: () =>
@@ -161,7 +158,7 @@ test('what waits elsewhere is waited for where something fails at once', async (
       row,
       {
         get lateFails() {
-          isHeard = true;
+          isReached = true;
           return fail('at once');
         },
       },
@@ -172,10 +169,10 @@ test('what waits elsewhere is waited for where something fails at once', async (
     document: parse('{ rows { lateFails } }'),
     rootValue,
   })) as ExecutionResult;
-  expect([isHeard, data, errors?.length]).toEqual([true, null, 1]);
+  expect([isReached, data, errors?.length]).toEqual([true, null, 1]);
 });
 
-test('ways to leave fields out are worked out anew beyond those that are kept', async () => {
+test('all combinations of included fields are right, also beyond the number of kept plans', async () => {
   const names = ['a', 'b', 'c', 'd'];
   const fields = names.map((name) => `${name}: colour @include(if: $${name})`).join(' ');
   const document = parse(`query (${names.map((name) => `$${name}: Boolean!`).join(', ')}) { __typename ${fields} }`);
@@ -206,14 +203,14 @@ test('a plan that fragments make much larger than its document is not kept', asy
   expect(await isKept(of(many(many('...F'))))).toBe(false);
 });
 
-test('nothing of what a variable holds is kept with the document but yes and no', () => {
+test('plans are kept by the values of the Boolean variables that decide on fields, and of no others', () => {
   const document = parse('query A($x: Boolean!) { echo @skip(if: $x) } query B($x: String) { echo(text: $x) }');
   const planned = (name: string, x: unknown) => planOperation(schema, document, findOperation(document, name), { x });
   expect(planned('B', 'long text')).toBe(planned('B', 'another one'));
   expect(planned('A', true)).not.toBe(planned('A', false));
 });
 
-test('a variable that decides of a field and is null is refused as graphql-js does it', async () => {
+test('a null variable in a condition is refused as by graphql-js', async () => {
   const document = parse('query ($x: Boolean = true) { echo @skip(if: $x) }');
   const given = { schema, document, rootValue: createRoot(), variableValues: { x: null } };
   const told = JSON.stringify(await execute(given));

@@ -1,4 +1,4 @@
-/** Lists of other systems, row by row: what is read of them, and what is told of rows that cannot be. */
+/** Lists of other systems, row by row: what is read of them, and how bad rows are reported. */
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
@@ -17,7 +17,7 @@ import {
 const settings: InventorySettings = { volume: 'HSM', prefix: '', strip: '' };
 
 interface Read {
-  /** Path, or what is wrong. */
+  /** Path and size, or the problem. */
   rows: string[];
   skipped: Record<string, number>;
 }
@@ -60,7 +60,7 @@ total 0
 ${file('"quotes"')}
 `;
 
-test('what ls -lR prints is read: files with their folders, and nothing that is no file', async () => {
+test('the output of ls -lR is read: regular files with their directories', async () => {
   expect(await readPlain(LS)).toEqual({
     rows: [
       '4: /hpss/raw/a file.dat 1000',
@@ -72,7 +72,7 @@ test('what ls -lR prints is read: files with their folders, and nothing that is 
   });
 });
 
-test('a file of a list is on tape, with its time in UTC, its mode, and its owners where these are numbers', async () => {
+test('a listed file is on tape, with its time in UTC, its mode, and its numeric owners', async () => {
   expect(await firstRow(`/a:\ntotal 4\n-rwsr-x--T+ 1 1000 65534 7 ${time} f\n`)).toEqual({
     line: 3,
     path: '/a/f',
@@ -98,89 +98,60 @@ test.each([
   ['a quote and a backslash', '"\\"\\\\"', '/a/"\\'],
   ['letters in escaped bytes', '"\\303\\251"', '/a/é'],
   ['letters as they are', '"é ü"', '/a/é ü'],
-])('a quoted name with %s is taken as it is', async (_what, name, expected) => {
+])('a quoted name with %s is unquoted', async (_what, name, expected) => {
   expect(await firstRow(`"/a":\ntotal 4\n${file(name)}\n`)).toMatchObject({ path: expected });
 });
 
+const LS_STYLE = 'is not what ls -lR --time-style=full-iso prints';
+const oldStyle = '-rw-r--r-- 1 ada ada 1 Feb 29 23:30 f';
+const unreadable = '-????????? ? ? ? ?            ? f';
+const hugeSize = '9'.repeat(20);
+
 test.each([
-  [
-    'a name with a line end',
-    `/a:\n${file('one\ntwo')}\n`,
-    'line 3: "two" is not what ls -lR --time-style=full-iso prints',
-  ],
-  [
-    'a time of another style',
-    '/a:\n-rw-r--r-- 1 ada ada 1 Feb 29 23:30 f\n',
-    'line 2: "-rw-r--r-- 1 ada ada 1 Feb 29 23:30 f" is not what ls -lR --time-style=full-iso prints',
-  ],
-  [
-    'a file that ls could not look at',
-    '/a:\n-????????? ? ? ? ?            ? f\n',
-    'line 2: "-????????? ? ? ? ?            ? f" is not what ls',
-  ],
+  ['a name with a line end', `/a:\n${file('one\ntwo')}\n`, `line 3: "two" ${LS_STYLE}`],
+  ['a time of another style', `/a:\n${oldStyle}\n`, `line 2: "${oldStyle}" ${LS_STYLE}`],
+  ['a file that ls could not read', `/a:\n${unreadable}\n`, `line 2: "${unreadable}" ${LS_STYLE}`],
   ['a name that is a path', `/a:\n${file('b/c')}\n`, 'line 2: "b/c" is no name of a file in the folder "/a/"'],
-  [
-    'a name without quotes',
-    `"/a":\n${file('"b"')}\n${file('c')}\n`,
-    'line 3: "c" is no quoted name, as the names before it are',
-  ],
+  ['a name without quotes', `"/a":\n${file('"b"')}\n${file('c')}\n`, 'line 3: "c" is no quoted name, as the names'],
   ['quotes that do not end', `"/a":\n${file('"b')}\n`, 'line 2: "\\"b" is no quoted name, as the names before it are'],
-  ['an escape that there is not', `"/a":\n${file('"\\x41"')}\n`, 'line 2: "\\"\\\\x41\\"" has an unknown escape \\x'],
+  ['an unknown escape', `"/a":\n${file('"\\x41"')}\n`, 'line 2: "\\"\\\\x41\\"" has an unknown escape \\x'],
+  ['escapes without UTF-8', `"/a":\n${file('"\\351"')}\n`, 'line 2: the name "\\"\\\\351\\"" is not valid UTF-8'],
+  ['CRLF', `/a:\n${file('b\r')}\n`, `line 2: ${JSON.stringify(file('b\r'))} ends with a carriage return`],
+  ['a parent directory', `..:\n${file('b')}\n`, 'line 2: path has the part "..": "/../b"'],
+  ['a reserved name', `/a:\n${file('.tapegate-x')}\n`, 'line 2: path has a name that Tapegate keeps for itself'],
   [
-    'escaped bytes that are no UTF-8',
-    `"/a":\n${file('"\\351"')}\n`,
-    'line 2: the name "\\"\\\\351\\"" is not valid UTF-8',
+    'a size over 64 bits',
+    `/a:\n${file('b').replace('1000', hugeSize)}\n`,
+    `line 2: size must be a whole number of bytes, not "${hugeSize}"`,
   ],
-  [
-    'a line end of Windows',
-    `/a:\n${file('b\r')}\n`,
-    `line 2: ${JSON.stringify(file('b\r'))} ends with a carriage return`,
-  ],
-  ['a folder above', `..:\n${file('b')}\n`, 'line 2: path has the part "..": "/../b"'],
-  [
-    'a name that Tapegate keeps',
-    `/a:\n${file('.tapegate-x')}\n`,
-    'line 2: path has a name that Tapegate keeps for itself: "/a/.tapegate-x"',
-  ],
-  [
-    'a size beyond all',
-    `/a:\n${file('b').replace('1000', '9'.repeat(20))}\n`,
-    `line 2: size must be a whole number of bytes, not "${'9'.repeat(20)}"`,
-  ],
-  ['a heading in the middle', `/a:\ntotal 0\n/b:\n`, 'line 3: "/b:" is not what ls'],
-  ['nothing', '\n\n', 'line 1: the list is empty'],
-])('a list with %s is told by its line', async (_what, text, problem) => {
+  ['a directory without an empty line before it', `/a:\ntotal 0\n/b:\n`, `line 3: "/b:" ${LS_STYLE}`],
+  ['no lines', '\n\n', 'line 1: the list is empty'],
+  ['a find line with a line end', '1 2 /a/one\ntwo\n', `line 2: "two" is not what find -printf '%s %T@ %p\\n' prints`],
+  ['a find line without a time', '1 2 /a\n1 /b\n', 'line 2: "1 /b" is not what find'],
+  ['find lines with CRLF', '1 2 /a\r\n', 'line 1: "1 2 /a\\r" ends with a carriage return'],
+  ['a find line with a time too large', '1 999999999999 /a\n', 'line 1: mtime must be a UTC date-time'],
+  ['a find line with a parent directory', '1 2 ../a\n', 'line 1: path has the part "..": "/../a"'],
+])('a list with %s is refused by its line', async (_what, text, problem) => {
   const { rows } = await readPlain(text);
   expect(rows.filter((row) => row.startsWith('line'))).toEqual([expect.stringContaining(problem)]);
 });
 
-test('names that are no UTF-8 are told by their line', async () => {
+test('a name without UTF-8 is refused by its line', async () => {
   const text = Buffer.from(`/a:\ntotal 4\n${file('b')}\n${file('\u00e9')}\n`, 'latin1');
   expect((await readPlain(text)).rows).toEqual(['line 4: is not valid UTF-8']);
 });
 
-test('a list of many folders, gzipped, is read as one that is not', async () => {
+test('a gzipped list is read', async () => {
   expect(await readPlain(gzipSync(LS))).toEqual(await readPlain(LS));
 });
 
-test('what find prints is read, with its times', async () => {
+test('the output of find is read with its times', async () => {
   const text = '1000 1709245801.1234567890 /raw/a file.dat\n0 -1.5 ./b\n7 1709245801 ./ c \n';
   expect((await readPlain(text)).rows).toEqual(['1: /raw/a file.dat 1000', '2: /b 0', '3: / c  7']);
   expect(await firstRow(text)).toMatchObject({ mtime: '2024-02-29T22:30:01.123456', mode: undefined });
 });
 
-test.each([
-  ['a name with a line end', '1 2 /a/one\ntwo\n', 'line 2: "two" is not what find -printf \'%s %T@ %p\\n\' prints'],
-  ['a row without a time', '1 2 /a\n1 /b\n', 'line 2: "1 /b" is not what find'],
-  ['a line end of Windows', '1 2 /a\r\n', 'line 1: "1 2 /a\\r" ends with a carriage return'],
-  ['a time beyond all', '1 999999999999 /a\n', 'line 1: mtime must be a UTC date-time'],
-  ['a folder above', '1 2 ../a\n', 'line 1: path has the part "..": "/../a"'],
-])('a list of find with %s is told by its line', async (_what, text, problem) => {
-  const { rows } = await readPlain(text);
-  expect(rows.filter((row) => row.startsWith('line'))).toEqual([expect.stringContaining(problem)]);
-});
-
-test('paths are given another folder', async () => {
+test('strip removes the beginning of paths, and prefix adds one', async () => {
   const text = '1 2 /hpss/raw/a\n1 2 /hpss/rawer/b\n1 2 /hpss/raw\n';
   expect((await readPlain(text, { strip: '/hpss/raw', prefix: '/badc' })).rows).toEqual([
     '1: /badc/a 1',
@@ -222,7 +193,7 @@ async function readObjects(objects: Record<string, string>[], more: Partial<Inve
   return await readAll(`${objects.map(objectOf).join('\n')}\n`, reader, skipped);
 }
 
-test('an inventory of S3 is read: the latest versions of its objects, by their keys as they are', async () => {
+test('an S3 inventory is read: the latest versions of its objects, with decoded keys', async () => {
   const objects = [
     { Key: 'a+file%2Bwith%2C%22%C3%A9%0A' },
     { Key: 'b', IsLatest: 'false' },
@@ -241,13 +212,13 @@ test('an inventory of S3 is read: the latest versions of its objects, by their k
 });
 
 test.each<[string, Record<string, string>, string | undefined]>([
-  ['in one part', {}, `md5:${MD5.toLowerCase()}`],
+  ['in one part, encrypted by S3', {}, `md5:${MD5.toLowerCase()}`],
   ['unencrypted', { EncryptionStatus: 'NOT-SSE' }, `md5:${MD5.toLowerCase()}`],
   ['in several parts', { IsMultipartUploaded: 'true', ETag: `${MD5}-2` }, undefined],
-  ['in several parts, with a tag that looks like one', { IsMultipartUploaded: 'true' }, undefined],
-  ['encrypted with a key of a customer', { EncryptionStatus: 'SSE-KMS' }, undefined],
-  ['of which nobody says how it came', { IsMultipartUploaded: '' }, undefined],
-])('the entity tag of an object %s is a checksum where it is one', async (_what, object, checksum) => {
+  ['in several parts, with a tag that looks like MD5', { IsMultipartUploaded: 'true' }, undefined],
+  ['encrypted with a customer key', { EncryptionStatus: 'SSE-KMS' }, undefined],
+  ['without information on parts', { IsMultipartUploaded: '' }, undefined],
+])('the entity tag of an object %s is used as a checksum only if it is MD5', async (_what, object, checksum) => {
   const reader = createInventoryReader(parseManifest(manifestOf()), settings, new Map());
   for await (const row of readList(toRead(objectOf(object)), reader)) {
     expect(row).toMatchObject({ path: '/a', checksum, mtime: '2024-02-29T22:30:01.123000', stage: 'ONTAPE' });
@@ -260,15 +231,15 @@ test.each<[string, Record<string, string>, string]>([
   ['a key that is no URL', { Key: '%zz' }, 'the key "%zz" is not URL-encoded UTF-8'],
   ['a key that is no UTF-8', { Key: '%E9' }, 'the key "%E9" is not URL-encoded UTF-8'],
   ['a key that begins with a slash', { Key: '/a' }, 'path has the part "": "//a"'],
-  ['a key with a folder above', { Key: 'a/../b' }, 'path has the part "..": "/a/../b"'],
-  ['a key that is a folder with bytes', { Key: 'a/' }, 'path has the part "": "/a/"'],
+  ['a key with a parent directory', { Key: 'a/../b' }, 'path has the part "..": "/a/../b"'],
+  ['a key with a trailing slash and bytes', { Key: 'a/' }, 'path has the part "": "/a/"'],
   ['no size', { Size: '' }, 'size must be a whole number of bytes, not ""'],
-  ['a time that is none', { LastModifiedDate: 'yesterday' }, 'LastModifiedDate must be a time, not "yesterday"'],
-])('a row of an inventory with %s is told by its line', async (_what, object, problem) => {
+  ['a malformed time', { LastModifiedDate: 'yesterday' }, 'LastModifiedDate must be a time, not "yesterday"'],
+])('an inventory row with %s is refused by its line', async (_what, object, problem) => {
   expect((await readObjects([{ Key: 'first' }, object])).rows).toEqual(['1: /first 1000', `line 2: ${problem}`]);
 });
 
-test('a row of an inventory with other columns than its manifest says is told by its line', async () => {
+test('an inventory row with another number of columns than its manifest is refused by its line', async () => {
   const reader = createInventoryReader(parseManifest(manifestOf()), settings, new Map());
   expect((await readAll('"raw","a"\n', reader, new Map())).rows).toEqual([
     'line 1: there must be 11 fields, as in fileSchema, not 2',
@@ -276,22 +247,22 @@ test('a row of an inventory with other columns than its manifest says is told by
 });
 
 test.each([
-  ['of ORC', { fileFormat: 'ORC' }, 'fileFormat must be "CSV", not "ORC"'],
-  ['of no bucket', { sourceBucket: undefined }, 'sourceBucket must be a name, not "nothing"'],
+  ['for ORC', { fileFormat: 'ORC' }, 'fileFormat must be "CSV", not "ORC"'],
+  ['without a bucket', { sourceBucket: undefined }, 'sourceBucket must be a name, not "nothing"'],
   ['without sizes', { fileSchema: 'Bucket, Key' }, 'fileSchema has no column Size: "Bucket, Key"'],
   ['without files', { files: {} }, 'files must be a list, not "{}"'],
   [
-    'with a key that leads out',
+    'with a parent directory',
     { files: [{ ...listed, key: '../a' }] },
     'files[0].key must be the key of a file, not "../a"',
   ],
   [
-    'with a size that is none',
+    'with a negative size',
     { files: [listed, { ...listed, size: -1 }] },
     'files[1].size must be a number of bytes, not "-1"',
   ],
   [
-    'with a sum that is none',
+    'with a bad MD5',
     { files: [{ ...listed, MD5checksum: 'x' }] },
     'files[0].MD5checksum must be 32 digits in hex, not "x"',
   ],
@@ -300,23 +271,23 @@ test.each([
 });
 
 test.each([
-  ['an inventory of S3', manifestOf(), 's3-inventory'],
-  ['one in one line', JSON.stringify(JSON.parse(manifestOf())), 's3-inventory'],
-  ['rows in JSON', '{"path":"/a \\"sourceBucket\\": b","size":1}\n', 'jsonl'],
-  ['rows in CSV', 'path,size,stage\n/a,1,T\n', 'csv'],
-  ['CSV of one who quotes all', '"size","path"\r\n', 'csv'],
-  ['what ls prints', LS, 'ls'],
-  ['what ls prints with quotes', `"a b":\ntotal 0\n`, 'ls'],
-  ['what ls prints of one folder', `total 4\n${file('a')}\n`, 'ls'],
-  ['what find prints', '12 1709245801.0 ./a\n', 'ls'],
-  ['a line that says nothing', 'hello\n', undefined],
-  ['something like a folder of ls, and no file in it', '/a:\nb\n', undefined],
+  ['a manifest', manifestOf(), 's3-inventory'],
+  ['a manifest in one line', JSON.stringify(JSON.parse(manifestOf())), 's3-inventory'],
+  ['JSON lines', '{"path":"/a \\"sourceBucket\\": b","size":1}\n', 'jsonl'],
+  ['CSV', 'path,size,stage\n/a,1,T\n', 'csv'],
+  ['quoted CSV', '"size","path"\r\n', 'csv'],
+  ['output of ls', LS, 'ls'],
+  ['output of ls with quotes', `"a b":\ntotal 0\n`, 'ls'],
+  ['output of ls for one directory', `total 4\n${file('a')}\n`, 'ls'],
+  ['output of find', '12 1709245801.0 ./a\n', 'ls'],
+  ['another text', 'hello\n', undefined],
+  ['a heading of ls without a file', '/a:\nb\n', undefined],
   ['nothing', '', undefined],
-])('%s is known by its first lines', (_what, head, format) => {
+])('%s is detected by its first lines', (_what, head, format) => {
   expect(detectFormat(head)).toBe(format);
 });
 
-test('rows that are sent on keep the lines that they have in their list', async () => {
+test('rows keep their line numbers when they are converted to JSON lines', async () => {
   let text = '';
   for await (const part of toJsonLines(readList(toRead(LS), createPlainReader(settings, new Map())))) text += part;
   const lines = text.split('\n').map((line) => (line === '' ? '' : JSON.parse(line).path));

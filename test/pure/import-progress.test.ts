@@ -1,3 +1,4 @@
+/** How commands show the progress of an import. */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { gzipSync } from 'node:zlib';
@@ -22,10 +23,10 @@ function createOutput(terminal: { isTTY?: boolean; columns?: number } = {}) {
   return out;
 }
 
-/** What is on the line of the terminal now. */
+/** Returns the current line of the terminal. */
 const shown = (text: string) => text.split('\r\x1b[K').at(-1);
 
-test('on a terminal one line is written over itself: rows, bytes, rate and what is left', async () => {
+test('on a terminal, one line shows rows, bytes, rate and remaining time', async () => {
   const out = createOutput({ isTTY: true, columns: 100 });
   const view = createImportView({ size: 4000 }, out);
   const meter = view?.meter();
@@ -44,7 +45,7 @@ test('on a terminal one line is written over itself: rows, bytes, rate and what 
   expect(out.text).not.toContain('\n');
 });
 
-test('it is no longer than the terminal is wide', () => {
+test('the line is not wider than the terminal', () => {
   const out = createOutput({ isTTY: true, columns: 20 });
   const view = createImportView({ size: undefined }, out);
   view?.tell({ step: 'comparing' });
@@ -53,7 +54,7 @@ test('it is no longer than the terminal is wide', () => {
   view?.end();
 });
 
-test('elsewhere nothing is said, unless it is asked for: then what came of each step, for a log', () => {
+test('elsewhere nothing is shown, unless asked for: then a line per step', () => {
   expect(createImportView({ size: 10 }, createOutput())).toBeUndefined();
   const out = createOutput();
   const view = createImportView({ size: 10, isAsked: true }, out);
@@ -73,7 +74,7 @@ test('elsewhere nothing is said, unless it is asked for: then what came of each 
   ]);
 });
 
-test('what is sent is told by its lines, and by its bytes where it is gzipped', async () => {
+test('upload is shown in lines, or in bytes if it is gzipped', async () => {
   const rows = 'path,size\n/a,1\n/b,2\n';
   const send = async (bytes: Buffer) => {
     const out = createOutput();

@@ -1,8 +1,9 @@
+/** JSON with exact integers. */
 import { expect, test } from 'vitest';
 import { parseJson } from '../../src/json.js';
 import { JsonScan } from '../../src/json-scan.js';
 
-test('integers of any size are exact, and all else is as JSON.parse has it', () => {
+test('integers of any size are exact, and all else is as with JSON.parse', () => {
   const texts = [
     '[9007199254740993, -9007199254740993, 16000000000000000000000]',
     '{"a":[12345678901234567],"__proto__":{"b":98765432109876543210},"c":"1234567890123456789"}',
@@ -21,7 +22,7 @@ test('integers of any size are exact, and all else is as JSON.parse has it', () 
   expect(parseJson('"a \\" 12345678901234567890"')).toBe('a " 12345678901234567890');
 });
 
-test('what is no JSON is refused beside long integers as it is without them', () => {
+test('malformed JSON with long integers is refused', () => {
   for (const text of [
     '{12345678901234567890: 1}',
     '[12345678901234567890',
@@ -37,7 +38,7 @@ test('what is no JSON is refused beside long integers as it is without them', ()
   expect(() => parseJson(`[${'1'.repeat(1001)}]`)).toThrow('a number has more than 1000 characters');
 });
 
-test('a scan finds the same however the text is cut', () => {
+test('a scan finds the same integers in whatever pieces the text arrives', () => {
   const text = Buffer.from('[{"a\\"[":"é\\\\",\n"b":12345678901234567},-98765432109876543210,1234567890123456.5]');
   const scanOf = (parts: Buffer[]) => {
     const scan = new JsonScan({ values: 7, containers: 2, depth: 2 });
@@ -52,7 +53,7 @@ test('a scan finds the same however the text is cut', () => {
   expect(scanOf([...text].map((byte) => Buffer.from([byte])))).toEqual(whole);
 });
 
-test('a scan says which bound a text is beyond', () => {
+test('a scan reports which limit a text exceeds', () => {
   const scan = (text: string) => {
     const found = new JsonScan({ values: 6, containers: 3, depth: 2 });
     found.add(Buffer.from(text));

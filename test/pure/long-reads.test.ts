@@ -1,4 +1,4 @@
-/** Places for the readers of long lists, under a clock that the test moves. */
+/** The limiter of long lists, with a simulated clock. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { type LongRead, LongReads } from '../../src/database/long-reads.js';
 
@@ -12,7 +12,7 @@ afterEach(() => {
 const open = (places: number) =>
   new LongReads({ places, waitMs: 5000, least: { windowMs: 1000, bytesPerSecond: 100 }, what: 'long lists' });
 
-/** Lets time pass in which readers are waited for, and take so many bytes a second. */
+/** Advances the clock while each reader takes so many bytes a second. */
 async function pass(seconds: number, readers: readonly (readonly [LongRead, number])[]): Promise<void> {
   for (let tick = 0; tick < seconds * 10; tick++) {
     await vi.advanceTimersByTimeAsync(100);
@@ -20,7 +20,7 @@ async function pass(seconds: number, readers: readonly (readonly [LongRead, numb
   }
 }
 
-test('a reader that takes next to nothing loses its place to one that waits, and no other does', async () => {
+test('only a very slow reader loses its slot, when another one waits', async () => {
   const reads = open(2);
   const [quick, slow] = [await reads.enter('ann'), await reads.enter('ben')];
   for (const { pace } of [quick, slow]) pace.begin();
@@ -39,7 +39,7 @@ test('a reader that takes next to nothing loses its place to one that waits, and
   expect((await next).signal.aborted).toBe(false);
 });
 
-test('who finds no place is refused after a while, and who has its share already is told so', async () => {
+test('a reader without a slot is refused after a while, with the reason', async () => {
   const reads = open(3);
   const first = await reads.enter('ann');
   await reads.enter('ann');

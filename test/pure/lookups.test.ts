@@ -1,8 +1,8 @@
-/** Whose turn it is, where many ask for callers that are not known. */
+/** The limiter of look-ups of unknown callers. */
 import { expect, test } from 'vitest';
 import { Lookups } from '../../src/access/lookups.js';
 
-test('few are asked at once, addresses have their turns, and a question that fails gives its place back', async () => {
+test('8 look-ups run at once, addresses take turns, and a failed look-up frees its slot', async () => {
   const lookups = new Lookups();
   const begun: string[] = [];
   const answers: (() => void)[] = [];

@@ -1,15 +1,19 @@
+/** The library type `ltfs` on a changer, drives and LTFS that are simulated by scripts. */
 import { execFileSync } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { TapeError } from '../../src/errors.js';
 import { DriveError, LibraryError, type TapeBackend, VolumeError } from '../../src/tape/backend.js';
+import { expectFailure } from '../support/failure.js';
 import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';
+import { errorOf } from '../support/staging-bench.js';
 import { at, describeBackend, mount, quiet, readAll, text } from '../support/tape-backend.js';
 import { waitFor } from '../support/wait.js';
 
 describeBackend('ltfs', () => createLtfsBench({ drives: 4 }));
 
-/** Two drives, and the cartridges V1 and V2 in slots 1 and 2 with a file each, at position 1. */
+/** Two drives, and the cartridges V1 and V2 in slots 1 and 2, each with a file at position 1. */
 async function makeBench(options?: Parameters<typeof createLtfsBench>[0]): Promise<LtfsBench> {
   const bench = createLtfsBench(options);
   onTestFinished(() => bench.close());
@@ -17,13 +21,7 @@ async function makeBench(options?: Parameters<typeof createLtfsBench>[0]): Promi
   return bench;
 }
 
-const failureOf = async (work: Promise<unknown>): Promise<unknown> =>
-  await work.then(
-    () => undefined,
-    (error: unknown) => error,
-  );
-
-/** Mounts a cartridge, reads its file, and puts it back. */
+/** Mounts a cartridge, reads its file, and unmounts it. */
 async function visit(backend: TapeBackend, volume: string, drive?: string): Promise<void> {
   const mounted = await mount(backend, volume, drive);
   expect(await readAll(mounted, 1n)).toEqual(text(1n));
@@ -36,65 +34,58 @@ const volumesIn = (bench: LtfsBench) => {
 };
 const slotsOf = (...volumes: (string | null)[]) =>
   [...volumes, ...Array.from({ length: SLOTS }, () => null)].slice(0, SLOTS);
+const ALL_IN_SLOTS = { slots: slotsOf('V1', 'V2'), drives: [null, null] };
 
-describe('what becomes of cartridges', () => {
-  test('a cartridge is in its slot, in the drive while it is mounted, and in its slot again', async () => {
+/** Moves V1 from its slot to a drive, outside the library. */
+const moveToDrive = (bench: LtfsBench, drive: number) =>
+  bench.changeChanger(({ slots, drives }) => {
+    drives[drive] = { volume: 'V1', source: 1 };
+    slots[0] = { volume: null };
+  });
+
+const withCommands = (bench: LtfsBench, commands: object) =>
+  bench.reopen({ commands: { ...(bench.settings.commands as object), ...commands } });
+
+describe('a cartridge', () => {
+  test('is in the drive while it is mounted, and in its slot afterwards', async () => {
     const bench = await makeBench();
     const mounted = await mount(bench.backend, 'V2', 'drive-2');
     expect(volumesIn(bench)).toEqual({ slots: slotsOf('V1'), drives: [null, 'V2'] });
     await mounted.unmount();
-    expect(volumesIn(bench)).toEqual({ slots: slotsOf('V1', 'V2'), drives: [null, null] });
+    expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
     expect(bench.mounts()).toBe('');
   });
 
-  test('one that is in a drive already is mounted there, and one that nobody uses gives it its place', async () => {
+  test('in the drive already is mounted there; an unused one is unloaded for another', async () => {
     const bench = await makeBench();
-    bench.changeChanger(({ slots, drives }) => {
-      drives[0] = { volume: slots[0]?.volume ?? null, source: 1 };
-      slots[0] = { volume: null };
-    });
+    moveToDrive(bench, 0);
     await visit(bench.backend, 'V1');
-    expect(bench.log().filter((line) => line === 'begin load')).toEqual([]);
-    bench.changeChanger(({ slots, drives }) => {
-      drives[0] = { volume: slots[0]?.volume ?? null, source: 1 };
-      slots[0] = { volume: null };
-    });
+    expect(bench.log()).not.toContain('begin load');
+    moveToDrive(bench, 0);
     await visit(bench.backend, 'V2');
-    expect(volumesIn(bench)).toEqual({ slots: slotsOf('V1', 'V2'), drives: [null, null] });
+    expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
   });
 
-  test('one in another drive that nobody uses comes from there, and one that is used there is waited for', async () => {
+  test('is taken from another drive if that is unused, and waited for otherwise', async () => {
     const bench = await makeBench();
-    bench.changeChanger(({ slots, drives }) => {
-      drives[1] = { volume: 'V1', source: 1 };
-      slots[0] = { volume: null };
-    });
+    moveToDrive(bench, 1);
     await visit(bench.backend, 'V1');
     const mounted = await mount(bench.backend, 'V1', 'drive-2');
-    const failure = await failureOf(mount(bench.reopen(), 'V1', 'drive-1'));
-    expect(failure).toBeInstanceOf(VolumeError);
-    expect(failure).toMatchObject({
-      errorClass: 'TRANSIENT',
-      message: 'the cartridge V1 is in drive 1 of the changer, drive-2, which another process uses',
-    });
+    const says = 'the cartridge V1 is in drive 1 of the changer, drive-2, which another process uses';
+    await expectFailure(mount(bench.reopen(), 'V1', 'drive-1'), VolumeError, 'TRANSIENT', says);
     expect(await readAll(mounted, 1n)).toEqual(text(1n));
     await mounted.unmount();
   });
 
-  test('one in a drive of somebody else is left there', async () => {
+  test('stays in a drive that is not of this library', async () => {
     const bench = await makeBench();
-    bench.changeChanger(({ slots, drives }) => {
-      drives[2] = { volume: 'V1', source: 1 };
-      slots[0] = { volume: null };
-    });
-    expect(await failureOf(mount(bench.backend, 'V1'))).toMatchObject({
-      errorClass: 'TRANSIENT',
-      message: 'the cartridge V1 is in drive 2 of the changer, which is none of this library',
-    });
+    moveToDrive(bench, 2);
+    const says = 'the cartridge V1 is in drive 2 of the changer, which is none of this library';
+    await expectFailure(mount(bench.backend, 'V1'), VolumeError, 'TRANSIENT', says);
     expect(volumesIn(bench).drives).toEqual([null, null, 'V1']);
   });
 
-  test('one whose slot is taken, or not known, goes to a free one, and to no port for people', async () => {
+  test('goes to a free slot, and to no import/export slot, if its own is occupied or unknown', async () => {
     const bench = await makeBench();
     const first = await mount(bench.backend, 'V1', 'drive-1');
     const second = await mount(bench.backend, 'V2', 'drive-2');
@@ -115,7 +106,7 @@ describe('what becomes of cartridges', () => {
     expect(volumesIn(bench)).toMatchObject({ drives: [null, 'V2'] });
   });
 
-  test('one in a port comes from there, and goes back there', async () => {
+  test('from an import/export slot returns there', async () => {
     const bench = await makeBench();
     bench.changeChanger(({ slots }) => {
       slots[0] = { volume: null };
@@ -125,117 +116,83 @@ describe('what becomes of cartridges', () => {
     expect(volumesIn(bench).slots.at(-1)).toBe('V1');
   });
 
-  test('a cleaning cartridge in the drive is left to its work', async () => {
+  test('for cleaning stays in its drive', async () => {
     const bench = await makeBench();
     bench.changeChanger(({ drives }) => {
       drives[0] = { volume: 'CLN001L1', source: 5 };
     });
-    const failure = await failureOf(mount(bench.backend, 'V1'));
-    expect(failure).toBeInstanceOf(DriveError);
-    expect(failure).toMatchObject({ message: 'the cleaning cartridge CLN001L1 is in drive-1' });
+    const says = 'the cleaning cartridge CLN001L1 is in drive-1';
+    await expectFailure(mount(bench.backend, 'V1'), DriveError, 'TRANSIENT', says);
     expect(volumesIn(bench).drives[0]).toBe('CLN001L1');
-  });
-
-  test('changer commands never overlap, over drives and over processes', async () => {
-    const bench = await makeBench();
-    for (const step of ['load', 'unload', 'status'] as const) bench.behave(step, { slowMs: 20 });
-    const other = bench.reopen();
-    await Promise.all([visit(bench.backend, 'V1', 'drive-1'), visit(other, 'V2', 'drive-2')]);
-    const moves = bench.log().filter((line) => /^(begin|end) (status|load|unload)$/.test(line));
-    expect(moves.length).toBeGreaterThan(10);
-    for (let at = 0; at < moves.length; at += 2) expect(moves[at + 1]).toBe(moves[at]?.replace('begin', 'end'));
   });
 });
 
-describe('what goes wrong', () => {
-  test('a cartridge that is not there is MEDIA, and cartridges without a barcode are told', async () => {
+test('changer commands of several drives and processes never overlap', async () => {
+  const bench = await makeBench();
+  for (const step of ['load', 'unload', 'status'] as const) bench.behave(step, { slowMs: 20 });
+  await Promise.all([visit(bench.backend, 'V1', 'drive-1'), visit(bench.reopen(), 'V2', 'drive-2')]);
+  const moves = bench.log().filter((line) => /^(begin|end) (status|load|unload)$/.test(line));
+  expect(moves.length).toBeGreaterThan(10);
+  for (let at = 0; at < moves.length; at += 2) expect(moves[at + 1]).toBe(moves[at]?.replace('begin', 'end'));
+});
+
+describe('failures', () => {
+  test('a missing cartridge is MEDIA, and so are two of one name; cartridges without a barcode are counted', async () => {
     const bench = await makeBench();
-    expect(await failureOf(mount(bench.backend, 'V3'))).toMatchObject({
-      errorClass: 'MEDIA',
-      message: 'the changer has no cartridge V3',
-    });
+    await expectFailure(mount(bench.backend, 'V3'), TapeError, 'MEDIA', /^the changer has no cartridge V3$/);
     bench.changeChanger(({ slots }) => {
       slots[3] = { volume: '?' };
       slots[4] = { volume: 'V1' };
     });
-    expect(await failureOf(mount(bench.backend, 'V3'))).toMatchObject({
-      message: 'the changer has no cartridge V3; of 1 cartridges it knows no barcode',
-    });
-    expect(await failureOf(mount(bench.backend, 'V1'))).toMatchObject({
-      errorClass: 'MEDIA',
-      message: 'the changer has several cartridges V1, in slot 1 and slot 5',
-    });
+    await expectFailure(mount(bench.backend, 'V3'), TapeError, 'MEDIA', 'V3; of 1 cartridges it knows no barcode');
+    const twice = 'the changer has several cartridges V1, in slot 1 and slot 5';
+    await expectFailure(mount(bench.backend, 'V1'), VolumeError, 'MEDIA', twice);
   });
 
   test('a name that is no barcode reaches no command', async () => {
     const bench = await makeBench();
     for (const name of ['-f', '', '../V1', 'V1 V2', 'V1\n']) {
-      expect(await failureOf(mount(bench.backend, name))).toMatchObject({ errorClass: 'PERMANENT' });
+      expect(await errorOf(mount(bench.backend, name))).toMatchObject({ errorClass: 'PERMANENT' });
     }
+    expect(existsSync(path.join(bench.state, 'log'))).toBe(false);
   });
 
-  test('a drive that another process uses is to be waited for, and no volume’s or library’s fault', async () => {
+  test('a drive that another process uses is an error of the drive', async () => {
     const bench = await makeBench();
     const mounted = await mount(bench.backend, 'V1');
-    const failure = await failureOf(mount(bench.reopen({}, { lock: 0.1 }), 'V2'));
-    expect(failure).toBeInstanceOf(DriveError);
-    expect(failure).toMatchObject({
-      errorClass: 'TRANSIENT',
-      message: expect.stringContaining('another process uses drive-1'),
-    });
+    const other = bench.reopen({}, { lock: 0.1 });
+    await expectFailure(mount(other, 'V2'), DriveError, 'TRANSIENT', 'another process uses drive-1');
     await mounted.unmount();
     await visit(bench.backend, 'V2');
   });
 
-  test('a changer that does not come free, or does not answer, is the library’s', async () => {
+  test('a changer that stays locked, or does not answer, is an error of the library', async () => {
     const bench = await makeBench();
     bench.behave('status', { hold: 'before' });
     const first = mount(bench.backend, 'V1');
     await bench.waitUntilHeld('status');
-    const failure = await failureOf(mount(bench.reopen({}, { lock: 0.1 }), 'V2', 'drive-2'));
-    expect(failure).toBeInstanceOf(LibraryError);
-    expect(failure).toMatchObject({
-      errorClass: 'TRANSIENT',
-      message: expect.stringMatching(/the changer .* was in use by another process for 0.1 s/),
-    });
+    const locked = mount(bench.reopen({}, { lock: 0.1 }), 'V2', 'drive-2');
+    await expectFailure(locked, LibraryError, 'TRANSIENT', /the changer .* was in use by another process for 0.1 s/);
     bench.goOn('status');
     await (await first).unmount();
     bench.behave('status', { fail: 'mtx: Request Sense: Sense Key = Not Ready' });
-    const silent = await failureOf(mount(bench.backend, 'V1'));
-    expect(silent).toBeInstanceOf(LibraryError);
-    expect(silent).toMatchObject({
-      errorClass: 'TRANSIENT',
-      message: expect.stringContaining('Sense Key = Not Ready'),
-    });
+    await expectFailure(mount(bench.backend, 'V1'), LibraryError, 'TRANSIENT', 'Sense Key = Not Ready');
   });
 
-  test('a program that there is not is told as the library’s, and a drive that there is not as that drive’s', async () => {
+  test('a missing program is an error of the library, and an unknown drive one of the drive', async () => {
     const bench = await makeBench();
-    const commands = { ...(bench.settings.commands as object), load: ['/nowhere/mtx', '{slot}'] };
-    const failure = await failureOf(mount(bench.reopen({ commands }), 'V1'));
-    expect(failure).toBeInstanceOf(LibraryError);
-    expect(failure).toMatchObject({
-      errorClass: 'POLICY',
-      message: expect.stringMatching(/"\/nowhere\/mtx 1" cannot be run: .*ENOENT/),
-    });
-    const nowhere = await failureOf(mount(bench.backend, 'V1', 'drive-9'));
-    expect(nowhere).toBeInstanceOf(DriveError);
-    expect(nowhere).toMatchObject({
-      errorClass: 'POLICY',
-      message: 'the settings of the library have no drive drive-9, only drive-1, drive-2',
-    });
+    const missing = mount(withCommands(bench, { load: ['/nowhere/mtx', '{slot}'] }), 'V1');
+    await expectFailure(missing, LibraryError, 'POLICY', /"\/nowhere\/mtx 1" cannot be run: .*ENOENT/);
+    const says = 'the settings of the library have no drive drive-9, only drive-1, drive-2';
+    await expectFailure(mount(bench.backend, 'V1', 'drive-9'), DriveError, 'POLICY', says);
   });
 
-  test('a cartridge that cannot be read is MEDIA with what LTFS said, and goes back to its slot', async () => {
+  test('an unreadable cartridge is MEDIA with the message of LTFS, and returns to its slot', async () => {
     const bench = await makeBench();
     rmSync(path.join(bench.state, 'cartridges/V1.blocks'));
-    const failure = await failureOf(mount(bench.backend, 'V1'));
-    expect(failure).toBeInstanceOf(VolumeError);
-    expect(failure).toMatchObject({
-      errorClass: 'MEDIA',
-      message: expect.stringContaining('LTFS11009E Cannot read volume: failed to read partition labels.'),
-    });
-    expect(volumesIn(bench)).toEqual({ slots: slotsOf('V1', 'V2'), drives: [null, null] });
+    const says = 'LTFS11009E Cannot read volume: failed to read partition labels.';
+    await expectFailure(mount(bench.backend, 'V1'), VolumeError, 'MEDIA', says);
+    expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
     await visit(bench.backend, 'V2');
   });
 
@@ -245,32 +202,26 @@ describe('what goes wrong', () => {
     ['fusermount: user has no write access to mountpoint /mnt/0', DriveError, 'TRANSIENT'],
     ['fuse: device not found, try "modprobe fuse" first', LibraryError, 'TRANSIENT'],
     ['LTFS17285E Failed to search the final index in IP (1)', VolumeError, 'MEDIA'],
-  ])('a mount that fails with "%s" is told as what it is', async (fail, type, errorClass) => {
+  ] as const)('a mount that fails with "%s" has its type and class', async (fail, type, errorClass) => {
     const bench = await makeBench();
     bench.behave('mount', { fail });
-    const failure = await failureOf(mount(bench.backend, 'V1'));
-    expect([failure?.constructor, failure]).toEqual([type, expect.objectContaining({ errorClass })]);
+    await expectFailure(mount(bench.backend, 'V1'), type, errorClass);
     expect(volumesIn(bench).drives).toEqual([null, null]);
   });
 
-  test('a cartridge that cannot be loaded is tried again; one that is there all the same is mounted', async () => {
+  test('a load that fails is TRANSIENT, unless the cartridge is in the drive afterwards', async () => {
     const bench = await makeBench();
     bench.behave('load', { fail: 'MOVE MEDIUM from Element Address 1001 to 256 Failed' });
-    const failure = await failureOf(mount(bench.backend, 'V1'));
-    expect(failure).toBeInstanceOf(VolumeError);
-    expect(failure).not.toBeInstanceOf(LibraryError);
-    expect(failure).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringContaining('MOVE MEDIUM') });
+    await expectFailure(mount(bench.backend, 'V1'), VolumeError, 'TRANSIENT', 'MOVE MEDIUM');
     bench.goOn('load');
-    const load = (bench.settings.commands as { load: string[] }).load;
-    const commands = { ...(bench.settings.commands as object), load: ['sh', '-c', '"$@"; exit 1', 'sh', ...load] };
-    await visit(bench.reopen({ commands }), 'V1');
+    const { load } = bench.settings.commands as { load: string[] };
+    await visit(withCommands(bench, { load: ['sh', '-c', '"$@"; exit 1', 'sh', ...load] }), 'V1');
   });
 
-  test('a step that takes too long is ended, and tried again', async () => {
+  test('a step that takes too long is ended and can be repeated', async () => {
     const bench = await makeBench();
     bench.behave('mount', { hold: 'before' });
-    const failure = await failureOf(mount(bench.reopen({}, { mount: 0.2 }), 'V1'));
-    expect(failure).toMatchObject({
+    expect(await errorOf(mount(bench.reopen({}, { mount: 0.2 }), 'V1'))).toMatchObject({
       errorClass: 'TRANSIENT',
       message: expect.stringContaining('has not ended within 0.2 s'),
     });
@@ -279,16 +230,15 @@ describe('what goes wrong', () => {
     await visit(bench.backend, 'V1');
   });
 
-  test('a mount command that mounts nothing is found out before any file is missed', async () => {
+  test('a mount command that mounts nothing is POLICY', async () => {
     const bench = await makeBench();
-    const commands = { ...(bench.settings.commands as object), mount: ['true'] };
-    expect(await failureOf(mount(bench.reopen({ commands }), 'V1'))).toMatchObject({
+    expect(await errorOf(mount(withCommands(bench, { mount: ['true'] }), 'V1'))).toMatchObject({
       errorClass: 'POLICY',
       message: expect.stringContaining('nothing is mounted at'),
     });
   });
 
-  test('a mount that goes away under a reader is no fault of a file', async () => {
+  test('a mount that disappears during a read is no error of the file', async () => {
     const bench = await makeBench();
     const mounted = await mount(bench.backend, 'V1');
     const place = path.join(bench.state, 'mnt/0');
@@ -296,16 +246,11 @@ describe('what goes wrong', () => {
     mkdirSync(place);
     writeFileSync(path.join(bench.state, 'mounts'), '');
     rmSync(path.join(bench.state, 'cartridges/V1'), { recursive: true });
-    const failure = await failureOf(readAll(mounted, 1n));
-    expect(failure).toBeInstanceOf(VolumeError);
-    expect(failure).toMatchObject({
-      errorClass: 'TRANSIENT',
-      message: expect.stringContaining('the mount of V1 has gone'),
-    });
+    await expectFailure(readAll(mounted, 1n), VolumeError, 'TRANSIENT', 'the mount of V1 has gone');
     await mounted.unmount();
   });
 
-  test('a mount in use stays, is told, and is cleared by the next one', async () => {
+  test('a busy mount stays and is reported, and the next mount removes it', async () => {
     const bench = await makeBench();
     const mounted = await mount(bench.backend, 'V1');
     const fd = openSync(path.join(bench.state, 'mnt/0', at(1n).path), 'r');
@@ -315,27 +260,27 @@ describe('what goes wrong', () => {
     });
     closeSync(fd);
     await visit(bench.reopen(), 'V2');
-    expect(volumesIn(bench)).toEqual({ slots: slotsOf('V1', 'V2'), drives: [null, null] });
+    expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
   });
 
-  test('an aborted mount is not waited for, and the next one waits for what it has begun', async () => {
+  test('an aborted mount rejects at once, and the next mount waits for the step that runs', async () => {
     const bench = await makeBench();
     bench.behave('load', { hold: 'before' });
     const abort = new AbortController();
     const reason = new Error('enough');
-    const mounting = failureOf(bench.backend.mount('V1', 'drive-1', abort.signal));
+    const mounting = errorOf(bench.backend.mount('V1', 'drive-1', abort.signal));
     await bench.waitUntilHeld('load');
     abort.abort(reason);
     expect(await mounting).toBe(reason);
     const next = visit(bench.backend, 'V2');
     bench.goOn('load');
     await next;
-    expect(volumesIn(bench)).toEqual({ slots: slotsOf('V1', 'V2'), drives: [null, null] });
+    expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
   });
 });
 
-describe('the end of LTFS', () => {
-  test('is waited for before the cartridge is moved', async () => {
+describe('an unmount', () => {
+  test('moves the cartridge only after LTFS has ended', async () => {
     const bench = await makeBench();
     const mounted = await mount(bench.backend, 'V1');
     bench.behave('end', { hold: 'before' });
@@ -348,16 +293,13 @@ describe('the end of LTFS', () => {
     expect(log.filter((line) => line === 'begin unload')).toHaveLength(1);
   });
 
-  test('is found out by trying where it has not inherited the lock', async () => {
+  test('retries the unload if LTFS has not inherited the lock', async () => {
     const bench = await makeBench();
     const { mount: ltfs } = bench.settings.commands as { mount: string[] };
-    const withoutLock = ['sh', '-c', 'exec "$@" 3>&-', 'sh', ...ltfs];
-    const commands = { ...(bench.settings.commands as object), mount: withoutLock };
-    const mounted = await mount(bench.reopen({ commands }), 'V1');
+    const mounted = await mount(withCommands(bench, { mount: ['sh', '-c', 'exec "$@" 3>&-', 'sh', ...ltfs] }), 'V1');
     bench.behave('end', { hold: 'before' });
     const unmounting = mounted.unmount();
-    const tries = () => bench.log().filter((line) => line === 'begin unload').length;
-    await waitFor('a second try', async () => tries() > 1 || undefined);
+    await waitFor('a retry', async () => bench.log().filter((line) => line === 'begin unload').length > 1);
     bench.goOn('end');
     await unmounting;
     expect(volumesIn(bench).drives).toEqual([null, null]);
@@ -365,36 +307,24 @@ describe('the end of LTFS', () => {
 });
 
 describe('paths', () => {
-  test('are below the root of the cartridge, which stands for the prefix', async () => {
+  test('below the prefix are looked for below the root of the cartridge', async () => {
     const bench = await makeBench();
     await bench.put('V1', 7n, text(7n), '/data/a/b');
-    const backend = bench.reopen({ root: '/data/', prefix: '/archive' });
-    const mounted = await backend.mount('V1', 'drive-1', quiet());
+    const mounted = await mount(bench.reopen({ root: '/data/', prefix: '/archive' }), 'V1');
     const read = async (file: string) => {
       const chunks: Uint8Array[] = [];
       for await (const chunk of mounted.read({ path: file, position: 7n, size: 0n }, quiet())) chunks.push(chunk);
       return Buffer.concat(chunks);
     };
     expect(await read('/archive/a/b')).toEqual(text(7n));
-    for (const other of [
-      '/archives/a/b',
-      '/a/b',
-      '/archive',
-      '/archive/../data/a/b',
-      '/archive//a/b',
-      '/archive/a/c',
-      '/archive/a',
-    ]) {
-      expect(await failureOf(read(other))).toMatchObject({ errorClass: 'PERMANENT' });
-    }
+    const others = ['/archives/a/b', '/a/b', '/archive', '/archive/../data/a/b', '/archive//a/b', '/archive/a/c'];
+    for (const other of [...others, '/archive/a']) await expectFailure(read(other), TapeError, 'PERMANENT');
     await mounted.unmount();
-    const failure = await failureOf(mount(bench.reopen({ root: '/other' }), 'V1'));
-    expect(failure).toBeInstanceOf(VolumeError);
-    expect(failure).toMatchObject({ errorClass: 'MEDIA', message: expect.stringContaining('has no folder /other') });
+    await expectFailure(mount(bench.reopen({ root: '/other' }), 'V1'), VolumeError, 'MEDIA', 'has no folder /other');
     expect(volumesIn(bench).drives).toEqual([null, null]);
   });
 
-  test('lead nowhere by links', async () => {
+  test('with links are followed within the cartridge only', async () => {
     const bench = await makeBench();
     writeFileSync(path.join(bench.state, 'secret'), 'secret');
     await bench.put('V1', 5n, text(5n), '/suite/folder/5');
@@ -402,29 +332,26 @@ describe('paths', () => {
     symlinkSync('folder', path.join(bench.state, 'cartridges/V1/suite/in'));
     symlinkSync(path.join(bench.state, 'secret'), path.join(bench.state, 'cartridges/V1/suite/4'));
     const mounted = await mount(bench.backend, 'V1');
-    const first = (file: string) =>
+    const open = (file: string) =>
       mounted.read({ path: file, position: 1n, size: 0n }, quiet())[Symbol.asyncIterator]();
-    expect(await failureOf(first('/suite/out/secret').next())).toMatchObject({
-      errorClass: 'PERMANENT',
-      message: expect.stringContaining('leads out of the cartridge'),
-    });
-    expect(await failureOf(readAll(mounted, 4n))).toMatchObject({ errorClass: 'PERMANENT' });
-    const linked = first('/suite/in/5');
+    const says = 'leads out of the cartridge';
+    await expectFailure(open('/suite/out/secret').next(), TapeError, 'PERMANENT', says);
+    await expectFailure(readAll(mounted, 4n), TapeError, 'PERMANENT');
+    const linked = open('/suite/in/5');
     expect((await linked.next()).value).toEqual(text(5n));
     await linked.return?.();
     await mounted.unmount();
   });
 });
 
-test.skipIf(!canMount())('what is mounted is told by the system itself', async () => {
+test.skipIf(!canMount())('mounts are found in the mount table of the system', async () => {
   const bench = await makeBench();
   writeFileSync(path.join(bench.state, 'bind'), '');
   const backend = bench.reopen({ mountTable: '/proc/self/mountinfo' });
   const mounted = await mount(backend, 'V1');
   expect(await readAll(mounted, 1n)).toEqual(text(1n));
-  expect(
-    execFileSync('findmnt', ['--noheadings', '--mountpoint', path.join(bench.state, 'mnt/0')]).length,
-  ).toBeGreaterThan(0);
+  const found = execFileSync('findmnt', ['--noheadings', '--mountpoint', path.join(bench.state, 'mnt/0')]);
+  expect(found.length).toBeGreaterThan(0);
   await mounted.unmount();
   await visit(backend, 'V2');
 });

@@ -1,5 +1,5 @@
+/** The settings of the library type `ltfs`, and what it reads of a changer and of the mount table. */
 import { expect, test } from 'vitest';
-import { SettingsError } from '../../src/errors.js';
 import { chooseSlot, findDrive, isCleaning, parseElements } from '../../src/tape/ltfs/elements.js';
 import { readMountPoints } from '../../src/tape/ltfs/mounts.js';
 import { fill, parseSettings } from '../../src/tape/ltfs/settings.js';
@@ -7,75 +7,44 @@ import { fill, parseSettings } from '../../src/tape/ltfs/settings.js';
 const drive = { device: '/dev/sg3', element: 0, mountPoint: '/mnt/ltfs/0' };
 const least = { changer: '/dev/sch0', drives: { 'lto-1': drive } };
 
-const refusal = (settings: unknown): unknown => {
-  try {
-    return parseSettings(settings);
-  } catch (error) {
-    if (!(error instanceof SettingsError)) throw error;
-    return error.message;
-  }
-};
-
-test('what is not given has its default', () => {
+test('missing settings have their defaults', () => {
   const settings = parseSettings(least);
   expect(settings).toMatchObject({ root: '/', prefix: '/', locks: undefined, mountTable: '/proc/self/mountinfo' });
   expect(settings.drives.get('lto-1')).toEqual({ name: 'lto-1', ...drive });
-  const { commands } = settings;
-  expect(fill(commands.load, { changer: '/dev/sch0', slot: 3, element: 0 })).toEqual([
-    'mtx',
-    '-f',
-    '/dev/sch0',
-    'load',
-    '3',
-    '0',
-  ]);
-  expect(fill(commands.mount, { ...drive })).toEqual(['ltfs', '-o', 'devname=/dev/sg3', '-o', 'ro', '/mnt/ltfs/0']);
+  const { load, mount } = settings.commands;
+  expect(fill(load, { changer: '/dev/sch0', slot: 3, element: 0 }).join(' ')).toBe('mtx -f /dev/sch0 load 3 0');
+  expect(fill(mount, { ...drive }).join(' ')).toBe('ltfs -o devname=/dev/sg3 -o ro /mnt/ltfs/0');
 });
 
-test('an argument stays one, whatever stands for its placeholder', () => {
-  expect(fill(['a', 'x={device}', '{file}'], { device: '{file} "', file: '/a b/$(c) {device}' })).toEqual([
-    'a',
-    'x={file} "',
-    '/a b/$(c) {device}',
-  ]);
+test('a placeholder is replaced by one argument, whatever its value contains', () => {
+  const filled = fill(['a', 'x={device}', '{file}'], { device: '{file} "', file: '/a b/$(c) {device}' });
+  expect(filled).toEqual(['a', 'x={file} "', '/a b/$(c) {device}']);
 });
 
-test.each([
-  [{}, 'changer must be given: a text of one line'],
+const FIELDS = 'an object that has device, element and mountPoint for the name of each drive';
+
+test.each<[settings: object, message: string | RegExp]>([
+  [{ changer: undefined }, 'changer must be given: a text of one line'],
+  [{ changer: '' }, 'changer must be given: a text of one line'],
+  [{ drives: undefined }, `drives must be given: ${FIELDS}`],
+  [{ drives: [drive] }, /^drives must be an object .*, not \[/],
+  [{ drives: {} }, /^drives must be an object .*, not \{\}/],
+  [{ drives: { a: { ...drive, element: -1 } } }, 'drives.a.element must be a whole number from 0 to 9999, not -1'],
+  [{ drives: { a: 'x' } }, 'drives.a must be an object, not "x"'],
+  [{ drives: { a: { ...drive, mountPoint: 'x' } } }, 'drives.a.mountPoint must be an absolute path, not "x"'],
+  [{ drives: { a: drive, b: { ...drive, device: '/dev/sg4' } } }, 'drives.b.element is "0", as is that of a'],
+  [{ root: 'data' }, 'root must be an absolute path, not "data"'],
+  [{ commands: { eject: ['mt'] } }, 'commands.eject is no setting of this kind'],
+  [{ commands: { load: 'mtx load' } }, 'commands.load must be a list of texts, not "mtx load"'],
+  [{ commands: { load: ['mtx', '{drive}'] } }, 'commands.load has no placeholder {drive}; it has {changer}, '],
   [
-    { changer: '/dev/sch0' },
-    'drives must be given: an object that has device, element and mountPoint for the name of each drive',
-  ],
-  [{ ...least, changer: '' }, 'changer must be given: a text of one line'],
-  [{ ...least, drives: [drive] }, /^drives must be an object .*, not \[/],
-  [{ ...least, drives: {} }, /^drives must be an object .*, not \{\}/],
-  [
-    { ...least, drives: { a: { ...drive, element: -1 } } },
-    'drives.a.element must be a whole number from 0 to 9999, not -1',
-  ],
-  [{ ...least, drives: { a: 'x' } }, 'drives.a must be an object, not "x"'],
-  [
-    { ...least, drives: { a: { ...drive, mountPoint: 'mnt' } } },
-    'drives.a.mountPoint must be an absolute path, not "mnt"',
-  ],
-  [{ ...least, drives: { a: drive, b: { ...drive, device: '/dev/sg4' } } }, 'drives.b.element is "0", as is that of a'],
-  [{ ...least, root: 'data' }, 'root must be an absolute path, not "data"'],
-  [{ ...least, commands: { eject: ['mt'] } }, /^commands.eject is no setting of this kind/],
-  [{ ...least, commands: { load: 'mtx load' } }, 'commands.load must be a list of texts, not "mtx load"'],
-  [
-    { ...least, commands: { load: ['mtx', '{drive}'] } },
-    /^commands.load has no placeholder \{drive\}; it has \{changer\}, /,
-  ],
-  [
-    { ...least, commands: { load: ['mtx', 'tag={volume}'] } },
+    { commands: { load: ['mtx', 'tag={volume}'] } },
     'commands.load must have {volume} as an argument of its own, not in "tag={volume}"',
   ],
-  [{ ...least, commands: { load: ['{device}'] } }, 'commands.load must begin with a program, not "{device}"'],
-  [{ ...least, seconds: { mount: 0 } }, 'seconds.mount must be a whole number from 1 to 86400, not 0'],
+  [{ commands: { load: ['{device}'] } }, 'commands.load must begin with a program, not "{device}"'],
+  [{ seconds: { mount: 0 } }, 'seconds.mount must be a whole number from 1 to 86400, not 0'],
 ])('settings %j are refused', (settings, message) => {
-  const told = refusal(settings);
-  if (typeof message === 'string') expect(told).toBe(message);
-  else expect(told).toMatch(message);
+  expect(() => parseSettings({ ...least, ...settings })).toThrow(message);
 });
 
 const STATUS = `  Storage Changer /dev/sch0:3 Drives, 6 Slots ( 1 Import/Export )
@@ -90,7 +59,7 @@ Data Transfer Element 2:Empty
       Storage Element 6 IMPORT/EXPORT:Empty
 `;
 
-test('what mtx says is understood: drives, slots, ports, barcodes and where cartridges came from', () => {
+test('the output of mtx is parsed: drives, slots, import/export slots, barcodes and sources', () => {
   const elements = parseElements(STATUS);
   const none = { volume: undefined, source: undefined };
   expect(elements).toEqual([
@@ -105,8 +74,7 @@ test('what mtx says is understood: drives, slots, ports, barcodes and where cart
     { kind: 'port', number: 6, isFull: false, ...none },
   ]);
   expect(elements.filter(isCleaning).map(({ number }) => number)).toEqual([1]);
-  expect(chooseSlot(elements, findDrive(elements, 0)).number).toBe(3);
-  expect(chooseSlot(elements, findDrive(elements, 1)).number).toBe(3);
+  expect([0, 1].map((number) => chooseSlot(elements, findDrive(elements, number)).number)).toEqual([3, 3]);
 });
 
 test.each([
@@ -116,15 +84,12 @@ test.each([
     STATUS.replace('2:Empty', '2:Broken'),
     'the changer says of an element what is not understood: Data Transfer Element 2:Broken',
   ],
-])('what is no list of a changer is told', (status, message) => {
+])('an output of mtx without a list of elements is refused', (status, message) => {
   expect(() => parseElements(status)).toThrow(message);
 });
 
-test('mount points are read with what is written in octal digits', () => {
+test('mount points are read with their octal escapes', () => {
   const line = (place: string) => `36 35 98:0 / ${place} rw,noatime master:1 - fuse ltfs:/dev/sg3 ro`;
-  expect(readMountPoints(`${[line('/mnt/a\\040b'), line('/mnt/\\134'), line('/mnt/ü')].join('\n')}\n`)).toEqual([
-    '/mnt/a b',
-    '/mnt/\\',
-    '/mnt/ü',
-  ]);
+  const table = ['/mnt/a\\040b', '/mnt/\\134', '/mnt/ü'].map(line).join('\n');
+  expect(readMountPoints(`${table}\n`)).toEqual(['/mnt/a b', '/mnt/\\', '/mnt/ü']);
 });

@@ -1,14 +1,14 @@
+/** The memory library for drives. */
 import { expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { at, mount, put, quiet, readAll } from '../support/tape-backend.js';
 import { describeWritableBackend } from '../support/tape-backend-writes.js';
 
 describeWritableBackend('memory', () => createMemoryBackend());
-describeWritableBackend('slow memory', () => createMemoryBackend({ delayMs: 1 }));
 
 const never = new Promise<never>(() => {});
 
-test('a mount that takes for ever ends with its signal', async () => {
+test('an endless mount ends with its signal', async () => {
   const backend = createMemoryBackend();
   backend.onMount = () => never;
   const abort = new AbortController();
@@ -18,7 +18,7 @@ test('a mount that takes for ever ends with its signal', async () => {
   expect(await mounting.catch((error: unknown) => error)).toBe(reason);
 });
 
-test('a read that takes for ever ends with its signal', async () => {
+test('an endless read ends with its signal', async () => {
   const backend = createMemoryBackend();
   await put(backend, 'V1', 1n, Buffer.from('a'));
   backend.onRead = () => never;
@@ -30,7 +30,7 @@ test('a read that takes for ever ends with its signal', async () => {
   expect(await reading.catch((error: unknown) => error)).toBe(reason);
 });
 
-test('faults and wrong bytes come on demand, and everything asked for is on record', async () => {
+test('a test can inject errors and wrong bytes, and each call is recorded', async () => {
   const backend = createMemoryBackend();
   await put(backend, 'V1', 1n, Buffer.from('right'));
   const volume = await mount(backend, 'V1', 'drive-7');

@@ -1,3 +1,4 @@
+/** The memory library for staging. */
 import { expect, test } from 'vitest';
 import { createMemoryStaging, type MemorySystemOptions, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
 import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
@@ -40,7 +41,7 @@ describeStagingLibrary(
 
 const never = new Promise<never>(() => {});
 
-test('a call and a read that take for ever end with their signals', async () => {
+test('an endless call and an endless read end with their signals', async () => {
   const bench = createBench({});
   await makeReady(bench, await putFiles(bench, ['/a']));
   const reason = new Error('stop');
@@ -58,7 +59,7 @@ test('a call and a read that take for ever end with their signals', async () => 
   }
 });
 
-test('a file that two demands want stays until the second has let it go', async () => {
+test('a file in two requests stays until both have released it', async () => {
   const bench = createBench({});
   const files = await putFiles(bench, ['/a']);
   const first = await makeReady(bench, files);
@@ -69,14 +70,14 @@ test('a file that two demands want stays until the second has let it go', async 
   expect(bench.system.isStaged('/a')).toBe(false);
 });
 
-test('a file leaves when its lifetime has passed', async () => {
+test('a file expires after its lifetime', async () => {
   const bench = createBench({ lifetimeMs: 0 });
   const { demand } = await ask(bench.library, await putFiles(bench, ['/a']));
   await bench.arrive(['/a']);
   expect(await bench.library.poll(demand, quiet())).toEqual([{ path: '/a', state: 'forgotten' }]);
 });
 
-test('faults and wrong bytes come on demand, and everything asked for is on record', async () => {
+test('a test can inject errors and wrong bytes, and each call is recorded', async () => {
   const bench = createBench({});
   bench.system.onStaged = (paths) => bench.system.arrive(paths);
   const files = await putFiles(bench, ['/a']);

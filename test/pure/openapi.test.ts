@@ -1,4 +1,4 @@
-/** The OpenAPI document by itself: that it is one, is what is committed, and knows each rule of the contract. */
+/** The OpenAPI document: valid, committed, and with each endpoint and rule of the contract. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Validator } from '@seriousme/openapi-schema-validator';
@@ -10,11 +10,11 @@ import { packageRoot } from '../../src/package-root.js';
 
 const read = (file: string) => readFileSync(path.join(packageRoot, file), 'utf8');
 
-test('rest/openapi.json is the document that is served; npm run schema prints it', () => {
+test('rest/openapi.json is the served document (npm run schema writes it)', () => {
   expect(read('rest/openapi.json')).toBe(`${JSON.stringify(describeRest(), null, 2)}\n`);
 });
 
-test('the document is one of OpenAPI 3.1, by its meta-schema', async () => {
+test('the document is valid OpenAPI 3.1', async () => {
   const validator = new Validator();
   const plain = JSON.parse(JSON.stringify(describeRest()));
   expect(await validator.validate(plain)).toMatchObject({ valid: true });
@@ -23,7 +23,7 @@ test('the document is one of OpenAPI 3.1, by its meta-schema', async () => {
   expect(await new Validator().validate(broken)).toMatchObject({ valid: false });
 });
 
-test('each route is in the document with its methods, and nothing else is', () => {
+test('the document contains exactly the routes and their methods', () => {
   const described = Object.entries(describeRest().paths).map(([at, operations]) => [
     at,
     Object.keys(operations).sort(),
@@ -35,7 +35,7 @@ test('each route is in the document with its methods, and nothing else is', () =
   expect(described).toEqual(routes);
 });
 
-/** The numbers of the rules below each heading of rest/CONTRACT.md, such as `GET /files`. */
+/** Returns the numbers of the rules below each heading of rest/CONTRACT.md, such as `GET /files`. */
 function readSections(): [heading: string, rules: number[]][] {
   const sections = read('rest/CONTRACT.md').split(/^## /m).slice(1);
   return sections.map((text) => [
@@ -44,7 +44,7 @@ function readSections(): [heading: string, rules: number[]][] {
   ]);
 }
 
-test('each endpoint of the contract is described with all of its rules', () => {
+test('each endpoint of the contract is described with all its rules', () => {
   const bare = (heading: string) => heading.replace(/\{\w+\}/, '{}');
   const described = endpoints.map(({ method, path: at, rules }): [string, number[]] => [
     bare(`${method.toUpperCase()} ${at}`),
@@ -58,7 +58,7 @@ test('each endpoint of the contract is described with all of its rules', () => {
   }
 });
 
-test('the page says all that the document says, and no text of it is taken for markup', () => {
+test('the page shows all schemas and endpoints of the document, with escaped text', () => {
   const document = describeRest();
   const page = renderPage(document);
   for (const name of Object.keys(document.components.schemas)) expect(page).toContain(`id="form-${name}"`);

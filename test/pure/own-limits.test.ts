@@ -1,4 +1,4 @@
-/** Limits of time that a library has by itself, and that of TAPE_TIMEOUT: none of them ends a call that another one allows. */
+/** The time limits of library types, and TAPE_TIMEOUT: the longer one counts. */
 import { expect, test } from 'vitest';
 import { CallWatch, tapeSeconds } from '../../src/engine/calls.js';
 import { createDriveLibrary, createStagingLibrary, kinds } from '../../src/tape/kinds.js';
@@ -17,7 +17,7 @@ test.each([
   ['command', { read: ['cat'], unmountSeconds: LONG }, 'unmount'],
   ...['lock', 'status', 'load', 'unload', 'mount', 'unmount'].map((step) => ['ltfs', changed(step), 'mount'] as const),
   ...['lock', 'status', 'unload', 'unmount'].map((step) => ['ltfs', changed(step), 'unmount'] as const),
-] as const)('%s with %j: a drive counts as hanging later than that, at its %s', (kind, settings, what) => {
+] as const)('a drive of the type %s with %j stalls later than that, at its %s', (kind, settings, what) => {
   const { ownSeconds } = createDriveLibrary({ name: 'east', kind, settings }, site);
   expect(tapeSeconds({ tapeTimeout: 900 }, ownSeconds?.[what])).toBeGreaterThan(LONG);
 });
@@ -33,23 +33,23 @@ test.each([
   ),
   ['s3', { ...bucket, timeoutSeconds: 600 }, 'call', 600],
   ['s3', { ...bucket, timeoutSeconds: 600 }, 'read', 600],
-] as const)('%s with %j: a %s is not ended before', (kind, settings, what, seconds) => {
+] as const)('a library of the type %s with %j ends a %s later than that', (kind, settings, what, seconds) => {
   const { ownSeconds } = createStagingLibrary({ name: 'silo', kind, settings }, site);
   expect(tapeSeconds({ tapeTimeout: 60 }, ownSeconds?.[what])).toBeGreaterThan(seconds);
 });
 
-test('TAPE_TIMEOUT holds where it is longer, and where a library has no limit', () => {
+test('TAPE_TIMEOUT counts if it is longer, or if a library has no limit', () => {
   expect([tapeSeconds({ tapeTimeout: 900 }, 60), tapeSeconds({ tapeTimeout: 900 }, undefined)]).toEqual([900, 900]);
 });
 
-test('a mount of LTFS may take as long as its commands one after the other', () => {
+test('a mount of LTFS may take as long as all its commands', () => {
   const { seconds } = parseSettings({ changer: '/dev/sg0', drives });
   const { mount, unmount } = longestSeconds({ seconds });
   expect(mount).toBeGreaterThan(seconds.lock + seconds.status + seconds.unload + seconds.load + seconds.mount);
   expect(unmount).toBeGreaterThan(seconds.unmount + seconds.unload);
 });
 
-test('a call with a longer limit of its own outlasts one that hangs beside it', async () => {
+test('a call with a longer limit outlasts a stalled call at the same drive', async () => {
   const watch = new CallWatch({ disk: 0.1, tape: 0.1 });
   const place = { kind: 'tape', volume: 'V1', drive: 'd1' } as const;
   let end: (value: string) => void = () => {};
@@ -60,7 +60,7 @@ test('a call with a longer limit of its own outlasts one that hangs beside it', 
   expect(await long).toBe('mounted');
 });
 
-test('every kind that goes by paths is one for which the queue asks no positions', async () => {
+test('the queue needs no positions for exactly those library types that find files by path', async () => {
   const { pathKinds } = await import('../../src/operations/conditions.js');
   const byPath = Object.entries(kinds).filter(([, kind]) => kind.contract === 'drive' && kind.findsBy === 'path');
   expect(byPath.map(([name]) => name).sort()).toEqual([...pathKinds].sort());

@@ -1,4 +1,4 @@
-/** The packages that are installed: which of them run in production, under which licences, and what may run while they are. */
+/** The installed packages: which of them run in production, their licences, and their install scripts. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -6,89 +6,57 @@ import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { type LockedPackage, nameOf, productionPackages, readLock } from '../support/packages.js';
 
-const lock = readLock();
-const { allowScripts, dependencies, devDependencies } = JSON.parse(
-  readFileSync(path.join(packageRoot, 'package.json'), 'utf8'),
-);
+const { packages } = readLock();
+const readText = (file: string) => readFileSync(path.join(packageRoot, file), 'utf8');
+const { allowScripts, dependencies, devDependencies } = JSON.parse(readText('package.json'));
 
-/** They ask for no more than that their own notice is kept. */
-const LICENCES = [
-  '0BSD',
-  'Apache-2.0',
-  'BSD-2-Clause',
-  'BSD-3-Clause',
-  'BlueOak-1.0.0',
-  'ISC',
-  'MIT',
-  'MIT-0',
-  'PostgreSQL',
-];
+/** Licences that require no more than that their notice is kept. */
+const LICENCES = '0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BlueOak-1.0.0 ISC MIT MIT-0 PostgreSQL'.split(' ');
 
-const withoutLicence = (packages: readonly LockedPackage[]) =>
-  packages.filter(({ license }) => !LICENCES.includes(license ?? '')).map(({ name, license }) => `${name}: ${license}`);
+const withoutLicence = (checked: readonly Pick<LockedPackage, 'name' | 'license'>[]) =>
+  checked.filter(({ license }) => !LICENCES.includes(license ?? '')).map(({ name, license }) => `${name}: ${license}`);
 
-test('every package of the production tree has a licence of the list, as its own package.json says', () => {
+test('every production package has an allowed licence, by the lock file and its own package.json', () => {
   expect(productionPackages.length).toBeGreaterThan(100);
   expect(withoutLicence(productionPackages)).toEqual([]);
+  const planted = ['GPL-3.0', undefined].map((license) => ({ name: 'a', license }));
+  expect(withoutLicence(planted)).toEqual(['a: GPL-3.0', 'a: undefined']);
   for (const { place, license } of productionPackages) {
-    const file = path.join(packageRoot, place, 'package.json');
-    // of another platform
-    if (!existsSync(file)) expect(lock.packages[place]).toMatchObject({ optional: true });
-    else expect({ place, license: JSON.parse(readFileSync(file, 'utf8')).license }).toEqual({ place, license });
+    const file = path.join(place, 'package.json');
+    const isInstalled = existsSync(path.join(packageRoot, file));
+    if (isInstalled) expect({ place, license: JSON.parse(readText(file)).license }).toEqual({ place, license });
+    else expect(packages[place]).toMatchObject({ optional: true }); // for another platform
   }
 });
 
-test('a package without a licence, or with one that is not of the list, is seen', () => {
-  const packages = ['GPL-3.0', 'SEE LICENSE IN EULA', undefined].map((license) => ({
-    place: 'a',
-    name: 'a',
-    version: '1',
-    license,
-  }));
-  expect(withoutLicence(packages)).toEqual(['a: GPL-3.0', 'a: SEE LICENSE IN EULA', 'a: undefined']);
-});
-
-test('the production tree holds nothing that is for building or testing', () => {
+test('the production packages include all dependencies, and none for building or testing', () => {
   const names = new Set(productionPackages.map(({ name }) => name));
-  const building = [
-    'prisma',
-    '@prisma/engines',
-    'typescript',
-    'react',
-    'mysql2',
-    'vitest',
-    'fast-check',
-    'oidc-provider',
-  ];
+  const building = 'prisma @prisma/engines typescript react mysql2 vitest fast-check oidc-provider'.split(' ');
   expect(building.filter((name) => names.has(name))).toEqual([]);
   expect([...names]).toEqual(expect.arrayContaining(Object.keys(dependencies)));
-  // npm installs these with --omit=dev: what is wanted in production for choice alone, and is there for building
-  expect(Object.entries(lock.packages).filter(([, entry]) => entry.devOptional)).toEqual([]);
+  // `npm ci --omit=dev` would install these too
+  expect(Object.entries(packages).filter(([, entry]) => entry.devOptional)).toEqual([]);
   expect(names.size).toBeLessThan(220);
 });
 
-test('each version is fixed, what is installed is known by its hash, and no place to fetch it from is written down', () => {
+test('the lock file has a hash of each package and no URL, and package.json has exact versions', () => {
   const versions = Object.values({ ...dependencies, ...devDependencies });
   expect(versions.filter((version) => !/^(npm:[\w@/-]+@)?\d+\.\d+\.\d+(-[\w.]+)?$/.test(String(version)))).toEqual([]);
-  const entries = Object.entries(lock.packages).filter(([place]) => place !== '');
+  const entries = Object.entries(packages).filter(([place]) => place !== '');
   expect(entries.filter(([, entry]) => entry.resolved !== undefined)).toEqual([]);
-  const isOfOtherPlatform = (place: string) => place.startsWith('node_modules/@biomejs/cli-');
-  expect(
-    entries.filter(([place, entry]) => !entry.integrity?.startsWith('sha512-') && !isOfOtherPlatform(place)),
-  ).toEqual([]);
-  const text = readFileSync(path.join(packageRoot, 'package-lock.json'), 'utf8');
-  expect(text.match(/.*\bregistry\b.*/gi)).toBeNull();
+  const hashed = entries.filter(([place]) => !place.startsWith('node_modules/@biomejs/cli-')); // for other platforms
+  expect(hashed.filter(([, { integrity }]) => !integrity?.startsWith('sha512-'))).toEqual([]);
+  expect(readText('package-lock.json').match(/.*\bregistry\b.*/gi)).toBeNull();
   expect(existsSync(path.join(packageRoot, '.npmrc'))).toBe(false);
 });
 
-test('each package with an install script is allowed or denied to run it', () => {
-  const withScripts = Object.entries(lock.packages).filter(([, entry]) => entry.hasInstallScript);
-  const names = withScripts.map(([place, entry]) => nameOf(place, entry));
-  expect(names.filter((name) => allowScripts[name] === undefined)).toEqual([]);
-  expect(Object.keys(allowScripts).filter((name) => !names.includes(name))).toEqual([]);
+test('each install script is allowed or denied', () => {
+  const withScripts = Object.entries(packages).filter(([, entry]) => entry.hasInstallScript);
+  const names = new Set(withScripts.map(([place, entry]) => nameOf(place, entry)));
+  expect(Object.keys(allowScripts).sort()).toEqual([...names].sort());
 });
 
-test('the bill of materials names every package of the production tree, with its hash and licence, and nothing else', () => {
+test('the bill of materials contains exactly the production packages, each with its hash and licence', () => {
   const text = execFileSync('npm', ['run', '--silent', 'sbom'], {
     cwd: packageRoot,
     encoding: 'utf8',
@@ -97,14 +65,16 @@ test('the bill of materials names every package of the production tree, with its
   const bill = JSON.parse(text);
   expect(bill).toMatchObject({ bomFormat: 'CycloneDX', specVersion: expect.stringMatching(/^1\.\d$/) });
   expect(bill.metadata.component).toMatchObject({ name: 'tapegate' });
-  const shown = bill.components.map(({ name, version, hashes, licenses, purl }: Record<string, unknown[]>) => ({
-    each: `${name}@${version}`,
-    isWhole: hashes?.length === 1 && (licenses?.length ?? 0) > 0 && String(purl).startsWith('pkg:npm/'),
-  }));
-  const expected = [...new Set(productionPackages.map(({ name, version }) => `${name}@${version}`))];
-  const sorted = shown.sort((a: { each: string }, b: { each: string }) => (a.each < b.each ? -1 : 1));
-  expect(sorted).toEqual(expected.sort().map((each) => ({ each, isWhole: true })));
-  const references = new Set([bill.metadata.component, ...bill.components].map((each) => each['bom-ref']));
+  type Component = { name: string; version: string; hashes: unknown[]; licenses?: unknown[]; purl: string };
+  const components: Component[] = bill.components;
+  const found = components.map(({ name, version }) => `${name}@${version}`);
+  const expected = new Set(productionPackages.map(({ name, version }) => `${name}@${version}`));
+  expect(found.sort()).toEqual([...expected].sort());
+  for (const { hashes, licenses, purl } of components) {
+    expect([hashes.length, licenses?.length]).toEqual([1, expect.any(Number)]);
+    expect(purl).toMatch(/^pkg:npm\//);
+  }
+  const references = new Set([bill.metadata.component, ...components].map((each) => each['bom-ref']));
   const edges: string[] = bill.dependencies.flatMap(({ ref, dependsOn = [] }: { ref: string; dependsOn: string[] }) => [
     ref,
     ...dependsOn,

@@ -1,9 +1,10 @@
+/** A set of patterns that is searched in many paths at once. */
 import { afterEach, expect, test, vi } from 'vitest';
 import { PatternSet } from '../../src/operations/requests/pattern-set.js';
 
 const LETTERS = ['a', 'b', '/', '.', 'é', '\u{1F600}', '\u{1F601}'];
 
-/** The same each time: the Park-Miller generator. */
+/** A pseudorandom generator (Park-Miller). */
 function createRandom(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -29,7 +30,7 @@ function findTogether(patterns: readonly string[], paths: readonly string[]): st
   return [...set.find(paths)].flat().map(({ id, path }) => `${id} in ${path}`);
 }
 
-test.each([1, 3, 5])('patterns are found in those paths that hold them, and in no other (%i)', (seed) => {
+test.each([1, 3, 5])('patterns are found in exactly the paths that contain them (%i)', (seed) => {
   const random = createRandom(seed);
   const letters = LETTERS.slice(0, 2 + seed);
   const text = (most: number) =>
@@ -44,26 +45,24 @@ test.each([1, 3, 5])('patterns are found in those paths that hold them, and in n
   expect(findTogether(patterns, paths).sort()).toEqual(expected.sort());
 });
 
-test('a pattern is found once in a path that holds it more often, and found again in the next', () => {
-  expect(findTogether(['ab', 'ab', 'abababab'], ['ababababab', '/ab'])).toEqual([
-    '0 in 0',
-    '1 in 0',
-    '2 in 0',
-    '0 in 1',
-    '1 in 1',
-  ]);
+test('a pattern is found once per path', () => {
+  const found = findTogether(['ab', 'ab', 'abababab'], ['ababababab', '/ab']);
+  expect(found).toEqual(['0 in 0', '1 in 0', '2 in 0', '0 in 1', '1 in 1']);
 });
 
 const FOLDER = '/archive/project/a-folder-with-a-name-of-more-than-seventy-letters-as-there-are-some/';
 const digits = (n: number) => String(n).padStart(4, '0');
 
 test.each([
-  ['begins as some', (n: number) => `/archive/project/walk-${digits(n)}/`],
-  ['ends with a whole folder', (n: number) => `${digits(n)}${FOLDER}`],
-  ['begins with a whole folder', (n: number) => `${FOLDER}${digits(n + 5000)}`],
-  ['is of two pieces of paths', (n: number) => `${FOLDER}run-${digits(n % 1000)}${FOLDER}run-`],
-  ['is of pieces that overlap', (n: number) => `-${digits(n % 1000)}/output.nc/archive/run-${digits(n % 1000)}/output`],
-])('a pattern that %s and is in no path is compared with none', (_, build) => {
+  ['begins like some', (n: number) => `/archive/project/walk-${digits(n)}/`],
+  ['ends with a whole directory', (n: number) => `${digits(n)}${FOLDER}`],
+  ['begins with a whole directory', (n: number) => `${FOLDER}${digits(n + 5000)}`],
+  ['has two parts of paths', (n: number) => `${FOLDER}run-${digits(n % 1000)}${FOLDER}run-`],
+  [
+    'has overlapping parts of paths',
+    (n: number) => `-${digits(n % 1000)}/output.nc/archive/run-${digits(n % 1000)}/output`,
+  ],
+])('a pattern that %s and is in no path is compared with no path', (_, build) => {
   const paths = Array.from({ length: 1000 }, (_, n) => `${FOLDER}run-${digits(n)}/output.nc/archive/run-all/output`);
   const patterns = Array.from({ length: 1000 }, (_, n) => build(n));
   const set = createSet(patterns);
@@ -77,6 +76,6 @@ afterEach(() => {
   vi.restoreAllMocks();
 });
 
-test('no patterns and no paths give nothing', () => {
+test('no patterns or no paths return nothing', () => {
   expect([findTogether([], ['/a']), findTogether(['/a'], [])]).toEqual([[], []]);
 });

@@ -1,4 +1,4 @@
-/** The planner under the virtual clock of the simulator, and its pure choices. */
+/** The choices of the planner, and its results in the simulator. */
 import { describe, expect, test } from 'vitest';
 import { planAhead } from '../../src/planner/ahead.js';
 import type { UserQueue, VolumeQueue } from '../../src/planner/backlog.js';
@@ -29,16 +29,16 @@ const isTimeToLeave = (
   state: ScheduleState,
 ) => isTimeFor({ medium: lto8, ...mounted }, openBacklog(others, state), state);
 
-describe('the order on a volume', () => {
+describe('the order of reads on a volume', () => {
   const random = createRandom(3);
   const extents = Array.from({ length: 600 }, () => ({ start: Math.floor(random() * 11e12), size: 2.5e9 }));
 
-  test.each([0, 1, 2, 100, 600])('of %i files holds each of them once', (count) => {
+  test.each([0, 1, 2, 100, 600])('contains each of %i files once', (count) => {
     const { order } = orderReads(lto8, 0, extents.slice(0, count));
     expect([...order].sort((a, b) => a - b)).toEqual(Array.from({ length: count }, (_, n) => n));
   });
 
-  test('costs what it says, and no less than its bound', () => {
+  test('takes the time that it returns, close to the lower bound', () => {
     const files = extents.slice(0, 100);
     const result = orderReads(lto8, 0, files);
     let at = pointAt(lto8, 0);
@@ -53,7 +53,7 @@ describe('the order on a volume', () => {
     expect(seconds).toBeLessThan((result.boundSeconds ?? 0) * 1.05);
   });
 
-  test('on a medium without wraps ascends from the head on, and then takes what lies behind it', () => {
+  test('on a medium without wraps ascends from the head, and returns to the beginning', () => {
     const files = [30, 10, 20].map((start) => ({ start, size: 1 }));
     expect(orderReads(findMedium('linear'), 15, files).order).toEqual([2, 0, 1]);
   });
@@ -65,23 +65,23 @@ const queue = (volume: string, ...users: Partial<UserQueue>[]): VolumeQueue => (
   users: users.map((user) => ({ user: 'ann', files: 1, bytes: 1e9, oldest: 1000, priority: 0, ...user })),
 });
 
-describe('the next volume', () => {
+describe('the next volume is', () => {
   const state = { shares: new Map<string, number>(), now: 2000, policy: defaultPolicy };
 
-  test('is that of the user who has had the least drive time', () => {
+  test('that of the user with the least drive time', () => {
     const shares = new Map([['heavy', 5000]]);
     const queues = [queue('A', { user: 'heavy', files: 999, bytes: 1e12 }), queue('B', { user: 'light' })];
     expect(chooseNext(queues, { ...state, shares })?.queue.volume).toBe('B');
   });
 
-  test('is, among volumes of that user, the one that brings most for its mount', () => {
+  test('among volumes of one user, the one with most bytes', () => {
     const queues = [queue('A', {}), queue('B', { files: 10, bytes: 1e10 })];
     expect(chooseNext(queues, state)?.queue.volume).toBe('B');
   });
 
   const late = 1000 + defaultPolicy.maxWaitSeconds + 1;
 
-  test('is that of a higher priority, until the other one has waited too long', () => {
+  test('that with a higher priority, until another one has waited too long', () => {
     const queues = [queue('A', { files: 10, bytes: 1e10 }), queue('B', { user: 'ben', files: 10, priority: 1 })];
     const shares = new Map([['ben', 1]]);
     expect(chooseNext(queues, { ...state, shares })?.queue.volume).toBe('B');
@@ -89,19 +89,19 @@ describe('the next volume', () => {
     expect(chooseNext(again, { ...state, shares, now: late })?.queue.volume).toBe('A');
   });
 
-  test('is, of what has waited too long, still that of the user who has had less', () => {
+  test('among those that have waited too long, that of the user with less drive time', () => {
     const queues = [queue('A', { user: 'heavy' }), queue('B', { user: 'light', oldest: late - 200 })];
     const shares = new Map([['heavy', 5000]]);
     expect(chooseNext(queues, { ...state, now: late, shares })?.queue.volume).toBe('B');
   });
 
-  test('is, once a file of the user has waited too long, the one with that file', () => {
+  test('the one with a file that has waited too long', () => {
     const queues = [queue('A', {}), queue('B', { oldest: 1500, files: 10, bytes: 1e10 })];
     expect(chooseNext(queues, { ...state })?.queue.volume).toBe('B');
     expect(chooseNext(queues, { ...state, now: late })?.queue.volume).toBe('A');
   });
 
-  test('waits a while for more when there is little, and a mount costs something', () => {
+  test('none for a while, if there is little to read and a mount has a cost', () => {
     const young = { ...state, now: 1000 + defaultPolicy.collectSeconds - 1 };
     expect(chooseNext([queue('A', {})], young)).toBeUndefined();
     expect(chooseNext([queue('A', {})], { ...young, now: young.now + 1 })?.queue.volume).toBe('A');
@@ -111,7 +111,7 @@ describe('the next volume', () => {
   });
 });
 
-test('a drive leaves a volume after its time only for somebody who has had less', () => {
+test('after its time, a drive leaves a volume only for a user with less drive time', () => {
   const heavy = { user: 'heavy', files: 9, bytes: 9e9, oldest: 0, priority: 0 };
   const shares = new Map([['heavy', 5000]]);
   const state = { shares, now: 10_000, policy: defaultPolicy };
@@ -122,7 +122,7 @@ test('a drive leaves a volume after its time only for somebody who has had less'
   expect(isTimeToLeave({ since: 0, here: [heavy] }, [], state)).toBe(false);
 });
 
-test('a drive that is kept busy by one user leaves for what the same user has waited for too long', () => {
+test('a drive leaves a volume for another one of the same user that has waited too long', () => {
   const now = 2 * defaultPolicy.maxWaitSeconds;
   const here = [{ user: 'ann', files: 9, bytes: 9e9, oldest: now - 60, priority: 0 }];
   const state = { shares: new Map<string, number>(), now, policy: defaultPolicy };
@@ -130,7 +130,7 @@ test('a drive that is kept busy by one user leaves for what the same user has wa
   expect(isTimeToLeave({ since: 0, here }, [queue('B', { oldest: now - 600 })], state)).toBe(false);
 });
 
-test('a drive ends a sweep that takes less than an hour in all, though others have had less', () => {
+test('a drive finishes a sweep of less than an hour, also if others have had less drive time', () => {
   const here = [{ user: 'heavy', files: 9, bytes: 9e9, oldest: 0, priority: 0 }];
   const reading = estimateReading(lto8, 9, 9e9);
   const state = {
@@ -143,7 +143,7 @@ test('a drive ends a sweep that takes less than an hour in all, though others ha
   expect(isTimeToLeave({ since: -1, here }, others, state)).toBe(true);
 });
 
-describe('on a volume', () => {
+describe('a sweep of a volume', () => {
   const shares = new Map([
     ['ben', 500],
     ['cy', 5000],
@@ -154,21 +154,21 @@ describe('on a volume', () => {
   ];
   const long = { files: 200, bytes: 400e9 };
 
-  test('all users are read in one sweep that takes less than an hour', () => {
+  test('includes all users if it takes less than an hour', () => {
     expect(sweepOf(queue('A', { user: 'cy' }, { user: 'ben' }, { user: 'ann' }))).toEqual(['ann', 'ben', 'cy']);
   });
 
-  test('users whose turn comes about the same time are read together, the others later, where it would take longer', () => {
+  test('includes users with a similar drive time if it would take longer', () => {
     const here = queue('A', { user: 'cy', ...long }, { user: 'ben', ...long }, { user: 'ann', ...long });
     expect(sweepOf(here)).toEqual(['ann', 'ben']);
   });
 
-  test('who has had more joins the sweep only where there is time, and nobody goes before who comes later', () => {
+  test('includes no user out of order', () => {
     const here = queue('A', { user: 'ann' }, { user: 'ben', ...long }, { user: 'cy' });
     expect(sweepOf(here, { ...state, shares: new Map([...shares, ['ben', 4000]]) })).toEqual(['ann']);
   });
 
-  test('a sweep that has begun goes on for its users, though others have had less by now', () => {
+  test('continues for its users, also if others have had less drive time by now', () => {
     const begun = { users: new Set(['cy']), since: 1900 };
     expect(sweepOf(queue('A', { user: 'ann', ...long }, { user: 'cy' }), state, begun)).toEqual(['cy']);
     expect(sweepOf(queue('A', { user: 'ann', ...long }, { user: 'cy' }), { ...state, now: 99_999 }, begun)).toEqual([
@@ -176,7 +176,7 @@ describe('on a volume', () => {
     ]);
   });
 
-  test('a higher priority ends a sweep', () => {
+  test('ends for a higher priority', () => {
     const begun = { users: new Set(['cy']), since: 1900 };
     expect(sweepOf(queue('A', { user: 'ann', priority: 5 }, { user: 'cy' }), state, begun)).toEqual(['ann']);
   });
@@ -187,7 +187,7 @@ describe('bursts of users on popular volumes', () => {
   // two of the ten of bench/bursts.ts and bench/ranges.ts
   const loads = [1, 3].map((seed) => makeBursts(lto8, { seed }));
 
-  test('cost fewer drive hours than nearest first, and the waits are no longer', () => {
+  test('take fewer drive hours than nearest first, and the waits are not much longer', () => {
     const ratios = loads.map((arrivals) => {
       const { rows } = compareStrategies(arrivals, options);
       const [nearest, planned] = rows.filter((row) => ['grouped, nearest first', 'tapegate'].includes(row.strategy));
@@ -200,13 +200,13 @@ describe('bursts of users on popular volumes', () => {
     }
   });
 
-  test('the range that is told for the end of a request holds for nine of ten, with what comes later', () => {
-    const told = loads.flatMap((arrivals) => followEnds(arrivals, options));
-    const held = told.filter(({ range, end }) => range.earliest <= end && end <= range.latest);
-    expect(told.length).toBeGreaterThan(20);
-    expect(held.length / told.length).toBeGreaterThanOrEqual(0.9);
-    // and not because it says nothing
-    for (const { at, range } of told) {
+  test('end within the estimated range for nine requests of ten, including later requests', () => {
+    const estimates = loads.flatMap((arrivals) => followEnds(arrivals, options));
+    const right = estimates.filter(({ range, end }) => range.earliest <= end && end <= range.latest);
+    expect(estimates.length).toBeGreaterThan(20);
+    expect(right.length / estimates.length).toBeGreaterThanOrEqual(0.9);
+    // and the range is not too wide
+    for (const { at, range } of estimates) {
       expect(range.earliest).toBeGreaterThan(at);
       expect(range.latest - at).toBeLessThanOrEqual(2 * (range.planned - at) + 1.5 * defaultPolicy.sweepSeconds + 1e-6);
     }
@@ -224,7 +224,7 @@ test('2,000 files on 20 volumes take at most 0.945 of the drive hours of nearest
   expect(new Set(rows.map((row) => row.strategy)).size).toBe(6);
 });
 
-test('ten users with ten files each do not wait for one who asked for very many', () => {
+test('ten users with ten files each do not wait for a user with very many', () => {
   const { heavy, others } = makeCrowd(lto8, { files: 5000, volumes: 20, sizeBytes: 2.5e9, seed: 3 });
   const waitOf = (arrivals: Arrival[], options: PlannedOptions) => {
     const outcome = simulate(createPlanned(lto8, options), arrivals, { drives: 2, medium: lto8 });
@@ -239,7 +239,7 @@ test('ten users with ten files each do not wait for one who asked for very many'
 
 describe('no file waits longer than its bound', () => {
   const drives = 2;
-  // for two days and a half somebody asks for a little more than the drives can read
+  // a user requests a little more than the drives can read, for two days and a half
   const flood = Array.from({ length: 60 }, (_, hour) =>
     makeBatch(lto8, { user: 'flood', at: hour * 3600, files: 110, volumes: 20, sizeBytes: 25e9, seed: hour }),
   ).flat();
@@ -251,18 +251,18 @@ describe('no file waits longer than its bound', () => {
       medium: lto8,
     });
 
-  test('though others go before it by their priority', () => {
+  test('also if others have a higher priority', () => {
     expect(longestOf({ priorities: new Map([['flood', 10]]) })).toBeLessThanOrEqual(1);
   });
 
-  test('and the check sees a planner that lets it', () => {
+  test('and the check finds a planner without the bound', () => {
     const policy = { ...defaultPolicy, maxWaitSeconds: Number.POSITIVE_INFINITY };
     const priorities = new Map([['flood', 10]]);
     expect(longestOf({ priorities, policy })).toBeGreaterThan(1);
   });
 });
 
-test('the plan ahead reads every file once, those of the user who has had less first', () => {
+test('the plan ahead reads every file once, those of the user with less drive time first', () => {
   const users = (name: string) => ({ user: name, files: 20, bytes: 50e9, oldest: 0, priority: 0 });
   const queues = ['A', 'B', 'C'].map((volume, index) => ({
     volume,
@@ -286,7 +286,7 @@ test('the plan ahead reads every file once, those of the user who has had less f
   expect(turnOf(3, 'heavy')).toBeUndefined();
 });
 
-test('the plan ahead gives drives volumes of their own library, and leaves those of one without drives', () => {
+test('the plan ahead gives drives volumes of their own library, and ignores libraries without drives', () => {
   const users = [{ user: 'ann', files: 20, bytes: 50e9, oldest: 0, priority: 0 }];
   const queues = [1, 2, 2, 3].map((libraryId, index) => ({
     ...{ volume: `V${index}`, volumeId: index + 1, libraryId, medium: lto8, isMounted: false, users },
@@ -301,7 +301,7 @@ test('the plan ahead gives drives volumes of their own library, and leaves those
   expect(turnOf(4, 'ann')).toBeUndefined();
 });
 
-test('a trace is read line by line, and a fault names its line', () => {
+test('a trace is read line by line, and an error names its line', () => {
   const header = 'at,user,volume,start,size';
   expect(parseTrace(`${header}\n5,ann,V1,0,10\n1,bob,V2,20,30\n`)).toEqual([
     { at: 1, user: 'bob', volume: 'V2', start: 20, size: 30 },

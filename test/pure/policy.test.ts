@@ -1,4 +1,4 @@
-/** The policy by itself: which roles may call which operations, and what they may call them with. */
+/** The policy: which roles may call which operations, and for which quotas. */
 import { describe, expect, test } from 'vitest';
 import type { Caller, Role } from '../../src/caller.js';
 import {
@@ -11,7 +11,7 @@ import {
   type Right,
 } from '../../src/operations/policy.js';
 
-/** Operations by the right that they need, written down a second time: a change of a right is a change here. */
+/** Operations by the right that they need, repeated here so that a change of a right is noticed. */
 const operations: Record<Right, string> = {
   read: `getFile getQuota getRequest listDisksByPage listDrives listFiles listLibraries listQuotasByPage listRequests listSuspensions
     listVolumes listWaitingMail showCaller showPlan watchEnd watchRequest watchRequests watchStages`,
@@ -39,12 +39,9 @@ function buildCaller(roles: readonly Role[], given: Partial<Caller> = {}): Calle
   };
 }
 
-const rightsOf = (caller: Caller) => {
-  const examples: Record<Right, Operation> = {
-    ...{ read: 'getQuota', ask: 'createRequest', change: 'cancelRequest' },
-    ...{ manage: 'setMember', look: 'watchSite', operate: 'suspend' },
-  };
-  return (Object.keys(examples) as Right[]).filter((right) => may(caller, examples[right])).join(' ');
+const examples: Record<Right, Operation> = {
+  ...{ read: 'getQuota', ask: 'createRequest', change: 'cancelRequest' },
+  ...{ manage: 'setMember', look: 'watchSite', operate: 'suspend' },
 };
 
 test.each<[Role[], Partial<Caller>, string]>([
@@ -55,14 +52,16 @@ test.each<[Role[], Partial<Caller>, string]>([
   [['viewer'], {}, 'read look'],
   [['operator'], {}, 'read ask change manage look operate'],
   [['user', 'viewer'], {}, 'read ask change manage look'],
-  // what nobody in particular gives to others would stay when callers are to be known
+  // an anonymous caller cannot give rights that would remain when authentication is required later
   [['user'], { way: 'open' }, 'read ask change'],
   [['operator'], { way: 'open' }, 'read ask change look operate'],
-])('the roles %j of %j have the rights "%s"', (roles, given, expected) => {
-  expect(rightsOf(buildCaller(roles, given))).toBe(expected);
+])('the roles %j with %j have the rights "%s"', (roles, given, expected) => {
+  const caller = buildCaller(roles, given);
+  const rights = (Object.keys(examples) as Right[]).filter((right) => may(caller, examples[right]));
+  expect(rights.join(' ')).toBe(expected);
 });
 
-/** What a call is refused with, and in which words. */
+/** Returns `allowed`, or the code and message of the refusal. */
 function refusalOf(call: () => void): string {
   try {
     call();
@@ -73,61 +72,58 @@ function refusalOf(call: () => void): string {
 }
 
 const none = new Set<string>();
+const lab = new Set(['lab']);
 const seeing = (user: string, given: Partial<Caller> = {}) =>
   buildCaller(['user'], { reads: new Set([user]), acts: none, manages: none, ...given });
 
-describe('what a caller may do with a quota', () => {
+describe('a request with a quota', () => {
+  const reader = buildCaller(['user'], { isReadOnly: true, acts: none });
   test.each<[what: string, Caller, user: string, RegExp]>([
-    ['a caller that acts for it asks with it', buildCaller(['user']), 'ann', /^allowed$/],
+    ['is allowed to a caller that may act for it', buildCaller(['user']), 'ann', /^allowed$/],
     [
-      'any other is refused, whether it is there or not',
+      'is refused to others, even if the quota does not exist',
       buildCaller(['user']),
       'lab',
-      /^FORBIDDEN: .*quota of user "lab"/,
+      /^FORBIDDEN: .*of user "lab"/,
     ],
-    ['a viewer has none to ask with', buildCaller(['viewer'], { acts: none }), 'ann', /^FORBIDDEN: .*no quota to ask/],
-    [
-      'who reads only is told so',
-      buildCaller(['user'], { isReadOnly: true, acts: none }),
-      'ann',
-      /^FORBIDDEN: .*reads only/,
-    ],
+    ['is refused to a viewer', buildCaller(['viewer'], { acts: none }), 'ann', /^FORBIDDEN: .*no quota to ask/],
+    ['is refused to a read-only caller', reader, 'ann', /^FORBIDDEN: .*reads only/],
   ])('%s', (_what, caller, user, expected) => {
     expect(refusalOf(() => allow({ caller }, 'createRequest', user))).toMatch(expected);
   });
+});
 
+describe('a change of the members of a quota', () => {
+  const manager = buildCaller(['user'], { reads: lab, manages: lab });
   test.each<[what: string, Caller, RegExp]>([
-    [
-      'a caller that manages it says who uses it',
-      buildCaller(['user'], { reads: new Set(['lab']), manages: new Set(['lab']) }),
-      /^allowed$/,
-    ],
-    ['one that sees it alone is refused', seeing('lab'), /^FORBIDDEN: .*say who uses the quota of user "lab"/],
-    ['one that does not see it finds none', seeing('ann'), /^NOT_FOUND: there is no user "lab"$/],
-    [
-      'a service is refused before that',
-      buildCaller(['service']),
-      /^FORBIDDEN: .*takes a user's or an operator's token/,
-    ],
+    ['is allowed to its manager', manager, /^allowed$/],
+    ['is refused to a caller that sees it', seeing('lab'), /^FORBIDDEN: .*say who uses the quota of user "lab"/],
+    ['finds no quota for a caller that does not see it', seeing('ann'), /^NOT_FOUND: there is no user "lab"$/],
+    ['is refused to a service first', buildCaller(['service']), /^FORBIDDEN: .*takes a user's or an operator's token/],
   ])('%s', (_what, caller, expected) => {
     expect(refusalOf(() => allowManage({ caller }, 'setMember', 'lab'))).toMatch(expected);
   });
+});
 
+describe('a change of a request', () => {
   const request = { id: 7, user: 'lab', madeBy: 'ann' };
-  const acting = (name: string, given: Partial<Caller> = {}) =>
-    seeing('lab', { name, acts: new Set(['lab']), ...given });
+  const acting = (name: string, given: Partial<Caller> = {}) => seeing('lab', { name, acts: lab, ...given });
   test.each<[what: string, Caller, RegExp]>([
-    ['who has made a request changes it', acting('ann'), /^allowed$/],
+    ['is allowed to its creator', acting('ann'), /^allowed$/],
     [
-      'another member does not',
+      'is refused to another member',
       acting('ben'),
-      /^FORBIDDEN: .*change request 7 of user "lab", which somebody else has made/,
+      /^FORBIDDEN: .*request 7 of user "lab", which somebody else has made/,
     ],
-    ['a manager does', seeing('lab', { name: 'ben', manages: new Set(['lab']) }), /^allowed$/],
-    ['who is no member any more does not, though it has made it', seeing('lab'), /^FORBIDDEN/],
-    ['a service of the same name has not made it', acting('ann', { roles: new Set(['service']) }), /^FORBIDDEN/],
-    ['who reads only is told so', seeing('lab', { isReadOnly: true }), /^FORBIDDEN: .*reads only/],
-    ['a viewer may read only', buildCaller(['viewer']), /^FORBIDDEN: .*change requests: it may read only/],
+    ['is allowed to a manager', seeing('lab', { name: 'ben', manages: lab }), /^allowed$/],
+    ['is refused to a creator that is no member any more', seeing('lab'), /^FORBIDDEN/],
+    [
+      'is refused to a service with the name of the creator',
+      acting('ann', { roles: new Set(['service']) }),
+      /^FORBIDDEN/,
+    ],
+    ['is refused to a read-only caller', seeing('lab', { isReadOnly: true }), /^FORBIDDEN: .*reads only/],
+    ['is refused to a viewer', buildCaller(['viewer']), /^FORBIDDEN: .*change requests: it may read only/],
   ])('%s', (_what, caller, expected) => {
     expect(refusalOf(() => allowChange({ caller }, 'cancelRequest', request))).toMatch(expected);
   });

@@ -1,3 +1,4 @@
+/** The progress bar of commands. */
 import { Writable } from 'node:stream';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createBar } from '../../src/commands/progress-bar.js';
@@ -11,7 +12,7 @@ afterEach(() => {
 
 const HOUR_MS = 3_600_000;
 
-test('without a terminal a bar writes what is new, and what is not once an hour', async () => {
+test('without a terminal, a bar writes each change, and the same again once an hour', async () => {
   let text = '';
   const bar = await createBar({
     write: (more) => {
@@ -41,7 +42,7 @@ test('without a terminal a bar writes what is new, and what is not once an hour'
   expect(text).toBe(lineOf(15, 50, '1s left') + lineOf(30, 100, 'done'));
 });
 
-test('in a terminal the bar is shorter where more stands behind it, and nothing of that is cut off', async () => {
+test('in a terminal, the bar leaves room for the text after it', async () => {
   let text = '';
   const out = Object.assign(new Writable(), { isTTY: true, columns: 80 });
   out.write = ((more: string) => {

@@ -1,7 +1,8 @@
+/** The cache of results for short texts. */
 import { expect, test } from 'vitest';
 import { remember } from '../../src/remembered.js';
 
-test('the same text is worked out once, whatever comes of it, and what is long each time', () => {
+test('a result is computed once for a short text, and each time for a long one', () => {
   const asked: string[] = [];
   const lengthOf = remember((text) => {
     asked.push(text);
@@ -12,7 +13,7 @@ test('the same text is worked out once, whatever comes of it, and what is long e
   expect(asked).toEqual(['ab', '', long, long]);
 });
 
-test('however many come, few are kept', () => {
+test('few results are kept', () => {
   const asked: string[] = [];
   const keep = remember((text) => {
     asked.push(text);
@@ -23,7 +24,7 @@ test('however many come, few are kept', () => {
   expect(asked).toHaveLength(1001);
 });
 
-test('what fails is told each time', () => {
+test('an error is not kept', () => {
   let asked = 0;
   const fail = remember(() => {
     asked++;

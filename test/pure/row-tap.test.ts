@@ -1,4 +1,4 @@
-/** Rows taken out of what a connection receives, in whatever parts it comes. */
+/** Rows that are taken out of the bytes of a connection, in whatever parts they arrive. */
 import type { Socket } from 'node:net';
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
@@ -21,7 +21,7 @@ function row(text: string): Buffer {
   return message('D', Buffer.concat([head, column]));
 }
 
-test('rows are taken and all else goes to the driver, in its order, wherever the bytes are cut, and all of it again once it is closed', () => {
+test('rows go to the tap, and all other messages to the driver; after close() the driver gets all', () => {
   const each = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 30 }).map((text) => ({ text })),
     fc.constant({ kind: 'N' }),
@@ -50,7 +50,7 @@ test('rows are taken and all else goes to the driver, in its order, wherever the
   );
 });
 
-test("what comes with the end of the rows is the driver's, also when it closes the tap", () => {
+test('messages after the rows go to the driver, also when it closes the tap', () => {
   const stream = new PassThrough();
   const driver: Buffer[] = [];
   let tap: RowTap | undefined;

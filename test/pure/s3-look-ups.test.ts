@@ -1,3 +1,4 @@
+/** How the library type `s3` finds out the state of many objects: with few lists, or one by one. */
 import { afterAll, expect, test } from 'vitest';
 import { compareKeys, justBefore } from '../../src/tape/s3/keys.js';
 import { createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
@@ -7,7 +8,7 @@ import { quiet } from '../support/tape-backend.js';
 const benches: S3Bench[] = [];
 afterAll(() => Promise.all(benches.map((bench) => bench.close())));
 
-/** A bucket with these, all on their way but for every third, which is there. */
+/** A bucket with these files, all being restored, except every third, which is restored. */
 async function createBench(paths: readonly string[]): Promise<S3Bench> {
   const bench = await createS3Bench();
   benches.push(bench);
@@ -28,7 +29,7 @@ async function poll(bench: S3Bench, paths: readonly string[]) {
   return states.map(({ path, state }) => [path, state] as const).sort();
 }
 
-test('3,000 files in a few folders are looked at with a list for each thousand', async () => {
+test('3,000 files in a few prefixes take a list for each thousand', async () => {
   const paths = Array.from({ length: 3000 }, (_, index) => `/badc/${index % 7}/orbit ${index}.nc`);
   const bench = await createBench(paths);
   expect(await poll(bench, paths)).toEqual(expected(paths));
@@ -36,21 +37,21 @@ test('3,000 files in a few folders are looked at with a list for each thousand',
   expect(bench.server.count('ListObjectsV2')).toBeLessThanOrEqual(4);
 });
 
-test('files in a thousand small folders are looked at with lists as well', async () => {
+test('files in a thousand small prefixes take a list for each thousand', async () => {
   const paths = Array.from({ length: 2000 }, (_, index) => `/badc/${index % 1000}/${index}.nc`);
   const bench = await createBench(paths);
   expect(await poll(bench, paths)).toEqual(expected(paths));
   expect(bench.server.asked.length).toBeLessThanOrEqual(3);
 });
 
-test('a few files are asked for one by one', async () => {
+test('a few files take a request each', async () => {
   const paths = Array.from({ length: 11 }, (_, index) => `/badc/${index}`);
   const bench = await createBench(paths);
   expect(await poll(bench, paths)).toEqual(expected(paths));
   expect([bench.server.count('HeadObject'), bench.server.count('ListObjectsV2')]).toEqual([11, 0]);
 });
 
-test('where a list tells of few that are wanted, the others are asked for one by one', async () => {
+test('if lists return few of the files, the others take a request each', async () => {
   const others = Array.from({ length: 30_000 }, (_, index) => `/badc/${String(index).padStart(6, '0')}`);
   const wanted = others.filter((_, index) => index % 300 === 0);
   const bench = await createBench(wanted);
@@ -62,7 +63,7 @@ test('where a list tells of few that are wanted, the others are asked for one by
   expect(bench.server.asked.length).toBeLessThan(wanted.length * 1.05);
 });
 
-test('what a list does not tell is asked for: whether an object of Intelligent-Tiering is archived', async () => {
+test('an object of Intelligent-Tiering takes a request of its own: a list does not say whether it is archived', async () => {
   const paths = Array.from({ length: 20 }, (_, index) => `/badc/${index}`);
   const bench = await createBench(paths);
   for (const path of paths.slice(0, 2)) {
@@ -72,15 +73,11 @@ test('what a list does not tell is asked for: whether an object of Intelligent-T
     });
   }
   const states = new Map(await poll(bench, paths));
-  expect([states.get('/badc/0'), states.get('/badc/1'), states.get('/badc/3')]).toEqual([
-    'forgotten',
-    'ready',
-    'ready',
-  ]);
+  expect(['/badc/0', '/badc/1', '/badc/3'].map((path) => states.get(path))).toEqual(['forgotten', 'ready', 'ready']);
   expect([bench.server.count('HeadObject'), bench.server.count('ListObjectsV2')]).toEqual([2, 1]);
 });
 
-test('objects that no list has are asked for by themselves, and given up only where they are not there', async () => {
+test('an object that no list contains takes a request of its own, and fails only if it does not exist', async () => {
   const paths = Array.from({ length: 30 }, (_, index) => `/badc/${index}`);
   const bench = await createBench(paths.slice(0, 15));
   const states = await poll(bench, paths);
@@ -94,7 +91,7 @@ test('objects that no list has are asked for by themselves, and given up only wh
 test.each<[string, Partial<S3Bench['server']>]>([
   ['does not encode keys', { encodesLists: false }],
   ['lists keys in an order of its own', { ordersLists: false }],
-])('a system that %s tells of all files', async (_what, server) => {
+])('all files are found in a system that %s', async (_what, server) => {
   const others = Array.from({ length: 1100 }, (_, index) => `/odd/${String(index).padStart(4, '0')}`);
   const paths = ['/odd/1+1', '/odd/100%', '/odd/%2F', '/odd/a b', ...others];
   const bench = await createBench(paths);
@@ -102,7 +99,7 @@ test.each<[string, Partial<S3Bench['server']>]>([
   expect(await poll(bench, paths)).toEqual(expected(paths));
 });
 
-test('keys of any characters are found in lists', async () => {
+test('keys with any characters are found in lists', async () => {
   const letters = ['a', 'é', '日', '\u{FFFD}', '\u{1F39E}', '\u{E000}', '\n', '\u0001', ' ', '+', '%2F', '&', '"', '~'];
   const paths = letters.flatMap((letter) => [`/odd/${letter}`, `/odd/${letter}${letter}`, `/odd/x${letter}y`]);
   const bench = await createBench(paths);
@@ -110,7 +107,7 @@ test('keys of any characters are found in lists', async () => {
   expect([bench.server.count('HeadObject'), bench.server.count('ListObjectsV2')]).toEqual([0, 1]);
 });
 
-test('nothing that a bucket may have is between a key and what a list begins after for it', () => {
+test('no key can be between a key and the text after which a list for it begins', () => {
   for (const key of ['a', 'a/b', 'a/0', 'é', '\u{E000}', 'x\u{10000}', '\u0001', 'a\u0001']) {
     expect([key, compareKeys(justBefore(key), key)]).toEqual([key, -1]);
   }

@@ -1,3 +1,4 @@
+/** The settings of the library type `s3`, and where it finds its credentials. */
 import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -5,16 +6,15 @@ import { packageRoot } from '../../src/package-root.js';
 import { createStagingLibrary } from '../../src/tape/kinds.js';
 import { parseS3Settings } from '../../src/tape/s3/settings.js';
 import { createS3Bench } from '../support/s3-bench.js';
-import { errorOf, putFiles, staged } from '../support/staging-bench.js';
+import { errorOf, putFiles } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const LEAST = { bucket: 'archive', region: 'eu-west-2' };
 
-test('a bucket and a region are enough', () => {
+test('a bucket and a region suffice: all other settings have defaults', () => {
   expect(parseS3Settings(LEAST)).toEqual({
-    bucket: 'archive',
-    region: 'eu-west-2',
+    ...LEAST,
     endpoint: undefined,
     forcePathStyle: false,
     prefixes: [{ path: '/', key: '' }],
@@ -34,7 +34,7 @@ test('a bucket and a region are enough', () => {
   });
 });
 
-test('the longest prefix of a path decides, in whatever order they are given', () => {
+test('longer prefixes come first, in whatever order they are given', () => {
   const { prefixes } = parseS3Settings({ ...LEAST, prefixes: ['/=rest/', '/badc/=badc=2024/'] });
   expect(prefixes).toEqual([
     { path: '/badc/', key: 'badc=2024/' },
@@ -42,68 +42,49 @@ test('the longest prefix of a path decides, in whatever order they are given', (
   ]);
 });
 
-const refused: [object, string][] = [
-  [{ region: 'x' }, 'bucket must be given'],
-  [{ ...LEAST, bucket: 'a/b' }, 'bucket must be the name of a bucket, not "a/b"'],
-  [{ bucket: 'archive' }, 'region must be given'],
-  [{ ...LEAST, region: 'eu west' }, 'region must be the name of a region, not "eu west"'],
-  [{ ...LEAST, tier: 'Fast' }, 'tier must be one of Expedited, Standard, Bulk, not "Fast"'],
-  [{ ...LEAST, fallbackTiers: ['Slow'] }, 'fallbackTiers must be of Expedited, Standard, Bulk, not "Slow"'],
-  [{ ...LEAST, days: 0 }, 'days must be a whole number from 1 to 3650, not 0'],
-  [{ ...LEAST, day: 1 }, 'day is no setting of this kind'],
-  [
-    { ...LEAST, prefixes: ['badc/=x'] },
-    'prefixes must each be a beginning of paths, "=", and that of keys, not "badc/=x"',
-  ],
-  [
-    { ...LEAST, endpoint: 'https://me:hush@s3.example.org' },
-    'endpoint must be an http or https URL without credentials',
-  ],
-  [{ ...LEAST, endpoint: 'ftp://s3.example.org' }, 'endpoint must be an http or https URL'],
-  [{ ...LEAST, accessKeyIdEnv: 'A' }, 'accessKeyIdEnv and secretAccessKeyEnv must be given both, not "A" alone'],
-  [
-    { ...LEAST, accessKeyIdEnv: 'A', credentialsFile: '/b' },
-    'credentialsFile cannot be "/b" where the variable "A" is named',
-  ],
-  [{ ...LEAST, profile: 'tapes' }, 'profile "tapes" is a section of credentialsFile, which is not given'],
-  [{ ...LEAST, credentialsFile: 'keys' }, 'credentialsFile must be an absolute path, not what is given'],
-  ...[
-    'AKIAIOSFODNN7EXAMPLE',
-    'ASIAIOSFODNN7EXAMPLE',
-    'wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY',
-    'wJalrXUtnFEMIaK7MDENGabPxRfiCYEXAMPLEKEY',
-  ].flatMap((secret) =>
-    ['accessKeyIdEnv', 'secretAccessKeyEnv', 'sessionTokenEnv'].map((name): [object, string] => [
-      { ...LEAST, accessKeyIdEnv: 'A', secretAccessKeyEnv: 'B', [name]: secret },
+const secrets = [
+  'AKIAIOSFODNN7EXAMPLE',
+  'ASIAIOSFODNN7EXAMPLE',
+  'wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY',
+  'wJalrXUtnFEMIaK7MDENGabPxRfiCYEXAMPLEKEY',
+];
+
+test.each<[settings: object, message: string]>([
+  [{ bucket: undefined }, 'bucket must be given'],
+  [{ bucket: 'a/b' }, 'bucket must be the name of a bucket, not "a/b"'],
+  [{ region: undefined }, 'region must be given'],
+  [{ region: 'eu west' }, 'region must be the name of a region, not "eu west"'],
+  [{ tier: 'Fast' }, 'tier must be one of Expedited, Standard, Bulk, not "Fast"'],
+  [{ fallbackTiers: ['Slow'] }, 'fallbackTiers must be of Expedited, Standard, Bulk, not "Slow"'],
+  [{ days: 0 }, 'days must be a whole number from 1 to 3650, not 0'],
+  [{ day: 1 }, 'day is no setting of this kind'],
+  [{ prefixes: ['a/=x'] }, 'prefixes must each be a beginning of paths, "=", and that of keys, not "a/=x"'],
+  [{ endpoint: 'https://me:hush@s3.example.org' }, 'endpoint must be an http or https URL without credentials'],
+  [{ endpoint: 'ftp://s3.example.org' }, 'endpoint must be an http or https URL'],
+  [{ accessKeyIdEnv: 'A' }, 'accessKeyIdEnv and secretAccessKeyEnv must be given both, not "A" alone'],
+  [{ accessKeyIdEnv: 'A', credentialsFile: '/b' }, 'credentialsFile cannot be "/b" where the variable "A" is named'],
+  [{ profile: 'tapes' }, 'profile "tapes" is a section of credentialsFile, which is not given'],
+  [{ credentialsFile: 'keys' }, 'credentialsFile must be an absolute path, not what is given'],
+  ...['accessKeyIdEnv', 'secretAccessKeyEnv', 'sessionTokenEnv'].flatMap((name) =>
+    secrets.map((secret): [object, string] => [
+      { accessKeyIdEnv: 'A', secretAccessKeyEnv: 'B', [name]: secret },
       `${name} must be the name of a variable that has it, not what is given`,
     ]),
   ),
-  [
-    { ...LEAST, pollSeconds: 60, pollSecondsMost: 30 },
-    'pollSecondsMost must be a whole number from 60 to 86400, not 30',
-  ],
-  [{ ...LEAST, waitMinutes: 9, waitMinutesMost: 8 }, 'waitMinutesMost must be a whole number from 9 to 43200, not 8'],
-  [{ ...LEAST, waitMinutes: 'long' }, 'waitMinutes must be a whole number from 0 to 43200, not "long"'],
-  [{ ...LEAST, currency: 'euro' }, 'currency must have three letters, such as EUR, not "euro"'],
-  [{ ...LEAST, pricePerGb: '0.01' }, 'currency must be given, such as EUR, where there is a pricePerGb'],
-  [{ ...LEAST, currency: 'EUR', pricePerGb: '-1' }, 'pricePerGb must be an amount such as 0.0025, not "-1"'],
-];
-
-test.each(refused)('%j is refused by the name of the setting, with what came', (settings, told) => {
-  expect(() => parseS3Settings(settings)).toThrow(told);
-  expect(() => parseS3Settings(settings)).not.toThrow('hush');
+  [{ pollSeconds: 60, pollSecondsMost: 30 }, 'pollSecondsMost must be a whole number from 60 to 86400, not 30'],
+  [{ waitMinutes: 9, waitMinutesMost: 8 }, 'waitMinutesMost must be a whole number from 9 to 43200, not 8'],
+  [{ waitMinutes: 'long' }, 'waitMinutes must be a whole number from 0 to 43200, not "long"'],
+  [{ currency: 'euro' }, 'currency must have three letters, such as EUR, not "euro"'],
+  [{ pricePerGb: '0.01' }, 'currency must be given, such as EUR, where there is a pricePerGb'],
+  [{ currency: 'EUR', pricePerGb: '-1' }, 'pricePerGb must be an amount such as 0.0025, not "-1"'],
+])('settings %j are refused without a secret in the message', (settings, message) => {
+  expect(() => parseS3Settings({ ...LEAST, ...settings })).toThrow(message);
+  expect(() => parseS3Settings({ ...LEAST, ...settings })).not.toThrow(/hush|EXAMPLE/);
 });
 
-test('settings are taken as texts, as a command line has them', () => {
-  const texts = {
-    ...LEAST,
-    days: '7',
-    forcePathStyle: 'true',
-    currency: 'EUR',
-    pricePerGb: '0.0025',
-    partMegabytes: '16',
-  };
-  expect(parseS3Settings(texts)).toMatchObject({
+test('settings may be texts, as on a command line', () => {
+  const texts = { days: '7', forcePathStyle: 'true', currency: 'EUR', pricePerGb: '0.0025', partMegabytes: '16' };
+  expect(parseS3Settings({ ...LEAST, ...texts })).toMatchObject({
     days: 7,
     forcePathStyle: true,
     partBytes: 16 * 1024 * 1024,
@@ -111,60 +92,46 @@ test('settings are taken as texts, as a command line has them', () => {
   });
 });
 
-test('credentials come from a section of a file that is read anew, and that others may not read', async () => {
+test('each call reads the credentials from a section of their file, which must be private', async () => {
   const bench = await createS3Bench();
-  await putFiles(bench, ['/a']);
+  const files = await putFiles(bench, ['/a']);
   const file = path.join(makeTempDir(), 'credentials');
   const { accessKeyId, secretAccessKey } = bench.server.account;
-  const write = (secret: string) =>
-    writeFileSync(
-      file,
-      `[default]\naws_access_key_id = x\n\n[tapes]\naws_access_key_id=${accessKeyId}\naws_secret_access_key = ${secret}\n`,
-    );
-  const library = bench.open({
-    accessKeyIdEnv: null,
-    secretAccessKeyEnv: null,
-    credentialsFile: file,
-    profile: 'tapes',
-  });
-  const look = () => library.poll({ id: null, files: [staged('/a')] }, quiet());
-  const refusal = async () => ((await errorOf(look())) as Error).message;
+  const sections = `[default]\naws_access_key_id = x\n\n[tapes]\naws_access_key_id=${accessKeyId}\naws_secret_access_key = ${secretAccessKey}\n`;
+  const byFile = { accessKeyIdEnv: null, secretAccessKeyEnv: null, credentialsFile: file };
+  const library = bench.open({ ...byFile, profile: 'tapes' });
+  const poll = (from = library) => from.poll({ id: null, files }, quiet());
+  const refusal = async (from = library) => ((await errorOf(poll(from))) as Error).message;
 
   expect(await refusal()).toContain(`cannot be read from ${file}: ENOENT`);
-  write(secretAccessKey);
+  writeFileSync(file, sections);
   chmodSync(file, 0o640);
   expect(await refusal()).toContain('others may use it (mode 0640): chmod 600');
   chmodSync(file, 0o600);
-  expect(await look()).toEqual([{ path: '/a', state: 'forgotten' }]);
-  const other = bench.open({ accessKeyIdEnv: null, secretAccessKeyEnv: null, credentialsFile: file });
-  const missing = await errorOf(other.poll({ id: null, files: [staged('/a')] }, quiet()));
-  expect((missing as Error).message).toContain(
-    'its section [default] has no aws_access_key_id and aws_secret_access_key',
-  );
+  expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);
+  const says = 'its section [default] has no aws_access_key_id and aws_secret_access_key';
+  expect(await refusal(bench.open(byFile))).toContain(says);
   await bench.close();
 });
 
-test('the client of S3 is loaded when a library makes its first request, and by nothing before', () => {
-  const folder = path.join(packageRoot, 'src');
-  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+test('only the first request of a library loads the S3 client', () => {
+  const root = path.join(packageRoot, 'src');
+  const names = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+  const imports = /^import (?!type )[^;]*'@aws-sdk[^']*';|import\('@aws-sdk[^']*'\)\.then/gm;
   const loads = names.flatMap((name) =>
-    [
-      ...readFileSync(path.join(folder, name), 'utf8').matchAll(
-        /^import (?!type )[^;]*'@aws-sdk[^']*';|import\('@aws-sdk[^']*'\)\.then/gm,
-      ),
-    ].map(([load]) => [name, load]),
+    [...readFileSync(path.join(root, name), 'utf8').matchAll(imports)].map(([load]) => [name, load]),
   );
   expect(loads).toEqual([['tape/s3/calls.ts', "import('@aws-sdk/client-s3').then"]]);
 });
 
-test('a library of the kind s3 is one of the registry, and finds its credentials in the environment of its process', async () => {
+test('a library of the type s3 reads its credentials from the environment of its process', async () => {
   const bench = await createS3Bench();
-  const [file = staged('')] = await putFiles(bench, ['/a']);
+  const files = await putFiles(bench, ['/a']);
   const { accessKeyId, secretAccessKey, region } = bench.server.account;
   const place = { bucket: bench.server.bucket, region, endpoint: bench.server.url, forcePathStyle: true };
   const settings = { ...place, accessKeyIdEnv: 'KEY', secretAccessKeyEnv: 'SECRET', prefixes: ['/=cold/'] };
   const env = { KEY: accessKeyId, SECRET: secretAccessKey };
   const library = createStagingLibrary({ name: 'glacier', kind: 's3', settings }, { dataDir: '/data', env });
-  expect(await library.poll({ id: null, files: [file] }, quiet())).toEqual([{ path: '/a', state: 'forgotten' }]);
+  expect(await library.poll({ id: null, files }, quiet())).toEqual([{ path: '/a', state: 'forgotten' }]);
   await bench.close();
 });

@@ -1,7 +1,9 @@
+/** How the library type `s3` asks for restores and reports their state, on a simulated S3. */
 import { expect, test } from 'vitest';
-import type { ErrorClass, TapeError } from '../../src/errors.js';
+import type { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError } from '../../src/tape/staging.js';
+import { expectFailure } from '../support/failure.js';
 import { createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
 import type { S3Request } from '../support/s3-server.js';
 import { S3Error } from '../support/s3-store.js';
@@ -15,10 +17,9 @@ const price = { currency: 'EUR', pricePerGb: 0.01, pricePerThousandRequests: 0.0
 describeStagingLibrary('s3', () => createS3Bench(price), can);
 describeStagingLibrary('s3 without lists', () => createS3Bench({ stateBy: 'head' }), { ...can, readsAsAnother: true });
 
-/** A bench for the time of a test. */
-function benchTest(name: string, run: (bench: S3Bench) => Promise<void>, settings: object = {}): void {
+function benchTest(name: string, run: (bench: S3Bench) => Promise<void>): void {
   test(name, async () => {
-    const bench = await createS3Bench(settings);
+    const bench = await createS3Bench();
     try {
       await run(bench);
     } finally {
@@ -27,125 +28,119 @@ function benchTest(name: string, run: (bench: S3Bench) => Promise<void>, setting
   });
 }
 
-/** Every answer to this operation from now on. */
+const A = staged('/a', 1);
+const ARCHIVED = { storageClass: 'INTELLIGENT_TIERING', archiveStatus: 'ARCHIVE_ACCESS' } as const;
+
+/** Refuses each request for this operation. */
 function refuse(bench: S3Bench, operation: S3Request['operation'], error: S3Error): void {
   bench.server.onRequest = async (request) => (request.operation === operation ? error : undefined);
 }
 
 async function stageOne(bench: S3Bench, storageClass: string, settings: object = {}) {
   bench.server.store.put(keyIn('/a'), Buffer.from('a'), { storageClass });
-  const { known } = await bench.open(settings).stage([staged('/a', 1)], quiet());
+  const { known } = await bench.open(settings).stage([A], quiet());
   return known[0] as { state: string; error?: TapeError; until?: Date | null } | undefined;
 }
 
-benchTest('a copy that is on its way already is joined', async (bench) => {
+const failed = (path: string, errorClass: string) => ({
+  path,
+  state: 'failed',
+  error: expect.objectContaining({ errorClass }),
+});
+
+benchTest('a second request joins a restore that is in progress', async (bench) => {
   const files = await putFiles(bench, ['/a']);
   await ask(bench.library, files);
   expect(await bench.library.stage(files, quiet())).toEqual({ id: null, known: [] });
   expect(bench.server.count('RestoreObject')).toBe(2);
 });
 
-benchTest(
-  'asking for a copy that is there keeps it for as many days from then, and tells until when',
-  async (bench) => {
-    const files = await putFiles(bench, ['/a']);
-    const { states } = await makeReady(bench, files);
-    const { known } = await bench.open({ days: 30 }).stage(files, quiet());
-    const [before, after] = [states.get('/a'), known[0]].map((state) => (state as { until: Date }).until);
-    expect(known[0]?.state).toBe('ready');
-    expect(Number(after) - Number(before)).toBeGreaterThanOrEqual(27 * 24 * 3600 * 1000);
-    expect(bench.server.store.find(keyIn('/a')).restore?.until).toEqual(after);
-  },
-);
+benchTest('a request for a restored copy extends its lifetime and returns the new end', async (bench) => {
+  const files = await putFiles(bench, ['/a']);
+  const { states } = await makeReady(bench, files);
+  const { known } = await bench.open({ days: 30 }).stage(files, quiet());
+  const [before, after] = [states.get('/a'), known[0]].map((state) => (state as { until: Date }).until);
+  expect(known[0]?.state).toBe('ready');
+  expect(Number(after) - Number(before)).toBeGreaterThanOrEqual(27 * 24 * 3600 * 1000);
+  expect(bench.server.store.find(keyIn('/a')).restore?.until).toEqual(after);
+});
 
-benchTest('what needs no restore is ready at once, for good, and costs no restore request', async (bench) => {
+benchTest('an object in a class without restores is ready for good, without a restore request', async (bench) => {
   for (const storageClass of ['STANDARD', 'STANDARD_IA', 'GLACIER_IR', 'INTELLIGENT_TIERING']) {
     expect(await stageOne(bench, storageClass)).toEqual({ path: '/a', state: 'ready', until: null });
   }
   expect(bench.server.count('RestoreObject')).toBe(0);
-  expect(await bench.library.release({ id: null, files: [staged('/a')] }, quiet())).toEqual([]);
+  expect(await bench.library.release({ id: null, files: [A] }, quiet())).toEqual([]);
 });
 
-benchTest('an archived object of Intelligent-Tiering comes back for good', async (bench) => {
-  const { store } = bench.server;
-  store.put(keyIn('/a'), Buffer.from('a'), { storageClass: 'INTELLIGENT_TIERING', archiveStatus: 'ARCHIVE_ACCESS' });
-  const files = [staged('/a', 1)];
-  const demand = { id: null, files };
-  expect(await bench.library.poll(demand, quiet())).toEqual([{ path: '/a', state: 'forgotten' }]);
-  expect(await bench.library.stage(files, quiet())).toEqual({ id: null, known: [] });
-  expect(await bench.library.poll(demand, quiet())).toEqual([{ path: '/a', state: 'waiting' }]);
+benchTest('an archived object of Intelligent-Tiering is restored for good', async (bench) => {
+  bench.server.store.put(keyIn('/a'), Buffer.from('a'), ARCHIVED);
+  const demand = { id: null, files: [A] };
+  const poll = () => bench.library.poll(demand, quiet());
+  expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);
+  expect(await bench.library.stage([A], quiet())).toEqual({ id: null, known: [] });
+  expect(await poll()).toEqual([{ path: '/a', state: 'waiting' }]);
   await bench.arrive(['/a']);
-  expect(await bench.library.poll(demand, quiet())).toEqual([{ path: '/a', state: 'ready', until: null }]);
+  expect(await poll()).toEqual([{ path: '/a', state: 'ready', until: null }]);
   expect(await bench.library.release(demand, quiet())).toEqual([]);
 });
 
-benchTest('where there is no room for Expedited the next tier is asked for', async (bench) => {
+benchTest('if Expedited has no capacity, the next tier is used, or the file fails as TRANSIENT', async (bench) => {
   const { server } = bench;
   server.onRequest = async ({ operation }) =>
-    operation === 'RestoreObject' && server.count('RestoreObject') === 1
+    operation === 'RestoreObject' && server.count('RestoreObject') !== 2
       ? new S3Error(503, 'GlacierExpeditedRetrievalNotAvailable')
       : undefined;
   expect(await stageOne(bench, 'GLACIER', { tier: 'Expedited', fallbackTiers: ['Standard', 'Bulk'] })).toBeUndefined();
   expect(server.store.find(keyIn('/a')).restore?.tier).toBe('Standard');
-});
-
-benchTest('without another tier, no room for Expedited is a failure that is worth another try', async (bench) => {
-  refuse(bench, 'RestoreObject', new S3Error(503, 'GlacierExpeditedRetrievalNotAvailable'));
+  const message = expect.stringContaining('GlacierExpeditedRetrievalNotAvailable');
   const known = await stageOne(bench, 'GLACIER', { tier: 'Expedited' });
-  expect(known).toMatchObject({ state: 'failed', error: { errorClass: 'TRANSIENT' } });
-  expect(known?.error?.message).toContain('GlacierExpeditedRetrievalNotAvailable');
-  expect(bench.server.count('RestoreObject')).toBe(1);
+  expect(known).toMatchObject({ state: 'failed', error: { errorClass: 'TRANSIENT', message } });
+  expect(server.count('RestoreObject')).toBe(3);
 });
 
-benchTest('Expedited is not asked for where it is not to be had', async (bench) => {
-  const settings = { tier: 'Expedited', fallbackTiers: ['Bulk'] };
-  expect(await stageOne(bench, 'DEEP_ARCHIVE', settings)).toBeUndefined();
+benchTest('a class without Expedited is restored by the next tier, or the file fails as POLICY', async (bench) => {
+  expect(await stageOne(bench, 'DEEP_ARCHIVE', { tier: 'Expedited', fallbackTiers: ['Bulk'] })).toBeUndefined();
   expect(bench.server.store.find(keyIn('/a')).restore?.tier).toBe('Bulk');
   const refused = await stageOne(bench, 'DEEP_ARCHIVE', { tier: 'Expedited' });
   expect(refused).toMatchObject({ state: 'failed', error: { errorClass: 'POLICY' } });
   expect(bench.server.count('RestoreObject')).toBe(1);
 });
 
-benchTest('a faster tier hurries a copy that is on its way', async (bench) => {
+benchTest('a faster tier speeds up a restore in progress', async (bench) => {
   await stageOne(bench, 'GLACIER', { tier: 'Bulk' });
-  await bench.open({ tier: 'Standard' }).stage([staged('/a')], quiet());
+  await bench.open({ tier: 'Standard' }).stage([A], quiet());
   expect(bench.server.store.find(keyIn('/a')).restore?.tier).toBe('Standard');
 });
 
-const refusals: [S3Error, string][] = [
+for (const [error, errorClass] of [
   [new S3Error(403, 'AccessDenied'), 'POLICY'],
   [new S3Error(404, 'NoSuchKey'), 'PERMANENT'],
   [new S3Error(500, 'InternalError'), 'TRANSIENT'],
   [new S3Error(400, 'InvalidArgument'), 'PERMANENT'],
-];
-
-for (const [error, errorClass] of refusals) {
-  benchTest(`${error.status} ${error.code} to one demand is that file's own, and ${errorClass}`, async (bench) => {
+] as const) {
+  benchTest(`${error.status} ${error.code} for one of two files fails that file as ${errorClass}`, async (bench) => {
     await putFiles(bench, ['/b']);
     bench.server.store.put(keyIn('/a'), Buffer.from('a'));
     bench.server.onRequest = async ({ operation, key }) =>
       operation === 'RestoreObject' && key === keyIn('/a') ? error : undefined;
     const { known } = await bench.library.stage([staged('/a'), staged('/b')], quiet());
-    expect(known).toEqual([{ path: '/a', state: 'failed', error: expect.objectContaining({ errorClass }) }]);
+    expect(known).toEqual([failed('/a', errorClass)]);
     expect((known[0] as { error: TapeError }).error.message).toContain(`s3://archive/${keyIn('/a')}: ${error.code}`);
     expect(bench.server.store.find(keyIn('/b')).restore).toBeDefined();
   });
 }
 
 for (const status of [400, 403]) {
-  benchTest(`ObjectAlreadyInActiveTierError (${status}) means that it is there`, async (bench) => {
-    const { server } = bench;
-    refuse(bench, 'RestoreObject', new S3Error(status, 'ObjectAlreadyInActiveTierError'));
-    server.store.put(keyIn('/a'), Buffer.from('a'), {
-      storageClass: 'INTELLIGENT_TIERING',
-      archiveStatus: 'ARCHIVE_ACCESS',
-    });
-    const { onRequest } = server;
-    server.onRequest = async (request) => {
-      if (request.operation === 'RestoreObject') server.store.find(keyIn('/a')).archiveStatus = undefined;
-      return await onRequest(request);
+  benchTest(`ObjectAlreadyInActiveTierError (${status}) means that the object is ready`, async (bench) => {
+    const { store } = bench.server;
+    store.put(keyIn('/a'), Buffer.from('a'), ARCHIVED);
+    bench.server.onRequest = async ({ operation }) => {
+      if (operation !== 'RestoreObject') return undefined;
+      store.find(keyIn('/a')).archiveStatus = undefined;
+      return new S3Error(status, 'ObjectAlreadyInActiveTierError');
     };
-    const { known } = await bench.library.stage([staged('/a', 1)], quiet());
+    const { known } = await bench.library.stage([A], quiet());
     expect(known).toEqual([{ path: '/a', state: 'ready', until: null }]);
   });
 }
@@ -155,116 +150,86 @@ for (const [status, code] of [
   [503, 'ServiceUnavailable'],
   [429, 'TooManyRequests'],
 ] as const) {
-  benchTest(`${code} says when to come back, though S3 has not said`, async (bench) => {
+  benchTest(`${code} without a time asks for a retry after 30 s`, async (bench) => {
     await putFiles(bench, ['/a']);
     refuse(bench, 'RestoreObject', new S3Error(status, code));
-    const error = await errorOf(bench.library.stage([staged('/a')], quiet()));
+    const error = await errorOf(bench.library.stage([A], quiet()));
     expect(error).toBeInstanceOf(RetryLaterError);
     expect(error).toMatchObject({ retryAfterSeconds: 30, message: expect.stringContaining(code) });
     expect(bench.server.count('RestoreObject')).toBe(1);
   });
 }
 
-const faults: [string, object, Record<string, string>, string, ErrorClass][] = [
-  ['a key that is not known', {}, { S3_KEY: 'AKIAOTHER', S3_SECRET: 'x' }, 'InvalidAccessKeyId', 'POLICY'],
-  ['a secret that is another', {}, { S3_KEY: 'AKIATESTS', S3_SECRET: 'x' }, 'SignatureDoesNotMatch', 'POLICY'],
-  ['a secret that is not there', {}, { S3_KEY: 'AKIATESTS' }, 'the environment has no S3_SECRET', 'POLICY'],
-  ['another region', { region: 'eu-test-2' }, {}, 'AuthorizationHeaderMalformed', 'POLICY'],
-  ['another bucket', { bucket: 'elsewhere' }, {}, 'NoSuchBucket', 'PERMANENT'],
-  ['nobody there', { endpoint: 'http://127.0.0.1:1' }, {}, 'ECONNREFUSED', 'TRANSIENT'],
-];
-
-for (const [what, settings, env, told, errorClass] of faults) {
-  for (const count of [1, 20]) {
-    benchTest(`${what} is told of the library, and not of its files, be they ${count}`, async (bench) => {
+for (const [what, settings, env, says, errorClass] of [
+  ['an unknown key', {}, { S3_KEY: 'AKIAOTHER', S3_SECRET: 'x' }, 'InvalidAccessKeyId', 'POLICY'],
+  ['a wrong secret', {}, { S3_KEY: 'AKIATESTS', S3_SECRET: 'x' }, 'SignatureDoesNotMatch', 'POLICY'],
+  ['a missing secret', {}, { S3_KEY: 'AKIATESTS' }, 'the environment has no S3_SECRET', 'POLICY'],
+  ['another region', { region: 'eu-test-2' }, undefined, 'AuthorizationHeaderMalformed', 'POLICY'],
+  ['another bucket', { bucket: 'elsewhere' }, undefined, 'NoSuchBucket', 'PERMANENT'],
+  ['a server that is away', { endpoint: 'http://127.0.0.1:1' }, undefined, 'ECONNREFUSED', 'TRANSIENT'],
+] as const) {
+  benchTest(`${what} fails the library and no file, for 1 file and for 20`, async (bench) => {
+    for (const count of [1, 20]) {
       const files = Array.from({ length: count }, (_, index) => staged(`/${index}`));
-      const library = Object.keys(env).length === 0 ? bench.open(settings) : bench.open(settings, env);
-      const error = await errorOf(library.stage(files, quiet()));
-      expect(error).toBeInstanceOf(LibraryError);
-      expect(error).toMatchObject({ errorClass, message: expect.stringContaining(told) });
-    });
-  }
-}
-
-for (const count of [1, 3]) {
-  benchTest(`where no copy of ${count} may be asked for, it is the library that is refused`, async (bench) => {
-    const files = await putFiles(
-      bench,
-      Array.from({ length: count }, (_, n) => `/${n}`),
-    );
-    refuse(bench, 'RestoreObject', new S3Error(403, 'AccessDenied'));
-    const error = await errorOf(bench.library.stage(files, quiet()));
-    expect(error).toBeInstanceOf(LibraryError);
-    expect(error).toMatchObject({ errorClass: 'POLICY', message: expect.stringContaining('AccessDenied') });
-  });
-}
-
-benchTest(
-  'where nothing may be looked at, it is the library that is refused, though lists are for many',
-  async (bench) => {
-    const files = await putFiles(bench, ['/a', '/b']);
-    bench.server.onRequest = async () => new S3Error(403, 'AccessDenied');
-    for (const call of [bench.library.stage(files, quiet()), bench.library.poll({ id: null, files }, quiet())]) {
-      const error = await errorOf(call);
-      expect(error).toBeInstanceOf(LibraryError);
-      expect(error).toMatchObject({ errorClass: 'POLICY', message: expect.stringContaining('ListObjectsV2') });
+      const library = bench.open(settings, env && { ...env });
+      await expectFailure(library.stage(files, quiet()), LibraryError, errorClass, says);
     }
-  },
-);
-
-benchTest('an object that may not be looked at is POLICY by itself', async (bench) => {
-  await putFiles(bench, ['/a', '/b']);
-  bench.server.onRequest = async ({ key }) => (key === keyIn('/a') ? new S3Error(403, 'AccessDenied') : undefined);
-  const states = await bench.library.poll({ id: null, files: [staged('/a'), staged('/b')] }, quiet());
-  expect(states).toEqual([
-    { path: '/a', state: 'failed', error: expect.objectContaining({ errorClass: 'POLICY' }) },
-    { path: '/b', state: 'forgotten' },
-  ]);
-});
-
-benchTest('a list that is denied is told as POLICY', async (bench) => {
-  refuse(bench, 'ListObjectsV2', new S3Error(403, 'AccessDenied'));
-  const files = Array.from({ length: 20 }, (_, index) => staged(`/${index}`));
-  const error = await errorOf(bench.library.poll({ id: null, files }, quiet()));
-  expect(error).toBeInstanceOf(LibraryError);
-  expect(error).toMatchObject({
-    errorClass: 'POLICY',
-    message: expect.stringContaining('ListObjectsV2 of s3://archive/cold/'),
   });
+}
+
+benchTest('if no restore of several is allowed, or of a single one, the library fails', async (bench) => {
+  for (const paths of [['/0'], ['/0', '/1', '/2']]) {
+    const files = await putFiles(bench, paths);
+    refuse(bench, 'RestoreObject', new S3Error(403, 'AccessDenied'));
+    await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', 'AccessDenied');
+  }
 });
 
-benchTest('an answer that is lost twice is told of the library, within its time', async (bench) => {
-  await putFiles(bench, ['/a']);
+benchTest('if no object and no list may be read, the library fails', async (bench) => {
+  const files = await putFiles(bench, ['/a', '/b']);
+  bench.server.onRequest = async () => new S3Error(403, 'AccessDenied');
+  const says = 'ListObjectsV2 of s3://archive/cold/';
+  await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', says);
+  const many = Array.from({ length: 20 }, (_, index) => staged(`/${index}`));
+  for (const each of [files, many]) {
+    await expectFailure(bench.library.poll({ id: null, files: each }, quiet()), LibraryError, 'POLICY', says);
+  }
+});
+
+benchTest('one object of two that may not be read fails as POLICY', async (bench) => {
+  const files = await putFiles(bench, ['/a', '/b']);
+  bench.server.onRequest = async ({ key }) => (key === keyIn('/a') ? new S3Error(403, 'AccessDenied') : undefined);
+  const states = await bench.library.poll({ id: null, files }, quiet());
+  expect(states).toEqual([failed('/a', 'POLICY'), { path: '/b', state: 'forgotten' }]);
+});
+
+benchTest('an answer that is lost twice fails the library', async (bench) => {
+  const files = await putFiles(bench, ['/a']);
   bench.server.lost.set('RestoreObject', 2);
-  expect(await errorOf(bench.library.stage([staged('/a')], quiet()))).toBeInstanceOf(LibraryError);
+  await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'TRANSIENT');
   expect(bench.server.count('RestoreObject')).toBe(2);
 });
 
-benchTest('an answer that does not come is not waited for beyond the limit', async (bench) => {
-  await putFiles(bench, ['/a']);
+benchTest('a call without an answer fails after timeoutSeconds', async (bench) => {
+  const files = await putFiles(bench, ['/a']);
   bench.server.onRequest = () => new Promise(() => {});
-  const error = await errorOf(bench.open({ timeoutSeconds: 1 }).poll({ id: null, files: [staged('/a')] }, quiet()));
-  expect(error).toBeInstanceOf(LibraryError);
-  expect((error as Error).message).toContain('no answer within 1 seconds');
+  const call = bench.open({ timeoutSeconds: 1 }).poll({ id: null, files }, quiet());
+  await expectFailure(call, LibraryError, 'TRANSIENT', 'no answer within 1 seconds');
 });
 
-benchTest('a path below none of the prefixes is refused, and asks S3 for nothing', async (bench) => {
-  const library = bench.open({ prefixes: ['/suite/=x/'] });
-  const { known } = await library.stage([staged('/other/a')], quiet());
-  expect(known).toEqual([
-    { path: '/other/a', state: 'failed', error: expect.objectContaining({ errorClass: 'PERMANENT' }) },
-  ]);
+benchTest('a path below no prefix fails without a request to S3', async (bench) => {
+  const { known } = await bench.open({ prefixes: ['/suite/=x/'] }).stage([staged('/other/a')], quiet());
+  expect(known).toEqual([failed('/other/a', 'PERMANENT')]);
   expect(bench.server.asked).toEqual([]);
 });
 
-benchTest('requests are counted by their names, and so are bytes', async (bench) => {
-  const files = await putFiles(bench, ['/a']);
-  await makeReady(bench, files);
-  for await (const _chunk of bench.library.read(files[0] ?? staged(''), 0n, quiet()));
-  const none = { bytes: 0n };
+benchTest('requests and bytes are counted by the name of the request', async (bench) => {
+  const [file = A] = await putFiles(bench, ['/a']);
+  await makeReady(bench, [file]);
+  for await (const _chunk of bench.library.read(file, 0n, quiet()));
   expect(bench.library.usage).toEqual({
-    HeadObject: { requests: 2, ...none },
-    RestoreObject: { requests: 1, ...none },
-    GetObject: { requests: 1, bytes: files[0]?.size },
+    HeadObject: { requests: 2, bytes: 0n },
+    RestoreObject: { requests: 1, bytes: 0n },
+    GetObject: { requests: 1, bytes: file.size },
   });
 });

@@ -1,4 +1,4 @@
-/** What restores from S3 cost and take, by the settings of the library. */
+/** The price and duration of restores, by the settings of a library. */
 import { expect, test } from 'vitest';
 import { stagingTermsOf } from '../../src/tape/kinds.js';
 
@@ -7,7 +7,7 @@ const terms = (settings: object) =>
   stagingTermsOf({ kind: 's3', settings: { bucket: 'archive', region: 'eu-west-2', ...settings } });
 const price = { currency: 'EUR', pricePerGb: 0.01, pricePerThousandRequests: 0.05, pricePerGbMonth: 0.023 };
 
-test('a price is of what is retrieved, the requests, and the copy for its days', () => {
+test('the price of S3 has a part for retrieval, one for requests, and one for the copies', () => {
   const told = terms({ ...price, currency: 'USD', tier: 'Bulk', days: 15 }).price?.({ count: 2000, bytes: 100n * GB });
   expect(told).toEqual({
     currency: 'USD',
@@ -20,16 +20,16 @@ test('a price is of what is retrieved, the requests, and the copy for its days',
   expect(terms({ tier: 'Bulk' }).price).toBeUndefined();
 });
 
-test('what is priced at nothing is not told, and amounts are rounded up to a millionth', () => {
+test('a part without a price is left out, and amounts are rounded up to a millionth', () => {
   const told = terms({ currency: 'EUR', pricePerGb: '0.000000001', days: 1 }).price?.({ count: 1, bytes: 1n });
   expect(told).toEqual({ currency: 'EUR', parts: [{ micros: 1n, what: 'to retrieve less than 0.1 GB (Standard)' }] });
 });
 
-test('amounts are exact where floating numbers are not', () => {
+test('amounts are exact integers', () => {
   const { price: priceOf } = terms({ currency: 'EUR', pricePerGb: '0.1', pricePerThousandRequests: '0.2' });
   const told = priceOf?.({ count: 1000, bytes: GB });
   expect(told?.parts.reduce((sum, { micros }) => sum + micros, 0n)).toBe(300_000n);
-  // 90 PB and a byte: more than a number can tell
+  // 90 PB and a byte: beyond the precision of a number
   const large = priceOf?.({ count: 0, bytes: 90n * 2n ** 50n + 1n }).parts[0]?.micros;
   expect(large).toBe(90n * 2n ** 20n * 100_000n + 1n);
 });
@@ -46,7 +46,7 @@ test.each([
   expect(terms(settings).waitSeconds).toEqual({ least, most });
 });
 
-test('other staging libraries tell how long they take where their settings do', () => {
+test('other library types have a duration if their settings have one', () => {
   const script = ['/site/script'];
   const settings = { stage: script, poll: script, fetch: script };
   expect(stagingTermsOf({ kind: 'command-staging', settings })).toEqual({});
@@ -60,14 +60,14 @@ test('other staging libraries tell how long they take where their settings do', 
   });
 });
 
-test('paths that it has a name for are told by what they begin with', () => {
+test('the terms name the prefixes of the paths that the library has', () => {
   expect(terms({}).prefixes).toEqual(['/']);
   expect(terms({ prefixes: ['/badc/=x', '/badc/ice/=y'] }).prefixes).toEqual(['/badc/ice/', '/badc/']);
   const wlcg = { url: 'https://se.example/', pathPrefix: '/atlas' };
   expect(stagingTermsOf({ kind: 'wlcg', settings: wlcg }).prefixes).toEqual(['/atlas/']);
 });
 
-test('a library that mounts volumes, or that this program does not know, has no terms', () => {
+test('a library for drives, or one of a newer version, has no terms', () => {
   expect(stagingTermsOf({ kind: 'directory', settings: { folder: '/tapes' } })).toEqual({});
   expect(stagingTermsOf({ kind: 'of tomorrow', settings: {} })).toEqual({});
   expect(stagingTermsOf({ kind: 's3', settings: { bucket: 'archive', ofTomorrow: 1 } })).toEqual({});

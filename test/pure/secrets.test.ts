@@ -1,4 +1,4 @@
-/** What is hidden of a text, wherever it comes from. */
+/** Secrets that are hidden in messages and in the log. */
 import { Writable } from 'node:stream';
 import { type Logger, pino } from 'pino';
 import { expect, test } from 'vitest';
@@ -31,7 +31,7 @@ test.each([
   '{"level":30,"time":1763780000000,"path":"/archive/2024@noon/a.nc","msg":"recall put off"}',
   'the basic rules: 401 is answered with WWW-Authenticate',
   'tapegate_test_template',
-])('%s stays as it is', (text) => {
+])('%s is not changed', (text) => {
   expect(hide(text)).toBe(text);
 });
 
@@ -46,25 +46,25 @@ const env = {
 };
 
 test.each([
-  ['as it was written', 'p%40ss%2Fw%C3%B6rd%22x'],
-  ['as it is meant', 'p@ss/wörd"x'],
+  ['as written', 'p%40ss%2Fw%C3%B6rd%22x'],
+  ['decoded', 'p@ss/wörd"x'],
   ['in JSON', JSON.stringify('p@ss/wörd"x').slice(1, -1)],
   ['in a URL', encodeURIComponent('p@ss/wörd"x')],
-  ['alone in base64', Buffer.from('p@ss/wörd"x').toString('base64')],
-  ['as SMTP has it', Buffer.from('\0tapes\0p@ss/wörd"x').toString('base64')],
-  ['as HTTP has it', Buffer.from('tapes:p@ss/wörd"x').toString('base64')],
+  ['in base64', Buffer.from('p@ss/wörd"x').toString('base64')],
+  ['in SMTP', Buffer.from('\0tapes\0p@ss/wörd"x').toString('base64')],
+  ['in HTTP', Buffer.from('tapes:p@ss/wörd"x').toString('base64')],
   ['a number', '1763780000'],
-  ['a token in the place of the user', 'only-a-token'],
-  ['the password of the driver', 'of-the-driver'],
-  ['a secret by its name', 'of-the-provider'],
-  ['a parameter', 'in-the-query'],
+  ['a token as the user', 'only-a-token'],
+  ['PGPASSWORD', 'of-the-driver'],
+  ['a variable named SECRET', 'of-the-provider'],
+  ['a parameter of a URL', 'in-the-query'],
   ['a keyword of libpq', 'by-a-keyword'],
   ['a keyword of libpq, in quotes', 'in quotes'],
 ])('a secret of the environment is hidden: %s', (_form, secret) => {
   expect(createHider(env)(`535 wrong: ${secret}, go away`)).toBe('535 wrong: …, go away');
 });
 
-test('what is no secret, or holds one by chance, stays as it is', () => {
+test('a password that is also a common word is not hidden everywhere', () => {
   const same = createHider({ DATABASE_URL: 'postgresql://tapegate:tapegate@db/tapes', SMTP_URL: 'smtp://u:note@m' });
   for (const text of ['tapegate: no database "tapes" at db', 'noted', '{"time":1763780000,"msg":"a"}']) {
     expect(same(text)).toBe(text);
@@ -72,7 +72,7 @@ test('what is no secret, or holds one by chance, stays as it is', () => {
   }
 });
 
-test('hiding takes time that grows with the length of the text alone', () => {
+test('hiding takes linear time', () => {
   const long = ['://', 'a://', '\\', '"token":"', '\\"token\\":\\"', 'Bearer a', '?token=', '"cookie":[', 'tapegate_'];
   for (const part of long) {
     const text = part.repeat(200_000 / part.length);
@@ -91,11 +91,11 @@ test.each([
   ['SMTP_URL', 'smtp:mail.example.org', 'smtp:mail.example.org'],
   ['OIDC_CLIENT_SECRET', 'x y', '…'],
   ['PORT', 'http', 'http'],
-])('a refusal of %s=%s shows %s', (name, value, shown) => {
+])('an error about %s=%s shows %s', (name, value, shown) => {
   expect(showValue(name, value)).toBe(shown);
 });
 
-test('the log hides what an error brings along: its message, cause, stack and whatever hangs on it', () => {
+test('the log hides secrets in the message, cause, stack and properties of an error', () => {
   const lines: string[] = [];
   const sink = new Writable({
     write(line, _encoding, callback) {

@@ -1,10 +1,10 @@
-/** Runs that many have in common: whoever reads slowly, or what has long been told, keeps nobody who came for what is new. */
+/** Subscriptions that several clients share: a slow reader of past events does not delay the others. */
 import { expect, test } from 'vitest';
 import type { Begin, Results, Told } from '../../graphql/sse-operations.js';
 import { type Listener, type Message, SharedOperations } from '../../graphql/sse-shared.js';
 import { waitFor } from '../support/wait.js';
 
-/** Events by their ids, from 1 on: who begins nowhere is told the newest one first, and who has seen one all that came after it. */
+/** Events by their ids, from 1 on. A new reader begins with the newest one, and a reader that resumes with the next one. */
 class History {
   newest = 5;
   private wake = () => {};
@@ -45,7 +45,7 @@ class History {
   };
 }
 
-/** Takes so many messages, and then none. */
+/** Accepts so many messages, and then none. */
 class Reader implements Listener {
   readonly ids: number[] = [];
   isStuck = false;
@@ -71,18 +71,18 @@ const cases: [place: string, told: number[]][] = [
 ];
 
 test.concurrent.each(cases)(
-  'who comes from "%s" does not wait for one who reads nothing of the past',
+  'a client that resumes after "%s" does not wait for a reader that is stuck',
   async (place, told) => {
     const history = new History();
     const operations = new SharedOperations();
     const slow = new Reader(1);
     operations.join('key', '0', slow, history.begin);
-    await waitFor('the first to stand still', async () => slow.isStuck);
+    await waitFor('the first to be stuck', async () => slow.isStuck);
     const late = new Reader();
     operations.join('key', place, late, history.begin);
-    await waitFor('what has come so far', async () => late.ids.at(-1) === 5);
+    await waitFor('the past events', async () => late.ids.at(-1) === 5);
     history.add();
-    await waitFor('what is new', async () => late.ids.at(-1) === 6);
+    await waitFor('the new event', async () => late.ids.at(-1) === 6);
     expect(late.ids).toEqual(told);
   },
 );

@@ -1,4 +1,4 @@
-/** When files may be there that a library brings which orders its tapes by itself. */
+/** The estimated end of restores from staging libraries. */
 import { expect, test } from 'vitest';
 import { type AwaitedPart, rangeOf } from '../../src/planner/end-range.js';
 import { findMedium } from '../../src/planner/media.js';
@@ -6,38 +6,37 @@ import { type StagedAhead, type StagedPart, sampleWaits, waitOf } from '../../sr
 
 const HOUR = 3600;
 const quiet = { depth: { files: 1000, bytes: undefined }, waiting: { files: 0, bytes: 0 } };
-/** As settings have it. */
 const glacier: StagedAhead = { ...quiet, waits: [3 * HOUR, 5 * HOUR] };
 const part = (given: Partial<StagedPart> = {}): StagedPart => ({
   ...{ state: 'unasked', files: 1, bytes: 1000, askedSeconds: 0 },
   ...given,
 });
 
-test('one file takes what is between, and the last of many takes the most', () => {
+test('one file takes the middle of the range, and the last of many takes the maximum', () => {
   expect(waitOf(glacier, part())).toEqual({ earliest: 3 * HOUR, planned: 4 * HOUR, latest: 4.8 * HOUR });
   const many = waitOf(glacier, part({ files: 9999 }));
   expect(many?.planned).toBeCloseTo(5 * HOUR, -1);
   expect(many?.latest).toBeCloseTo(5 * HOUR, -1);
 });
 
-test('what is on disk there takes nothing, and of what nobody knows nothing is told', () => {
+test('a file on disk there takes no time, and without measurements there is no estimate', () => {
   const nobody = { ...quiet, waits: [] };
   expect(waitOf(nobody, part({ state: 'ready' }))).toEqual({ earliest: 0, planned: 0, latest: 0 });
   expect(waitOf(nobody, part())).toBeUndefined();
   expect(waitOf(nobody, part({ state: 'asked', askedSeconds: 60 }))).toBeUndefined();
 });
 
-test('what was asked for a while ago comes so much sooner', () => {
+test('the time since the request is subtracted', () => {
   const measured = { ...quiet, waits: [60, 120, 180, 240] };
   expect(waitOf(measured, part({ state: 'asked', askedSeconds: 100 }))).toMatchObject({ earliest: 20, planned: 80 });
 });
 
-test('what takes longer than any before may take as long again', () => {
+test('a file that takes longer than any before may take as long again', () => {
   const late = part({ state: 'asked', askedSeconds: 600 });
   expect(waitOf({ ...quiet, waits: [60, 120] }, late)).toEqual({ earliest: 0, planned: 300, latest: 540 });
 });
 
-test('what does not fit into the depth waits several times over, and what was asked for does not', () => {
+test('files beyond the depth wait for several rounds, unless they have been requested', () => {
   const full = { ...glacier, waiting: { files: 2500, bytes: 0 } };
   expect(waitOf(full, part())).toMatchObject({ earliest: 3 * HOUR, planned: 12 * HOUR });
   expect(waitOf(full, part({ state: 'asked' }))).toMatchObject({ planned: 4 * HOUR });
@@ -58,26 +57,26 @@ const awaited = (given: Partial<AwaitedPart> = {}): AwaitedPart => ({
   ...given,
 });
 
-test('the end is when the files have come and were read, at the latest twice as far away', () => {
+test('the end includes the time to read, and is at the latest twice as far away', () => {
   const range = rangeOf(plan(glacier), 'ann', [awaited()]);
   expect(range?.earliest).toBe(NOW + 3 * HOUR + 1);
   expect(range?.planned).toBeCloseTo(NOW + 4 * HOUR + 2, 1);
   expect(range?.latest).toBeCloseTo(NOW + 8 * HOUR + 4, 1);
 });
 
-test('what is read now needs no wait, and what is tried again later waits from then on', () => {
+test('a file that is being read needs no wait, and a retry begins at its time', () => {
   const reading = rangeOf(plan({ ...quiet, waits: [] }), 'ann', [awaited({ isReading: true })]);
   expect(reading?.planned).toBeCloseTo(NOW + 2, 1);
   const later = rangeOf(plan(glacier), 'ann', [awaited({ notBefore: NOW + 600 })]);
   expect(later?.planned).toBeCloseTo(NOW + 600 + 4 * HOUR + 2, 1);
 });
 
-test('without a reader, or where one library says nothing, no end is told', () => {
+test('without a reader, or without an estimate for one library, there is no end', () => {
   expect(rangeOf({ ...plan(glacier), drives: new Map() }, 'ann', [awaited()])).toBeUndefined();
   expect(rangeOf(plan({ ...quiet, waits: [] }), 'ann', [awaited()])).toBeUndefined();
 });
 
-test('of many waits some are kept, from the least to the most', () => {
+test('a sample of many waits includes the shortest and the longest', () => {
   expect(sampleWaits([3, 1, 2], 10)).toEqual([1, 2, 3]);
   const many = Array.from({ length: 1001 }, (_, n) => 1000 - n);
   expect(sampleWaits(many, 5)).toEqual([0, 250, 500, 750, 1000]);

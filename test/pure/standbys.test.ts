@@ -1,4 +1,4 @@
-/** When a standby may be asked for a list, and when what it says is asked for anew. */
+/** When a standby answers reads, and when they are repeated at the primary. */
 import pg from 'pg';
 import { expect, test } from 'vitest';
 import { askTogether, findMismatch, type PrimaryPosition, type StandbyPosition } from '../../src/database/positions.js';
@@ -17,7 +17,7 @@ test.each<[string | undefined, Partial<StandbyPosition>]>([
   ['it was asked for database other, not tapes', { database: 'other' }],
   ['it follows timeline 1, and the server that takes writes is on 2', { timeline: 1 }],
   ['it follows timeline 3, and the server that takes writes is on 2', { timeline: 3 }],
-])('%s', (problem, is) => {
+])('the problem of a standby is: %s', (problem, is) => {
   expect(findMismatch({ ...standby, ...is }, primary)).toBe(problem);
 });
 
@@ -25,24 +25,24 @@ const ofPostgres = (code: string) => Object.assign(new pg.DatabaseError('x', 1, 
 const busy = (cause?: unknown) => new UnavailableError('busy', 'x', cause);
 
 test.each([
-  ['cancelled for replaying', ofPostgres('40001'), true],
-  ['a deadlock with replaying', ofPostgres('40P01'), true],
+  ['cancelled by replay', ofPostgres('40001'), true],
+  ['deadlock with replay', ofPostgres('40P01'), true],
   ['gone', new UnavailableError('away', 'x', ofPostgres('57P01')), true],
   ['without a free connection', busy(ofPostgres('53300')), true],
-  ['over its time', busy(ofPostgres('57014')), false],
-  ['a place that is not free', busy(), false],
-  ['a share that is used up', new OverShareError('x'), false],
-  ["the caller's own doing", new NotFoundError('x'), false],
-])('%s: is it read again at the primary?', (_what, error, isAgain) => {
+  ['time limit', busy(ofPostgres('57014')), false],
+  ['no free slot', busy(), false],
+  ['over its share', new OverShareError('x'), false],
+  ['an error of the caller', new NotFoundError('x'), false],
+])('whether a failed read is repeated at the primary: %s', (_what, error, isAgain) => {
   expect(isOfStandby(error)).toBe(isAgain);
 });
 
-test('each operation that reads says where it may', () => {
+test('each reading operation declares which servers may answer it', () => {
   const reading = (Object.keys(policy) as Operation[]).filter((operation) => !isChanging(operation));
   expect(Object.keys(listServers).sort()).toEqual(reading.sort());
 });
 
-test('who asks while a question is on its way is answered by the next one', async () => {
+test('calls during a query share the next query', async () => {
   const answers: ((value: number) => void)[] = [];
   const ask = askTogether(() => new Promise<number>((resolve) => void answers.push(resolve)));
   const first = ask();

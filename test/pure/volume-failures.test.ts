@@ -1,4 +1,4 @@
-/** How a volume is judged by what is read from it. */
+/** When failed reads suspend a volume. */
 import { expect, test } from 'vitest';
 import { VolumeFailures } from '../../src/engine/drive/volume-failures.js';
 import type { RecallOutcome } from '../../src/operations/recalls/ends.js';
@@ -21,7 +21,7 @@ const bad = (fileId: bigint): RecallOutcome => ({
   notBefore: '',
 });
 
-test('what was read before the bad files, and is in place after them, does not show that the volume is sound again', () => {
+test('a file that was read before the failures does not clear the doubt about a volume', () => {
   const failures = new VolumeFailures();
   const before = failures.followReads('V', [buildRecall(1n)]);
   const batch = failures.followReads(
@@ -36,7 +36,7 @@ test('what was read before the bad files, and is in place after them, does not s
   expect(batch([restored(5n)])).toEqual({ holdReason: undefined, isDoubtful: false });
 });
 
-test('files that have failed before tell of their volume in each doubt, until something was restored in it', () => {
+test('files that have failed before count once per doubt, until a file is restored', () => {
   const failures = new VolumeFailures();
   const read = (doubtedSince: string | null, outcomes: RecallOutcome[]) => {
     const recalls = outcomes.map(({ fileId }) => buildRecall(fileId, { earlierTries: 1, doubtedSince }));
@@ -46,6 +46,6 @@ test('files that have failed before tell of their volume in each doubt, until so
   expect(read(null, all)).toBe(false);
   expect(read('2030-01-01T00:00:00', all)).toBe(true);
   expect(read('2030-01-02T00:00:00', [restored(4n), ...all])).toBe(false);
-  expect(read('2030-01-02T00:00:00', all)).toBe(false); // started before anybody had noted that
+  expect(read('2030-01-02T00:00:00', all)).toBe(false);
   expect(read('2030-01-03T00:00:00', all)).toBe(true);
 });

@@ -1,114 +1,110 @@
-/** What the kind `wlcg` makes of the many forms in which servers answer. */
+/** How the library type `wlcg` interprets the answers of different servers. A file fails only if the server says so of that file. */
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
+import { LibraryError } from '../../src/tape/backend.js';
 import type { FileState } from '../../src/tape/staging.js';
-import { errorOf, staged } from '../support/staging-bench.js';
+import { expectFailure } from '../support/failure.js';
+import { errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
 
 let bench: WlcgBench;
-
 beforeEach(async () => {
   bench = await createWlcgBench('eos', { settings: { diskLifetime: 'P1D' } });
 });
-
 afterEach(() => bench.close());
 
-/** Of a state, what can be compared at a glance. */
-function glance(state: FileState): string {
+const ONE = [staged('/a', 7)];
+
+/** A state as one line. */
+function format(state: FileState): string {
   if (state.state === 'failed') return `${state.path} ${state.error.errorClass}: ${state.error.message}`;
   const until = state.state === 'ready' && state.until ? ` until ${state.until.toISOString()}` : '';
   return `${state.path} ${state.state}${until}`;
 }
 
-/** What a poll makes of an answer, where files are as `localities` says. */
-async function judge(answer: unknown, localities: unknown[] = [], paths = ['/a']): Promise<string[]> {
+/** Returns the states of a poll that the server answers with this body, and localities with the other one. */
+async function poll(body: unknown, localities: unknown[] = [], paths = ['/a']): Promise<string[]> {
   bench.server.onCall = (kind) => {
-    if (kind === 'poll') return { status: 200, body: answer };
+    if (kind === 'poll') return { status: 200, body };
     return kind === 'archiveinfo' ? { status: 200, body: localities } : undefined;
   };
   const states = await bench.library.poll({ id: 'one', files: paths.map((path) => staged(path, 7)) }, quiet());
-  return states.map(glance);
+  return states.map(format);
 }
 
 const at = (locality: string) => [{ path: '/a', locality, error: null, checksum: 'new' }];
+const failed = (errorClass: string, why: string) => `${errorClass}: "/a" could not be staged: ${why}`;
 
-test.each<[string, object, string[]]>([
-  ['onDisk true', { onDisk: true }, ['/a ready']],
-  ['onDisk false', { onDisk: false }, ['/a waiting']],
-  ['onDisk beside null fields', { onDisk: true, error: null, state: null, startedAt: null }, ['/a ready']],
-  ['an empty error', { onDisk: true, error: '' }, ['/a ready']],
-  ['SUBMITTED', { state: 'SUBMITTED' }, ['/a waiting']],
-  ['STARTED', { state: 'STARTED', startedAt: 0 }, ['/a waiting']],
-  ['a state of later versions', { state: 'REPLICATING' }, ['/a waiting']],
-  ['no word at all', {}, ['/a waiting']],
-  ['COMPLETED', { state: 'COMPLETED' }, ['/a ready']],
-  ['completed in small letters', { state: 'completed', finishedAt: null }, ['/a ready']],
-  ['a time in seconds', { state: 'COMPLETED', finishedAt: 1_800_000_000 }, ['/a ready until 2027-01-16T08:00:00.000Z']],
-  [
-    'a time in milliseconds',
-    { state: 'COMPLETED', finishedAt: 1_800_000_000_000 },
-    ['/a ready until 2027-01-16T08:00:00.000Z'],
-  ],
-  ['a time that is nought', { state: 'COMPLETED', finishedAt: 0 }, ['/a ready']],
-  ['FAILED', { state: 'FAILED' }, ['/a TRANSIENT: "/a" could not be staged: the library does not say why']],
-  ['CANCELLED', { state: 'CANCELLED' }, ['/a TRANSIENT: "/a" could not be staged: the library says CANCELLED']],
-  ['CANCELED with one L', { state: 'CANCELED' }, ['/a TRANSIENT: "/a" could not be staged: the library says CANCELED']],
-  ['SKIPPED', { state: 'SKIPPED' }, ['/a TRANSIENT: "/a" could not be staged: the library says SKIPPED']],
-  [
-    'an error beside onDisk',
-    { onDisk: false, error: 'drive is down' },
-    ['/a TRANSIENT: "/a" could not be staged: drive is down'],
-  ],
-  [
-    'an error of the medium',
-    { error: 'Input/output error' },
-    ['/a MEDIA: "/a" could not be staged: Input/output error'],
-  ],
-  ['an error of rights', { error: 'Permission denied' }, ['/a POLICY: "/a" could not be staged: Permission denied']],
-  [
-    'a full quota',
-    { error: 'the quota has no room for it' },
-    ['/a SPACE: "/a" could not be staged: the quota has no room for it'],
-  ],
-  [
-    'a full disk',
-    { error: 'No space left on device' },
-    ['/a SPACE: "/a" could not be staged: No space left on device'],
-  ],
-])('%s of a file that is on tape', async (_what, file, expected) => {
-  expect(await judge({ id: 'one', createdAt: 1, files: [{ path: '/a', ...file }] }, at('TAPE'))).toEqual(expected);
+test.each<[file: object, expected: string]>([
+  [{ onDisk: true }, 'ready'],
+  [{ onDisk: false }, 'waiting'],
+  [{ onDisk: true, error: null, state: null, startedAt: null }, 'ready'],
+  [{ onDisk: true, error: '' }, 'ready'],
+  [{ state: 'SUBMITTED' }, 'waiting'],
+  [{ state: 'STARTED', startedAt: 0 }, 'waiting'],
+  [{ state: 'UNKNOWN_TODAY' }, 'waiting'],
+  [{}, 'waiting'],
+  [{ state: 'COMPLETED' }, 'ready'],
+  [{ state: 'completed', finishedAt: null }, 'ready'],
+  [{ state: 'COMPLETED', finishedAt: 1_800_000_000 }, 'ready until 2027-01-16T08:00:00.000Z'],
+  [{ state: 'COMPLETED', finishedAt: 1_800_000_000_000 }, 'ready until 2027-01-16T08:00:00.000Z'],
+  [{ state: 'COMPLETED', finishedAt: 0 }, 'ready'],
+  [{ state: 'FAILED' }, failed('TRANSIENT', 'the library does not say why')],
+  ...['CANCELLED', 'CANCELED', 'SKIPPED'].map((state): [object, string] => [
+    { state },
+    failed('TRANSIENT', `the library says ${state}`),
+  ]),
+  [{ onDisk: false, error: 'drive is down' }, failed('TRANSIENT', 'drive is down')],
+  [{ error: 'Input/output error' }, failed('MEDIA', 'Input/output error')],
+  [{ error: 'Permission denied' }, failed('POLICY', 'Permission denied')],
+  [{ error: 'the quota has no room for it' }, failed('SPACE', 'the quota has no room for it')],
+  [{ error: 'No space left on device' }, failed('SPACE', 'No space left on device')],
+  ...['pool dc-17 does not exist', 'No such file or directory', 'route not found'].map((error): [object, string] => [
+    { state: 'FAILED', error },
+    failed('TRANSIENT', error),
+  ]),
+])('a file on tape that is answered as %j is %s', async (file, expected) => {
+  const files = [{ path: '/a', ...file }];
+  expect(await poll({ id: 'one', createdAt: 1, files }, at('TAPE'))).toEqual([`/a ${expected}`]);
 });
 
-test.each<[string, object[], string[]]>([
-  ['DISK', at('DISK'), ['/a ready']],
-  ['disk_and_tape in small letters', at('disk_and_tape'), ['/a ready']],
-  ['LOST', at('LOST'), ['/a PERMANENT: "/a" is lost there: it broke']],
-  ['UNAVAILABLE', at('UNAVAILABLE'), ['/a TRANSIENT: "/a" is not available for now: it broke']],
-  ['NONE', at('NONE'), ['/a PERMANENT: "/a" has no bytes there, as a folder or an empty file: it broke']],
+test.each<[localities: object[], expected: string]>([
+  [at('DISK'), 'ready'],
+  [at('disk_and_tape'), 'ready'],
+  [at('LOST'), 'PERMANENT: "/a" is lost there: it broke'],
+  [at('UNAVAILABLE'), 'TRANSIENT: "/a" is not available for now: it broke'],
+  [at('NONE'), 'PERMANENT: "/a" has no bytes there, as a folder or an empty file: it broke'],
   [
-    'no such file',
     [{ path: '/a', error: 'No such file or directory' }],
-    ['/a PERMANENT: "/a" cannot be had: it broke; No such file or directory'],
+    'PERMANENT: "/a" cannot be had: it broke; No such file or directory',
   ],
-  ['nothing', [], ['/a TRANSIENT: "/a" could not be staged: it broke']],
-])('a file that has failed is asked for its locality: %s', async (_what, localities, expected) => {
-  expect(await judge({ files: [{ path: '/a', state: 'FAILED', error: 'it broke' }] }, localities)).toEqual(expected);
+  [[], 'TRANSIENT: "/a" could not be staged: it broke'],
+])('the locality %j decides what a failed file is: %s', async (localities, expected) => {
+  const files = [{ path: '/a', state: 'FAILED', error: 'it broke' }];
+  expect(await poll({ files }, localities)).toEqual([`/a ${expected}`]);
 });
 
-test('a path that is missing from an answer is what its locality says, and else it is left out', async () => {
+test('the locality decides what a file is that the answer does not contain; without one it is left out', async () => {
   const localities = [
     { path: '/on-disk', locality: 'DISK_AND_TAPE' },
     { path: '/on-tape', locality: 'TAPE' },
     { path: '/lost', locality: 'LOST' },
   ];
-  const paths = ['/on-disk', '/on-tape', '/lost', '/untold'];
-  const expected = ['/on-disk ready', '/lost PERMANENT: "/lost" is lost there'];
-  expect(await judge({ files: [] }, localities, paths)).toEqual(expected);
-  expect(await judge({ files: null }, localities, paths)).toEqual(expected);
+  const paths = ['/on-disk', '/on-tape', '/lost', '/unknown'];
+  for (const files of [[], null]) {
+    expect(await poll({ files }, localities, paths)).toEqual([
+      '/on-disk ready',
+      '/lost PERMANENT: "/lost" is lost there',
+    ]);
+  }
+  const files = [{ path: '/other', onDisk: false }];
+  expect(await poll({ files }, localities, ['/other', '/on-tape'])).toEqual(['/other waiting', '/on-tape forgotten']);
 });
 
-test('paths are those that were given, whatever form the server gives them', async () => {
+test('paths in an answer match those of the request, in whatever form the server returns them', async () => {
   const files = [
     { path: '//a//b/', onDisk: true },
     { path: '/c', onDisk: false },
@@ -116,41 +112,136 @@ test('paths are those that were given, whatever form the server gives them', asy
     null,
     { path: '/of-nobody', onDisk: true },
   ];
-  expect(await judge({ files }, [], ['/a/b', '/a//b', '/c/'])).toEqual(['/a/b ready', '/a//b ready', '/c/ waiting']);
+  expect(await poll({ files }, [], ['/a/b', '/a//b', '/c/'])).toEqual(['/a/b ready', '/a//b ready', '/c/ waiting']);
 });
 
-test('an answer that is no JSON, or has no end, fails the call and nothing else', async () => {
-  const calls = (id: string) => bench.library.poll({ id, files: [staged('/a')] }, quiet());
+test('an answer without JSON, or over 32 MiB, fails the call; JSON of another shape says nothing of files', async () => {
+  const call = () => bench.library.poll({ id: 'one', files: ONE }, quiet());
   bench.server.onCall = () => ({ status: 200, headers: { 'content-encoding': 'identity' } });
-  expect(await errorOf(calls('one'))).toMatchObject({
-    errorClass: 'TRANSIENT',
-    message: expect.stringMatching(/what is no JSON: ""$/),
-  });
+  await expectFailure(call(), LibraryError, 'TRANSIENT', /what is no JSON: ""$/);
   bench.server.onCall = () => ({ status: 200, body: { files: 'x'.repeat(33 * 1024 * 1024) } });
-  expect(await errorOf(calls('one'))).toMatchObject({ message: expect.stringMatching(/more than 33554432 bytes$/) });
-  for (const body of [null, 7, 'text', [], { files: 7 }]) {
-    expect(await judge(body)).toEqual([]);
-  }
+  await expectFailure(call(), LibraryError, 'TRANSIENT', /more than 33554432 bytes$/);
+  for (const body of [null, 7, 'text', [], { files: 7 }]) expect(await poll(body)).toEqual([]);
 });
 
-test.each<[number, object, object, string]>([
+test.each<[status: number, headers: Record<string, string>, body: object, words: string]>([
   [500, {}, { title: 'broken', detail: 'badly' }, 'answers 500: broken: badly'],
   [400, { title: 'Bad Request', detail: 'in headers' }, {}, 'answers 400: Bad Request: in headers'],
   [502, { 'content-type': 'text/html' }, { html: 1 }, 'answers 502: Bad Gateway'],
   [403, {}, { title: 'Forbidden', detail: 'Forbidden' }, 'answers 403: Forbidden'],
-])('a refusal %i is told in the words of the server', async (status, headers, body, words) => {
-  bench.server.onCall = () => ({ status, headers: headers as Record<string, string>, body });
-  const error = await errorOf(
-    bench.library.stage([staged('/a')], quiet()).then(({ known }) => Promise.reject(known.map(glance).join())),
-  );
+])('a refusal %i is reported in the words of the server', async (status, headers, body, words) => {
+  bench.server.onCall = () => ({ status, headers, body });
+  const call = bench.library.stage(ONE, quiet()).then(({ known }) => Promise.reject(known.map(format).join()));
+  const error = await errorOf(call);
   expect(error instanceof TapeError ? error.message : error).toContain(words);
 });
 
+test('a call with several files that is refused as a whole fails no file', async () => {
+  const files = await putFiles(bench, ['/a', '/b', '/c']);
+  bench.server.onCall = (kind) =>
+    kind === 'stage' ? { status: 400, body: { title: 'no such attribute' } } : undefined;
+  const says = 'answers 400: no such attribute';
+  await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'TRANSIENT', says);
+  const { known } = await bench.library.stage(files.slice(0, 1), quiet());
+  expect(known.map(format)).toEqual([expect.stringMatching(/^\/a TRANSIENT: /)]);
+});
+
 test.each([
-  ['429', 429, { 'retry-after': '9' }, 9],
-  ['429 that does not say when', 429, {}, 60],
-  ['503 with a time', 503, { 'retry-after': new Date(Date.now() + 86_400_000).toUTCString() }, 3600],
-])('%s says when to come again', async (_what, status, headers, seconds) => {
+  [429, { 'retry-after': '9' }, 9],
+  [429, {}, 60],
+  [503, { 'retry-after': new Date(Date.now() + 86_400_000).toUTCString() }, 3600],
+])('%i with the headers %j asks for a retry after %i s', async (status, headers, seconds) => {
   bench.server.onCall = () => ({ status, headers });
-  expect(await errorOf(bench.library.stage([staged('/a')], quiet()))).toMatchObject({ retryAfterSeconds: seconds });
+  expect(await errorOf(bench.library.stage(ONE, quiet()))).toMatchObject({ retryAfterSeconds: seconds });
+});
+
+test.each<[requestId: unknown, location: string | undefined, expected: string | RegExp]>([
+  [17, undefined, '17'],
+  ['..', '/api/v1/stage/of%20place/', 'of place'],
+  ['', '/api/v1/stage/%zz', '%zz'],
+  ['.', undefined, /does not say by which name$/],
+  ['\ud800', undefined, /does not say by which name$/],
+])(
+  'the id of a stage request is one that a URL can contain: %j, Location %j',
+  async (requestId, location, expected) => {
+    bench.server.onCall = (kind) =>
+      kind === 'stage' ? { status: 201, headers: location ? { location } : {}, body: { requestId } } : undefined;
+    const call = bench.library.stage(ONE, quiet());
+    if (typeof expected === 'string') expect((await call).id).toBe(expected);
+    else expect(String(await errorOf(call))).toMatch(expected);
+  },
+);
+
+async function readAnswered(answer: (response: http.ServerResponse) => void): Promise<Buffer> {
+  const [file = staged('')] = await putFiles(bench, ['/a']);
+  await makeReady(bench, [file]);
+  bench.server.onBytes = (_request, response) => {
+    answer(response);
+    return true;
+  };
+  return await readStaged(bench.library, file);
+}
+
+test.each([
+  [404, 500, 'TRANSIENT'],
+  [410, 401, 'TRANSIENT'],
+  [403, 403, 'POLICY'],
+  [403, 500, 'POLICY'],
+] as const)(
+  'a read that is answered %i while the tape API answers %i fails the library',
+  async (door, api, errorClass) => {
+    bench.server.onCall = (kind) => (kind === 'archiveinfo' ? { status: api } : undefined);
+    await expectFailure(
+      readAnswered((response) => response.writeHead(door).end()),
+      LibraryError,
+      errorClass,
+    );
+  },
+);
+
+test.each([{ 'content-type': 'text/html; charset=utf-8', 'content-length': '20' }, { 'content-type': 'TEXT/HTML' }])(
+  'a page of HTML instead of the bytes fails the library: %j',
+  async (headers) => {
+    const read = readAnswered((response) => response.writeHead(200, headers).end('<html>log in</html>\n'));
+    const says = /answers with a page of HTML in the place of the file of 15 bytes$/;
+    await expectFailure(read, LibraryError, 'TRANSIENT', says);
+  },
+);
+
+test('a file that is itself a page of HTML is read', async () => {
+  const page = Buffer.from('<html></html>');
+  await bench.put('/page.html', page);
+  const file = staged('/page.html', page.length);
+  await makeReady(bench, [file]);
+  for (const length of [{ 'content-length': page.length }, {}]) {
+    bench.server.onBytes = (_request, response) => {
+      response.writeHead(200, { 'content-type': 'text/html', ...length }).end(page);
+      return true;
+    };
+    expect(await readStaged(bench.library, file)).toEqual(page);
+  }
+});
+
+test('a discovery document that never ends fails the call after its time limit, and is requested again', async () => {
+  const drips: NodeJS.Timeout[] = [];
+  let answer = (response: http.ServerResponse) => {
+    response.writeHead(200);
+    drips.push(setInterval(() => response.write(' '), 100));
+  };
+  const server = http.createServer((_request, response) => answer(response));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const discoveryUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  try {
+    const library = bench.open({ discoveryUrl, connectSeconds: 1, answerSeconds: 1, silenceSeconds: 60 });
+    const files = await putFiles(bench, ['/a']);
+    const error = await errorOf(library.stage(files, quiet()));
+    expect(String(error)).toMatch(/has not told within 2 s where the tape API is$/);
+    const endpoints = [{ uri: `${bench.server.origin}/api/v1`, version: 'v1' }];
+    answer = (response) => void response.end(JSON.stringify({ endpoints }));
+    expect((await library.stage(files, quiet())).id).not.toBeNull();
+  } finally {
+    for (const drip of drips) clearInterval(drip);
+    server.closeAllConnections();
+    server.close();
+  }
 });

@@ -1,10 +1,12 @@
-/** How the kind `wlcg` reads bytes: what a server says of them is held against what comes. */
+/** How the library type `wlcg` reads bytes: checks on digests, ranges, connections and redirects. */
 import { randomBytes } from 'node:crypto';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
+import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
+import { expectFailure } from '../support/failure.js';
 import { errorOf, makeReady, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
@@ -13,34 +15,40 @@ import { adler32, hashOf } from '../support/wlcg-storage.js';
 const BYTES = randomBytes(300_000);
 const FILE = staged('/suite/a', BYTES.length);
 
-const open: { close(): unknown }[] = [];
-
+const opened: { close(): unknown }[] = [];
 afterEach(async () => {
-  for (const each of open.splice(0).reverse()) await each.close();
+  for (const each of opened.splice(0).reverse()) await each.close();
 });
-
-/** A bench that has the one file ready. */
-async function withFile(...options: Parameters<typeof createWlcgBench>): Promise<WlcgBench> {
-  const bench = await createWlcgBench(...options);
-  open.push(bench);
-  await bench.put(FILE.path, BYTES);
-  await makeReady(bench, [FILE]);
-  return bench;
-}
 
 type Reply = (response: http.ServerResponse, bytes: Buffer, request: http.IncomingMessage) => void;
 
-async function reading(reply: Reply, from = 0n, settings = {}): Promise<Buffer> {
-  const bench = await withFile('eos', { settings });
-  bench.server.onBytes = (request, response, bytes) => {
-    reply(response, bytes, request);
-    return true;
-  };
-  return await readStaged(bench.library, FILE, from);
+/** A bench on which the file is ready, and whose server replies so to a read. */
+async function withFile(options: Parameters<typeof createWlcgBench>[1] = {}, reply?: Reply): Promise<WlcgBench> {
+  const bench = await createWlcgBench('eos', options);
+  opened.push(bench);
+  await bench.put(FILE.path, BYTES);
+  await makeReady(bench, [FILE]);
+  if (reply) {
+    bench.server.onBytes = (request, response, bytes) => {
+      reply(response, bytes, request);
+      return true;
+    };
+  }
+  return bench;
 }
 
-const whole = (headers: Record<string, string>, status = 200): Reply => {
-  return (response, bytes) => void response.writeHead(status, headers).end(bytes);
+const read = async (reply: Reply, from = 0n, settings = {}): Promise<Buffer> =>
+  await readStaged((await withFile({ settings }, reply)).library, FILE, from);
+
+const whole =
+  (headers: Record<string, string>, status = 200): Reply =>
+  (response, bytes) =>
+    void response.writeHead(status, headers).end(bytes);
+
+/** Sets the locality that the tape API returns for the file. */
+const setLocality = (bench: WlcgBench, locality: string) => {
+  bench.server.onCall = (kind) =>
+    kind === 'archiveinfo' ? { status: 200, body: [{ path: FILE.path, locality }] } : undefined;
 };
 
 const sha = hashOf('sha256', BYTES);
@@ -48,86 +56,63 @@ const md5 = hashOf('md5', BYTES);
 const adler = adler32(BYTES).toString('hex');
 
 test.each<[string, Record<string, string>]>([
-  ['adler32 as hexadecimal digits', { digest: `adler32=${adler}` }],
-  ['adler32 in capitals, without its noughts', { digest: `ADLER32=${adler.toUpperCase().replace(/^0+/, '')}` }],
+  ['adler32 in hexadecimal', { digest: `adler32=${adler}` }],
+  ['adler32 in capitals without leading zeros', { digest: `ADLER32=${adler.toUpperCase().replace(/^0+/, '')}` }],
   ['adler as bytes', { 'repr-digest': `adler=:${adler32(BYTES).toString('base64')}:` }],
   ['several', { digest: `md5=${md5}, sha-256=${sha} ,adler32=${adler}`, 'repr-digest': `sha-256=:${sha}:` }],
-  ['one that is not known here', { digest: 'crc64=1234', 'repr-digest': 'sha-999=:AAAA:' }],
-  ['one that is none', { digest: 'md5=?, sha-256=' }],
-])('bytes are as the digest says: %s', async (_what, headers) => {
-  expect((await reading(whole(headers))).equals(BYTES)).toBe(true);
+  ['an unknown one', { digest: 'crc64=1234', 'repr-digest': 'sha-999=:AAAA:' }],
+  ['a malformed one', { digest: 'md5=?, sha-256=' }],
+])('bytes with the right digest are read: %s', async (_what, headers) => {
+  expect(await read(whole(headers))).toEqual(BYTES);
 });
 
 test.each<[string, Record<string, string>]>([
   ['adler32', { digest: 'adler32=00000001' }],
   ['md5', { digest: `md5=${hashOf('md5', Buffer.from('other'))}` }],
   ['sha-256', { 'repr-digest': `sha-256=:${hashOf('sha256', Buffer.from('other'))}:` }],
-])('bytes that are not as the digest says are an error: %s', async (algorithm, headers) => {
-  const error = await errorOf(reading(whole(headers)));
-  expect(error).not.toBeInstanceOf(LibraryError);
-  expect(error).toMatchObject({
-    errorClass: 'MEDIA',
-    message: expect.stringContaining(` came with ${algorithm} `),
-  });
+])('bytes with another %s fail the file', async (algorithm, headers) => {
+  await expectFailure(read(whole(headers)), TapeError, 'MEDIA', ` came with ${algorithm} `);
 });
 
-test('what is read from a byte on is not held against the digest of the whole', async () => {
-  const reply: Reply = (response, bytes) => {
-    const range = `bytes 9-${bytes.length - 1}/${bytes.length}`;
-    response.writeHead(206, { 'content-range': range, digest: 'adler32=00000001' }).end(bytes.subarray(9));
-  };
-  expect((await reading(reply, 9n)).equals(BYTES.subarray(9))).toBe(true);
+test('a part of the bytes is not compared with the digest of the whole', async () => {
+  const range = `bytes 9-${BYTES.length - 1}/${BYTES.length}`;
+  const reply: Reply = (response, bytes) =>
+    void response.writeHead(206, { 'content-range': range, digest: 'adler32=00000001' }).end(bytes.subarray(9));
+  expect(await read(reply, 9n)).toEqual(BYTES.subarray(9));
 });
 
-test('a read goes on in the version that it began with, as far as the server tells one from another', async () => {
-  const bench = await withFile('eos');
+test('a read that continues fails if the strong entity tag has changed', async () => {
   const tags = ['"one"', '"one"', 'W/"two"', undefined, '"two"'];
-  bench.server.onBytes = (_request, response, bytes) => {
+  const bench = await withFile({}, (response, bytes) => {
     const etag = tags.shift();
-    const length = { 'content-length': String(bytes.length) };
-    response.writeHead(200, etag === undefined ? length : { ...length, etag }).end(bytes);
-    return true;
-  };
+    response.writeHead(200, { 'content-length': bytes.length, ...(etag !== undefined && { etag }) }).end(bytes);
+  });
   const version: ReadVersion = {};
-  const read = (from: bigint) => bench.library.read(FILE, from, quiet(), version)[Symbol.asyncIterator]().next();
-  for (const from of [0n, 1n, 2n, 3n]) expect((await read(from)).done).toBe(false);
+  const next = (from: bigint) => bench.library.read(FILE, from, quiet(), version)[Symbol.asyncIterator]().next();
+  for (const from of [0n, 1n, 2n, 3n]) expect((await next(from)).done).toBe(false);
   expect(version).toEqual({ tag: '"one"' });
-  const error = await errorOf(read(4n));
-  expect(error).toBeInstanceOf(ChangedError);
-  expect(error).toMatchObject({ message: expect.stringMatching(/it has the tag "two", and had "one"$/) });
+  await expectFailure(next(4n), ChangedError, 'TRANSIENT', /it has the tag "two", and had "one"$/);
 });
 
-test('a server that knows no ranges gives all, and what was read already is passed over', async () => {
-  expect((await reading(whole({}), 200_000n)).equals(BYTES.subarray(200_000))).toBe(true);
-  expect((await reading(whole({}), BigInt(BYTES.length))).length).toBe(0);
-  expect(await errorOf(reading(whole({}), BigInt(BYTES.length + 1)))).toMatchObject({
+test('if a server ignores ranges, the bytes before the range are skipped', async () => {
+  expect(await read(whole({}), 200_000n)).toEqual(BYTES.subarray(200_000));
+  expect((await read(whole({}), BigInt(BYTES.length))).length).toBe(0);
+  const says = /has 300000 bytes, and is to be read from byte 300001 on$/;
+  expect(await errorOf(read(whole({}), BigInt(BYTES.length + 1)))).toMatchObject({
     errorClass: 'MEDIA',
-    message: expect.stringMatching(/has 300000 bytes, and is to be read from byte 300001 on$/),
+    message: expect.stringMatching(says),
   });
 });
 
-test.each<[string, Reply, bigint, RegExp]>([
-  [
-    'the wrong range',
-    whole({ 'content-range': 'bytes 0-299999/300000' }, 206),
-    9n,
-    /answers the range "bytes 0-299999\/300000"/,
-  ],
-  [
-    'a range that ends early',
-    whole({ 'content-range': 'bytes 9-99/300000' }, 206),
-    9n,
-    /answers the range "bytes 9-99\/300000"/,
-  ],
+const GZIP = /answers in the encoding gzip, where the whole file was asked for$/;
+
+test.each<[string, Reply, from: bigint, message: RegExp]>([
+  ['another range', whole({ 'content-range': 'bytes 0-299999/300000' }, 206), 9n, /range "bytes 0-299999\/300000"/],
+  ['a range that ends early', whole({ 'content-range': 'bytes 9-99/300000' }, 206), 9n, /range "bytes 9-99\/300000"/],
   ['no range', whole({}, 206), 9n, /answers the range ""/],
+  ['another encoding', whole({ 'content-encoding': 'gzip' }), 0n, GZIP],
   [
-    'another encoding',
-    whole({ 'content-encoding': 'gzip' }),
-    0n,
-    /answers in the encoding gzip, where the whole file was asked for$/,
-  ],
-  [
-    'less than it said',
+    'less than its length',
     (response, bytes) => {
       response.writeHead(200, { 'content-length': String(bytes.length) });
       response.write(bytes.subarray(0, 1000), () => response.destroy());
@@ -137,22 +122,19 @@ test.each<[string, Reply, bigint, RegExp]>([
   ],
   [
     'less than its range',
-    (response, bytes) => {
-      response.writeHead(206, { 'content-range': 'bytes 9-299999/300000' }).end(bytes.subarray(9, 1000));
-    },
+    (response, bytes) =>
+      response.writeHead(206, { 'content-range': 'bytes 9-299999/300000' }).end(bytes.subarray(9, 1000)),
     9n,
     /ended after 991 of 299991 bytes$/,
   ],
   [
-    'no end of its chunks',
-    (response, bytes) => {
-      response.writeHead(200).write(bytes, () => response.destroy());
-    },
+    'chunks without an end',
+    (response, bytes) => response.writeHead(200).write(bytes, () => response.destroy()),
     0n,
     /broke off: aborted$/,
   ],
   [
-    'an encoding of chunks that is broken',
+    'malformed chunks',
     (response) => {
       response.writeHead(200).flushHeaders();
       response.socket?.write('zz\r\n', () => response.destroy());
@@ -160,131 +142,108 @@ test.each<[string, Reply, bigint, RegExp]>([
     0n,
     /broke off: /,
   ],
-])('a server that gives %s is what fails', async (_what, reply, from, message) => {
-  const error = await errorOf(reading(reply, from));
-  expect(error).toBeInstanceOf(LibraryError);
-  expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringMatching(message) });
+])('an answer with %s fails the library', async (_what, reply, from, message) => {
+  await expectFailure(read(reply, from), LibraryError, 'TRANSIENT', message);
 });
 
-test('a server that stops in the middle is left after its time; a reader may take longer than that', async () => {
-  const bench = await withFile('eos', { settings: { silenceSeconds: 1 } });
+test('a silent server fails the read after its time limit, which a slow reader does not use up', async () => {
   const rest: (() => void)[] = [];
-  bench.server.onBytes = (_request, response, bytes) => {
+  const bench = await withFile({ settings: { silenceSeconds: 1 } }, (response, bytes) => {
     response.writeHead(200, { 'content-length': String(bytes.length) }).write(bytes.subarray(0, 1000));
     rest.push(() => response.end(bytes.subarray(1000)));
-    return true;
-  };
-  const error = await errorOf(readStaged(bench.library, FILE));
-  expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringMatching(/sent nothing for 1 s$/) });
-  let read = 0;
+  });
+  expect(await errorOf(readStaged(bench.library, FILE))).toMatchObject({
+    errorClass: 'TRANSIENT',
+    message: expect.stringMatching(/sent nothing for 1 s$/),
+  });
+  let length = 0;
   for await (const chunk of bench.library.read(FILE, 0n, quiet())) {
-    if (read === 0) await new Promise((resolve) => setTimeout(resolve, 1500));
-    if (read === 0) rest.at(-1)?.();
-    read += chunk.length;
+    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 1100)); // longer than the limit
+    if (length === 0) rest.at(-1)?.();
+    length += chunk.length;
   }
-  expect(read).toBe(BYTES.length);
+  expect(length).toBe(BYTES.length);
 });
 
-test('a server that is silent because it fetches the file from tape is not waited for', async () => {
-  const bench = await withFile('eos', { settings: { answerSeconds: 1 } });
-  bench.server.onBytes = () => true;
+test('a read without an answer within its time limit fails as not ready if the file is on tape only', async () => {
+  const bench = await withFile({ settings: { answerSeconds: 1 } }, () => {});
   expect(await errorOf(readStaged(bench.library, FILE))).toMatchObject({
     message: expect.stringMatching(/did not answer GET within 1 s$/),
   });
-  bench.server.onCall = (kind) =>
-    kind === 'archiveinfo' ? { status: 200, body: [{ path: FILE.path, locality: 'TAPE' }] } : undefined;
-  expect(await errorOf(readStaged(bench.library, FILE))).toBeInstanceOf(NotReadyError);
+  setLocality(bench, 'TAPE');
+  await expectFailure(readStaged(bench.library, FILE), NotReadyError, 'TRANSIENT');
 });
 
-test.each<[number, string, object]>([
-  [202, 'DISK_AND_TAPE', { name: 'NotReady' }],
-  [423, 'DISK', { name: 'NotReady' }],
-  [500, 'TAPE', { name: 'NotReady' }],
-  [404, 'TAPE', { name: 'NotReady' }],
-  [404, 'LOST', { name: 'Tape', errorClass: 'PERMANENT' }],
-  [500, 'UNAVAILABLE', { name: 'Tape', errorClass: 'TRANSIENT' }],
-  [403, 'DISK', { name: 'Tape', errorClass: 'POLICY' }],
-  [401, 'TAPE', { name: 'Library', errorClass: 'POLICY' }],
-  [404, 'DISK', { name: 'Library', errorClass: 'TRANSIENT' }],
-  [503, 'DISK', { name: 'Retry' }],
-])(
-  'a read that is answered %i, of a file that is at %s, says whose fault that is',
-  async (status, locality, expected) => {
-    const bench = await withFile('eos');
-    bench.server.onBytes = (_request, response) => {
-      response.writeHead(status, status === 503 ? { 'retry-after': '5' } : {}).end();
-      return true;
-    };
-    bench.server.onCall = (kind) =>
-      kind === 'archiveinfo' ? { status: 200, body: [{ path: FILE.path, locality }] } : undefined;
-    const error = (await errorOf(readStaged(bench.library, FILE))) as LibraryError;
-    const kinds = {
-      NotReady: error instanceof NotReadyError,
-      Retry: error instanceof RetryLaterError,
-      Library: error instanceof LibraryError,
-    };
-    const name = Object.entries(kinds).find(([, is]) => is)?.[0] ?? 'Tape';
-    expect({ name, errorClass: error.errorClass }).toMatchObject(expected);
+test.each([
+  [202, 'DISK_AND_TAPE', NotReadyError, 'TRANSIENT'],
+  [423, 'DISK', NotReadyError, 'TRANSIENT'],
+  [500, 'TAPE', NotReadyError, 'TRANSIENT'],
+  [404, 'TAPE', NotReadyError, 'TRANSIENT'],
+  [404, 'LOST', TapeError, 'PERMANENT'],
+  [500, 'UNAVAILABLE', TapeError, 'TRANSIENT'],
+  [403, 'DISK', TapeError, 'POLICY'],
+  [401, 'TAPE', LibraryError, 'POLICY'],
+  [404, 'DISK', LibraryError, 'TRANSIENT'],
+  [503, 'DISK', RetryLaterError, 'TRANSIENT'],
+] as const)(
+  'a read that is answered %i for a file at %s fails with its type',
+  async (status, locality, type, errorClass) => {
+    const headers = status === 503 ? { 'retry-after': '5' } : {};
+    const bench = await withFile({}, (response) => void response.writeHead(status, headers).end());
+    setLocality(bench, locality);
+    await expectFailure(readStaged(bench.library, FILE), type, errorClass);
   },
 );
 
-/** Another server, which notes what it is asked with. */
-async function listenElsewhere(
-  answer: http.RequestListener,
-): Promise<{ origin: string; tokens: (string | undefined)[] }> {
+/** Another server that has the bytes, and records the tokens that it receives. */
+async function listenElsewhere(): Promise<{ origin: string; tokens: (string | undefined)[] }> {
   const tokens: (string | undefined)[] = [];
   const server = http.createServer((request, response) => {
     tokens.push(request.headers.authorization);
-    answer(request, response);
+    response.end(BYTES);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  open.push({ close: () => new Promise((resolve) => server.close(resolve).closeAllConnections()) });
+  opened.push({ close: () => new Promise((resolve) => server.close(resolve).closeAllConnections()) });
   return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, tokens };
 }
 
-const redirectTo = (location: string): Reply => {
-  return (response) => void response.writeHead(307, { location, 'content-length': '0' }).end();
-};
+const redirectTo =
+  (location: string, headers = {}): Reply =>
+  (response) =>
+    void response.writeHead(307, { location, 'content-length': '0', ...headers }).end();
 
-test('a token goes to no other server, unless the settings let it', async () => {
-  const elsewhere = await listenElsewhere((_request, response) => response.end(BYTES));
+test('a redirect to another server passes on the token only if tokenOrigins contains that server', async () => {
+  const elsewhere = await listenElsewhere();
   const redirect = redirectTo(`${elsewhere.origin}/pool`);
-  expect((await reading(redirect)).equals(BYTES)).toBe(true);
-  expect((await reading(redirect, 0n, { tokenOrigins: [elsewhere.origin] })).equals(BYTES)).toBe(true);
+  expect(await read(redirect)).toEqual(BYTES);
+  expect(await read(redirect, 0n, { tokenOrigins: [elsewhere.origin] })).toEqual(BYTES);
   expect(elsewhere.tokens).toEqual([undefined, 'Bearer a.bearer.token']);
 });
 
-test('the digest of an answer that redirects counts where the last one tells none', async () => {
-  const elsewhere = await listenElsewhere((_request, response) => response.end(BYTES));
-  const reply: Reply = (response) => {
-    response.writeHead(302, { location: elsewhere.origin, digest: 'adler32=00000001', 'content-length': '0' }).end();
-  };
-  expect(await errorOf(reading(reply))).toMatchObject({ message: expect.stringContaining('came with adler32') });
+test('the digest of a redirect counts if the final answer has none', async () => {
+  const { origin } = await listenElsewhere();
+  const reply = redirectTo(origin, { digest: 'adler32=00000001' });
+  expect(await errorOf(read(reply))).toMatchObject({ message: expect.stringContaining('came with adler32') });
 });
 
-test('redirections have an end, and lead to no server without certificates', async () => {
-  const round: Reply = (response, _bytes, request) => redirectTo(`${request.url}`)(response, BYTES, request);
-  expect(await errorOf(reading(round))).toMatchObject({ message: expect.stringMatching(/redirects for the 6th time/) });
-  expect(await errorOf(reading(redirectTo('ftp://127.0.0.1/a')))).toMatchObject({
-    message: expect.stringMatching(/which is not followed$/),
-  });
-  expect(await errorOf(reading((response) => void response.writeHead(302).end()))).toMatchObject({
-    message: expect.stringMatching(/which is no URL$/),
-  });
-  const elsewhere = await listenElsewhere((_request, response) => response.end(BYTES));
-  const secure = await withFile('eos', { tls: true });
-  secure.server.onBytes = (request, response) => {
-    redirectTo(elsewhere.origin)(response, BYTES, request);
-    return true;
-  };
-  expect(await errorOf(readStaged(secure.library, FILE))).toMatchObject({
-    message: expect.stringMatching(/redirects from https to http:.* which is not followed$/),
-  });
+test.each<[string, Reply, RegExp]>([
+  ['a circle', (...args) => redirectTo(`${args[2].url}`)(...args), /redirects for the 6th time/],
+  ['ftp', redirectTo('ftp://127.0.0.1/a'), /which is not followed$/],
+  ['no URL', (response) => void response.writeHead(302).end(), /which is no URL$/],
+])('a redirect to %s fails', async (_what, reply, message) => {
+  expect(await errorOf(read(reply))).toMatchObject({ message: expect.stringMatching(message) });
+});
+
+test('a redirect from https to http fails, and the other server is not called', async () => {
+  const elsewhere = await listenElsewhere();
+  const { library } = await withFile({ tls: true }, redirectTo(elsewhere.origin));
+  const message = expect.stringMatching(/redirects from https to http:.* which is not followed$/);
+  expect(await errorOf(readStaged(library, FILE))).toMatchObject({ message });
   expect(elsewhere.tokens).toEqual([]);
 });
 
-test('connections are used again, for calls and for bytes', async () => {
-  const bench = await withFile('dcache', { tls: true });
+test('connections are reused, for calls and for bytes', async () => {
+  const bench = await withFile({ tls: true });
   const sockets = new Set<unknown>();
   bench.server.onBytes = (request) => {
     sockets.add(request.socket);
@@ -296,25 +255,24 @@ test('connections are used again, for calls and for bytes', async () => {
   expect(await bench.server.countConnections()).toBeLessThanOrEqual(3);
 });
 
-test('no more connections than the settings say are open for bytes', async () => {
-  const bench = await withFile('eos', { settings: { sockets: 2 } });
+test('at most `sockets` connections read bytes at once', async () => {
+  const bench = await withFile({ settings: { sockets: 2 } });
   let most = 0;
   bench.server.onBytes = () => {
     most = Math.max(most, bench.server.reads);
     return false;
   };
   const reads = await Promise.all(Array.from({ length: 12 }, () => readStaged(bench.library, FILE)));
-  expect(reads.every((bytes) => bytes.equals(BYTES))).toBe(true);
+  for (const bytes of reads) expect(bytes).toEqual(BYTES);
   expect(most).toBeLessThanOrEqual(2);
 });
 
-test('a reader that is slow holds the server up, and no more than some of the bytes are on their way', async () => {
-  const bench = await withFile('eos');
-  const size = 400 * 1024 * 1024;
+test('a slow reader stops the server: little of a large file is buffered', async () => {
+  const size = 200 * 1024 * 1024;
+  const piece = Buffer.alloc(1024 * 1024);
   let sent = 0;
-  bench.server.onBytes = (_request, response) => {
+  const bench = await withFile({}, (response) => {
     response.writeHead(200, { 'content-length': String(size) });
-    const piece = Buffer.alloc(1024 * 1024);
     const send = () => {
       let hasRoom = true;
       while (hasRoom && sent < size) {
@@ -325,13 +283,12 @@ test('a reader that is slow holds the server up, and no more than some of the by
       else response.end();
     };
     send();
-    return true;
-  };
-  let read = 0;
+  });
+  let length = 0;
   for await (const chunk of bench.library.read(FILE, 0n, quiet())) {
-    if (read === 0) await new Promise((resolve) => setTimeout(resolve, 500)); // as long as a disk may take
-    read += chunk.length;
-    expect(sent - read).toBeLessThan(64 * 1024 * 1024);
+    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 500)); // as long as a disk may take
+    length += chunk.length;
+    expect(sent - length).toBeLessThan(64 * 1024 * 1024);
   }
-  expect(read).toBe(size);
+  expect(length).toBe(size);
 });

@@ -1,15 +1,17 @@
-/** How the kind `wlcg` calls: how often, in which parts, where, and as whom. */
+/** How the library type `wlcg` calls its server: how often, in which batches, at which URL, and with which credentials. */
 import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
+import { TapeError } from '../../src/errors.js';
+import { LibraryError } from '../../src/tape/backend.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { makeCertificate } from '../support/certificate.js';
+import { expectFailure } from '../support/failure.js';
 import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
 
-/** Runs with a bench of its own. */
 async function withBench(options: Parameters<typeof createWlcgBench>, run: (bench: WlcgBench) => Promise<void>) {
   const bench = await createWlcgBench(...options);
   try {
@@ -24,7 +26,7 @@ const countBy = (calls: readonly string[]) =>
 
 const pathsOf = (count: number) => Array.from({ length: count }, (_, index) => `/many/${index}`);
 
-/** What an engine does with files, in calls as large as the library takes. */
+/** Stages, polls and releases files as an engine does, in calls as large as the library accepts. */
 async function restore(bench: WlcgBench, library: StagingLibrary, paths: readonly string[]): Promise<void> {
   const files = await putFiles(bench, paths);
   const demands = [];
@@ -43,18 +45,17 @@ async function restore(bench: WlcgBench, library: StagingLibrary, paths: readonl
   for (const demand of demands) expect(await library.release(demand, quiet())).toEqual([]);
 }
 
-test.each(['dcache', 'eos'] as const)('ten thousand files of %s take a call for each hundred at most', (dialect) =>
+test.each(['dcache', 'eos'] as const)('10,000 files on %s take at most 100 calls', (dialect) =>
   withBench([dialect], async (bench) => {
     await restore(bench, bench.library, pathsOf(10_000));
     expect(bench.server.calls.length).toBeLessThanOrEqual(100);
-    // one look at once, and none more, since nothing was there
     expect(countBy(bench.server.calls)).toEqual({ delete: 20, discovery: 1, poll: 21, release: 20, stage: 20 });
     expect(bench.server.storage.requests.size).toBe(0);
     expect(await bench.isStaged('/many/7')).toBe(false);
   }),
 );
 
-test('files that are on disk there before they are asked for are ready at once', () =>
+test('files that are already on disk there are ready at once', () =>
   withBench(['dcache'], async (bench) => {
     const files = await putFiles(bench, pathsOf(3));
     await makeReady(bench, files.slice(0, 2));
@@ -64,7 +65,7 @@ test('files that are on disk there before they are asked for are ready at once',
     expect(await bench.reopen().stage(files, quiet())).toEqual({ id: expect.any(String), known: [] });
   }));
 
-test('files that go one after the other are released without another look, and the last one takes the demand along', () =>
+test('files released one by one need no poll, and the last one deletes the request', () =>
   withBench(['dcache'], async (bench) => {
     const files = await putFiles(bench, pathsOf(20));
     const { demand } = await makeReady(bench, files);
@@ -74,7 +75,7 @@ test('files that go one after the other are released without another look, and t
     expect(bench.server.storage.requests.size).toBe(0);
   }));
 
-test('a demand is not deleted while another process may want what is left of it', () =>
+test('a request with unreleased files is not deleted: another process may need them', () =>
   withBench(['eos'], async (bench) => {
     const files = await putFiles(bench, pathsOf(4));
     const { demand } = await ask(bench.library, files);
@@ -88,7 +89,7 @@ test('a demand is not deleted while another process may want what is left of it'
     expect(await bench.isStaged('/many/3')).toBe(false);
   }));
 
-test('a server that takes less is asked for less, in parts that are one demand', () =>
+test('a server that refuses a large call gets smaller ones, which form one request', () =>
   withBench(['dcache'], async (bench) => {
     bench.server.dialect.maxFiles = 70;
     await restore(bench, bench.library, pathsOf(300));
@@ -98,7 +99,7 @@ test('a server that takes less is asked for less, in parts that are one demand',
     expect(await Promise.all(pathsOf(300).map((path) => bench.isStaged(path)))).not.toContain(true);
   }));
 
-test('a server that took less for a while is asked for more again once it takes what it is given', () =>
+test('the size of calls grows again after many that succeeded', () =>
   withBench(['dcache'], async (bench) => {
     const most = bench.library.limits.stage;
     bench.server.dialect.maxFiles = 70;
@@ -116,7 +117,7 @@ test('a server that took less for a while is asked for more again once it takes 
     expect(most).toBeGreaterThan(76);
   }));
 
-test('a path that a server refuses with its whole call has failed, and the others are taken', () =>
+test('if a server refuses a call because of one path, that path fails and the others are staged', () =>
   withBench(['dcache'], async (bench) => {
     const paths = [...pathsOf(40), '/refused'];
     const files = await putFiles(bench, paths);
@@ -131,7 +132,7 @@ test('a path that a server refuses with its whole call has failed, and the other
     expect(states.map(({ state }) => state)).toEqual(pathsOf(40).map(() => 'ready'));
   }));
 
-test('a server that refuses everything is asked a few times, and what it took of a call is deleted', () =>
+test('a server that refuses everything gets few calls, and what it accepted of a call is deleted', () =>
   withBench(['eos'], async (bench) => {
     const files = await putFiles(bench, pathsOf(500));
     bench.server.onCall = (kind, given) => (kind === 'stage' && given.length > 0 ? { status: 400 } : undefined);
@@ -148,7 +149,7 @@ test('a server that refuses everything is asked a few times, and what it took of
     expect(bench.server.storage.requests.size).toBe(0);
   }));
 
-test('paths that a server leaves out of localities are asked for again, as long as it tells some', () =>
+test('paths without a locality in an answer are asked for again while answers contain any', () =>
   withBench(['storm'], async (bench) => {
     const files = await putFiles(bench, pathsOf(30));
     const { demand } = await makeReady(bench, files);
@@ -170,7 +171,7 @@ test('paths that a server leaves out of localities are asked for again, as long 
     expect(countBy(bench.server.calls).archiveinfo).toBe(3);
   }));
 
-test('a tape API that has moved is looked for again', () =>
+test('a tape API that has moved is discovered again', () =>
   withBench(['eos'], async (bench) => {
     const files = await putFiles(bench, ['/a']);
     await makeReady(bench, files);
@@ -192,7 +193,7 @@ test.each<[string, object, RegExp]>([
     { endpoints: [{ uri: 'https://other.example.org/api', version: 'v1' }] },
     /gets no token before tokenOrigins has "https:\/\/other.example.org"$/,
   ],
-])('discovery that tells %s fails the call', (_what, body, message) =>
+])('discovery that returns %s fails the call', (_what, body, message) =>
   withBench(['eos'], async (bench) => {
     bench.server.onDiscovery = () => ({ status: 200, body });
     expect(await errorOf(bench.library.stage([staged('/a')], quiet()))).toMatchObject({
@@ -202,7 +203,7 @@ test.each<[string, object, RegExp]>([
   }),
 );
 
-test.each(['v1', 'V1', '1', 'v1.0', '1.2'])('discovery that tells version %s is understood', (version) =>
+test.each(['v1', 'V1', '1', 'v1.0', '1.2'])('discovery accepts the version %s', (version) =>
   withBench(['dcache'], async (bench) => {
     const uri = `${bench.server.dialect.base}/`;
     bench.server.onDiscovery = () => ({
@@ -218,16 +219,13 @@ test.each(['v1', 'V1', '1', 'v1.0', '1.2'])('discovery that tells version %s is 
   }),
 );
 
-test('a token is read anew for each call, and refused where others may read it', () =>
+test('each call reads the token from its file, which must be private', () =>
   withBench(['eos'], async (bench) => {
     const files = await putFiles(bench, ['/a']);
     const { tokenFile } = bench.files;
     await makeReady(bench, files);
     bench.server.token = 'a.newer.token';
-    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({
-      errorClass: 'POLICY',
-      message: expect.stringContaining('401'),
-    });
+    await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', '401');
     writeFileSync(tokenFile, 'a.newer.token');
     await makeReady(bench, files);
     for (const [text, problem] of [
@@ -240,10 +238,10 @@ test('a token is read anew for each call, and refused where others may read it',
     }
     chmodSync(tokenFile, 0o644);
     const message = `the token's file ${tokenFile} cannot be used: everybody on this host may read or change it (mode 0644): chmod o= is needed`;
-    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY', message });
+    await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', message);
   }));
 
-test('a token that a server repeats in what it refuses is told to nobody', () =>
+test('a token that a refusal repeats is not in the error message', () =>
   withBench(['dcache'], async (bench) => {
     const files = await putFiles(bench, pathsOf(1));
     const detail = 'invalid token: a.bearer.token, get a new one';
@@ -254,35 +252,28 @@ test('a token that a server repeats in what it refuses is told to nobody', () =>
     }
   }));
 
-test('a token may be in a variable', async () => {
+test('a token can be in an environment variable', async () => {
   const settings = { tokenFile: undefined, tokenEnv: 'WLCG_TOKEN' };
   await withBench(['eos', { settings }], async (bench) => {
-    expect(await errorOf(bench.library.stage([staged('/a')], quiet()))).toMatchObject({
-      errorClass: 'POLICY',
-      message: 'the variable WLCG_TOKEN, which should hold the token, is not set',
-    });
+    const says = 'the variable WLCG_TOKEN, which should hold the token, is not set';
+    await expectFailure(bench.library.stage([staged('/a')], quiet()), LibraryError, 'POLICY', says);
   });
   await withBench(['eos', { settings, env: { WLCG_TOKEN: 'a.bearer.token\n' } }], async (bench) => {
     expect((await bench.library.stage([staged('/a')], quiet())).id).toEqual(expect.any(String));
   });
 });
 
-test('a server with a certificate that is not trusted is not spoken to', () =>
+test('a server with an untrusted certificate gets no call', () =>
   withBench(['eos', { tls: true, settings: { caFile: undefined } }], async (bench) => {
-    const error = await errorOf(bench.library.stage([staged('/a')], quiet()));
-    expect(error).toMatchObject({
-      errorClass: 'POLICY',
-      message: expect.stringMatching(/cannot be reached: self-signed certificate\b/),
-    });
+    const untrusted = bench.library.stage([staged('/a')], quiet());
+    await expectFailure(untrusted, LibraryError, 'POLICY', /cannot be reached: self-signed certificate\b/);
     expect(bench.server.calls).toEqual([]);
-    const missing = bench.open({ caFile: '/nowhere.pem' });
-    expect(await errorOf(missing.stage([staged('/a')], quiet()))).toMatchObject({
-      errorClass: 'POLICY',
-      message: expect.stringMatching(/^the certificates \(\/nowhere.pem\) cannot be used: ENOENT/),
-    });
+    const missing = bench.open({ caFile: '/nowhere.pem' }).stage([staged('/a')], quiet());
+    const says = /^the certificates \(\/nowhere.pem\) cannot be used: ENOENT/;
+    await expectFailure(missing, LibraryError, 'POLICY', says);
   }));
 
-test('certificates are read anew when they have changed', () =>
+test('a changed file of certificates is read again', () =>
   withBench(['eos', { tls: true }], async (bench) => {
     const { caFile } = bench.files;
     const files = await putFiles(bench, ['/a']);
@@ -297,7 +288,7 @@ test('certificates are read anew when they have changed', () =>
     expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
   }));
 
-test('a certificate is shown to the servers that get the token, and not where they redirect to', async () => {
+test('a client certificate replaces the token, and its file must be private', async () => {
   const own = makeCertificate();
   const dir = makeTempDir();
   const certFile = path.join(dir, 'proxy.pem');
@@ -311,17 +302,15 @@ test('a certificate is shown to the servers that get the token, and not where th
       const nobody = bench.open({ certFile: undefined });
       expect(await errorOf(nobody.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY' });
       chmodSync(certFile, 0o644);
-      expect(await errorOf(bench.open().stage(files, quiet()))).toMatchObject({
-        errorClass: 'POLICY',
-        message: `the certificates (${bench.files.caFile}, ${certFile}, ${certFile}) cannot be used: everybody on this host may read ${certFile}: chmod o= is needed`,
-      });
+      const says = `cannot be used: everybody on this host may read ${certFile}: chmod o= is needed`;
+      await expectFailure(bench.open().stage(files, quiet()), LibraryError, 'POLICY', says);
     });
   } finally {
     rmSync(dir, { recursive: true });
   }
 });
 
-test('paths below a prefix stand for those below another one, and all others are refused', () =>
+test('paths below pathPrefix are looked for below remotePathPrefix, and all others are refused', () =>
   withBench(['dcache', { settings: { pathPrefix: '/archive', remotePathPrefix: '/pnfs/data/' } }], async (bench) => {
     await bench.put('/pnfs/data/a/b', Buffer.from('bytes'));
     const files = ['/archive/a/b', '/archived/c', '/archive', '/archive/../d', '/archive/\ud800'].map((path) =>
@@ -336,10 +325,8 @@ test('paths below a prefix stand for those below another one, and all others are
       { path: '/archive/a/b', state: 'ready' },
     ]);
     expect((await readStaged(bench.library, staged('/archive/a/b'))).toString()).toBe('bytes');
-    expect(await errorOf(readStaged(bench.library, staged('/archived/c')))).toMatchObject({
-      errorClass: 'PERMANENT',
-      message: '"/archived/c" is not below "/archive" (pathPrefix), which the library has',
-    });
+    const says = '"/archived/c" is not below "/archive" (pathPrefix), which the library has';
+    await expectFailure(readStaged(bench.library, staged('/archived/c')), TapeError, 'PERMANENT', says);
     await bench.library.release({ id, files: files.slice(0, 1) }, quiet());
     expect(bench.server.storage.requests.size).toBe(0);
   }));

@@ -1,4 +1,4 @@
-/** The suite of staging libraries on the kind `wlcg`, before each dialect of its servers. */
+/** The suite of staging libraries for the library type `wlcg` and each of its servers. */
 import { describeStagingLibrary } from '../support/staging-library.js';
 import { createWlcgBench } from '../support/wlcg-bench.js';
 

@@ -1,9 +1,10 @@
-/** How a bad input is written down: for REST, for GraphQL, or for all that write requests. */
+/** Rows of the tables of bad input: a call by one protocol, and what its refusal says. */
 
 interface BadInputBase {
   name: string;
-  /** What the message says. */
+  /** The expected message. */
   says: RegExp;
+  status: number;
   headers?: Record<string, string>;
 }
 
@@ -11,76 +12,77 @@ export interface BadRest extends BadInputBase {
   protocol: 'REST';
   method: string;
   path: string;
-  /** A string or bytes are sent as they are, anything else as JSON in an array. */
+  /** A string or bytes are sent unchanged, anything else as JSON in an array. */
   body?: unknown;
-  status: number;
   allow?: string;
 }
 
 export interface BadGraphql extends BadInputBase {
   protocol: 'GraphQL';
-  /** A string or bytes are sent as they are, anything else as JSON. */
+  /** A string or bytes are sent unchanged, anything else as JSON. */
   body: string | Uint8Array | object;
-  status: number;
 }
 
-/** What HTTP itself has to say about a request for GraphQL: answered with `errors` and without `data`. */
+/** A request that GraphQL over HTTP refuses: the answer has `errors` and no `data`. */
 export interface BadHttp extends BadInputBase {
   protocol: 'HTTP';
   method: string;
-  /** The target as it is sent, be it a path or a whole URL. */
+  /** A path or a URL, sent unchanged. */
   target: string;
   body?: string | undefined;
-  status: number;
   allow?: string;
 }
 
 export type BadInput = BadRest | BadGraphql;
 
-/** Fields of the contract and their names in GraphQL. */
+/** Fields of the contract that have another name in GraphQL. */
 export const NAMES: Record<string, string> = {
   patterns: 'pattern',
   notify_on_first_file: 'notifyOnFirstFile',
   notify_on_last_file: 'notifyOnLastFile',
 };
 
-export const CREATE =
-  'mutation ($input: CreateRequestInput!) { createRequest(input: $input) { __typename ... on Failure { message } } }';
-export const UPDATE =
-  'mutation ($input: UpdateRequestInput!) { updateRequest(input: $input) { __typename ... on Failure { message } } }';
+export const FAILED = '__typename ... on Failure { message }';
+
+const mutationOf = (field: string) => {
+  const type = `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
+  return `mutation ($input: ${type}!) { ${field}(input: $input) { ${FAILED} } }`;
+};
+
+export const CREATE = mutationOf('createRequest');
 
 export const rest = (name: string, says: RegExp, call: Partial<BadRest>): BadRest => ({
-  protocol: 'REST',
-  name: `REST: ${name}`,
-  method: 'POST',
-  path: '/requests',
-  status: 400,
-  says,
+  ...{ protocol: 'REST', name: `REST: ${name}`, method: 'POST', path: '/requests', status: 400, says },
   ...call,
 });
 
 export const graphql = (name: string, says: RegExp, body: BadGraphql['body'], status = 200): BadGraphql => ({
-  protocol: 'GraphQL',
-  name: `GraphQL: ${name}`,
-  says,
-  body,
-  status,
+  ...{ protocol: 'GraphQL', name: `GraphQL: ${name}`, says, body, status },
 });
 
 export const http = (name: string, says: RegExp, call: Partial<BadHttp>): BadHttp => ({
-  protocol: 'HTTP',
-  name: `HTTP: ${name}`,
-  method: 'GET',
-  target: '/graphql',
-  status: 400,
-  says,
+  ...{ protocol: 'HTTP', name: `HTTP: ${name}`, method: 'GET', target: '/graphql', status: 400, says },
   ...call,
 });
 
 export const ask = (name: string, says: RegExp, query: string, variables: object = {}, status = 200) =>
   graphql(name, says, { query, variables }, status);
 
-/** One field given to all four writers: POST and PUT, createRequest and updateRequest. */
+/** A mutation with an input. @param what completes its name, such as "without a size" */
+export const mutate = (field: string, what: string, says: RegExp, input: object, status = 200) =>
+  ask(`${field} ${what}`, says, mutationOf(field), { input }, status);
+
+/** A mutation with one argument, once for each of its bad values. */
+export const mutateEach = (field: string, argument: string, says: RegExp, values: readonly (string | number)[]) =>
+  values.map((value) => {
+    const type = typeof value === 'string' ? 'String' : 'Int';
+    const query = `mutation ($value: ${type}!) { ${field}(${argument}: $value) { ${FAILED} } }`;
+    return ask(`${field} of ${shorten(value)}`, says, query, { value });
+  });
+
+export const shorten = (value: unknown) => JSON.stringify(value).slice(0, 30);
+
+/** One bad value for all four writers: POST and PUT, createRequest and updateRequest. Files and patterns cannot be changed. */
 export function writers(name: string, field: string, value: unknown, pattern: string, graphqlStatus = 200): BadInput[] {
   const says = new RegExp(pattern);
   const base = field === 'files' ? {} : { patterns: '/a/' };
@@ -88,18 +90,12 @@ export function writers(name: string, field: string, value: unknown, pattern: st
   const input = Object.fromEntries(Object.entries(created).map(([key, v]) => [NAMES[key] ?? key, v]));
   const posted = [
     rest(`POST with ${name}`, says, { body: created }),
-    ask(`createRequest with ${name}`, says, CREATE, { input }, graphqlStatus),
+    mutate('createRequest', `with ${name}`, says, input, graphqlStatus),
   ];
   if (field === 'files' || field === 'patterns') return posted;
   return [
     ...posted,
     rest(`PUT with ${name}`, says, { method: 'PUT', path: '/requests/1', body: { quota: 'alice', [field]: value } }),
-    ask(
-      `updateRequest with ${name}`,
-      says,
-      UPDATE,
-      { input: { id: 1, [NAMES[field] ?? field]: value } },
-      graphqlStatus,
-    ),
+    mutate('updateRequest', `with ${name}`, says, { id: 1, [NAMES[field] ?? field]: value }, graphqlStatus),
   ];
 }

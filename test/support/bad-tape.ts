@@ -1,11 +1,11 @@
-/** Bad input of the WLCG Tape REST API: each is answered with a problem, and stores nothing. */
+/** Bad input of the WLCG Tape REST API. */
 
 export interface BadTape {
   protocol: 'Tape REST';
   name: string;
   method: string;
   path: string;
-  /** A string is sent as it is, anything else as JSON. */
+  /** A string is sent unchanged, anything else as JSON. */
   body?: unknown;
   status: number;
   says: RegExp;
@@ -13,91 +13,68 @@ export interface BadTape {
 }
 
 const bad = (name: string, says: RegExp, call: Partial<BadTape>): BadTape => ({
-  protocol: 'Tape REST',
-  name: `Tape REST: ${name}`,
-  method: 'POST',
-  path: '/stage',
-  status: 400,
-  says,
+  ...{ protocol: 'Tape REST', name: `Tape REST: ${name}`, method: 'POST', path: '/stage', status: 400, says },
   ...call,
 });
 
-const MINE = { default: { quota: 'alice' } };
+/** A stage request with these files. */
+const stage = (name: string, says: RegExp, files: unknown, status = 400) =>
+  bad(name, says, { body: { files }, status });
+
+/** As many files, each with what `build` returns for its number. */
+const many = (count: number, build: (n: number) => object) =>
+  Array.from({ length: count }, (_, n) => ({ path: `/a/${n}`, ...build(n) }));
+
+const ofQuota = (quota: string) => ({ targetedMetadata: { default: { quota } } });
+const ONE = { path: '/a/one.nc' };
 const NO_ID = '/stage/00000000-0000-4000-8000-000000000000';
 
 const stages: BadTape[] = [
   bad('a body that is no JSON', /^the body is not JSON: /, { body: '{' }),
   bad('a body that is a list', /^the body must be an object, not an array of one$/, { body: [{}] }),
   bad('no files', /^files must be a list, not missing$/, { body: {} }),
-  bad('files that are an object', /^files must be a list, not an object$/, { body: { files: {} } }),
-  bad('an empty list of files', /^files must not be empty$/, { body: { files: [] } }),
-  bad('a file that is a path', /^files\[0\] must be an object, not a string$/, { body: { files: ['/a/one.nc'] } }),
-  bad('a file without a path', /^files\[1\]\.path must be a string, not missing$/, {
-    body: { files: [{ path: '/a' }, {}] },
-  }),
-  ...(
-    [
-      ['null', null],
-      ['a number', 5],
-      ['an array of 0', []],
-    ] as const
-  ).map(([name, path]) =>
-    bad(`a path that is ${name}`, new RegExp(`^files\\[0\\]\\.path must be a string, not ${name}$`), {
-      body: { files: [{ path }] },
-    }),
-  ),
-  bad('an empty path', /^files\[0\]\.path must not be empty$/, { body: { files: [{ path: '' }] } }),
-  bad('a path with NUL', /^files\[0\]\.path must be text: /, { body: { files: [{ path: '/a/\0' }] } }),
+  stage('files that are an object', /^files must be a list, not an object$/, {}),
+  stage('an empty list of files', /^files must not be empty$/, []),
+  stage('a file that is a path', /^files\[0\] must be an object, not a string$/, ['/a/one.nc']),
+  stage('a file without a path', /^files\[1\]\.path must be a string, not missing$/, [{ path: '/a' }, {}]),
+  stage('a path that is null', /^files\[0\]\.path must be a string, not null$/, [{ path: null }]),
+  stage('a path that is a number', /^files\[0\]\.path must be a string, not a number$/, [{ path: 5 }]),
+  stage('a path that is a list', /^files\[0\]\.path must be a string, not an array of 0$/, [{ path: [] }]),
+  stage('an empty path', /^files\[0\]\.path must not be empty$/, [{ path: '' }]),
+  stage('a path with NUL', /^files\[0\]\.path must be text: /, [{ path: '/a/\0' }]),
   bad('half a character', /^files\[0\]\.path must be text: /, { body: '{"files":[{"path":"/a/\\ud800"}]}' }),
-  bad('a path of more characters than any has', /^files\[1\]\.path must have at most 8192 characters, not 8193$/, {
-    body: { files: [{ path: '/a/one.nc' }, { path: `/${'/'.repeat(8191)}a` }] },
-  }),
+  stage('a path that is too long', /^files\[1\]\.path must have at most 8192 characters, not 8193$/, [
+    ...[ONE, { path: `/${'/'.repeat(8191)}a` }],
+  ]),
   ...['1D', 'P', 'PT', 'P1', 'P-1D', 'P0D', 'PT0S', 'P1000Y', '', '2026-01-01', `P${'1'.repeat(200)}D`].map(
     (diskLifetime) =>
-      bad(`the lifetime ${diskLifetime.slice(0, 20)}`, /^files\[0\]\.diskLifetime must /, {
-        body: { files: [{ path: '/a/one.nc', diskLifetime }] },
-      }),
+      stage(`the lifetime ${diskLifetime.slice(0, 20)}`, /^files\[0\]\.diskLifetime must /, [{ ...ONE, diskLifetime }]),
   ),
-  bad('a lifetime that is a number', /^files\[0\]\.diskLifetime must be a string, not a number$/, {
-    body: { files: [{ path: '/a/one.nc', diskLifetime: 5 }] },
-  }),
-  bad('more lifetimes than are served', /^diskLifetime must have at most 100 values in a request, not 101$/, {
-    body: {
-      files: Array.from({ length: 101 }, (_, n) => ({
-        path: `/a/${n}`,
-        diskLifetime: `PT${n + 1}S`,
-        targetedMetadata: MINE,
-      })),
-    },
-  }),
-  bad('more quotas than one', /\.quota must name one quota in a request, not "alice" and "bob"$/, {
-    body: {
-      files: ['alice', 'bob'].map((quota) => ({ path: `/a/${quota}`, targetedMetadata: { default: { quota } } })),
-    },
-  }),
-  bad('more quotas than are named again', / not "0" and "1" and "2", of 1000$/, {
-    body: {
-      files: Array.from({ length: 1000 }, (_, n) => ({
-        path: `/a/${n}`,
-        targetedMetadata: { default: { quota: String(n) } },
-      })),
-    },
-  }),
-  bad('no quota', /\.quota must name the quota that is to be charged: you may ask with any$/, {
-    body: { files: [{ path: '/a/one.nc' }] },
-  }),
-  bad('a quota that is not there', /there is no quota for user "nobody"/, {
-    body: { files: [{ path: '/a/one.nc', targetedMetadata: { default: { quota: 'nobody' } } }] },
-    status: 403,
-  }),
+  stage('a lifetime that is a number', /^files\[0\]\.diskLifetime must be a string, not a number$/, [
+    { ...ONE, diskLifetime: 5 },
+  ]),
+  stage(
+    'too many lifetimes',
+    /^diskLifetime must have at most 100 values in a request, not 101$/,
+    many(101, (n) => ({ diskLifetime: `PT${n + 1}S`, ...ofQuota('alice') })),
+  ),
+  stage('two quotas', /\.quota must name one quota in a request, not "alice" and "bob"$/, [
+    ...['alice', 'bob'].map((quota) => ({ ...ONE, ...ofQuota(quota) })),
+  ]),
+  stage(
+    'a thousand quotas',
+    / not "0" and "1" and "2", of 1000$/,
+    many(1000, (n) => ofQuota(String(n))),
+  ),
+  stage('no quota', /\.quota must name the quota that is to be charged: you may ask with any$/, [ONE]),
+  stage('an unknown quota', /there is no quota for user "nobody"/, [{ ...ONE, ...ofQuota('nobody') }], 403),
 ];
 
 const paths: BadTape[] = ['/archiveinfo', '/release/x', `${NO_ID}/cancel`].flatMap((path) => [
   bad(`no paths at ${path}`, /^paths must be a list, not missing$/, { path, body: {} }),
   bad(`an empty list at ${path}`, /^paths must not be empty$/, { path, body: { paths: [] } }),
   bad(`a path that is an object at ${path}`, /^paths\[0\] must be a string, not an object$/, {
-    path,
-    body: { paths: [{}] },
+    ...{ path, body: { paths: [{}] } },
   }),
   bad(`no JSON at ${path}`, /^the body is not JSON: /, { path, body: 'x' }),
 ]);
@@ -108,17 +85,12 @@ const routes: BadTape[] = [
   ),
   bad('GET of /stage', / is not allowed here, only POST$/, { method: 'GET', allow: 'POST', status: 405 }),
   bad('PUT of a stage request', / is not allowed here, only GET, DELETE, HEAD$/, {
-    method: 'PUT',
-    path: NO_ID,
-    allow: 'GET, DELETE, HEAD',
-    status: 405,
+    ...{ method: 'PUT', path: NO_ID, allow: 'GET, DELETE, HEAD', status: 405 },
   }),
-  ...['x', '1', NO_ID.slice(7), NO_ID.slice(7).toUpperCase(), '%00', 'é'].flatMap((id) =>
+  ...['x', '1', NO_ID.slice(7), NO_ID.slice(7).toUpperCase(), '%00', '%C3%A9'].flatMap((id) =>
     ['GET', 'DELETE'].map((method) =>
       bad(`${method} of the stage request ${id}`, /^there is no stage request "/, {
-        method,
-        path: `/stage/${encodeURIComponent(decodeURIComponent(id))}`,
-        status: 404,
+        ...{ method, path: `/stage/${id}`, status: 404 },
       }),
     ),
   ),

@@ -1,40 +1,30 @@
-/**
- * A balancer of connections: each goes to the next server that is ready and takes it, and passes bytes both ways until both have ended. Whether they are
- * ready it asks over and over.
- */
+/** A TCP balancer: each connection goes to the next server that is ready and accepts it. Readiness is polled. */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Between two looks at a server. */
-const LOOK_MS = 100;
+const POLL_MS = 100;
 
-export interface Balancer {
-  /** `http://127.0.0.1:port` */
-  url: string;
-  /** How many connections each server has had, in their order. */
-  taken: number[];
-  close(): Promise<void>;
-}
+export type Balancer = Awaited<ReturnType<typeof startBalancer>>;
 
-/** @param ports of servers of this host, which come and go */
-export async function startBalancer(ports: readonly number[]): Promise<Balancer> {
+/** @param ports of servers on this host, which may start and stop */
+export async function startBalancer(ports: readonly number[]) {
   const sockets = new Set<Socket>();
+  /** The number of connections of each server. */
   const taken = ports.map(() => 0);
-  const isReady = ports.map(() => true);
+  const ready = ports.map(() => true);
   let turn = 0;
   const closed = new AbortController();
-  const look = async (index: number) => {
+  const polls = ports.map(async (port, index) => {
     while (!closed.signal.aborted) {
-      isReady[index] = await saysReady(ports[index] ?? 0);
-      await sleep(LOOK_MS, undefined, { signal: closed.signal }).catch(() => {});
+      ready[index] = await isReady(port);
+      await sleep(POLL_MS, undefined, { signal: closed.signal }).catch(() => {});
     }
-  };
-  const looks = ports.map((_, index) => look(index));
-  /** Where none is ready, whose turn it is: it may be so again. */
+  });
+  /** If no server is ready, the next one in turn may be again. */
   const next = (): number => {
     const order = ports.map((_, n) => (turn + n) % ports.length);
-    const chosen = order.find((index) => isReady[index]) ?? turn % ports.length;
+    const chosen = order.find((index) => ready[index]) ?? turn % ports.length;
     turn = chosen + 1;
     return chosen;
   };
@@ -55,8 +45,7 @@ export async function startBalancer(ports: readonly number[]): Promise<Balancer>
       far.once('close', () => near.destroySoon());
     });
     far.once('error', () => {
-      if (isJoined) return void near.destroy();
-      if (tries > 1) join(near, (index + 1) % ports.length, tries - 1);
+      if (!isJoined && tries > 1) join(near, (index + 1) % ports.length, tries - 1);
       else near.destroy();
     });
   };
@@ -66,11 +55,12 @@ export async function startBalancer(ports: readonly number[]): Promise<Balancer>
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   return {
+    /** `http://127.0.0.1:port` */
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     taken,
-    close: async () => {
+    close: async (): Promise<void> => {
       closed.abort();
-      await Promise.all(looks);
+      await Promise.all(polls);
       for (const socket of sockets) socket.destroy();
       server.close();
       await once(server, 'close');
@@ -78,12 +68,12 @@ export async function startBalancer(ports: readonly number[]): Promise<Balancer>
   };
 }
 
-async function saysReady(port: number): Promise<boolean> {
+async function isReady(port: number): Promise<boolean> {
   try {
     const answer = await fetch(`http://127.0.0.1:${port}/health/ready`, { headers: { Connection: 'close' } });
     await answer.text();
     return answer.ok;
   } catch {
-    return false; // nobody listens
+    return false; // not listening
   }
 }

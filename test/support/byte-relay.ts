@@ -1,20 +1,10 @@
-/** A line between a client and a server that moves: it carries bytes, of TLS as well, can stand still, and break. */
+/** A TCP relay between clients and a server that moves. It can stall and break. */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 
-export interface ByteRelay {
-  /** Where clients come; it stays. */
-  port: number;
-  /** Sets where the server is from now on. Without one, all connections break, and new ones are refused. */
-  lead(port: number | undefined): void;
-  /** Once so many more bytes have come from the server, no more do, on any connection. @returns when that is */
-  standStillAfter(bytes: number): Promise<void>;
-  /** They come again. */
-  goOn(): void;
-  close(): Promise<void>;
-}
+export type ByteRelay = Awaited<ReturnType<typeof startByteRelay>>;
 
-export async function startByteRelay(): Promise<ByteRelay> {
+export async function startByteRelay() {
   const sockets = new Set<Socket>();
   const servers = new Set<Socket>();
   let target: number | undefined;
@@ -49,26 +39,29 @@ export async function startByteRelay(): Promise<ByteRelay> {
       if (carried < limit) far.resume();
     });
     far.on('end', () => near.end());
-  });
-  server.listen(0, '127.0.0.1');
+  }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   return {
+    /** The port for clients, which stays the same. */
     port: (server.address() as AddressInfo).port,
-    lead: (port) => {
+    /** Sets the port of the server. Without one, all connections break and new ones are refused. */
+    lead: (port: number | undefined): void => {
       target = port;
       if (port === undefined) for (const socket of sockets) socket.destroy();
     },
-    standStillAfter: (bytes) => {
+    /** Stalls all connections after so many more bytes of the server. @returns when that is */
+    standStillAfter: (bytes: number): Promise<void> => {
       limit = carried + bytes;
       return new Promise((resolve) => {
         reached = resolve;
       });
     },
-    goOn: () => {
+    /** Ends the stall. */
+    goOn: (): void => {
       limit = Number.POSITIVE_INFINITY;
       for (const socket of servers) socket.resume();
     },
-    close: async () => {
+    close: async (): Promise<void> => {
       const closed = once(server, 'close');
       server.close();
       for (const socket of sockets) socket.destroy();

@@ -1,37 +1,32 @@
-/** The time that an app goes by, where a test has it go on. */
+/** The clock of an app, controlled by a test. */
 import { addSeconds, isBefore, parseZonedTime, timeOf } from '../../src/time.js';
 
-/** The time of this host. */
+/** Returns the time of this host. */
 export function currentTime(): string {
   return timeOf((performance.timeOrigin + performance.now()) / 1000);
 }
 
-/** Is the time there, as GraphQL tells it, and between the two? */
-export function isWithin(told: string | null, [from, to]: readonly [string, string]): boolean {
-  const time = parseZonedTime(told ?? '');
+/** Is a time of GraphQL present, and between the two? */
+export function isWithin(zoned: string | null, [from, to]: readonly [string, string]): boolean {
+  const time = parseZonedTime(zoned ?? '');
   return time !== undefined && !isBefore(time, from) && !isBefore(to, time);
 }
 
-/** A clock that goes on like the real one, can be moved forward, and can stand still. */
-export interface Clock {
-  now(): string;
-  advance(seconds: number): void;
-  freeze(): void;
-  goOn(): void;
-}
+export type Clock = ReturnType<typeof createClock>;
 
-export function createClock(): Clock {
+/** Creates a clock that runs like the real one, and that can be advanced and stopped. */
+export function createClock() {
   let ahead = 0;
   let frozenAt: string | undefined;
   return {
-    now: () => frozenAt ?? addSeconds(currentTime(), ahead),
-    advance: (seconds) => {
+    now: (): string => frozenAt ?? addSeconds(currentTime(), ahead),
+    advance: (seconds: number): void => {
       ahead += seconds;
     },
-    freeze: () => {
+    freeze: (): void => {
       frozenAt = addSeconds(currentTime(), ahead);
     },
-    goOn: () => {
+    goOn: (): void => {
       frozenAt = undefined;
     },
   };

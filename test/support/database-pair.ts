@@ -1,42 +1,18 @@
-/** A PostgreSQL server and a standby that follows it, both real, each behind a relay: two hosts of one DATABASE_URL. */
+/** A PostgreSQL server and a standby, each behind a relay: two hosts of one DATABASE_URL. */
 import { execFileSync } from 'node:child_process';
 import { appendFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
-import { type DatabaseRelay, startDatabaseRelay } from './database-relay.js';
+import { startDatabaseRelay } from './database-relay.js';
 import { waitFor } from './wait.js';
 
-export interface DatabasePair {
-  primary: DatabaseRelay;
-  standby: DatabaseRelay;
-  /** Names both, the standby first. */
-  url: string;
-  /** Waits until the standby has all that the primary has. */
-  catchUp(): Promise<void>;
-  /** The same of the standby alone, and of the primary alone. */
-  standbyUrl: string;
-  primaryUrl: string;
-  /** Asks the standby, or the primary, itself. */
-  askStandby(text: string): Promise<Record<string, unknown>[]>;
-  askPrimary(text: string): Promise<Record<string, unknown>[]>;
-  /** Another one that follows the primary. @returns its URL */
-  addStandby(): Promise<string>;
-  /** For a transaction there; to be ended. */
-  connectPrimary(): Promise<pg.Client>;
-  /** The standby follows nobody any more, and takes writes. */
-  promote(): Promise<void>;
-  close(): Promise<void>;
-}
+export type DatabasePair = Awaited<ReturnType<typeof startDatabasePair>>;
 
 const OWN = { fsync: 'off', full_page_writes: 'off' };
 
-/** @param standbySettings of its own, such as how long changes wait there for those who read */
-export async function startDatabasePair(
-  dir: string,
-  database: string,
-  standbySettings: Record<string, string> = {},
-): Promise<DatabasePair> {
+/** @param standbySettings such as the delay of replay for readers */
+export async function startDatabasePair(dir: string, database: string, standbySettings: Record<string, string> = {}) {
   const one = path.join(dir, 'primary/postgres');
   const leader = await startEmbedded({ dataDir: one, settings: OWN });
   await leader.ensureDatabase(database);
@@ -57,30 +33,35 @@ export async function startDatabasePair(
   return {
     primary,
     standby,
+    /** Names both hosts, the standby first. */
     url: urlOf(hosts.join(',')),
     standbyUrl: urlOf(hosts[0]),
     primaryUrl: urlOf(hosts[1]),
-    askStandby: (text) => ask(follower, text, database),
-    askPrimary: (text) => ask(leader, text, database),
-    addStandby: async () => {
+    /** Sends a query to the standby, or to the primary, without the relay. */
+    askStandby: (text: string) => ask(follower, text, database),
+    askPrimary: (text: string) => ask(leader, text, database),
+    /** Starts another standby. @returns its URL */
+    addStandby: async (): Promise<string> => {
       const added = await startStandby(`standby-${others.length}`);
       others.push(added);
       return urlOf(`127.0.0.1:${added.relay.through({}).port}`);
     },
-    connectPrimary: async () => {
+    /** Opens a connection to the primary, which the caller ends. */
+    connectPrimary: async (): Promise<pg.Client> => {
       const client = new pg.Client(leader.config(database));
       await client.connect();
       return client;
     },
-    catchUp: async () => {
+    /** Waits until the standby has all changes of the primary. */
+    catchUp: async (): Promise<void> => {
       const [row] = await ask(leader, 'SELECT pg_current_wal_lsn()::text AS lsn');
       await waitFor('the standby to catch up', async () => {
         const [seen] = await ask(follower, `SELECT pg_last_wal_replay_lsn() >= '${row?.lsn}' AS has`);
         return seen?.has === true;
       });
     },
-    promote: async () => void (await ask(follower, 'SELECT pg_promote()')),
-    close: async () => {
+    promote: async (): Promise<void> => void (await ask(follower, 'SELECT pg_promote()')),
+    close: async (): Promise<void> => {
       await primary.close();
       await standby.close();
       for (const { server, relay } of others) {
@@ -111,14 +92,14 @@ async function withClient<T>(
   }
 }
 
-/** As its operator would have it; rules of their own are left alone. */
+/** Allows replication. */
 async function letFollow(dataDir: string, server: Embedded): Promise<void> {
   const rules = ['all', 'replication'].map((what) => `local ${what} all peer map=tapegate\n`);
   writeFileSync(path.join(dataDir, 'pg_hba.conf'), rules.join(''));
   await ask(server, 'SELECT pg_reload_conf()');
 }
 
-/** A base backup, which begins and ends while the server runs. */
+/** Makes a base backup of the running server. */
 async function copyCluster(from: string, to: string, server: Embedded): Promise<void> {
   await withClient(server, async (client) => {
     await client.query(`SELECT pg_backup_start('standby', true)`);

@@ -1,35 +1,20 @@
-/** A way to a PostgreSQL server that can be blocked: what is sent is lost to either side, or nobody is there. */
+/** A relay to a PostgreSQL server that can stall without an error, or refuse connections. */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import type { ClientConfig } from 'pg';
 
-export interface DatabaseRelay {
-  /** The same server by this way. */
-  through(connection: ClientConfig): ClientConfig;
-  /** Nothing passes any more, and nobody is told. */
-  freeze(): void;
-  /** The same from the next commit on, which still reaches the server, or from its answer on, which still comes back. */
-  freezeAfter(what: 'commit' | 'answer'): void;
-  /** What was held up passes. */
-  thaw(): void;
-  /** How often clients have sent this text so far. */
-  countOf(text: string): number;
-  /** All connections break, and new ones are refused. */
-  refuse(): Promise<void>;
-  accept(): Promise<void>;
-  close(): Promise<void>;
-}
+export type DatabaseRelay = Awaited<ReturnType<typeof startDatabaseRelay>>;
 
-/** A query as the driver sends it, and what a server says of one that is done. */
+/** A commit as the driver sends it, and as the server confirms it. */
 const messages = { commit: Buffer.from('\0COMMIT\0\0\0'), answer: Buffer.from('C\0\0\0\x0bCOMMIT\0') };
 
 /** @param target a server with a Unix socket */
-export async function startDatabaseRelay(target: ClientConfig): Promise<DatabaseRelay> {
+export async function startDatabaseRelay(target: ClientConfig) {
   const sockets = new Set<Socket>();
   let isFrozen = false;
   const sent: Buffer[] = [];
   let last: keyof typeof messages | undefined;
-  const freeze = () => {
+  const freeze = (): void => {
     isFrozen = true;
     for (const socket of sockets) socket.pause();
   };
@@ -60,25 +45,31 @@ export async function startDatabaseRelay(target: ClientConfig): Promise<Database
     return (server.address() as AddressInfo).port;
   };
   const port = await listen(0);
-  const stop = async () => {
+  const stop = async (): Promise<void> => {
     const closed = once(server, 'close');
     server.close();
     for (const socket of sockets) socket.destroy();
     await closed;
   };
   return {
-    through: (connection) => ({ ...connection, host: '127.0.0.1', port }),
+    /** Returns the connection to the same server through the relay. */
+    through: (connection: ClientConfig): ClientConfig => ({ ...connection, host: '127.0.0.1', port }),
+    /** Stalls all connections. */
     freeze,
-    freezeAfter: (what) => {
+    /** Stalls all connections after the next commit has reached the server, or after its answer has come back. */
+    freezeAfter: (what: keyof typeof messages): void => {
       last = what;
     },
-    thaw: () => {
+    /** Ends the stall. */
+    thaw: (): void => {
       isFrozen = false;
       for (const socket of sockets) socket.resume();
     },
-    countOf: (text) => Buffer.concat(sent).toString('latin1').split(text).length - 1,
+    /** Returns how often clients have sent this text. */
+    countOf: (text: string): number => Buffer.concat(sent).toString('latin1').split(text).length - 1,
+    /** Breaks all connections, and refuses new ones until `accept`. */
     refuse: stop,
-    accept: async () => void (await listen(port)),
+    accept: async (): Promise<void> => void (await listen(port)),
     close: stop,
   };
 }

@@ -1,16 +1,10 @@
 /** What an engine has done: stage moves, and what lies on disk. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect } from 'vitest';
 import { markerName } from '../../src/engine/disk/marker.js';
 import { moves, type Stage, stageLetters } from '../../src/stages.js';
 import type { TestApp } from './app.js';
-
-/** Compares bytes at once: `toEqual` would compare them one by one, at 4 ms for a thousand. */
-expect.addEqualityTesters([
-  (a: unknown, b: unknown) =>
-    a instanceof Uint8Array && b instanceof Uint8Array ? Buffer.compare(a, b) === 0 : undefined,
-]);
+import './compare-bytes.js';
 
 /** Makes the engine look for work now, rather than when its next look is due. */
 export async function ring(app: TestApp, bell: 'event' | 'recall' | 'notification' | 'room'): Promise<void> {

@@ -1,16 +1,9 @@
-/** Reads of a memory back end that wait for the test. */
+/** Reads of a memory library that wait for the test. */
 import type { MemoryBackend } from '../../src/tape/memory.js';
 import { createGate, type Gate, waitFor } from './wait.js';
 
-export interface HeldReads {
-  /** Waits until something is being read. */
-  begun(): Promise<unknown>;
-  /** Lets the reads of a volume go on, now and later; of all volumes unless one is given. */
-  open(volume?: string): void;
-}
-
-/** Until the hooks of the back end are put back. */
-export function holdReads(backend: MemoryBackend): HeldReads {
+/** Blocks reads until `open`, or until the hook of the library is replaced. */
+export function holdReads(backend: MemoryBackend) {
   const all = createGate();
   const gates = new Map<string, Gate>();
   const gateOf = (volume: string) => {
@@ -23,7 +16,9 @@ export function holdReads(backend: MemoryBackend): HeldReads {
     return bytes;
   };
   return {
+    /** Waits until a read has begun. */
     begun: () => waitFor('a read', async () => backend.log.some((entry) => entry.what === 'read')),
-    open: (volume) => (volume === undefined ? all : gateOf(volume)).open(),
+    /** Unblocks present and later reads of a volume, or of all. */
+    open: (volume?: string): void => (volume === undefined ? all : gateOf(volume)).open(),
   };
 }

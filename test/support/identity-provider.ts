@@ -94,15 +94,10 @@ export async function startIdentityProvider(pages: string[] = []): Promise<Ident
   return provider;
 }
 
-export interface Realms {
-  /** The issuer of a realm. */
-  urlOf(realm: string): string;
-  sign(realm: string, claims: JWTPayload): Promise<string>;
-  close(): Promise<void>;
-}
+export type Realms = Awaited<ReturnType<typeof startRealms>>;
 
-/** Issuers that are told from one another by their path alone, each with a key of its own. */
-export async function startRealms(...names: string[]): Promise<Realms> {
+/** Starts issuers that differ in their path only, each with its own key. */
+export async function startRealms(...names: string[]) {
   const keys = new Map(await Promise.all(names.map(async (name) => [name, await makeKey('first')] as const)));
   const keyOf = (name: string) => keys.get(name) as SigningKey;
   const server = http.createServer((req, res) => {
@@ -116,12 +111,13 @@ export async function startRealms(...names: string[]): Promise<Realms> {
   await once(server, 'listening');
   const urlOf = (name: string) => `http://127.0.0.1:${(server.address() as AddressInfo).port}/realms/${name}`;
   return {
+    /** Returns the issuer of a realm. */
     urlOf,
-    sign: async (name, claims) =>
+    sign: async (name: string, claims: JWTPayload): Promise<string> =>
       await new SignJWT({ iss: urlOf(name), aud: AUDIENCE, sub: 'alice', ...claims })
         .setProtectedHeader({ alg: 'RS256', kid: 'first' })
         .sign(keyOf(name).privateKey),
-    close: async () => {
+    close: async (): Promise<void> => {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
     },

@@ -1,7 +1,4 @@
-/**
- * A site of django-nla_control: its tables as its one migration makes them, some of all that they may hold, its restore disk and its archive
- * paths; what its API answers of it, by its documentation; and dumps of it.
- */
+/** A site of django-nla_control: its tables, its restore disk, its archive paths, the answers of its API, and dumps of its database. */
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
@@ -31,22 +28,10 @@ export const stageNumbers = { U: 0, T: 1, A: 2, D: 3, X: 4, R: 5 };
 
 type Row = Record<string, unknown>;
 
-export interface NlaSite {
-  client: pg.Client;
-  /** The restore disk. */
-  mountpoint: string;
-  /** Below which archive paths are. */
-  archive: string;
-  insert(table: string, row: Row): Promise<number>;
-  /** A restored file, as `sd_get` puts it on the disk, with its link at the archive path. */
-  restore(logicalPath: string, bytes: string): Promise<void>;
-  /** As its API answers. */
-  answer(what: string): Promise<Row>;
-  close(): Promise<void>;
-}
+export type NlaSite = Awaited<ReturnType<typeof createNlaSite>>;
 
-/** @param at the database, which is empty, and a folder */
-export async function createNlaSite(at: { connection: pg.ClientConfig; dir: string }): Promise<NlaSite> {
+/** @param at an empty database, and a directory */
+export async function createNlaSite(at: { connection: pg.ClientConfig; dir: string }) {
   const client = new pg.Client(at.connection);
   await client.connect();
   await client.query("SET TimeZone = 'UTC'");
@@ -54,7 +39,7 @@ export async function createNlaSite(at: { connection: pg.ClientConfig; dir: stri
   const [mountpoint, archive] = [path.join(at.dir, 'restore_1'), path.join(at.dir, 'archive')];
   mkdirSync(mountpoint);
   mkdirSync(archive);
-  const insert = async (table: string, row: Row) => {
+  const insert = async (table: string, row: Row): Promise<number> => {
     const names = Object.keys(row);
     const { rows } = await client.query<{ id: number }>(
       `INSERT INTO nla_control_${table} (${names.map((name) => `"${name}"`).join(', ')})
@@ -64,8 +49,14 @@ export async function createNlaSite(at: { connection: pg.ClientConfig; dir: stri
     return rows[0]?.id as number;
   };
   return {
-    ...{ client, mountpoint, archive, insert },
-    restore: async (logicalPath, bytes) => {
+    client,
+    /** The restore disk. */
+    mountpoint,
+    /** The directory of the archive paths. */
+    archive,
+    insert,
+    /** Puts a restored file on the disk, with a link at its archive path. */
+    restore: async (logicalPath: string, bytes: string): Promise<void> => {
       const copy = path.join(mountpoint, 'archive/spot-1234-ocean', logicalPath.slice('/badc/ocean'.length));
       mkdirSync(path.dirname(copy), { recursive: true });
       writeFileSync(copy, bytes);
@@ -76,7 +67,8 @@ export async function createNlaSite(at: { connection: pg.ClientConfig; dir: stri
         [logicalPath],
       );
     },
-    answer: (what) => answer(client, what),
+    /** Answers a request like the API of nla_control. */
+    answer: (what: string) => answer(client, what),
     close: () => client.end(),
   };
 }

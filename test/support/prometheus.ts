@@ -1,4 +1,4 @@
-/** A real Prometheus that scrapes what it is given, every second, and evaluates the rules of deploy/ as often. */
+/** A real Prometheus that scrapes a target and evaluates the rules of deploy/ every second. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
@@ -9,23 +9,8 @@ import { waitFor } from './wait.js';
 
 export const RULES = path.join(packageRoot, 'deploy/prometheus/tapegate.rules.yml');
 
-export interface Prometheus {
-  /** The values of an expression, with the labels of each. */
-  query(expression: string): Promise<{ labels: Record<string, string>; value: number }[]>;
-  /** The names of the alerts that fire. */
-  firing(): Promise<string[]>;
-  /** Why scrapes failed last; nothing where none did. */
-  faults(): Promise<string[]>;
-  close(): Promise<void>;
-}
-
-interface Answer<Data> {
-  status: string;
-  data: Data;
-}
-
-/** @param change of the rules: nobody waits for their times in a test */
-export async function startPrometheus(target: string, change: (rules: string) => string): Promise<Prometheus> {
+/** @param change shortens the times in the rules */
+export async function startPrometheus(target: string, change: (rules: string) => string) {
   const dir = makeTempDir();
   const config = {
     global: { scrape_interval: '1s', scrape_timeout: '1s', evaluation_interval: '1s' },
@@ -43,7 +28,7 @@ export async function startPrometheus(target: string, change: (rules: string) =>
   ]);
   const ask = async <Data>(place: string): Promise<Data> => {
     const answer = await fetch(`http://127.0.0.1:${port}/api/v1/${place}`);
-    return ((await answer.json()) as Answer<Data>).data;
+    return ((await answer.json()) as { data: Data }).data;
   };
   await waitFor('Prometheus to be ready', async () => {
     if (running.child.exitCode !== null) throw new Error(running.stderr());
@@ -53,16 +38,19 @@ export async function startPrometheus(target: string, change: (rules: string) =>
     );
   });
   return {
-    query: async (expression) => {
+    /** Returns the values of an expression with their labels. */
+    query: async (expression: string) => {
       type Found = { result: { metric: Record<string, string>; value: [number, string] }[] };
       const { result } = await ask<Found>(`query?query=${encodeURIComponent(expression)}`);
       return result.map(({ metric, value }) => ({ labels: metric, value: Number(value[1]) }));
     },
+    /** Returns the names of the alerts that fire. */
     firing: async () => {
       const { alerts } = await ask<{ alerts: { state: string; labels: { alertname: string } }[] }>('alerts');
       const names = alerts.filter(({ state }) => state === 'firing').map(({ labels }) => labels.alertname);
       return [...new Set(names)].sort();
     },
+    /** Returns the errors of the last scrapes. */
     faults: async () => {
       const { activeTargets } = await ask<{ activeTargets: { lastError: string }[] }>('targets');
       return activeTargets.map(({ lastError }) => lastError).filter((fault) => fault !== '');

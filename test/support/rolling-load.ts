@@ -1,19 +1,12 @@
-/** What clients do while gateways come and go behind a balancer: no call may fail, and no watcher be ended. */
+/** Clients of gateways that restart behind a balancer: no call may fail, and no subscription may end. */
 import { createClient } from 'graphql-sse';
 import { expect } from 'vitest';
 import type { Gateway } from './http.js';
 import { makeRequest, read } from './rest.js';
 import { waitFor } from './wait.js';
 
-export interface Load {
-  /** So many more calls of all clients together. */
-  more(count: number): Promise<void>;
-  /** @returns the labels of all requests that were made; throws what a call has failed with */
-  end(): Promise<string[]>;
-}
-
-/** Each makes requests of quota `alice` and asks for them, one after the other. */
-export function startLoad(gateway: Gateway, clients: number): Load {
+/** Starts clients that create and read requests of quota `alice`. */
+export function startLoad(gateway: Gateway, clients: number) {
   const end = new AbortController();
   let calls = 0;
   const work = async (client: number) => {
@@ -31,18 +24,20 @@ export function startLoad(gateway: Gateway, clients: number): Load {
   const all = Promise.all(Array.from({ length: clients }, (_, n) => work(n)));
   all.catch(() => end.abort());
   return {
-    more: async (count) => {
+    /** Waits for so many more calls of all clients together. */
+    more: async (count: number): Promise<void> => {
       const from = calls;
       await waitFor('calls', async () => end.signal.aborted || calls >= from + count);
     },
-    end: async () => {
+    /** @returns the labels of all requests; throws the error of a call */
+    end: async (): Promise<string[]> => {
       end.abort();
       return (await all).flat();
     },
   };
 }
 
-/** @returns what it was told last, when it was told that all is over */
+/** Watches a request until its subscription completes. @returns the last state, or the errors */
 export async function watchToTheEnd({ url }: Gateway, id: number): Promise<unknown> {
   const client = createClient({ url: `${url}/graphql/stream`, singleConnection: false, retryAttempts: 20 });
   const results = client.iterate<{ requestProgress: { state: string } }>({

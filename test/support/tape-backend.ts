@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { readdirSync, readlinkSync } from 'node:fs';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { FileOnVolume, MountedVolume, TapeBackend, WritableBackend } from '../../src/tape/backend.js';
+import './compare-bytes.js';
 
 export const MB = 1024 * 1024;
 
