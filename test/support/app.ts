@@ -1,4 +1,4 @@
-/** Tapegate in the test's process: real HTTP, a database of its own, an engine on the back end that is given. */
+/** Tapegate in the test's process: real HTTP, its own database, and an engine on a given library. */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
@@ -26,10 +26,10 @@ export interface TestApp {
   ctx: Context;
   /** `http://127.0.0.1:port` */
   url: string;
-  /** Of the REST contract. */
+  /** The base URL of the REST contract. */
   api: string;
   dataDir: string;
-  /** An operator's, which what is sent by GraphQL shows. */
+  /** The token of an operator, which GraphQL calls send. */
   token: string;
   restoreDir: string;
   databaseUrl: string;
@@ -37,19 +37,19 @@ export interface TestApp {
 }
 
 export interface TestAppOptions {
-  /** Without one, no engine runs. */
+  /** The library of the engine. Without it, no engine runs. */
   backend?: TapeBackend;
   engine?: EngineOptions;
   config?: Partial<Omit<Config, 'access'>> & { access?: Partial<Config['access']> };
   limits?: Partial<Limits>;
-  /** The clock; the real one unless given. */
+  /** The clock. Default: the real one. */
   now?: () => string;
-  /** The log; silent unless given, or TEST_LOG says otherwise. */
+  /** The log. Default: silent, or the level TEST_LOG. */
   log?: Logger;
   database?: Partial<DatabaseOptions>;
-  /** The way that the app takes to its database. */
+  /** Returns the connection that the app uses for its database, such as a relay. */
   through?: (connection: ClientConfig) => ClientConfig;
-  /** Locks out of order fail the test file, unless told. */
+  /** Locks out of order fail the test file. Default: true. */
   watchesLocks?: boolean;
 }
 
@@ -108,8 +108,8 @@ function withChanges(config: Config, changes: Pick<TestAppOptions, 'config' | 'l
 }
 
 /**
- * Starts another gateway on the database of an app, with settings of its own, and with connections of its own where `database` is given. It
- * takes a fraction of the time of an app. To be closed before the app.
+ * Starts another gateway on the database of an app, with its own settings, and with its own connections if `database` is given. It costs
+ * a fraction of an app. Close it before the app.
  */
 export async function startBeside(
   app: TestApp,
@@ -118,7 +118,7 @@ export async function startBeside(
   const config = withChanges(app.ctx.config, options);
   const own = options.database && openDatabase(app.ctx.db.config, { log: app.ctx.log, ...options.database });
   await own?.pulse.start();
-  const db = own ?? { ...app.ctx.db }; // what is remembered of a database is not of this one
+  const db = own ?? { ...app.ctx.db }; // caches are kept by this object
   const events = new EventFeed(db);
   await events.open();
   const ctx: Context = { ...app.ctx, config, db, events, now: options.now ?? app.ctx.now };

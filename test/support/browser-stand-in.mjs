@@ -1,7 +1,4 @@
-/**
- * As much of a browser as the pages of the documents need, in Node: one element for each selector, of which the text is
- * printed, and addresses that begin with the page's own. Loaded before the script of a page, which is in PAGE.
- */
+/** The parts of a browser that pages in the documents need: an element for each selector, whose text is printed, and relative URLs. */
 import { readFileSync } from 'node:fs';
 
 const { PAGE = '', PAGE_URL } = process.env;
@@ -31,7 +28,7 @@ const { fetch: originalFetch, EventSource: OriginalEventSource } = globalThis;
 
 globalThis.document = { querySelector };
 globalThis.fetch = (url, init) => originalFetch(new URL(url, PAGE_URL), init);
-/** Node would not stay for one that is to come back. */
+/** Keeps Node running while an event source reconnects. */
 globalThis.EventSource = class extends OriginalEventSource {
   #stay = setInterval(() => {}, 1000);
 
@@ -45,5 +42,5 @@ globalThis.EventSource = class extends OriginalEventSource {
   }
 };
 
-// the script has been run, and nothing goes on: somebody presses the button
+// the script has run: press the button
 process.once('beforeExit', () => querySelector('form').dispatchEvent(new Event('submit', { cancelable: true })));

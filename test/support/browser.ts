@@ -1,4 +1,4 @@
-/** Runs the pages of documents in a real browser. */
+/** Runs pages of the documents in a real browser. */
 import { mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { type Example, isAnswered } from './examples.js';
@@ -7,13 +7,10 @@ import type { Relay } from './relay.js';
 import { LIMIT_MS } from './run-example.js';
 import { waitFor } from './wait.js';
 
-/**
- * Opens the page in a browser, presses its button, and waits until it has shown what the document says.
- * @returns what it has shown, or written to the console
- */
+/** Opens a page, presses its button, and waits for the output in the document. @returns what the page shows and logs */
 export async function runInBrowser(browser: string, example: Example, relay: Relay, dir: string): Promise<string> {
   const { answer, language, text } = example;
-  if (!answer) throw new Error('a page must say what it shows');
+  if (!answer) throw new Error('a page needs an output in the document');
   relay.page = `${language === 'html' ? text : `<script type="module">${text}</script>`}${REPORTER}`;
   let output = '';
   relay.onReport = (line) => {
@@ -36,12 +33,12 @@ export async function runInBrowser(browser: string, example: Example, relay: Rel
   }
 }
 
-/** Tells the test what the page writes to the console or shows. */
+/** Reports to the test what the page logs or shows. */
 const REPORTER = `
 <script>
-  let told = Promise.resolve();
+  let reported = Promise.resolve();
   console.log = (line) => {
-    told = told.then(() => fetch('/report', { method: 'POST', body: line }));
+    reported = reported.then(() => fetch('/report', { method: 'POST', body: line }));
   };
   const output = document.querySelector('output');
   if (output) new MutationObserver(() => console.log(output.textContent)).observe(output, { childList: true });

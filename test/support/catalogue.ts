@@ -42,7 +42,7 @@ const QUERIES = {
     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'`,
 };
 
-/** Lines by object, each list sorted. */
+/** Returns sorted lines by object. */
 export async function readCatalogue(client: pg.Client): Promise<Map<string, string[]>> {
   const catalogue = new Map<string, string[]>();
   for (const query of Object.values(QUERIES)) {
@@ -52,7 +52,7 @@ export async function readCatalogue(client: pg.Client): Promise<Map<string, stri
   return new Map([...catalogue].sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** The same in one short line for each object. */
+/** Returns a short line for each object. */
 export async function fingerprint(client: pg.Client): Promise<string[]> {
   return [...(await readCatalogue(client))].map(
     ([object, lines]) => `${object} ${createHash('sha256').update(lines.join('\n')).digest('hex').slice(0, 12)}`,

@@ -1,15 +1,15 @@
-/** Certificates for tests, made as they run: no key is kept anywhere. */
+/** Certificates that are created during a test. */
 import { generateKeyPairSync, randomInt, sign } from 'node:crypto';
 
 export interface Certificate {
-  /** PEM; it signs itself, and so is its own authority. */
+  /** PEM, self-signed, so that it is its own authority. */
   cert: string;
   key: string;
-  /** As Node tells it of a peer. */
+  /** As Node reports it of a peer. */
   serial: string;
 }
 
-/** For `localhost` and 127.0.0.1, by ECDSA on P-256 (RFC 5280). */
+/** Creates a certificate for `localhost` and 127.0.0.1, with ECDSA on P-256 (RFC 5280). */
 export function makeCertificate(): Certificate {
   const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   const serial = randomInt(0x10000000, 0x7fffffff).toString(16);

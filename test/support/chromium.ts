@@ -1,4 +1,4 @@
-/** A real Chromium for tests: the machine's own, or the one of a package, which needs nothing of the machine. */
+/** A real Chromium: that of the machine, or that of a package. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -9,12 +9,12 @@ import { expect } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 
 const PACKED = path.join(packageRoot, 'node_modules/@sparticuz/chromium/bin');
-/** Made once for all runs of this checkout. */
+/** Kept for all runs of this checkout. */
 const UNPACKED = path.join(packageRoot, 'node_modules/.cache/tapegate-chromium');
 
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--no-zygote'];
 
-/** CHROMIUM names another one than Debian's; empty, it is that of the package. */
+/** CHROMIUM names a program. Default: that of Debian. If it is empty or missing, the package is used. */
 export async function openBrowser(): Promise<Browser> {
   const installed = [process.env.CHROMIUM ?? '/usr/bin/chromium'].find(existsSync);
   if (installed) return await chromium.launch({ executablePath: installed, args: FLAGS });
@@ -30,13 +30,13 @@ function unpack(): void {
   writeFileSync(path.join(folder, 'chromium'), read('chromium.br'), { mode: 0o755 });
   for (const name of ['al2023.tar.br', 'fonts.tar.br'])
     execFileSync('tar', ['-x', '-C', folder], { input: read(name) });
-  // its own looks where its maker's servers have them
+  // the configuration of the package has other paths
   const fonts = `<fontconfig><dir>${UNPACKED}/fonts</dir><cachedir>${UNPACKED}/cache</cachedir></fontconfig>`;
   writeFileSync(path.join(folder, 'fonts.conf'), fonts);
   try {
     renameSync(folder, UNPACKED);
   } catch (error) {
-    rmSync(folder, { recursive: true }); // another run was first
+    rmSync(folder, { recursive: true }); // another run has created it
     if (!existsSync(UNPACKED)) throw error;
   }
 }
@@ -44,13 +44,13 @@ function unpack(): void {
 export interface Window {
   page: Page;
   context: BrowserContext;
-  /** What went wrong in the page that nobody is told of: errors of scripts, and what its policy kept from it. */
+  /** Errors of scripts, and violations of the content security policy. */
   faults: string[];
-  /** Hosts that it has asked for anything. */
+  /** Hosts that the page has called. */
   hosts: Set<string>;
 }
 
-/** A browser of its own, as a user has one: nothing is shared with other windows. */
+/** Opens a window that shares nothing with other windows. */
 export async function openWindow(browser: Browser, url: string, options: BrowserContextOptions = {}): Promise<Window> {
   const context = await browser.newContext({ locale: 'en-GB', timezoneId: 'Europe/London', ...options });
   const page = await context.newPage();
@@ -58,7 +58,7 @@ export async function openWindow(browser: Browser, url: string, options: Browser
   const hosts = new Set<string>();
   page.on('pageerror', (error) => faults.push(error.message));
   page.on('console', (message) => {
-    // a gateway that is away or refuses is told in the page; browsers write it down as well
+    // the page itself shows failed requests
     if (message.type() === 'error' && !message.text().startsWith('Failed to load resource'))
       faults.push(message.text());
   });
@@ -67,22 +67,22 @@ export async function openWindow(browser: Browser, url: string, options: Browser
   return { page, context, faults, hosts };
 }
 
-/** As whoever has the token. */
+/** Signs in with a token. */
 export async function signIn({ page }: Window, token: string): Promise<void> {
   await page.getByLabel('Token').fill(token);
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('button', { name: 'Sign out' }).waitFor();
 }
 
-/** Fails with what axe finds on the page as it is, by WCAG 2.2 AA and good practice. */
+/** Fails with the findings of axe on the page, by WCAG 2.2 AA and good practice. */
 export async function expectAccessible({ page }: Window): Promise<void> {
-  // what is fetched by a test is no script of the page, which its policy would not run
+  // the policy of the page allows no other scripts
   const found = await page.evaluate(`${axe.source}; axe.run().then(({ violations }) =>
     violations.map(({ id, help, nodes }) => [id, help, nodes.map(({ html }) => html)].flat().join(' ')))`);
   expect(found).toEqual([]);
 }
 
-/** Nothing is wider than the window. */
+/** Fails if anything is wider than the window. */
 export async function expectToFit({ page }: Window): Promise<void> {
   const [wanted, given] = (await page.evaluate('[document.documentElement.scrollWidth, innerWidth]')) as [
     number,

@@ -1,4 +1,4 @@
-/** Tape systems of files behind real scripts, and a hand on them. */
+/** Tape systems made of files and scripts, for the library types `command` and `command-staging`. */
 import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
@@ -9,19 +9,19 @@ import { waitFor } from './wait.js';
 
 const SITE = { name: 'scripts', dataDir: '/nowhere', env: {} };
 
-export const scriptFile = (name: string) => path.join(packageRoot, 'test/support/command', name);
+const scriptFile = (name: string) => path.join(packageRoot, 'test/support/command', name);
 
-/** A drive library made of settings, as a site gives them. @param limits of its times, which may be shorter than a site may set them */
+/** Creates a drive library from settings. @param limits times, which may be shorter than settings allow */
 export function createDrives(settings: Record<string, unknown>, limits: Record<string, number> = {}) {
   return command.create({ ...command.parse(settings), ...limits }, SITE);
 }
 
-/** A staging library made of settings, as a site gives them. @param limits as above */
+/** Creates a staging library from settings. @param limits as above */
 export function createStaging(settings: Record<string, unknown>, limits: Record<string, number> = {}) {
   return commandStaging.create({ ...commandStaging.parse(settings), ...limits }, SITE);
 }
 
-/** Settings of the drive library whose volumes are folders of `root`. */
+/** Returns the settings of a drive library whose volumes are directories in `root`. */
 export function driveSettings(root: string): Record<string, unknown> {
   const script = (verb: string) => ['/bin/sh', scriptFile('drive.sh'), verb];
   return {
@@ -32,8 +32,8 @@ export function driveSettings(root: string): Record<string, unknown> {
   };
 }
 
-/** Settings of the staging library whose files are below `root`. */
-export function stagingSettings(root: string, environment: readonly string[] = []): Record<string, unknown> {
+/** Returns the settings of a staging library whose files are below `root`. */
+function stagingSettings(root: string, environment: readonly string[] = []): Record<string, unknown> {
   const script = (verb: string) => [process.execPath, scriptFile('staging.mjs'), verb];
   return {
     stage: script('stage'),
@@ -46,15 +46,15 @@ export function stagingSettings(root: string, environment: readonly string[] = [
 
 export interface CommandBench extends StagingBench {
   root: string;
-  /** Of a library of these scripts. */
+  /** The settings of a library with these scripts. */
   settings: Record<string, unknown>;
-  /** What was asked of the scripts, but for bytes: `stage 1000`. */
+  /** Returns the calls of the scripts except fetch, such as `stage 1000`. */
   calls(): string[];
-  /** The files of demands, each with a list of paths. */
+  /** Returns the files of stage requests, each with a list of paths. */
   demands(): string[];
 }
 
-/** @param changes of the settings @param environment of the scripts, beside the folder */
+/** @param changes of the settings @param environment of the scripts */
 export function createCommandBench(
   changes: Record<string, unknown> = {},
   environment: readonly string[] = [],
@@ -124,14 +124,14 @@ export function readLines(file: string): string[] {
   return existsSync(file) ? readFileSync(file, 'utf8').trimEnd().split('\n') : [];
 }
 
-/** Processes whose environment has this, where the system tells. */
+/** Returns the processes whose environment contains this, on Linux. */
 export function findScripts(variable: string): number[] {
   if (process.platform !== 'linux') return [];
   const numbers = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
   return numbers.filter((pid) => readProcess(pid, 'environ').split('\0').includes(variable)).map(Number);
 }
 
-/** Empty for a process that has gone, and for one of another user. */
+/** Returns '' for a process that has ended, and for one of another user. */
 function readProcess(pid: string, what: string): string {
   try {
     return readFileSync(`/proc/${pid}/${what}`, 'utf8');

@@ -1,4 +1,4 @@
-/** Sessions of documents: what is typed, run in a shell, and compared with what is shown below it. */
+/** Console sessions in documents: each command is run in a shell, and its output compared with the document. */
 import { expect } from 'vitest';
 import { cliFile, startProcess } from './process.js';
 
@@ -7,7 +7,7 @@ interface Step {
   printed: string;
 }
 
-/** @param text of a fence, in which lines that begin with `$ ` are typed, and go on behind a backslash */
+/** @param text of a fence, in which lines after `$ ` are commands, which a backslash continues */
 export function readSteps(text: string): Step[] {
   return text
     .split(/^\$ /m)
@@ -19,11 +19,11 @@ export function readSteps(text: string): Step[] {
     });
 }
 
-/** As programs read them, and as a terminal shows them. */
+/** Replaces times, as programs and as terminals show them. */
 const hideTimes = (text: string) =>
   text.replace(/\d{4}-\d\d-\d\d(?:T[\d:.]+Z?| \d\d:\d\d:\d\d \(in \d+ \w+\))/g, 'T').trim();
 
-/** Runs each step in a shell of its own, where `npx tapegate` is the program as it was built. */
+/** Runs each step in a new shell, in which `npx tapegate` is the built program. */
 export async function expectSession(
   steps: readonly Step[],
   options: { env: Record<string, string>; cwd: string },
@@ -31,7 +31,7 @@ export async function expectSession(
   const npx = `npx() { shift; '${process.execPath}' '${cliFile}' "$@"; }`;
   for (const { typed, printed } of steps) {
     const { stdout, stderr } = await startProcess('bash', ['--norc', '-c', `${npx}\n${typed}`], options).ended;
-    // what a step keeps in a file, or gives to another one, is not shown, but what is said beside it is
+    // a step without output may have messages
     expect({ typed, printed: hideTimes(stdout === '' ? stderr : stdout) }, stderr).toEqual({ typed, printed });
   }
 }

@@ -1,4 +1,4 @@
-/** An app without an engine, the steps of an engine one by one, to stop between any two of them, and one for a while. */
+/** An app without an engine, and the steps of an engine one by one. */
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { openFolder } from '../../src/engine/disk/making.js';
@@ -12,12 +12,12 @@ import type { TapeBackend } from '../../src/tape/backend.js';
 import { startApp, type TestApp, type TestAppOptions } from './app.js';
 import { addQuota } from './factories.js';
 
-/** With one drive, a restore disk, and a quota for alice. */
+/** Starts an app with one drive, a restore disk, and a quota for alice. */
 export async function startIdleApp(options: Pick<TestAppOptions, 'now'> = {}): Promise<TestApp> {
   return await prepareIdle(await startApp(options));
 }
 
-/** Adds to an app what `startIdleApp` has. */
+/** Adds the drive, disk and quota of `startIdleApp` to an app. */
 export async function prepareIdle(app: TestApp): Promise<TestApp> {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await ensureDrives(app.ctx, 1);
@@ -26,7 +26,7 @@ export async function prepareIdle(app: TestApp): Promise<TestApp> {
   return app;
 }
 
-/** As an engine that dies at once: anybody may have the drive next. */
+/** Claims a drive with a lease that has ended, as of an engine that was killed. */
 export async function claim(app: TestApp, count = 1, leaseSeconds = 0): Promise<Lease> {
   const engineId = '00000000-0000-4000-8000-000000000000';
   const of = { id: 1, name: 'directory', drives: count };
@@ -44,7 +44,7 @@ const gauge = new DiskGauge();
 
 export const measure = gauge.measure.bind(gauge);
 
-/** Starts recalls as a drive does that has the volume of the first file mounted. */
+/** Starts recalls as on a drive with the volume of the first file. */
 export async function startByHand(app: TestApp, lease: Lease, files: readonly string[]): Promise<RunningRecall[]> {
   const { rows } = await app.ctx.db.pool.query<{ id: bigint; volumeId: number }>(
     'SELECT f.id, f.volume_id AS "volumeId" FROM unnest($1::text[]) WITH ORDINALITY AS p (path, n) JOIN tape_file f USING (path) ORDER BY n',
@@ -54,7 +54,7 @@ export async function startByHand(app: TestApp, lease: Lease, files: readonly st
   return await startRecalls(app.ctx, lease, { fileIds: rows.map((row) => row.id), measure });
 }
 
-/** Does what an engine does up to the moment at which it has put the file in place, and leaves the rest undone. */
+/** Performs the steps of an engine that is killed after it has put the file in place. */
 export async function dieAfterPlacing(app: TestApp, file: string, bytes: Uint8Array): Promise<void> {
   const lease = await claim(app);
   const [started] = await startByHand(app, lease, [file]);
@@ -64,10 +64,10 @@ export async function dieAfterPlacing(app: TestApp, file: string, bytes: Uint8Ar
   writeFileSync(place, bytes);
   const { ino, mtimeNs } = statSync(place, { bigint: true });
   const ready = await noteReady(app.ctx, lease, [{ fileId: started.fileId, ino, mtimeNs }]);
-  if (ready.size !== 1) throw new Error(`the copy of ${file} cannot be noted`);
+  if (ready.size !== 1) throw new Error(`the copy of ${file} cannot be recorded`);
 }
 
-/** An engine works until `work` is done. */
+/** Runs an engine until `work` is done. */
 export async function withEngine<T>(
   app: TestApp,
   backend: TapeBackend,

@@ -1,14 +1,14 @@
-/** The engine processes of a server, as the system knows them. */
+/** The engine processes of a server, as found in /proc. */
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Running } from './process.js';
 import { waitFor } from './wait.js';
 
-export interface EngineProcess {
+interface EngineProcess {
   pid: number;
   part: string;
 }
 
-/** Those that live: one that was ended and hangs in the kernel is none. */
+/** Returns the live engine processes; a zombie is not one. */
 export function listEngineProcesses(server: Pick<Running, 'pid'>): EngineProcess[] {
   return readdirSync('/proc').flatMap((name) => {
     if (!/^\d+$/.test(name)) return [];
@@ -25,7 +25,7 @@ export function listEngineProcesses(server: Pick<Running, 'pid'>): EngineProcess
   });
 }
 
-export function isAlive({ pid }: EngineProcess): boolean {
+function isAlive({ pid }: EngineProcess): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     return !stat.slice(stat.lastIndexOf(')') + 2).startsWith('Z');

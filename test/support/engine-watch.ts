@@ -6,12 +6,12 @@ import { moves, type Stage, stageLetters } from '../../src/stages.js';
 import type { TestApp } from './app.js';
 import './compare-bytes.js';
 
-/** Makes the engine look for work now, rather than when its next look is due. */
+/** Makes the engine look for work now. */
 export async function ring(app: TestApp, bell: 'event' | 'recall' | 'notification' | 'room'): Promise<void> {
   await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', $1)`, [bell]);
 }
 
-/** The moves of the files whose path begins so, as letters (`TA`), in the order of the event table. */
+/** Returns the moves of the files with this prefix, as letters (`TA`), in the order of the event table. */
 export async function readMoves(app: TestApp, prefix: string): Promise<{ path: string; move: string }[]> {
   const { rows } = await app.ctx.db.pool.query<{ path: string; from: Stage; to: Stage }>(
     `SELECT f.path, e.from_stage AS "from", e.to_stage AS "to" FROM event e JOIN tape_file f ON f.id = e.file_id
@@ -21,7 +21,7 @@ export async function readMoves(app: TestApp, prefix: string): Promise<{ path: s
   return rows.map(({ path, from, to }) => ({ path, move: stageLetters[from] + stageLetters[to] }));
 }
 
-/** What breaks the rules of src/stages.ts in the whole event table: an illegal move, or one that is not from where the file was. */
+/** Returns the moves in the event table that src/stages.ts forbids, or that do not begin at the stage of the file. */
 export async function findIllegalMoves(app: TestApp): Promise<string[]> {
   const legal = new Set(moves.map(({ from, to }) => stageLetters[from] + stageLetters[to]));
   const at = new Map<string, string>();
@@ -38,13 +38,13 @@ export async function readStage(app: TestApp, file: string): Promise<string> {
   return rows[0] ? stageLetters[rows[0].stage] : 'none';
 }
 
-/** The bytes of a file in the restore area; undefined when there is none. */
+/** Returns the bytes of a file in the restore area, if it exists. */
 export function readRestored(app: TestApp, file: string): Buffer | undefined {
   const place = path.join(app.restoreDir, file);
   return existsSync(place) ? readFileSync(place) : undefined;
 }
 
-/** Everything below a directory, partial files and folders too, but for the marker; links are not followed. */
+/** Lists all files and directories below a directory, except the marker. Links are not followed. */
 export function listTree(dir: string): string[] {
   const entries = readdirSync(dir, { withFileTypes: true }).filter((entry) => entry.name !== markerName);
   const names = entries.flatMap((entry) => [
@@ -54,12 +54,12 @@ export function listTree(dir: string): string[] {
   return names.sort();
 }
 
-export interface DiskFigures {
+interface DiskFigures {
   used: bigint;
   reserved: bigint;
 }
 
-/** What all restore disks account for. */
+/** Returns the bytes that are in use and reserved on all restore disks. */
 export async function readDisks(app: TestApp): Promise<DiskFigures> {
   const { rows } = await app.ctx.db.pool.query<DiskFigures>(
     'SELECT sum(used)::bigint AS used, sum(reserved)::bigint AS reserved FROM restore_disk',

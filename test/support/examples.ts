@@ -1,22 +1,22 @@
-/** The examples of a document: its fences in their order, each with the answer that is shown below it. */
+/** The examples of a document: its fences in order, each with the answer below it. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 
-/** What is run, and what is shown as an answer; a fence of anything else would never be looked at. */
+/** Languages of fences that are run, and of answers. Others are errors. */
 const EXAMPLES = ['sh', 'graphql', 'ts', 'python', 'html', 'js'] as const;
 const ANSWERS = ['json', 'text'] as const;
 
 export interface Fence<Language> {
   language: Language;
-  /** Of its first line, as an editor counts. */
+  /** The number of its first line. */
   line: number;
   text: string;
 }
 
 export interface Answer extends Fence<(typeof ANSWERS)[number]> {
-  /** The example goes on until it is ended. */
+  /** The example runs until it is interrupted. */
   isEndless: boolean;
 }
 
@@ -33,7 +33,7 @@ export function readExamples(document: string): Example[] {
     const last = examples.at(-1);
     if (isOneOf(EXAMPLES, fence)) examples.push({ ...fence, name: `${place} ${fence.language}: ${title(fence.text)}` });
     else if (!isOneOf(ANSWERS, fence))
-      throw new Error(`${place} is of ${fence.language || 'nothing'}: who would run it?`);
+      throw new Error(`${place}: no example has the language ${fence.language || 'none'}`);
     else if (!last || last.answer) throw new Error(`${place} answers no example`);
     else last.answer = { ...fence, text: fence.text.replace(/^\^C$/m, ''), isEndless: /^\^C$/m.test(fence.text) };
   }
@@ -63,13 +63,10 @@ function isOneOf<Language extends string>(
   return (languages as readonly string[]).includes(fence.language);
 }
 
-/** The first line that says something. */
+/** Returns the first line with a word. */
 const title = (text: string) => /^.*\w{3}.*$/m.exec(text)?.[0].trim() ?? '';
 
-/**
- * Makes two runs comparable, on both sides: a time becomes `<time>`, a date at midnight keeps the midnight, the id of an
- * event becomes `<event>`, and the comments that keep a stream alive go.
- */
+/** Makes two runs comparable: replaces dates, times and event ids, and removes the comments that keep a stream alive. */
 function mask(text: string): string {
   return text
     .replace(/\d{4}-\d\d-\d\d(?=T00:00:00(?![.\d]))/g, '<date>')
@@ -78,15 +75,15 @@ function mask(text: string): string {
     .replace(/^:\n\n/gm, '');
 }
 
-/** Whether an example that goes on has said all that is shown. */
+/** Has an example printed the whole answer? */
 export function isAnswered(answer: Answer, output: string): boolean {
   return explainDifference(answer, output) === undefined;
 }
 
-/** A long line of JSON may be broken in the document; text may leave lines out, with `…` in their place. */
+/** Compares an output with the answer. JSON may be broken into lines; `…` stands for any lines of text. */
 export function expectAnswer(answer: Answer, output: string): void {
   const difference = explainDifference(answer, output);
-  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // so that a difference can be read
+  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // for a readable difference
   if (difference) expect(byField(difference.actual), `line ${answer.line}`).toBe(byField(difference.shown));
 }
 
@@ -96,7 +93,7 @@ function explainDifference(answer: Answer, output: string): { shown: string; act
   return fits(shown.split(/^…$/m), actual) ? undefined : { shown, actual };
 }
 
-/** Whether the lines are these parts in their order, the first at the beginning and the last at the end. */
+/** Do the lines consist of these parts in order, from the beginning to the end? */
 function fits(parts: string[], lines: string): boolean {
   const text = `\n${lines}\n`;
   const [first = '', ...others] = parts.map((part) => `\n${part.trim()}\n`);

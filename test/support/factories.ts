@@ -1,4 +1,4 @@
-/** Test data, put in through the operations that users go through. */
+/** Test data, created by the operations that users call. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Context } from '../../src/context.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
@@ -20,22 +20,22 @@ export function buildRow(row: Partial<CatalogueRow> & { path: string }): Catalog
   };
 }
 
-/** As the catalogue writes it. */
+/** Returns a checksum as the catalogue stores it. */
 export function checksumOf(bytes: Uint8Array | string): string {
   return `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 }
 
-/** Adds files to the catalogue; their bytes are on no tape, and on no disk, also where they count as restored. */
+/** Adds files to the catalogue, without bytes on tape or disk. */
 export async function addFiles(ctx: Context, rows: (Partial<CatalogueRow> & { path: string })[]): Promise<void> {
   await importRows(
     ctx,
     rows.map((row, index) => buildRow({ line: index + 1, position: BigInt(index + 1), ...row })),
   );
-  const astray = rows.filter(({ stage }) => stage === 'RESTORING' || stage === 'RESTORED');
-  if (astray.length === 0) return;
+  const moved = rows.filter(({ stage }) => stage === 'RESTORING' || stage === 'RESTORED');
+  if (moved.length === 0) return;
   await ctx.db.pool.query(
     `UPDATE tape_file f SET stage = s.stage FROM unnest($1::text[], $2::"Stage"[]) AS s (path, stage) WHERE f.path = s.path`,
-    [astray.map(({ path }) => path), astray.map(({ stage }) => stage)],
+    [moved.map(({ path }) => path), moved.map(({ stage }) => stage)],
   );
 }
 
@@ -43,25 +43,25 @@ export async function addQuota(ctx: Context, user: string, size: bigint, email =
   await setQuota(ctx, { user, size, email });
 }
 
-export interface TapedFile {
+interface TapedFile {
   path: string;
   volume?: string;
   position?: bigint;
   size?: number;
   bytes?: Uint8Array;
-  /** ONTAPE unless given. */
+  /** Default: ONTAPE. */
   stage?: CatalogueRow['stage'];
-  /** Confirmed unless given. */
+  /** Default: verified. */
   verified?: string | null;
 }
 
-/** Puts bytes on a volume of a memory back end; what is there is replaced. */
+/** Puts bytes on a volume of a memory library, and replaces those at the position. */
 export function putOnTape(backend: MemoryBackend, copy: { volume: string; position: bigint; bytes: Uint8Array }): void {
   const positions = backend.volumes.get(copy.volume) ?? new Map<bigint, Uint8Array>();
   backend.volumes.set(copy.volume, positions.set(copy.position, copy.bytes));
 }
 
-/** Puts files with real bytes on the volumes of a memory back end and into the catalogue. */
+/** Puts files with bytes on the volumes of a memory library and into the catalogue. @returns the bytes by path */
 export async function addTaped(
   ctx: Context,
   backend: MemoryBackend,

@@ -1,7 +1,4 @@
-/**
- * One app for all tests of a file, with new tables, new disks and a new engine for each of them. This costs a third of an app for each
- * test: the database, the gateway and the connections stay.
- */
+/** One app for all tests of a file, with new tables, disks and engine for each test, at a third of the cost of an app per test. */
 import { readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach } from 'vitest';
@@ -14,7 +11,7 @@ import { waitFor } from './wait.js';
 type Fresh = Pick<TestAppOptions, 'backend' | 'engine' | 'config' | 'limits'>;
 type Shared = Omit<TestAppOptions, keyof Fresh>;
 
-/** To be called once in a file, before its own hooks. @returns what empties the app and starts the engine of a test, which ends with the test */
+/** Call once in a file, before its hooks. @returns a function that empties the app and starts the engine of a test */
 export function createFreshApp(shared: Shared = {}): (fresh?: Fresh) => Promise<TestApp> {
   let app: TestApp | undefined;
   let engine: Engine | undefined;
@@ -34,8 +31,8 @@ export function createFreshApp(shared: Shared = {}): (fresh?: Fresh) => Promise<
     const { config: before } = first;
     Object.assign(ctx.config, before, { limits: { ...before.limits, ...limits } }, config);
     await first.putBack();
-    await ring(app, 'event'); // their numbers begin again
-    await waitFor('the feed to begin again', async () => ctx.events.lagSeconds === 0);
+    await ring(app, 'event'); // event numbers begin again
+    await waitFor('the event feed', async () => ctx.events.lagSeconds === 0);
     if (backend) engine = await startEngine(ctx, backend, { drainMs: 200, ...options });
     return app;
   };

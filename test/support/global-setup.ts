@@ -72,7 +72,10 @@ async function startServer(project: TestProject, dir: string): Promise<Server> {
   process.env.TEST_CLUSTER = cluster; // for copies, in the workers
   const dataDir = path.join(dir, 'postgres');
   execFileSync('cp', ['-a', cluster, dataDir]);
-  const server = await startEmbedded({ dataDir, settings: { max_connections: 300, max_wal_size: '256MB', jit: 'off', autovacuum: 'off' } });
+  const server = await startEmbedded({
+    dataDir,
+    settings: { max_connections: 300, max_wal_size: '256MB', jit: 'off', autovacuum: 'off' },
+  });
   project.provide('postgres', { connection: server.config('postgres'), template: DATABASE });
   const pid = Number(readFileSync(path.join(dataDir, 'postmaster.pid'), 'utf8').split('\n')[0]);
   return { close: server.close, measure: () => ({ file: 'PostgreSQL', ...readProcessorTime(pid) }) };

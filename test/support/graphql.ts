@@ -1,4 +1,4 @@
-/** The client of GraphQL: answers whole, or the data or the errors of those that must have them. Integers are exact. */
+/** The client of GraphQL, with exact integers. */
 import { type Answer, type Call, type Gateway, send } from './http.js';
 
 export interface GraphqlAnswer {
@@ -6,7 +6,7 @@ export interface GraphqlAnswer {
   errors?: { message: string; path?: (string | number)[]; extensions?: Record<string, unknown> }[];
 }
 
-/** @param body a string or bytes are sent as they are */
+/** @param body a string or bytes are sent unchanged */
 export async function sendGraphql(
   gateway: Gateway,
   body: string | Uint8Array | object,
@@ -21,20 +21,20 @@ export async function sendGraphql(
   return answer as Answer & { body: GraphqlAnswer };
 }
 
-/** @param variables an object, or the text of one, which is sent as it is */
+/** @param variables an object, or its JSON text */
 export async function ask(gateway: Gateway, query: string, variables: object | string = {}): Promise<GraphqlAnswer> {
   const text = typeof variables === 'string' ? variables : JSON.stringify(variables);
   return (await sendGraphql(gateway, `{"query":${JSON.stringify(query)},"variables":${text}}`)).body;
 }
 
-/** The data of a query that must succeed. */
+/** Returns the data of a query that must succeed. */
 export async function askData<Data>(gateway: Gateway, query: string, variables: object | string = {}): Promise<Data> {
   const { data, errors } = await ask(gateway, query, variables);
   if (errors) throw new Error(`${query} answered ${JSON.stringify(errors)}`);
   return data as Data;
 }
 
-/** The messages of a query that must fail. */
+/** Returns the error messages of a query that must fail. */
 export async function askErrors(gateway: Gateway, query: string, variables: object | string = {}): Promise<string[]> {
   const { errors } = await ask(gateway, query, variables);
   if (!errors) throw new Error(`${query} was answered without an error`);

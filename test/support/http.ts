@@ -1,21 +1,21 @@
-/** One way to a gateway for both protocols: what goes out is what is given, and what comes back is shown whole. */
+/** The HTTP client of both protocols, which returns whole answers. */
 import { once } from 'node:events';
 import http from 'node:http';
 import { parseJson } from '../../src/json.js';
 
-/** Whatever listens there: an app in the test's process, a process, or one that comes and goes. */
+/** An app in the test's process, or a process. */
 export interface Gateway {
   /** `http://127.0.0.1:port` */
   url: string;
-  /** Shown to GraphQL, unless a call has credentials of its own. */
+  /** Sent to GraphQL, unless a call has its own credentials. */
   token?: string | undefined;
 }
 
 export interface Call {
-  /** POST with a body, GET without, unless given. */
+  /** Default: POST with a body, GET without. */
   method?: string;
   headers?: Record<string, string>;
-  /** A string or bytes are sent as they are, anything else as JSON. */
+  /** A string or bytes are sent unchanged, anything else as JSON. */
   body?: unknown;
   signal?: AbortSignal;
 }
@@ -24,11 +24,11 @@ export interface Answer {
   status: number;
   headers: Headers;
   text: string;
-  /** The text where it is JSON, with exact integers. */
+  /** The parsed text if it is JSON, with exact integers. */
   body: unknown;
 }
 
-/** The answer as it begins to come, for those who read it as it comes. */
+/** Returns the response when its head has arrived. */
 export async function request(gateway: Gateway, path: string, call: Call = {}): Promise<Response> {
   const { body, method = body === undefined ? 'GET' : 'POST', signal = null } = call;
   const isShown = gateway.token !== undefined && path.startsWith('/graphql');
@@ -38,10 +38,7 @@ export async function request(gateway: Gateway, path: string, call: Call = {}): 
   return await fetch(`${gateway.url}${path}`, { method, headers, signal, ...content });
 }
 
-/**
- * Closes the connections that `fetch` keeps open without a request: a gateway that ends would give their owners a second to say
- * something. What is still answered, or watched, goes on to its end.
- */
+/** Closes the idle connections of `fetch`, for which a gateway that stops would wait a second. */
 export function leaveConnections(): void {
   const agents = globalThis as { [KEPT]?: { close(): Promise<void> } };
   const kept = agents[KEPT];
@@ -50,7 +47,7 @@ export function leaveConnections(): void {
   void kept.close();
 }
 
-/** Where Node has the connections of `fetch`. */
+/** The key under which Node keeps the connections of `fetch`. */
 const KEPT = Symbol.for('undici.globalDispatcher.1');
 
 export async function send(gateway: Gateway, path: string, call: Call = {}): Promise<Answer> {
@@ -61,7 +58,7 @@ export async function send(gateway: Gateway, path: string, call: Call = {}): Pro
   return { status, headers, text, body: isJson ? parseJson(text) : undefined };
 }
 
-/** What `fetch` would not let pass: any method and target, and any header, `Host` included. Without a body it sends none. */
+/** Sends what `fetch` refuses: any method, target and header, including `Host`. */
 export async function sendAsIs(
   gateway: Gateway,
   target: string,

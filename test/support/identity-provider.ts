@@ -1,4 +1,4 @@
-/** A real OpenID provider on this host, whose keys can be exchanged, and which can be away. */
+/** A real OpenID provider on this host, whose keys can be rotated, and which can be away. */
 import { once } from 'node:events';
 import http, { type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -19,21 +19,21 @@ export async function makeKey(kid: string, alg = 'RS256'): Promise<SigningKey> {
 export interface IdentityProvider {
   url: string;
   key: SigningKey;
-  /** Paths that it was asked for. */
+  /** Paths that were requested. */
   asked: string[];
-  /** It answers nothing but 503. */
+  /** Answers every request with 503. */
   isAway: boolean;
-  /** An access token by its own token endpoint, for a client that has these claims. */
+  /** Returns an access token with these claims from its token endpoint. */
   issue(claims?: Record<string, unknown>): Promise<string>;
-  /** A token of its present key that says what it never would. */
+  /** Signs a token with any claims by its current key. */
   sign(claims: JWTPayload, header?: Record<string, unknown>): Promise<string>;
-  /** Seconds for which tokens of users are good. */
+  /** The lifetime of tokens. */
   lifeSeconds: number;
-  /** Seconds that it tells the command line to wait between questions. */
+  /** The interval between polls of a device login. */
   intervalSeconds: number;
-  /** Answers in its place, where it gives one. */
+  /** Returns an answer that replaces that of the provider. */
   instead: ((path: string) => Promise<{ status: number; body?: object } | undefined>) | undefined;
-  /** From now on it has this key alone. */
+  /** Replaces the key. */
   rotate(kid: string): Promise<void>;
   close(): Promise<void>;
 }
@@ -41,16 +41,16 @@ export interface IdentityProvider {
 export const AUDIENCE = 'https://tapes.example.org';
 const CLIENT = 'scripts';
 const SECRET = 'a secret of tests';
-/** Of the command line. */
+/** The client of the command line. */
 export const DEVICE_CLIENT = 'tapegate-cli';
 
-/** @param pages where users of the dashboard are sent back to */
+/** @param pages redirect URIs of the dashboard */
 export async function startIdentityProvider(pages: string[] = []): Promise<IdentityProvider> {
   const server = http.createServer(async (req, res) => {
     provider.asked.push(req.url ?? '');
-    const told = provider.isAway ? { status: 503 } : await provider.instead?.(req.url ?? '');
-    if (told) return void answerInstead(res, told);
-    if (req.url === '/device/auth') tellInterval(res, provider.intervalSeconds);
+    const replaced = provider.isAway ? { status: 503 } : await provider.instead?.(req.url ?? '');
+    if (replaced) return void answerInstead(res, replaced);
+    if (req.url === '/device/auth') replaceInterval(res, provider.intervalSeconds);
     answer(req, res);
   });
   server.listen(0, '127.0.0.1');
@@ -128,13 +128,13 @@ function answerInstead(res: ServerResponse, { status, body }: { status: number; 
   res.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
 }
 
-/** It has no setting for that. */
-function tellInterval(res: ServerResponse, interval: number): void {
+/** Sets the interval in the answer: the provider has no option for it. */
+function replaceInterval(res: ServerResponse, interval: number): void {
   const end = res.end.bind(res);
   res.end = ((text: string) => {
-    const told = JSON.stringify({ ...JSON.parse(text), interval });
-    res.setHeader('Content-Length', told.length);
-    return end(told);
+    const changed = JSON.stringify({ ...JSON.parse(text), interval });
+    res.setHeader('Content-Length', changed.length);
+    return end(changed);
   }) as typeof res.end;
 }
 
@@ -188,7 +188,7 @@ function configure(key: SigningKey, { claimsOf, lifeOf, pages }: Answers): objec
   };
 }
 
-/** As a browser: follows redirects, keeps cookies, fills in each form of the provider, until there is none. */
+/** Logs in like a browser: follows redirects, keeps cookies, and fills in each form. */
 export async function logInAt(
   place: string,
   { user, aborts = false }: { user: string; aborts?: boolean },
@@ -213,7 +213,7 @@ export async function logInAt(
     url = new URL(next, url).href;
     body = response.headers.has('location') ? undefined : fillIn(page, user, aborts);
   }
-  throw new Error('the provider asks for ever');
+  throw new Error('the login does not end');
 }
 
 function fillIn(page: string, user: string, aborts: boolean): URLSearchParams {

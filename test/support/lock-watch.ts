@@ -1,42 +1,20 @@
-/** Watches the locks that transactions really take, and holds them against the table of src/database/lock-order.ts. */
+/** Watches the locks that transactions take, and compares them with the table of src/database/lock-order.ts. */
 import { type Lock, lockOrder, transactionLocks } from '../../src/database/lock-order.js';
 import { advisoryKeys } from '../../src/database/locks.js';
 import { type Sql, sql } from '../../src/database/sql.js';
 import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
 
 const lockOfTable: Record<string, Lock> = {
-  library: 'library',
-  volume: 'volume',
-  request: 'request',
-  quota: 'quota',
-  tape_file: 'file',
-  recall: 'recall',
-  drive: 'drive',
-  restore_disk: 'disk',
-  stager: 'stager',
-  staging: 'staging',
-  mail_sender: 'turns',
-  mail_turn: 'turns',
-  notification: 'letter',
-  webhook: 'webhook',
+  ...{ library: 'library', volume: 'volume', request: 'request', quota: 'quota', tape_file: 'file', recall: 'recall' },
+  ...{ drive: 'drive', restore_disk: 'disk', stager: 'stager', staging: 'staging', webhook: 'webhook' },
+  ...{ mail_sender: 'turns', mail_turn: 'turns', notification: 'letter' },
 };
 const lockOfAlias: Record<string, Lock> = {
-  b: 'library',
-  v: 'volume',
-  r: 'request',
-  q: 'quota',
-  f: 'file',
-  c: 'recall',
-  d: 'drive',
-  k: 'disk',
-  y: 'stager',
-  g: 'staging',
-  s: 'turns',
-  n: 'letter',
-  w: 'webhook',
+  ...{ b: 'library', v: 'volume', r: 'request', q: 'quota', f: 'file', c: 'recall', d: 'drive', k: 'disk' },
+  ...{ y: 'stager', g: 'staging', s: 'turns', n: 'letter', w: 'webhook' },
 };
 
-/** Locks of rows that the transaction is known to have already; anywhere else a second lock would be of other rows. */
+/** Locks that a transaction takes again on rows that it has already locked. */
 const lockedAgain: Record<string, readonly Lock[]> = {
   forgetTraces: ['request', 'quota'], // all of the user's and those with the addresses are locked first
   forgetUser: ['request', 'quota'],
@@ -53,7 +31,7 @@ const lockedAgain: Record<string, readonly Lock[]> = {
   repairUncopied: ['file'],
 };
 
-/** `row`: asked for by itself; `write`: comes with a change; `own`: rows that the transaction makes. */
+/** `row`: an explicit lock; `write`: the lock of a change; `own`: rows that the transaction inserts. */
 interface Taking {
   lock: Lock;
   by: 'row' | 'write' | 'own';
@@ -65,7 +43,7 @@ const advisoryLocks = new Map<unknown, Lock>([
   [advisoryKeys.webhooks, 'webhooks'],
 ]);
 
-/** In the order of the text. */
+/** Returns the locks that a statement takes, in the order of its text. */
 export function takingsOf(statement: Sql): Taking[] {
   const { text } = statement;
   const found: { at: number; taking: Taking }[] = [];
@@ -75,15 +53,15 @@ export function takingsOf(statement: Sql): Taking[] {
   for (const match of text.matchAll(/FOR (?:NO KEY UPDATE|UPDATE|KEY SHARE|SHARE) OF (\w)( SKIP LOCKED| NOWAIT)?/g)) {
     add(match.index, lockOfAlias[match[1] ?? ''], 'row', match[2] === undefined);
   }
-  const isPassedOver = (lock: Lock | undefined) =>
+  const isSkipped = (lock: Lock | undefined) =>
     found.some(({ taking }) => taking.lock === lock && !taking.waits && taking.by === 'row');
   for (const match of text.matchAll(/(?<!FOR |KEY |DO )\bUPDATE (\w+)|\bDELETE FROM (\w+)/g)) {
     const lock = lockOfTable[match[1] ?? match[2] ?? ''];
-    add(match.index, lock, 'write', !isPassedOver(lock));
+    add(match.index, lock, 'write', !isSkipped(lock));
   }
   for (const match of text.matchAll(/\bINSERT INTO (\w+)/g)) {
     const lock = lockOfTable[match[1] ?? ''];
-    // a letter is made by whoever has its request locked
+    // a transaction that inserts a notification has locked its request
     const waits = lock !== 'letter' && /ON CONFLICT/.test(text.slice(match.index));
     add(match.index, lock, waits ? 'write' : 'own');
   }
@@ -102,22 +80,15 @@ interface Seen {
 
 const rankOf = (lock: Lock | undefined) => (lock ? lockOrder.indexOf(lock) : -1);
 
-export interface LockWatch {
-  /** What was against the table, a line each. */
-  violations: string[];
-  /** The names of the transactions that were seen. */
-  names: Set<string>;
-  stop(): void;
-}
-
-/** @param options.verify asks PostgreSQL after each statement whether it has locked a table that was not seen here */
-export function watchLocks(options: { verify?: boolean } = {}): LockWatch {
+/** @param options.verify asks PostgreSQL after each statement for locked tables that its text does not show */
+export function watchLocks(options: { verify?: boolean } = {}) {
   const runs = new WeakMap<TransactionRun, Seen>();
-  const watch: LockWatch = { violations: [], names: new Set(), stop: () => {} };
-  watch.stop = observeTransactions({
+  /** Violations of the table, and the names of the transactions. */
+  const [violations, names]: [string[], Set<string>] = [[], new Set()];
+  const stop = observeTransactions({
     asks: options.verify ?? false,
     onBegin: (run) => {
-      watch.names.add(run.name);
+      names.add(run.name);
       if (run.name !== 'test') runs.set(run, { taken: new Set(), own: new Set(), last: undefined });
     },
     onStatement: async (run, statement, ask) => {
@@ -125,12 +96,12 @@ export function watchLocks(options: { verify?: boolean } = {}): LockWatch {
       if (!seen) return; // it began before the watch
       for (const taking of takingsOf(statement)) {
         const problem = judgeTaking(run.name, seen, taking);
-        if (problem) watch.violations.push(`${run.name} ${problem}: ${statement.text.slice(0, 120)}`);
+        if (problem) violations.push(`${run.name} ${problem}: ${statement.text.slice(0, 120)}`);
       }
-      if (options.verify) watch.violations.push(...(await findUnseen(run, seen, ask)));
+      if (options.verify) violations.push(...(await findUnseen(run, seen, ask)));
     },
   });
-  return watch;
+  return { violations, names, stop };
 }
 
 function judgeTaking(name: string, seen: Seen, { lock, by, waits }: Taking): string | undefined {
@@ -148,7 +119,7 @@ function judgeTaking(name: string, seen: Seen, { lock, by, waits }: Taking): str
   return undefined;
 }
 
-/** Tables that PostgreSQL says are being changed, and of which no statement was seen to say so. */
+/** Returns the tables that PostgreSQL reports as changed without a statement that shows it. */
 async function findUnseen(
   run: TransactionRun,
   seen: Seen,

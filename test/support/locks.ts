@@ -1,11 +1,8 @@
-/** Locks of the database that a test holds, so that what races for them waits, in the order in which it came. */
+/** Database locks that a test holds, so that others wait for them. */
 import type { TestApp } from './app.js';
 import { waitFor } from './wait.js';
 
-/**
- * Has all wait who want to lock what the statement locks. @returns what lets them go on
- * @param sql a SELECT that locks
- */
+/** Takes locks. @param sql a SELECT that locks @returns a function that releases them */
 export async function lock(app: TestApp, sql: string): Promise<() => Promise<void>> {
   const client = await app.ctx.db.pool.connect();
   try {
@@ -23,7 +20,7 @@ export async function lock(app: TestApp, sql: string): Promise<() => Promise<voi
 
 /** Waits until so many statements wait for a lock. */
 export async function waitForBlocked(app: TestApp, count: number): Promise<void> {
-  await waitFor(`${count} to wait for a lock`, async () => {
+  await waitFor(`${count} waiting statements`, async () => {
     const { rowCount } = await app.ctx.db.pool.query(
       `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
     );
@@ -31,10 +28,7 @@ export async function waitForBlocked(app: TestApp, count: number): Promise<void>
   });
 }
 
-/**
- * Holds locks while `work` begins.
- * @param work is given what waits until so many wait for a lock
- */
+/** Holds locks during `work`. @param work gets a function that waits until so many statements wait for a lock */
 export async function whileLocked<T>(
   app: TestApp,
   sql: string,

@@ -1,4 +1,4 @@
-/** A real SMTP server that keeps what it is given, and refuses when told to. */
+/** A real SMTP server that keeps the emails it receives, and can refuse them. */
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { SMTPServer, type SMTPServerOptions } from 'smtp-server';
@@ -7,9 +7,9 @@ import { waitFor } from './wait.js';
 export interface ReceivedMail {
   from: string;
   to: string[];
-  /** In lower case; a folded line is one line. */
+  /** By names in lower case, unfolded. */
   headers: Map<string, string>;
-  /** The part for programs that show text, and the one in HTML. */
+  /** The text part and the HTML part. */
   body: string;
   html: string;
 }
@@ -18,14 +18,14 @@ export interface MailServer {
   url: string;
   port: number;
   mails: ReceivedMail[];
-  /** Called as each mail arrives, before the server answers. */
+  /** Called for each email before the server answers. */
   onMail: (mail: ReceivedMail) => void;
-  /** Waits for the mail with that recipient and a subject that begins so. */
+  /** Waits for an email by its recipient and the beginning of its subject. */
   waitForMail(to: string, subject: string): Promise<ReceivedMail>;
   close(): Promise<void>;
 }
 
-/** What a server answers with instead of taking the mail. */
+/** The refusal of an email. */
 export class Refusal extends Error {
   readonly responseCode: number;
 
@@ -63,7 +63,7 @@ export async function startMailServer(port = 0, options: SMTPServerOptions = {})
     },
     ...options,
   });
-  smtp.on('error', () => {}); // of connections that the other side breaks off
+  smtp.on('error', () => {}); // of broken connections
   smtp.listen(port, '127.0.0.1');
   await once(smtp.server, 'listening');
   const address = smtp.server.address() as AddressInfo;
@@ -113,7 +113,7 @@ function decodeBody(text: string, encoding: string): string {
   return encoding === 'quoted-printable' ? decodeQuoted(lines.replace(/=\n/g, '')) : lines;
 }
 
-/** RFC 2047: what a header holds besides ASCII. */
+/** Decodes encoded words (RFC 2047). */
 function decodeWords(value: string): string {
   return value
     .replace(/\?=\s+=\?/g, '?==?')

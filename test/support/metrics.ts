@@ -1,4 +1,4 @@
-/** The text format of Prometheus, as far as tests read it. */
+/** Reads metrics in the text format of Prometheus. */
 
 export interface Sample {
   labels: Record<string, string>;
@@ -26,7 +26,7 @@ export function samplesOf(text: string, name: string): Sample[] {
   });
 }
 
-/** Of the first sample that has these labels. */
+/** Returns the value of the first sample with these labels. */
 export function sampleOf(text: string, name: string, labels: Record<string, string> = {}): number | undefined {
   const all = samplesOf(text, name);
   return all.find((sample) => Object.entries(labels).every(([key, of]) => sample.labels[key] === of))?.value;

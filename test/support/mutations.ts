@@ -1,9 +1,9 @@
-/** Changes of requests that only GraphQL offers, and what they answer. */
+/** Mutations of requests over GraphQL. */
 import { askData } from './graphql.js';
 import type { Gateway } from './http.js';
 
-/** The request as it is afterwards, or the failure. */
-export interface MutationResult {
+/** The request after the mutation, or the failure. */
+interface MutationResult {
   __typename: string;
   message?: string;
   field?: string;
@@ -35,14 +35,14 @@ export const release = (gateway: Gateway, input: object) => mutate(gateway, 'rel
 
 export const retry = (gateway: Gateway, input: object) => mutate(gateway, 'retryRequest', input);
 
-/** Makes a request that must succeed. */
+/** Creates a request, which must succeed. */
 export async function made(gateway: Gateway, input: object): Promise<number> {
   const { __typename, requestId, message } = await create(gateway, input);
   if (__typename !== 'Request') throw new Error(`${__typename}: ${message}`);
   return requestId;
 }
 
-/** Ends a request, which must succeed. */
+/** Cancels a request, which must succeed. */
 export async function cancel(gateway: Gateway, id: number): Promise<void> {
   const query = `mutation ($id: Int!) { result: cancelRequest(id: $id) { __typename ... on Failure { message } } }`;
   const { result } = await askData<{ result: { __typename: string; message?: string } }>(gateway, query, { id });

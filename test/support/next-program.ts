@@ -8,7 +8,7 @@ import { makeDiskDir } from './temp-dir.js';
 
 const MIGRATION = '29990101000000_next';
 
-/** Adds the migration to a directory of migrations; the programs before it still work. */
+/** Adds a migration that is compatible with older programs. */
 export function addMigration(migrations: string, sql: string): string {
   mkdirSync(path.join(migrations, MIGRATION));
   writeFileSync(path.join(migrations, MIGRATION, 'migration.sql'), sql);
@@ -23,7 +23,7 @@ export function addMigration(migrations: string, sql: string): string {
 export function makeNextProgram(sql: string): string {
   const root = makeDiskDir();
   execFileSync('cp', ['-al', 'package.json', 'dist', root], { cwd: packageRoot });
-  // a copy, because it is changed
+  // copied, because a file in it changes
   execFileSync('cp', ['-r', '--parents', 'prisma/migrations', root], { cwd: packageRoot });
   symlinkSync(path.join(packageRoot, 'node_modules'), path.join(root, 'node_modules'));
   addMigration(path.join(root, 'prisma/migrations'), sql);

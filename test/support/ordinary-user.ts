@@ -1,4 +1,4 @@
-/** Root may do everything; what permissions mean shows to other users only. */
+/** Runs `work` as an unprivileged user, because permissions do not apply to root. */
 export async function asOrdinaryUser<T>(work: () => Promise<T>): Promise<T> {
   if (process.geteuid?.() !== 0) return await work();
   process.seteuid?.(65_534);

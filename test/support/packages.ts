@@ -4,7 +4,7 @@ import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
 
 interface LockEntry {
-  /** Where it is not that of its folder. */
+  /** If it differs from that of its directory. */
   name?: string;
   version: string;
   license?: string;
@@ -17,7 +17,7 @@ interface LockEntry {
 }
 
 export interface LockedPackage {
-  /** Its folder, such as `node_modules/a/node_modules/b`. */
+  /** Its directory, such as `node_modules/a/node_modules/b`. */
   place: string;
   name: string;
   version: string;
@@ -28,7 +28,7 @@ export function readLock(): { packages: Record<string, LockEntry> } {
   return JSON.parse(readFileSync(path.join(packageRoot, 'package-lock.json'), 'utf8'));
 }
 
-/** Of what, and where, an entry of the lock file is. */
+/** Returns the name of a package in the lock file. */
 export function nameOf(place: string, { name }: Pick<LockEntry, 'name'>): string {
   return name ?? place.replace(/^.*node_modules\//, '');
 }

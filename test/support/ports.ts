@@ -1,8 +1,8 @@
-/** Ports of this machine that nobody else has. */
+/** Free ports. */
 import { once } from 'node:events';
 import net from 'node:net';
 
-/** A port that is taken until it is let go, and free for a moment then. */
+/** Takes a free port until `letGo`. */
 export async function takePort(): Promise<{ port: number; letGo(): Promise<void> }> {
   const server = net.createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -1,4 +1,4 @@
-/** Real processes of the compiled program, and the PostgreSQL servers that they start. */
+/** Commands and servers in the test's process, and real processes of the built program. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -14,9 +14,7 @@ import { waitFor } from './wait.js';
 
 export const cliFile = path.join(packageRoot, 'dist/program/tapegate.cjs');
 
-/**
- * The program where any user can run it: where only root may enter the project, in a second tree of the same files.
- */
+/** Returns the program, or a linked copy of it if the user cannot enter the directory of the project. */
 function cliFileFor(uid: number | undefined): string {
   if (uid === undefined || isReachable(path.dirname(cliFile))) return cliFile;
   publicRoot ??= linkTree();
@@ -36,16 +34,16 @@ function linkTree(): string {
 
 export interface RunOptions {
   env?: Record<string, string>;
-  /** What standard input holds; it is empty unless given, and stays open for `null`. */
+  /** The standard input. Default: empty. `null` leaves it open. */
   stdin?: string | Uint8Array | null;
   cwd?: string;
   uid?: number;
   gid?: number;
-  /** So many files, sockets and pipes it may have open, and each process that it starts; as many as this one unless given. */
+  /** The limit of open files of each process. Default: that of this process. */
   descriptors?: number;
-  /** Of another Tapegate than this one. */
+  /** The program of another version. */
   program?: string;
-  /** Has `startServer` leave it to a `start` to make its database; otherwise it puts a copy of an empty one there, which is faster. */
+  /** Lets `start` create its database. Default: it finds a copy of an empty one, which is faster. */
   initdb?: boolean;
 }
 
@@ -68,7 +66,7 @@ export interface Running {
 
 const children = new Set<ChildProcess>();
 
-/** Starts a program with no more environment than it is given. */
+/** Starts a program with the given environment only. */
 export function startProcess(program: string, args: string[], options: RunOptions & { detached?: boolean } = {}) {
   const { stdin = '', env, descriptors, program: _, initdb: _initdb, ...rest } = options;
   const limited = ['-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, program, ...args];
@@ -114,7 +112,7 @@ export function startCli(args: string[], options: RunOptions & { detached?: bool
   return startProcess(process.execPath, [options.program ?? cliFileFor(options.uid), ...args], options);
 }
 
-/** Runs a command in a process of its own: for what only a process has, such as a user, a current directory or a locale. */
+/** Runs a command in its own process, for tests of its user, directory, locale or exit. */
 export async function runProgram(args: string[], options: RunOptions = {}): Promise<Result> {
   return await startCli(args, options).ended;
 }
@@ -122,7 +120,7 @@ export async function runProgram(args: string[], options: RunOptions = {}): Prom
 interface CommandOptions {
   env?: Record<string, string>;
   stdin?: string | Uint8Array;
-  /** Of a terminal that shows both standard output and standard error, as `stdout`; there is none unless given. */
+  /** The width of a terminal that shows standard output and standard error, both as `stdout`. Default: no terminal. */
   columns?: number;
 }
 
@@ -136,7 +134,7 @@ export interface RunningCommand {
   waitForOutput(pattern: RegExp): Promise<RegExpExecArray>;
 }
 
-/** Starts a command in this process, with no more environment than it is given. */
+/** Starts a command in this process with the given environment only. */
 export function startCommand(args: string[], { env, stdin = '', columns }: CommandOptions = {}): RunningCommand {
   const abort = new AbortController();
   const stdout = collect(columns);
@@ -148,15 +146,15 @@ export function startCommand(args: string[], { env, stdin = '', columns }: Comma
     stderr: stderr.stream,
     signal: abort.signal,
   });
-  const told = () => ({ stdout: stdout.text(), stderr: stderr === stdout ? '' : stderr.text() });
+  const output = () => ({ stdout: stdout.text(), stderr: stderr === stdout ? '' : stderr.text() });
   let isEnded = false;
   const ended = code.then((code) => {
     isEnded = true;
-    return { code, ...told() };
+    return { code, ...output() };
   });
   return {
-    stdout: () => told().stdout,
-    stderr: () => told().stderr,
+    stdout: () => output().stdout,
+    stderr: () => output().stderr,
     interrupt: () => abort.abort(),
     ended,
     waitForOutput: (pattern) =>
@@ -168,7 +166,7 @@ export function startCommand(args: string[], { env, stdin = '', columns }: Comma
   };
 }
 
-/** Runs a command in this process. It ends as the program would. */
+/** Runs a command in this process. */
 export async function runCli(args: string[], options: CommandOptions = {}): Promise<Result> {
   return await startCommand(args, options).ended;
 }
@@ -182,7 +180,7 @@ export interface LocalServer extends RunningCommand {
 
 const localServers = new Set<LocalServer>();
 
-/** Runs a `serve` in this process, on a port of its own, until it is stopped; or a `start`, which then should have ENGINE=off. */
+/** Starts `serve` in this process on a free port, or `start` with ENGINE=off. */
 export async function serveHere(
   env: Record<string, string>,
   { command = 'serve', initdb = false } = {},
@@ -201,7 +199,7 @@ export async function serveHere(
   return server;
 }
 
-/** What is written to a stream, which is a terminal of so many columns where they are given. */
+/** Creates a stream that collects text. It is a terminal if `columns` is given. */
 function collect(columns?: number): { stream: Writable; text(): string } {
   const chunks: Buffer[] = [];
   const stream = new Writable({
@@ -214,10 +212,10 @@ function collect(columns?: number): { stream: Writable; text(): string } {
   return { stream, text: () => Buffer.concat(chunks).toString() };
 }
 
-/** All that a `start` or `serve` says when it is ready; it may come in parts, that end wherever a line does. */
+/** The whole output of a `start` or `serve` that is ready. It may arrive in parts. */
 export const READY = /ready at (\S+)\n[\s\S]*In another terminal.*\n\n.+\n\n$/;
 
-/** Puts a migrated database where a `start` would make one; leaves one that is there alone. */
+/** Copies a migrated database to where `start` would create one, unless one exists. */
 export function copyDatabase({ env = {}, uid, gid }: RunOptions): void {
   const { DATA_DIR = '', DATABASE_URL } = env;
   const { TEST_CLUSTER } = process.env;
@@ -228,7 +226,7 @@ export function copyDatabase({ env = {}, uid, gid }: RunOptions): void {
   if (uid !== undefined) execFileSync('chown', ['-R', `${uid}:${gid ?? uid}`, cluster]);
 }
 
-/** A `start` or `serve` that is ready, on a port of its own. */
+/** Starts a `start` or `serve` on a free port, and waits until it is ready. */
 export async function startServer(command: string, options: RunOptions): Promise<Running & { url: string }> {
   if (command === 'start' && !options.initdb) copyDatabase(options);
   const running = startCli([command], { ...options, env: { PORT: '0', LOG_LEVEL: 'warn', ...options.env } });
@@ -236,7 +234,7 @@ export async function startServer(command: string, options: RunOptions): Promise
   return { ...running, url };
 }
 
-/** Ends a process as its operator does. */
+/** Ends a process with SIGTERM. */
 export async function stop(running: Running): Promise<Result> {
   running.child.kill('SIGTERM');
   return await running.ended;
@@ -247,24 +245,24 @@ export async function kill(running: Running): Promise<void> {
   await running.ended;
 }
 
-/** The embedded server of a DATA_DIR, if it runs. */
+/** Returns the process id of the embedded PostgreSQL of a DATA_DIR, if it runs. */
 export function serverPid(dataDir: string): number | undefined {
   const cluster = path.join(dataDir, 'postgres');
-  if (!statSync(cluster, { throwIfNoEntry: false })?.isDirectory()) return undefined; // a test may have put something else there
+  if (!statSync(cluster, { throwIfNoEntry: false })?.isDirectory()) return undefined; // a test may have put a file there
   const pid = readPidFile(cluster)?.pid;
   return pid !== undefined && isServer(pid, cluster) ? pid : undefined;
 }
 
 const dataDirs = new Set<string>();
 
-/** A DATA_DIR whose server is ended by `cleanUp`. */
+/** Creates a DATA_DIR whose PostgreSQL is ended by `cleanUp`. */
 export function makeDataDir(): string {
   const dir = makeTempDir();
   dataDirs.add(dir);
   return dir;
 }
 
-/** Ends what tests have left running, and removes their directories. */
+/** Ends the processes that tests have left, and removes their directories. */
 export async function cleanUp(): Promise<void> {
   for (const child of children) child.kill('SIGKILL');
   await Promise.all([...localServers].map((server) => server.stop()));
@@ -279,7 +277,7 @@ export async function cleanUp(): Promise<void> {
   dataDirs.clear();
 }
 
-/** What PostgreSQL has said. */
+/** Returns the log of PostgreSQL. */
 export function readServerLog(dataDir: string): string {
   return readFileSync(path.join(dataDir, 'postgres/server.log'), 'utf8');
 }

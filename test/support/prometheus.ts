@@ -9,6 +9,8 @@ import { waitFor } from './wait.js';
 
 export const RULES = path.join(packageRoot, 'deploy/prometheus/tapegate.rules.yml');
 
+export type Prometheus = Awaited<ReturnType<typeof startPrometheus>>;
+
 /** @param change shortens the times in the rules */
 export async function startPrometheus(target: string, change: (rules: string) => string) {
   const dir = makeTempDir();

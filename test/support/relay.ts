@@ -1,7 +1,4 @@
-/**
- * A server between an example and Tapegate: it knows when an event stream has told something, can break the stream off
- * then, and serves the page of an example from the same origin, as a reverse proxy does.
- */
+/** A reverse proxy between an example and Tapegate, which also serves the page of the example. It can break the first event stream. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,28 +7,28 @@ import { buffer } from 'node:stream/consumers';
 export interface Relay {
   /** `http://127.0.0.1:port` */
   url: string;
-  /** What is to be done with the streams from here on. */
+  /** Sets what happens to the next streams. */
   watch(options: WatchOptions): Watch;
-  /** What is served at `/page`. */
+  /** The page at `/page`. */
   page: string;
-  /** Is given each line that the page posts to `/report`. */
+  /** Called with each line that the page posts to `/report`. */
   onReport: (line: string) => void;
   close(): Promise<void>;
 }
 
-/** `end` is how a gateway stops, `cut` how a line breaks. */
+/** `end`: the gateway stops; `cut`: the connection breaks. */
 export type Break = 'end' | 'cut';
 
 export interface WatchOptions {
-  /** What becomes of the first stream once it has told something. */
+  /** How the first stream ends after its first message. */
   breaks: Break | undefined;
   onFirstMessage: () => void;
 }
 
 export interface Watch {
-  /** What asked for each stream: its URL and its body. */
+  /** The URL and body of each stream's request. */
   asked: string[];
-  /** All that the first one has told. */
+  /** The text of the first stream. */
   first: string;
 }
 
@@ -78,7 +75,7 @@ async function forward({ req, body, res }: Exchange, target: string, stream: Str
   const outgoing = request(`${target}${req.url}`, { method: req.method, headers: req.headers, agent: false });
   outgoing.on('error', () => res.destroy());
   res.on('close', () => outgoing.destroy());
-  res.on('error', () => {}); // what comes after it was broken off
+  res.on('error', () => {}); // after a break
   outgoing.end(body);
   const [answer] = (await once(outgoing, 'response')) as [IncomingMessage];
   answer.on('error', () => res.destroy());
@@ -88,19 +85,19 @@ async function forward({ req, body, res }: Exchange, target: string, stream: Str
   res.flushHeaders();
   const isFirst = stream.watch.asked.push(`${req.url} ${body}`) === 1;
   answer.on('data', (bytes: Buffer) => {
-    const tellsFirst = isFirst && noteFirst(stream.watch, bytes);
+    const hasFirst = isFirst && addToFirst(stream.watch, bytes);
     res.write(bytes, () => {
-      if (tellsFirst) breakOff(res, stream);
+      if (hasFirst) breakOff(res, stream);
     });
   });
   answer.on('end', () => res.end());
 }
 
-/** Whether these bytes hold the first message. */
-function noteFirst(watch: Watch, bytes: Buffer): boolean {
-  const hasTold = watch.first.includes('event: next');
+/** Appends bytes. @returns whether they contain the first message */
+function addToFirst(watch: Watch, bytes: Buffer): boolean {
+  const hadMessage = watch.first.includes('event: next');
   watch.first += bytes;
-  return !hasTold && watch.first.includes('event: next');
+  return !hadMessage && watch.first.includes('event: next');
 }
 
 function breakOff(res: ServerResponse, { breaks, onFirstMessage }: Stream): void {

@@ -1,4 +1,4 @@
-/** A request as GraphQL shows it, with all that tests of engines look at. */
+/** A request as GraphQL returns it, and waiting for its state. */
 import type { TestApp } from './app.js';
 import type { Clock } from './clock.js';
 import { ring } from './engine-watch.js';
@@ -50,7 +50,7 @@ export async function waitForState(gateway: Gateway, id: number, state: string):
   return await waitFor(`request ${id} to be ${state}`, () => viewOnceIn(gateway, id, state));
 }
 
-/** Reads the whole view only once the state is the expected one: a look that waits costs the state alone. */
+/** Returns the view if the state is the expected one, which costs one small query otherwise. */
 async function viewOnceIn(gateway: Gateway, id: number, state: string): Promise<RequestView | false> {
   const query = 'query ($id: Int!) { request(id: $id) { state } }';
   const { request } = await askData<{ request: { state: string } }>(gateway, query, { id });
@@ -71,7 +71,7 @@ export async function waitForView(
   });
 }
 
-/** The same, where tries have failed: the clock goes forward until the pauses between them are over. */
+/** Waits for a state while the clock advances past the pauses between retries. */
 export async function waitThroughPauses(app: TestApp, clock: Clock, id: number, state: string): Promise<RequestView> {
   return await waitFor(`request ${id} to be ${state}`, async () => {
     clock.advance(600);

@@ -1,4 +1,4 @@
-/** A gateway that is stopped and started again under clients of graphql-sse, while the request that they watch goes on. */
+/** A gateway that restarts while clients of graphql-sse watch a request. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient } from 'graphql-sse';
 import type { Context } from '../../src/context.js';
@@ -18,33 +18,32 @@ interface Progress {
   eventId: string;
 }
 
-/** How a client watches: in which mode of graphql-sse, and whether it says what it has seen when it comes back. */
-export interface WatcherKind {
+/** The mode of graphql-sse, and whether the client resumes after the last event. */
+interface WatcherKind {
   singleConnection: boolean;
   resumes: boolean;
 }
 
-export interface Watcher extends WatcherKind {
-  told: Progress[];
-  /** How many of them each connection began after. */
+interface Watcher extends WatcherKind {
+  received: Progress[];
+  /** The number of events before each connection. */
   connections: number[];
-  /** `complete`, or the error that ended it; undefined while it goes on. */
+  /** `complete`, or the error; undefined while the subscription is open. */
   end: string | undefined;
 }
 
-/** With all settings of graphql-sse as they come. */
 function startWatcher(url: string, id: number, kind: WatcherKind): Watcher {
-  const watcher: Watcher = { ...kind, told: [], connections: [], end: undefined };
+  const watcher: Watcher = { ...kind, received: [], connections: [], end: undefined };
   const client = createClient({
     url: `${url}/graphql/stream`,
     singleConnection: kind.singleConnection,
-    on: { connected: () => void watcher.connections.push(watcher.told.length) },
+    on: { connected: () => void watcher.connections.push(watcher.received.length) },
   });
   const variables: { id: number; after?: string } = kind.resumes ? { id, after: '0' } : { id };
   const next = ({ data, errors }: { data?: { requestProgress: Progress } | null; errors?: readonly Error[] }) => {
     if (!data) watcher.end = errors?.[0]?.message ?? 'no data';
     else {
-      watcher.told.push(data.requestProgress);
+      watcher.received.push(data.requestProgress);
       if (kind.resumes) variables.after = data.requestProgress.eventId;
     }
   };
@@ -67,26 +66,21 @@ export const KINDS: readonly WatcherKind[] = [true, false].flatMap((singleConnec
   [true, false].map((resumes) => ({ singleConnection, resumes })),
 );
 
-/** A gateway that is restarted. */
 interface Stoppable {
   url: string;
   stop(): Promise<unknown>;
 }
 
-export interface Restart {
+interface Restart {
   watchers: Watcher[];
-  /** All events of the request, as one who was never interrupted is told them. */
+  /** All events of the request. */
   events: Progress[];
-  /** Those who were told that all is over before it was. */
+  /** The number of watchers that ended before the request. */
   endedEarly: number;
   files: number;
 }
 
-/**
- * Lets so many clients of each kind watch a request, of whose six files two are read before the gateway stops, two while
- * it is away, and two once all have come back.
- * @param place an engine on the back end, and how a gateway on its database is started at a port
- */
+/** Lets clients watch a request with six files: two are read before the gateway stops, two while it is away, and two afterwards. */
 export async function restartUnderWatchers(
   { ctx, backend, serve }: { ctx: Context; backend: MemoryBackend; serve(port: number): Promise<Stoppable> },
   { ofEachKind, awaySeconds, patienceMs }: { ofEachKind: number; awaySeconds: number; patienceMs: number },
@@ -117,35 +111,35 @@ export async function restartUnderWatchers(
     );
     readFiles(1, 2);
     const all = (what: string, holds: (watcher: Watcher) => boolean) =>
-      waitFor(`all to be told ${what}`, async () => watchers.every(holds), patienceMs);
+      waitFor(`all watchers to receive ${what}`, async () => watchers.every(holds), patienceMs);
     const hasSeen = (count: number) => (watcher: Watcher) =>
-      watcher.end !== undefined || watcher.told.at(-1)?.filesOnDisk === count;
-    await all('of two files', hasSeen(2));
+      watcher.end !== undefined || watcher.received.at(-1)?.filesOnDisk === count;
+    await all('two files', hasSeen(2));
     await gateway.stop();
     readFiles(3, 4);
     await onDisk(4);
     await sleep(awaySeconds * 1000);
     gateway = await serve(port);
-    await all('of four files', hasSeen(4));
+    await all('four files', hasSeen(4));
     const endedEarly = watchers.filter(({ end }) => end !== undefined).length;
     readFiles(5, 6);
-    await all('that it is over', ({ end }) => end !== undefined);
+    await all('the end', ({ end }) => end !== undefined);
     const reader = startWatcher(gateway.url, id, { singleConnection: false, resumes: true });
     await waitFor('the events', async () => reader.end !== undefined);
-    return { watchers, events: reader.told, endedEarly, files };
+    return { watchers, events: reader.received, endedEarly, files };
   } finally {
     await gateway.stop();
   }
 }
 
-/** Whether it was told each event once and in order. */
-export function hasLostNothing({ told }: Watcher, events: readonly Progress[]): boolean {
-  return JSON.stringify(told) === JSON.stringify(events);
+/** Did it receive each event once and in order? */
+export function hasLostNothing({ received }: Watcher, events: readonly Progress[]): boolean {
+  return JSON.stringify(received) === JSON.stringify(events);
 }
 
-/** Whether it was told the present state when it came back, and all that was said later. */
-export function hasCaughtUp({ told, connections }: Watcher, files: number): boolean {
-  const counts = told.map(({ filesOnDisk }) => filesOnDisk);
+/** Did it receive the current state when it reconnected, and all later events? */
+export function hasCaughtUp({ received, connections }: Watcher, files: number): boolean {
+  const counts = received.map(({ filesOnDisk }) => filesOnDisk);
   const isGrowing = counts.every((count, n) => n === 0 || count >= (counts[n - 1] ?? 0));
   return connections.length > 1 && counts[connections.at(-1) ?? 0] === 4 && isGrowing && counts.at(-1) === files;
 }

@@ -1,4 +1,4 @@
-/** Runs examples of documents, each as its reader would: in a shell, or as a program; the script of a page in Node. */
+/** Runs examples of the documents in a shell, as a program, or as the script of a page. */
 import { accessSync, constants, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
@@ -7,13 +7,13 @@ import { startProcess } from './process.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 
-/** As the documents write it. */
+/** The URL in the documents. */
 export const SHOWN_URL = 'http://127.0.0.1:8080';
 
-/** For one example. */
+/** The time limit of an example. */
 export const LIMIT_MS = 30_000;
 
-/** A directory of its own, from which the packages of the project are found. */
+/** Creates a directory in which the packages of the project are found. */
 export function makeWorkDir(): string {
   const dir = makeTempDir();
   symlinkSync(path.join(packageRoot, 'node_modules'), path.join(dir, 'node_modules'));
@@ -32,7 +32,7 @@ export function findProgram(...names: string[]): string | undefined {
   });
 }
 
-/** For Node to have an EventSource, where it does not have one anyway. */
+/** Flags with which older versions of Node.js have an EventSource. */
 const EVENT_SOURCE = ['--experimental-eventsource', '--no-warnings'].filter((flag) =>
   process.allowedNodeEnvironmentFlags.has(flag),
 );
@@ -46,10 +46,10 @@ interface Command {
 }
 
 /**
- * Runs an example to its end; one that goes on is ended once it has said all that is shown.
- * @param token an operator's, shown with queries that stand for themselves
- * @param dir where TypeScript has been compiled
- * @returns what it printed
+ * Runs an example to its end, or until it has printed the answer in the document if it is endless.
+ * @param token of an operator, for queries without a command
+ * @param dir with the compiled TypeScript
+ * @returns the output
  */
 export async function runExample(
   example: Example,
@@ -61,12 +61,12 @@ export async function runExample(
   const { answer } = example;
   const isOver = () => running.child.exitCode !== null || running.child.signalCode !== null;
   const isDone = async () => isOver() || (answer?.isEndless && isAnswered(answer, running.stdout()));
-  await waitFor('the example', isDone, LIMIT_MS).catch(() => {}); // the caller compares what it has said
+  await waitFor('the example', isDone, LIMIT_MS).catch(() => {}); // the caller compares the output
   if (!isOver()) process.kill(-running.pid, 'SIGKILL');
   const { code, stdout, stderr } = await running.ended;
   const isRight = answer?.isEndless ? code === null : code === 0;
   if (isRight) return stdout;
-  throw new Error(`${code === null ? 'is late' : `ended with ${code}`}, and has said: ${stdout}${stderr}`);
+  throw new Error(`${code === null ? 'timed out' : `ended with ${code}`}: ${stdout}${stderr}`);
 }
 
 function prepare(
@@ -101,7 +101,7 @@ function prepare(
   }
 }
 
-/** Checks the types of all TypeScript at once, which takes its time, and leaves the programs in the directory. */
+/** Compiles all TypeScript examples into the directory. */
 export async function compileExamples(examples: Example[], dir: string): Promise<void> {
   const sources = examples.filter(({ language }) => language === 'ts');
   const files = sources.map(({ line, text }) => {

@@ -1,15 +1,15 @@
-/** Values that a JSON Schema of the OpenAPI document allows, made of the schema itself. */
+/** Generates values that a JSON Schema of the OpenAPI document allows. */
 import fc, { type Arbitrary } from 'fast-check';
 import type { JsonSchema } from '../../rest/forms.js';
 
-export interface Making {
-  /** What `$ref` leads to. */
+interface Making {
+  /** The schemas by the names in `$ref`. */
   forms: Readonly<Record<string, JsonSchema>>;
-  /** Values of properties by their names that are wanted half of the time, such as those that the database knows. */
+  /** Preferred values of properties by name, such as those in the database. */
   favourites?: Readonly<Record<string, Arbitrary<unknown>>>;
 }
 
-/** @throws Error for a schema that uses more than is known here */
+/** @throws Error for an unknown type */
 export function valuesOf(schema: JsonSchema, making: Making): Arbitrary<unknown> {
   const { $ref, oneOf, enum: values, type } = schema;
   const name = $ref?.split('/').at(-1);
@@ -28,7 +28,7 @@ function ofType(type: string, schema: JsonSchema, making: Making): Arbitrary<unk
   if (type === 'array' && maxItems === 0) return fc.constant([]);
   if (type === 'array') return fc.array(valuesOf(items, making), { minLength: minItems, maxLength: maxItems });
   if (type === 'object') return objectsOf(schema, making);
-  throw new Error(`nothing is known of values of type ${type}`);
+  throw new Error(`unknown type ${type}`);
 }
 
 function textsOf({ pattern, minLength = 0, maxLength = 2048 }: JsonSchema): Arbitrary<string> {

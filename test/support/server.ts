@@ -1,4 +1,4 @@
-/** What a real server says, and what its volumes and its restore area hold. */
+/** The state of a real server, its volumes and its restore area. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -10,10 +10,10 @@ import { type Gateway, send } from './http.js';
 import { get } from './rest.js';
 import { waitFor } from './wait.js';
 
-/** Files of the demo, on a volume of their own. */
+/** The prefix of the demo's files, which are on one volume. */
 export const DEMO = '/demo/ocean/2024';
 
-/** SHA-256 of every regular file below a directory, but for the marker of a restore disk, by its path there. */
+/** Returns the SHA-256 of every regular file below a directory by its path, except the marker of a restore disk. */
 export function hashTree(dir: string): Record<string, string> {
   const entries = readdirSync(dir, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile() && entry.name !== markerName);
@@ -24,14 +24,14 @@ export function hashTree(dir: string): Record<string, string> {
   return Object.fromEntries(hashes.sort());
 }
 
-export interface TapeFile {
+interface TapeFile {
   path: string;
   stage: string;
   position: string;
   volume: { name: string };
 }
 
-/** What the catalogue says of the files whose path holds a text. */
+/** Returns the catalogue's entries of files whose path contains a text. */
 export async function readFiles(gateway: Gateway, match: string): Promise<TapeFile[]> {
   const query = `{ tapeFiles(match: ${JSON.stringify(match)}, first: 100) {
     edges { node { path stage position volume { name } } } } }`;
@@ -39,11 +39,11 @@ export async function readFiles(gateway: Gateway, match: string): Promise<TapeFi
   return tapeFiles.edges.map((edge) => edge.node);
 }
 
-/** Where the directory library has a file. */
+/** Returns the path of a file in the directory library. */
 const placeOf = (dataDir: string, file: TapeFile) =>
   path.join(dataDir, 'library', file.volume.name, file.position.padStart(8, '0'));
 
-/** What the restore area should hold: the bytes of the volumes under the paths of the catalogue. */
+/** Returns what `hashTree` should return for the restore area: the bytes on tape, by their paths in the catalogue. */
 export async function hashVolumes(gateway: Gateway, dataDir: string, match: string): Promise<Record<string, string>> {
   const files = await readFiles(gateway, match);
   const hash = (file: TapeFile) =>
@@ -53,7 +53,7 @@ export async function hashVolumes(gateway: Gateway, dataDir: string, match: stri
   return Object.fromEntries(files.map((file) => [file.path, hash(file)]).sort());
 }
 
-/** Lets the leases end of what was killed, while the server of the database runs. */
+/** Ends the leases of killed engines. */
 export async function endLeases(dataDir: string): Promise<void> {
   const embedded = await startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
   const client = new pg.Client(embedded.config('tapegate'));
@@ -63,7 +63,7 @@ export async function endLeases(dataDir: string): Promise<void> {
   await embedded.close();
 }
 
-/** A recall that a killed process had in hand waits for the end of its lease. */
+/** An active recall of a killed process waits for the end of its lease. */
 const END_MS = 60_000;
 
 export async function waitForEnd(gateway: Gateway, id: number): Promise<void> {

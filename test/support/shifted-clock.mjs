@@ -1,4 +1,4 @@
-/** Loaded before a program (`node --import`), has the host's clock be off by CLOCK_SECONDS; what has elapsed stays right. */
+/** Shifts the clock of a program by CLOCK_SECONDS (`node --import`). Elapsed times stay right. */
 const ms = Number(process.env.CLOCK_SECONDS) * 1000;
 const RealDate = Date;
 globalThis.Date = class extends RealDate {

@@ -1,10 +1,10 @@
-/** What is in the requests of a user, all together, and left out of them. */
+/** The totals of a user's requests. */
 import type { Context } from '../../src/context.js';
 
 interface Standing {
   held: number;
   noted: number;
-  /** Requests from which more was left out than is noted. */
+  /** Requests with more refused paths than are recorded. */
   more: number;
   used: bigint;
 }

@@ -1,18 +1,15 @@
-/** What the process asks of the database, so that a query too many shows. */
+/** The SQL statements of the process. */
 import pg from 'pg';
 
 export interface Statement {
   text: string;
-  /** How many it gave. */
+  /** The number of rows that it returned. */
   rows: number;
 }
 
 type Callback = (error: unknown, result: unknown) => void;
 
-/**
- * The SQL statements that the process sends while `work` runs, but for its heartbeat and the end of old plans, and for the feed's looks
- * for new events and for who asks unless asked for.
- */
+/** Returns the statements during `work`, without the heartbeat, and without those of the event feed and of authentication by default. */
 export async function recordStatements(work: () => Promise<unknown>, { isFeedToo = false } = {}): Promise<Statement[]> {
   const statements: Statement[] = [];
   const original = pg.Client.prototype.query as (...args: unknown[]) => unknown;

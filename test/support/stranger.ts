@@ -1,13 +1,13 @@
-/** Another user of the host, who may write where the tests let them: a real one, so that root has to run these tests. */
+/** An unprivileged user of the host. Only root can run these tests. */
 import { chownSync } from 'node:fs';
 import { type Running, startProcess } from './process.js';
 
 export const isRoot = process.geteuid?.() === 0;
 
-/** Nobody knows this number. */
+/** The user id. */
 export const STRANGER = 65_534;
 
-/** Runs a script as the stranger; `fs` and `path` are there, and `args`. */
+/** Runs a script as the unprivileged user, with `fs`, `path` and `args`. */
 export function asStranger(script: string, ...args: string[]): Running {
   const head =
     "const fs = require('node:fs'); const path = require('node:path'); const args = process.argv.slice(1);\n";

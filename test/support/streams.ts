@@ -1,4 +1,4 @@
-/** Subscriptions over each of the three ways to them, behind one face. */
+/** Subscriptions over each of the three transports, with one interface. */
 import { type Client, createClient } from 'graphql-sse';
 import { parseJson } from '../../src/json.js';
 import type { TestApp } from './app.js';
@@ -11,9 +11,9 @@ export interface Result<Data> {
 }
 
 export interface Stream<Data> {
-  /** The next result; rejects when the connection broke. */
+  /** Returns the next result; rejects if the connection breaks. */
   next(): Promise<IteratorResult<Result<Data>>>;
-  /** Goes away without a word. */
+  /** Closes the connection. */
   close(): void;
 }
 
@@ -26,7 +26,7 @@ export type Transport = <Data>(app: TestApp, operation: Operation) => Stream<Dat
 
 const url = (app: TestApp) => `${app.url}/graphql/stream`;
 
-/** A subscription on a client of graphql-sse that others may share. */
+/** Subscribes through a client of graphql-sse, which may be shared. */
 export function subscribe<Data>(client: Client<boolean>, operation: Operation): Stream<Data> {
   const results = client.iterate<Data>(operation);
   return {
@@ -39,7 +39,7 @@ export function openClient(app: TestApp, singleConnection: boolean): Client<bool
   return createClient({ url: url(app), singleConnection, retryAttempts: 0 });
 }
 
-/** A POST that is answered with an event stream. */
+/** Sends a POST that is answered with an event stream. */
 export function postOperation<Data>(app: Gateway, operation: Operation): Stream<Data> {
   const controller = new AbortController();
   const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
@@ -47,7 +47,7 @@ export function postOperation<Data>(app: Gateway, operation: Operation): Stream<
   return { next: () => results.next(), close: () => controller.abort() };
 }
 
-/** The results of an event stream, with exact integers, until it says that it is complete. */
+/** Yields the results of an event stream, with exact integers, until it is complete. */
 export async function* readEvents<Data>(answer: Promise<Response>): AsyncGenerator<Result<Data>> {
   const response = await answer;
   const type = response.headers.get('content-type');
@@ -66,14 +66,14 @@ export async function* readEvents<Data>(answer: Promise<Response>): AsyncGenerat
   throw new Error('the stream broke off');
 }
 
-/** The ways to a subscription, each on a connection of its own. */
+/** The transports of a subscription, each with its own connection. */
 export const transports: [name: string, transport: Transport][] = [
   ['graphql-sse, distinct connections', (app, operation) => subscribe(openClient(app, false), operation)],
   ['graphql-sse, single connection', (app, operation) => subscribe(openClient(app, true), operation)],
   ['an event stream of /graphql', postOperation],
 ];
 
-/** The data of the next results; all of these must be there, without an error. */
+/** Returns the data of the next results, which must have no error. */
 export async function take<Data>(stream: Stream<Data>, count: number): Promise<Data[]> {
   const taken: Data[] = [];
   while (taken.length < count) {
@@ -85,7 +85,7 @@ export async function take<Data>(stream: Stream<Data>, count: number): Promise<D
   return taken;
 }
 
-/** All results until the stream completes. */
+/** Returns all results until the stream completes. */
 export async function drain<Data>(stream: Stream<Data>): Promise<Result<Data>[]> {
   const results: Result<Data>[] = [];
   for (;;) {
@@ -95,12 +95,12 @@ export async function drain<Data>(stream: Stream<Data>): Promise<Result<Data>[]>
   }
 }
 
-/** Waits until so many subscriptions read the events of an app. */
+/** Waits for a number of readers of an app's events. */
 export async function waitForReaders(app: TestApp, count: number): Promise<void> {
   await waitFor(`${count} readers`, async () => app.ctx.events.readers === count);
 }
 
-/** What `PROGRESS` tells. */
+/** The data of `PROGRESS`. */
 export interface Progress {
   requestProgress: {
     state: string;
@@ -114,7 +114,7 @@ export interface Progress {
     eventId: string;
   };
 }
-/** What `CHANGES` tells. */
+/** The data of `CHANGES`. */
 export interface Changes {
   stageChanges: { path: string; from: string | null; to: string; at: string; eventId: string };
 }

@@ -1,8 +1,8 @@
-/** Taking things out of service, and putting them back, as operators do: over GraphQL. */
+/** Suspends and resumes things over GraphQL, and reads the state of recalls. */
 import { askData, type Edges } from './graphql.js';
 import type { Gateway } from './http.js';
 
-export interface SuspensionView {
+interface SuspensionView {
   kind: string;
   name: string;
   mode: string;
@@ -14,7 +14,7 @@ export type Mode = 'HELD' | 'DRAINING';
 
 const MEMBERS = '__typename ... on Suspension { kind name mode reason since } ... on Failure { message code }';
 
-/** The answer as it is, refusals too. */
+/** Returns the result, which may be a refusal. */
 export async function suspend(
   gateway: Gateway,
   input: { kind: string; name: string; mode: Mode; reason?: string | null },
@@ -34,7 +34,7 @@ export async function readSuspensions(gateway: Gateway): Promise<SuspensionView[
   return suspensions.edges.map((edge) => edge.node);
 }
 
-export interface TriesView {
+interface TriesView {
   state: string;
   recallState: string | null;
   attempts: number | null;
@@ -43,7 +43,7 @@ export interface TriesView {
   nextTry: string | null;
 }
 
-/** How it goes with the files of a request, by their paths. */
+/** Returns the attempts of a request's files, by path. */
 export async function readTries(gateway: Gateway, id: number): Promise<Record<string, TriesView>> {
   interface Answer {
     request: { holds: Edges<TriesView & { file: { path: string } }> };

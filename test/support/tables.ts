@@ -1,24 +1,24 @@
-/** The database as a whole: emptied or put back between tests, and looked at to see that nothing, or the same, was stored. */
+/** All tables of a database: emptied, restored or compared. */
 import pg from 'pg';
 import type { Context } from '../../src/context.js';
 
 /** Rows as JSON text, by table. */
 export type Dump = Record<string, string[]>;
 
-/** A refusal is noted beside what was refused, perhaps only after the tables were put back: two such rows are not to get one id. */
+/** Refusals are recorded asynchronously, perhaps after the tables were restored, and must not get an id twice. */
 const GOES_ON = 'audit_id_seq';
 
-/** Its first row is made by a migration, and stays. */
+/** A migration creates its first row, which stays. */
 const FIRST_LIBRARY = { table: 'library', sequence: 'library_id_seq' };
 
-/** Only while no engine runs. Ids begin again at 1, but for those of the audit. */
+/** Empties all tables while no engine runs. Ids begin again at 1, except those of the audit. */
 export async function emptyTables(ctx: Context): Promise<void> {
   const restarts = `SELECT setval(oid, 1, relname = '${FIRST_LIBRARY.sequence}') FROM pg_class
     WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace AND relname <> '${GOES_ON}'`;
   await replaceRows(ctx, [restarts]);
 }
 
-/** Notes what is stored, ids to come included. @returns what puts it back; only while no engine runs */
+/** Saves all rows and sequences. @returns a function that restores them while no engine runs */
 export async function keepTables(ctx: Context): Promise<() => Promise<void>> {
   const dump = await dumpTables(ctx);
   const inserts = Object.entries(dump).map(
@@ -33,13 +33,10 @@ export async function keepTables(ctx: Context): Promise<() => Promise<void>> {
   return () => replaceRows(ctx, [...inserts, ...restarts]);
 }
 
-/** As the app does it, which may be doing it just now; what is not numbered yet would be soon. */
+/** Numbers all events, as the app does. */
 const NUMBER = 'DO $$ BEGIN WHILE number_events(NULL) IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP; END $$';
 
-/**
- * Every row of every table but that of the token by which the tests themselves come in, and the audit, which tells of what changed
- * nothing as well: two dumps are equal when all tables are.
- */
+/** Returns all rows, except those of tokens, which tests use, and of the audit, which also records refusals. */
 export async function dumpTables(ctx: Context): Promise<Dump> {
   await ctx.db.pool.query(NUMBER);
   const tables = (await listTables(ctx)).filter((table) => table !== 'audit');
@@ -52,7 +49,7 @@ export async function dumpTables(ctx: Context): Promise<Dump> {
   return dump;
 }
 
-/** Few rows are deleted in milliseconds; a TRUNCATE takes 200 ms, since each table and each index gets a new file. */
+/** Replaces all rows. A DELETE takes milliseconds; a TRUNCATE 200 ms, because each table and index gets a new file. */
 async function replaceRows(ctx: Context, statements: string[]): Promise<void> {
   const deletes = (await listTables(ctx)).map((table) => `DELETE FROM "${table}" t${exceptFirst(table)}`);
   // neither triggers nor foreign keys, so that the order does not matter

@@ -1,4 +1,4 @@
-/** The suite that every drive library passes: each sentence on reading of the contract in src/tape/backend.ts, tried out. */
+/** The contract suite of drive libraries: one test for each sentence on reading in src/tape/backend.ts. */
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readlinkSync } from 'node:fs';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -7,72 +7,58 @@ import './compare-bytes.js';
 
 export const MB = 1024 * 1024;
 
-/** Sizes at the borders of the chunks that back ends read and write in. */
+/** Sizes around the chunks that libraries read and write. */
 const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1, 2 * MB + 123];
 
-/** A drive library with a hand on its volumes; it has the drives `drive-1` to `drive-4`. */
+/** A drive library with the drives `drive-1` to `drive-4`, and access to its volumes. */
 export interface DriveBench {
   backend: TapeBackend;
   /**
-   * On tape from now on, on a volume that is made when it does not exist. Nothing is put on a volume that is mounted.
-   * @param path logical; where the library goes by paths the file is found by it, else by the position
+   * Puts a file on a volume that is not mounted, and that is created if it does not exist.
+   * @param path by which a library finds the file that does not find files by position
    */
   put(volume: string, position: bigint, bytes: Uint8Array, path: string): Promise<unknown>;
-  /** Takes away what the test has made. */
   close?(): Promise<void> | void;
 }
 
-export type CreateBench = () => DriveBench | Promise<DriveBench>;
+interface Bench {
+  backend: TapeBackend;
+  put(volume: string, position: bigint, bytes: Uint8Array): Promise<unknown>;
+  mount(volume: string, drive?: string): Promise<MountedVolume>;
+}
+
+type BenchTest = (name: string, run: (bench: Bench) => Promise<void>) => void;
 
 /** @param create makes an empty library */
-export function describeBackend(name: string, create: CreateBench): void {
-  const createBench = async () => {
-    const bench = await create();
-    onTestFinished(async () => await bench.close?.());
-    return new Bench(bench);
-  };
-  describe(`the ${name} back end`, () => {
-    describeBytes(createBench);
-    describeRefusals(createBench);
-    describeAborts(createBench);
-    describeDrives(createBench);
+export function describeBackend(name: string, create: () => DriveBench | Promise<DriveBench>): void {
+  const benchTest: BenchTest = (what, run) =>
+    test(what, async () => {
+      const bench = await create();
+      onTestFinished(async () => await bench.close?.());
+      await run({
+        backend: bench.backend,
+        put: (volume, position, bytes) => bench.put(volume, position, bytes, at(position).path),
+        mount: (volume, drive) => mount(bench.backend, volume, drive),
+      });
+    });
+  describe(`the ${name} library`, () => {
+    describeBytes(benchTest);
+    describeRefusals(benchTest);
+    describeAborts(benchTest);
+    describeDrives(benchTest);
   });
 }
 
-class Bench {
-  readonly backend: TapeBackend;
-  private readonly bench: DriveBench;
-
-  constructor(bench: DriveBench) {
-    this.bench = bench;
-    this.backend = bench.backend;
-  }
-
-  async put(volume: string, position: bigint, bytes: Uint8Array): Promise<void> {
-    await this.bench.put(volume, position, bytes, at(position).path);
-  }
-
-  async mount(volume: string, drive?: string): Promise<MountedVolume> {
-    return await mount(this.backend, volume, drive);
-  }
-}
-
-type Create = () => Promise<Bench>;
-
-function describeBytes(create: Create): void {
-  test('a file is read as it is on tape, whatever its size', async () => {
-    const bench = await create();
+function describeBytes(benchTest: BenchTest): void {
+  benchTest('a file of any size is read exactly', async (bench) => {
     const contents = SIZES.map((size) => randomBytes(size));
     for (const [index, bytes] of contents.entries()) await bench.put('V1', BigInt(index), bytes);
     const volume = await bench.mount('V1');
-    for (const [index, bytes] of contents.entries()) {
-      expect((await readAll(volume, BigInt(index))).equals(bytes)).toBe(true);
-    }
+    for (const [index, bytes] of contents.entries()) expect(await readAll(volume, BigInt(index))).toEqual(bytes);
     await volume.unmount();
   });
 
-  test('files are read in any order, and as often as wanted', async () => {
-    const bench = await create();
+  benchTest('files are read in any order, and repeatedly', async (bench) => {
     for (const position of [7n, 2n, 1_000_000_000_000n]) await bench.put('V1', position, text(position));
     const volume = await bench.mount('V1');
     for (const position of [1_000_000_000_000n, 2n, 7n, 2n, 2n]) {
@@ -84,68 +70,58 @@ function describeBytes(create: Create): void {
     await again.unmount();
   });
 
-  test('a chunk that was read belongs to the reader', async () => {
-    const bench = await create();
-    await bench.put('V1', 1n, Buffer.from('aaaaaaaaaabbbbbbbbbbcccccccccc'));
+  benchTest('a reader may change the chunks that it gets', async (bench) => {
+    const bytes = Buffer.from('aaaaaaaaaabbbbbbbbbbcccccccccc');
+    await bench.put('V1', 1n, Buffer.from(bytes));
     const volume = await bench.mount('V1');
     const read: Uint8Array[] = [];
     for await (const chunk of volume.read(at(1n), quiet())) {
       read.push(Buffer.from(chunk));
       chunk.fill(0);
     }
-    expect(Buffer.concat(read).toString()).toBe('aaaaaaaaaabbbbbbbbbbcccccccccc');
-    expect((await readAll(volume, 1n)).toString()).toBe('aaaaaaaaaabbbbbbbbbbcccccccccc');
+    expect([Buffer.concat(read), await readAll(volume, 1n)]).toEqual([bytes, bytes]);
     await volume.unmount();
   });
 }
 
-function describeRefusals(create: Create): void {
-  test('a volume that the library does not have is MEDIA at its mount', async () => {
-    const bench = await create();
-    // a back end may say of a library without any volume that it is not there
+function describeRefusals(benchTest: BenchTest): void {
+  benchTest('an unknown volume is MEDIA when it is mounted', async (bench) => {
+    // a library without any volume may report that it is away
     await expect(bench.mount('V1')).rejects.toMatchObject({
       errorClass: expect.stringMatching(/^(MEDIA|TRANSIENT)$/),
       message: expect.stringContaining('V1'),
     });
     await bench.put('V1', 1n, text(1n));
-    await expect(bench.mount('V2')).rejects.toMatchObject({
-      errorClass: 'MEDIA',
-      message: expect.stringContaining('V2'),
-    });
+    const message = expect.stringContaining('V2');
+    await expect(bench.mount('V2')).rejects.toMatchObject({ errorClass: 'MEDIA', message });
   });
 
-  test('a file that is not there is PERMANENT, and the volume goes on', async () => {
-    const bench = await create();
+  benchTest('an unknown file is PERMANENT, and other files can be read', async (bench) => {
     await bench.put('V1', 1n, text(1n));
     const volume = await bench.mount('V1');
-    await expect(readAll(volume, 2n)).rejects.toMatchObject({
-      errorClass: 'PERMANENT',
-      message: expect.stringContaining('2'),
-    });
+    const message = expect.stringContaining('2');
+    await expect(readAll(volume, 2n)).rejects.toMatchObject({ errorClass: 'PERMANENT', message });
     expect(await readAll(volume, 1n)).toEqual(text(1n));
     await volume.unmount();
   });
 }
 
-function describeAborts(create: Create): void {
-  test('an aborted mount rejects with the reason, and the drive goes on', async () => {
-    const bench = await create();
+function describeAborts(benchTest: BenchTest): void {
+  const reason = new Error('stop');
+
+  benchTest('an aborted mount rejects with the reason, and the drive can be used', async (bench) => {
     await bench.put('V1', 1n, text(1n));
-    const reason = new Error('stop');
-    const aborted = AbortSignal.abort(reason);
-    expect(await bench.backend.mount('V1', 'drive-1', aborted).catch((error: unknown) => error)).toBe(reason);
+    await expect(bench.backend.mount('V1', 'drive-1', AbortSignal.abort(reason))).rejects.toBe(reason);
     const volume = await bench.mount('V1');
     expect(await readAll(volume, 1n)).toEqual(text(1n));
     await volume.unmount();
   });
 
-  test('an aborted read rejects with the reason, and the volume goes on', async () => {
-    const bench = await create();
+  benchTest('an aborted read rejects with the reason, and the volume can be read', async (bench) => {
     const bytes = randomBytes(5 * MB);
     await bench.put('V1', 1n, bytes);
     const volume = await bench.mount('V1');
     const abort = new AbortController();
-    const reason = new Error('stop');
     let chunks = 0;
     const read = async () => {
       for await (const _chunk of volume.read(at(1n), abort.signal)) {
@@ -153,16 +129,14 @@ function describeAborts(create: Create): void {
         abort.abort(reason);
       }
     };
-    expect(await read().catch((error: unknown) => error)).toBe(reason);
+    await expect(read()).rejects.toBe(reason);
     expect(chunks).toBe(1);
-    const late = volume.read(at(1n), AbortSignal.abort(reason))[Symbol.asyncIterator]();
-    expect(await late.next().catch((error: unknown) => error)).toBe(reason);
-    expect((await readAll(volume, 1n)).equals(bytes)).toBe(true);
+    await expect(volume.read(at(1n), AbortSignal.abort(reason))[Symbol.asyncIterator]().next()).rejects.toBe(reason);
+    expect(await readAll(volume, 1n)).toEqual(bytes);
     await volume.unmount();
   });
 
-  test('reading that stops early, fails or is aborted lets go of the file', async () => {
-    const bench = await create();
+  benchTest('a read closes its file when it stops early, fails or is aborted', async (bench) => {
     await bench.put('V1', 1n, randomBytes(3 * MB));
     const volume = await bench.mount('V1');
     const before = openFiles();
@@ -184,22 +158,19 @@ function describeAborts(create: Create): void {
   });
 }
 
-function describeDrives(create: Create): void {
-  test('several drives read at once', async () => {
-    const bench = await create();
+function describeDrives(benchTest: BenchTest): void {
+  benchTest('several drives read at once', async (bench) => {
     const contents = new Map(['V1', 'V2', 'V3', 'V4'].map((volume) => [volume, randomBytes(3 * MB)]));
     for (const [volume, bytes] of contents) await bench.put(volume, 1n, bytes);
     const working = [...contents].map(async ([name, bytes], index) => {
       const volume = await bench.mount(name, `drive-${index + 1}`);
-      expect((await readAll(volume, 1n)).equals(bytes)).toBe(true);
-      expect((await readAll(volume, 1n)).equals(bytes)).toBe(true);
+      for (let time = 0; time < 2; time++) expect(await readAll(volume, 1n)).toEqual(bytes);
       await volume.unmount();
     });
     await Promise.all(working);
   });
 
-  test('a drive that is unmounted takes another volume, and another drive the first one', async () => {
-    const bench = await create();
+  benchTest('after an unmount, another drive can mount the volume', async (bench) => {
     await bench.put('V1', 1n, text(1n));
     await bench.put('V2', 1n, text(2n));
     const first = await bench.mount('V1', 'drive-1');
@@ -210,7 +181,7 @@ function describeDrives(create: Create): void {
   });
 }
 
-/** A signal that never aborts. */
+/** Returns a signal that never aborts. */
 export function quiet(): AbortSignal {
   return new AbortController().signal;
 }
@@ -219,16 +190,10 @@ export async function mount(backend: TapeBackend, volume: string, drive = 'drive
   return await backend.mount(volume, drive, quiet());
 }
 
-export async function put(
-  backend: WritableBackend,
-  volume: string,
-  position: bigint,
-  bytes: Uint8Array,
-): Promise<bigint> {
-  return await backend.write(volume, position, split(bytes), quiet());
-}
+export const put = (backend: WritableBackend, volume: string, position: bigint, bytes: Uint8Array): Promise<bigint> =>
+  backend.write(volume, position, split(bytes), quiet());
 
-/** A file of the suite: by its position, or by its path, which tells its position. */
+/** Returns a file of the suite, whose path contains its position. */
 export function at(position: bigint): FileOnVolume {
   return { path: `/suite/${position}`, position, size: 0n };
 }
@@ -247,14 +212,14 @@ export async function* split(bytes: Uint8Array, size = 300_000): AsyncGenerator<
   for (let start = 0; start < bytes.length; start += size) yield bytes.subarray(start, start + size);
 }
 
-/** The files that this process has open, where the system tells. */
+/** Returns the open files of this process, on Linux. */
 export function openFiles(): string[] {
   if (process.platform !== 'linux') return [];
   const names = readdirSync('/proc/self/fd').map((fd) => {
     try {
       return readlinkSync(`/proc/self/fd/${fd}`);
     } catch {
-      return ''; // the descriptor of this very look
+      return ''; // the descriptor of this directory
     }
   });
   return names.filter((name) => name.includes('tapegate-test')).sort();

@@ -1,8 +1,7 @@
-/** A client of the WLCG Tape REST API, and of the bytes behind it. */
+/** A client of the WLCG Tape REST API. */
 import { type Answer, type Gateway, send } from './http.js';
 import { waitFor } from './wait.js';
 
-/** Of a gateway that asks for a token. */
 export interface TapeClient extends Gateway {
   token: string;
 }
@@ -17,13 +16,13 @@ export async function callTape(client: TapeClient, method: string, path: string,
   return await send(client, `${TAPE}${path}`, { method, headers, body });
 }
 
-export interface StagedFile {
+interface StagedFile {
   path: string;
   diskLifetime?: string;
   targetedMetadata?: unknown;
 }
 
-/** Makes a stage request that must be taken. @returns its id */
+/** Creates a stage request, which must succeed. @returns its id */
 export async function stageFiles(client: TapeClient, files: readonly StagedFile[]): Promise<string> {
   const { status, text, body, headers } = await callTape(client, 'POST', '/stage', { files });
   if (status !== 201) throw new Error(`POST /stage answered ${status}: ${text}`);
@@ -33,7 +32,7 @@ export async function stageFiles(client: TapeClient, files: readonly StagedFile[
   return requestId;
 }
 
-export interface Poll {
+interface Poll {
   id: string;
   createdAt: number;
   startedAt: number;
@@ -47,7 +46,7 @@ export async function poll(client: TapeClient, id: string): Promise<Poll> {
   return body as Poll;
 }
 
-/** Waits until nothing of it is still to come. */
+/** Waits until a stage request is complete. */
 export async function waitForStaged(client: TapeClient, id: string): Promise<Poll> {
   return await waitFor(`stage request ${id} to be complete`, async () => {
     const answer = await poll(client, id);
@@ -55,6 +54,6 @@ export async function waitForStaged(client: TapeClient, id: string): Promise<Pol
   });
 }
 
-/** Their states by their paths. */
+/** Returns the states of files by path. */
 export const statesOf = ({ files }: Poll): Record<string, string> =>
   Object.fromEntries(files.map(({ path, state }) => [path, state]));

@@ -1,14 +1,14 @@
-/** Where tests put their files. */
+/** Temporary directories. */
 import { chmodSync, mkdtempSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 
-/** A new directory that other users may search, since PostgreSQL may run as one. */
+/** Creates a directory that other users can enter: PostgreSQL may run as one. */
 export function makeTempDir(purpose = 'test'): string {
   return makeIn(os.tmpdir(), purpose);
 }
 
-/** The same on a disk, where hard links to the files of this checkout are possible; `makeTempDir` may use memory. */
+/** Creates it on a disk, where hard links to files of this checkout are possible; `makeTempDir` may use memory. */
 export function makeDiskDir(purpose = 'test'): string {
   return makeIn(process.env.TEST_DISK ?? os.tmpdir(), purpose);
 }

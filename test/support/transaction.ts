@@ -1,4 +1,4 @@
-/** A transaction of a test's own, which takes SQL as text too. */
+/** A transaction that also accepts SQL as text. */
 import type pg from 'pg';
 import { raw, type Sql } from '../../src/database/sql.js';
 import { transaction as run, type Transaction } from '../../src/database/transaction.js';

@@ -1,6 +1,6 @@
 /**
- * Two whole Tapegates in the test's process, each with a database, a restore area, an engine and a gateway of its own: one with tapes, that speaks
- * TLS and asks for a token, and one to which it is to be a library. The line between them can stand still, break, and lead to another gateway.
+ * Two Tapegates in the test's process, each with its own database, restore area, engine and gateway. One has tapes, and requires TLS and a
+ * token. It is a library of the other one. The connection between them can stall, break, and lead to another gateway.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -25,22 +25,22 @@ import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 import { type LocalEngine, workHere } from './work.js';
 
-/** What a Tapegate keeps for anybody: all of it is nothing where nobody holds a file. */
-export interface Kept {
-  /** Holds that wait or are on disk. */
+/** What a Tapegate keeps for its requests. */
+interface Kept {
+  /** Request files that wait or are on disk. */
   holds: number;
-  /** Bytes charged to all quotas, and in use or reserved on all restore disks. */
+  /** Bytes in use of all quotas, and in use or reserved on all restore disks. */
   bytes: string;
   recalls: number;
   /** Stage requests. */
   bulks: number;
-  /** Files that libraries may have been asked for. */
+  /** Files that libraries were asked for. */
   staged: number;
-  /** Files and folders in the restore area, partial ones as well. */
+  /** Files and directories in the restore area, including partial files. */
   tree: string[];
 }
 
-export const NOTHING: Kept = { holds: 0, bytes: '0', recalls: 0, bulks: 0, staged: 0, tree: [] };
+const NOTHING: Kept = { holds: 0, bytes: '0', recalls: 0, bulks: 0, staged: 0, tree: [] };
 
 const KEPT = `SELECT
   (SELECT count(*)::int FROM live_hold WHERE state IN ('WAITING', 'ON_DISK')) AS holds,
@@ -48,8 +48,8 @@ const KEPT = `SELECT
   (SELECT count(*)::int FROM recall) AS recalls, (SELECT count(*)::int FROM bulk) AS bulks,
   (SELECT count(*)::int FROM staging) AS staged`;
 
-/** One Tapegate's database, folders and environment. */
-export class Site {
+/** The database, directories and environment of a Tapegate. */
+class Site {
   readonly dataDir: string;
   readonly restoreDir: string;
   readonly env: Record<string, string>;
@@ -61,7 +61,7 @@ export class Site {
     this.restoreDir = path.join(this.dataDir, 'restore');
     this.env = { DATABASE_URL: database.url, DATA_DIR: this.dataDir, DEMO: 'off', LOG_LEVEL: 'fatal', ...env };
     this.pool = new pg.Pool({ ...database.connection, max: 1 });
-    // what is closing is told that its database goes: it emits that, and so does its pool
+    // the pool and its client emit an error when the database is dropped
     this.pool.on('connect', (client) => client.on('error', () => {}));
     this.pool.on('error', () => {});
     this.drop = database.drop;
@@ -71,7 +71,7 @@ export class Site {
     return new Site(await createDatabase(), env);
   }
 
-  /** A command of its operator that must succeed. @returns what it printed */
+  /** Runs a command of its operator, which must succeed. @returns the output */
   async run(args: string[], stdin = ''): Promise<string> {
     const { code, stdout, stderr }: Result = await runCli(args, { env: this.env, stdin });
     if (code !== 0) throw new Error(`tapegate ${args.join(' ')} ended with ${code}: ${stdout}${stderr}`);
@@ -87,15 +87,15 @@ export class Site {
     return { ...NOTHING, ...row, tree: listTree(this.restoreDir) };
   }
 
-  /** Fails with what is left. */
+  /** Waits until nothing is kept, and fails with what is kept. */
   async waitForNothing(): Promise<void> {
     let kept: Kept | undefined;
     const isNothing = async () => {
       kept = await this.readKept();
       return JSON.stringify(kept) === JSON.stringify(NOTHING);
     };
-    // whoever has found the other one away rests for longer each time
-    await waitFor('nothing to be left', isNothing, 150_000).catch((error: Error) => {
+    // the pause after a failed call grows
+    await waitFor('the end of all requests', isNothing, 150_000).catch((error: Error) => {
       throw new Error(`${error.message}: ${JSON.stringify(kept)}`);
     });
   }
@@ -106,11 +106,11 @@ export class Site {
   }
 }
 
-/** The Tapegate with the tapes. Its gateway and its engine can be stopped and started again; an engine that is killed is a process of its own. */
+/** The Tapegate with the tapes. Its gateway and its engine can be stopped and started. */
 export class FarSite {
   readonly site: Site;
   readonly relay: ByteRelay;
-  /** Of its authority. */
+  /** The certificate of its authority. */
   readonly caFile: string;
   gateway: LocalServer | undefined;
   private engine: LocalEngine | undefined;
@@ -132,7 +132,7 @@ export class FarSite {
     return new FarSite(site, await startByteRelay(), certFile);
   }
 
-  /** Where others find it, whichever gateway serves it. */
+  /** The URL for others, whichever gateway serves it. */
   get url(): string {
     return `https://127.0.0.1:${this.relay.port}`;
   }
@@ -142,7 +142,7 @@ export class FarSite {
     this.relay.lead(Number(new URL(this.gateway.url).port));
   }
 
-  /** Its connections break in the middle of what they carry. */
+  /** Breaks all connections, and stops the gateway. */
   async loseGateway(): Promise<void> {
     this.relay.lead(undefined);
     await this.gateway?.stop();
@@ -157,7 +157,7 @@ export class FarSite {
     this.engine = undefined;
   }
 
-  /** Lets a process of its own be the engine until it is killed. The lease of what it was doing ends with it. */
+  /** Runs the engine as a process until it is killed, and ends its lease. */
   async whileEngineIsKilled(whenToKill: () => Promise<void>): Promise<void> {
     await this.stopEngine();
     const engine: Running = startCli(['work'], { env: this.site.env });
@@ -166,7 +166,7 @@ export class FarSite {
     await this.site.query(`UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`);
   }
 
-  /** Writes files to its tapes, and nowhere else. @param files by the paths of its catalogue */
+  /** Writes files to its tapes. @param files by their paths in its catalogue */
   async archive(files: ReadonlyMap<string, Uint8Array>): Promise<void> {
     const source = path.join(makeTempDir(), 'source');
     for (const [file, bytes] of files) {
@@ -176,11 +176,11 @@ export class FarSite {
     await this.site.run(['archive', source, '--move']);
   }
 
-  /** @returns the token of a user of its own, who has a quota */
+  /** Adds a user with a quota. @returns a token */
   async addUser(name: string, size: string): Promise<string> {
     await this.site.run(['quota', 'set', name, '--size', size]);
     const env = { ...this.site.env, TAPEGATE_URL: this.gateway?.url ?? '' };
-    const { code, stdout, stderr } = await runProgram(['token', 'create', name], { env }); // its authority is read once a process
+    const { code, stdout, stderr } = await runProgram(['token', 'create', name], { env }); // NODE_EXTRA_CA_CERTS is read once per process
     if (code !== 0) throw new Error(`token create ended with ${code}: ${stderr}`);
     return stdout.trim();
   }
@@ -192,7 +192,7 @@ export class FarSite {
   }
 }
 
-/** The Tapegate to which the other one is a library. */
+/** The Tapegate that has the other one as a library. */
 export class NearSite implements Gateway {
   readonly site: Site;
   readonly url: string;
@@ -215,7 +215,7 @@ export class NearSite implements Gateway {
     await this.site.close();
   }
 
-  /** An operator's. */
+  /** The token of an operator. */
   get token(): string {
     return readFileSync(path.join(this.site.dataDir, 'operator.token'), 'utf8').trim();
   }

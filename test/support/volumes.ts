@@ -1,7 +1,7 @@
-/** Where files are on tape, and what is told of volumes that change. */
+/** The positions of files on tape. */
 import type { TestApp } from './app.js';
 
-/** What a mutation of a volume answers. */
+/** The result of a mutation of a volume. */
 export interface Told {
   __typename: string;
   files?: number;
@@ -12,7 +12,7 @@ export interface Told {
   message?: string;
 }
 
-/** Of each file below a folder, in order: its path, its first place, its second one, and why that one could not be read. */
+/** Returns for each file below a prefix: its path, its position, that of its copy, and the error of the copy. */
 export async function placesBelow(app: TestApp, prefix: string): Promise<string[]> {
   const { rows } = await app.ctx.db.pool.query<{ text: string }>(
     `SELECT f.path || ' ' || coalesce(v.name || ':' || coalesce(f.position::text, '-'), '-') || ' '

@@ -1,10 +1,7 @@
-/** How a test waits: on what it can see, or until it is let on; never for a fixed time. */
+/** Waiting for conditions, never for a fixed time. */
 import type { Socket } from 'node:net';
 
-/**
- * Waits until `look` gives something, and fails with what was waited for when it takes too long. The pauses grow with the wait, so that long
- * ones cost little.
- */
+/** Waits until `look` returns something. The pauses grow with the wait, so that long waits cost little. */
 export async function waitFor<T>(
   what: string,
   look: () => Promise<T | undefined | false>,
@@ -20,7 +17,7 @@ export async function waitFor<T>(
   }
 }
 
-/** Of a connection that the other side may end before it has read all: the reset that follows is an end like another. */
+/** Waits until a connection has closed, also by a reset. */
 export function whenClosed(socket: Socket): Promise<void> {
   return new Promise((resolve) => {
     if (socket.closed) resolve();
@@ -33,7 +30,7 @@ export interface Gate {
   open(): void;
 }
 
-/** Something that waits for the test. */
+/** Creates a promise that the test resolves. */
 export function createGate(): Gate {
   let open = () => {};
   const opened = new Promise<void>((resolve) => {

@@ -1,4 +1,4 @@
-/** A receiver of webhooks, as somebody else would write one: it checks signatures with the library of the Standard Webhooks project. */
+/** A receiver of webhooks, which checks signatures with the library of the Standard Webhooks project. */
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
@@ -20,12 +20,12 @@ export interface ReceivedMessage {
 
 export interface WebhookReceiver {
   url: string;
-  /** In the order in which they came, repeats included. */
+  /** In order of arrival, including repeats. */
   messages: ReceivedMessage[];
-  /** Answers instead of a 204. */
+  /** Replaces the answer 204. */
   answer: (message: ReceivedMessage, response: ServerResponse) => void;
   types(): string[];
-  /** Waits until there are so many of a type. */
+  /** Waits for a number of messages of a type. */
   waitFor(type: string, count?: number): Promise<ReceivedMessage>;
   close(): Promise<void>;
 }
@@ -64,7 +64,7 @@ export async function startReceiver(tls?: { cert: string; key: string }, port = 
   return receiver;
 }
 
-/** Is the message what whoever has the secret has signed, of late? */
+/** Was the message signed with the secret recently? */
 export function isSigned({ body, headers }: ReceivedMessage, secret: string): boolean {
   try {
     new Webhook(secret).verify(body, headers as Record<string, string>);

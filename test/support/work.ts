@@ -1,4 +1,4 @@
-/** An engine in the test's process, with the configuration of an environment, as `work` has it. */
+/** An engine in the test's process, configured like `work` by an environment. */
 import { readConfig } from '../../src/config.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { openRuntime } from '../../src/runtime.js';

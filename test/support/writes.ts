@@ -1,19 +1,19 @@
-/** What transactions really do to tables, told by PostgreSQL: a cost that grows where it need not shows in any environment. */
+/** The rows that transactions read and write, as counted by PostgreSQL. */
 import { sql } from '../../src/database/sql.js';
 import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
 
 export interface Work {
   transaction: string;
-  /** Rows that were inserted, updated or deleted, by table; those that were not touched are left out. */
+  /** Rows that were inserted, updated or deleted, by table; tables without any are missing. */
   written: Record<string, number>;
-  /** Rows that were read, by any way. */
+  /** Rows that were read. */
   read: Record<string, number>;
 }
 
-/** The transactions of the process while `work` runs, in order of their begin. */
+/** Returns the transactions of the process during `work`, in order of their beginning. */
 export async function countRows(work: () => Promise<unknown>): Promise<Work[]> {
   const seen = new Map<TransactionRun, Work>();
-  // after the first statement, which locks or looks: PostgreSQL still counts what the connection did just before
+  // after the first statement: PostgreSQL still counts the previous work of the connection
   const before = new Map<TransactionRun, Map<string, { written: number; read: number }>>();
   const stop = observeTransactions({
     asks: true,
