@@ -118,21 +118,6 @@ test('from any start and in any order, drives soon stop changing, and no reachab
   );
 });
 
-test('at least one of the engines that reach a free drive may take it', () => {
-  fc.assert(
-    fc.property(sites, ({ shared }) => {
-      const { drives, engines } = shared;
-      for (const drive of drives.filter(({ holder }) => holder === undefined)) {
-        const reaching = engines.filter(({ reach }) => drive.number <= reach);
-        const leaving = reaching.filter((engine) =>
-          freeForOthers(engine, shared.seenBy(engine)).some(({ id }) => id === drive.id),
-        );
-        expect(leaving.length < reaching.length || reaching.length === 0).toBe(true);
-      }
-    }),
-  );
-});
-
 test('an engine gives back no drive unless another engine asks and no drive is free', () => {
   fc.assert(
     fc.property(sites, ({ shared: { drives, engines } }) => {

@@ -5,9 +5,9 @@ import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../suppor
 import { describeStagingLibrary, type StagingBench } from '../support/staging-library.js';
 import { quiet } from '../support/tape-backend.js';
 
-function createBench(options: MemorySystemOptions, delayMs = 0): StagingBench & { system: MemoryTapeSystem } {
+function createBench(options: MemorySystemOptions): StagingBench & { system: MemoryTapeSystem } {
   const system = new MemoryTapeSystem(options);
-  const reopen = () => createMemoryStaging(system, { delayMs });
+  const reopen = () => createMemoryStaging(system);
   return {
     system,
     library: reopen(),
@@ -25,17 +25,10 @@ function createBench(options: MemorySystemOptions, delayMs = 0): StagingBench & 
   };
 }
 
-const HOUR_MS = 3_600_000;
-
 describeStagingLibrary('memory', async () => createBench({}), { release: true, ids: true, until: false });
-describeStagingLibrary('slow memory', async () => createBench({ lifetimeMs: HOUR_MS }, 1), {
-  release: true,
-  ids: true,
-  until: true,
-});
 describeStagingLibrary(
-  'nameless memory that keeps all',
-  async () => createBench({ ids: false, releases: false, lifetimeMs: HOUR_MS }),
+  'memory without ids and releases',
+  async () => createBench({ ids: false, releases: false, lifetimeMs: 3_600_000 }),
   { release: false, ids: false, until: true, readsAsAnother: true },
 );
 
