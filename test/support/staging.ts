@@ -1,4 +1,4 @@
-/** A staging library of a site: a system in memory behind it, its files in the catalogue, and what of them is noted. */
+/** Staging libraries on systems in memory, their files in the catalogue, and what is recorded of them. */
 import { randomBytes } from 'node:crypto';
 import type { Context } from '../../src/context.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
@@ -8,22 +8,22 @@ import { createMemoryStaging, MemoryTapeSystem } from '../../src/tape/staging-me
 import { readWait, waitNames } from '../../src/tape/wait.js';
 import { addFiles, checksumOf } from './factories.js';
 
-/** Systems in the memory of this process, by the names of the libraries before them. */
+/** Systems in memory, by the names of their libraries. */
 const systems = new Map<string, MemoryTapeSystem>();
 
-/** A kind for tests, registered as sites have theirs. */
+/** A library type for tests. */
 kinds['memory-staging'] = {
   contract: 'staging',
   parse: (settings) => readWait(readSettings(settings, waitNames)),
   terms: (wait) => (wait ? { waitSeconds: wait as { least: number; most: number } } : {}),
   create: (_settings, { name }) => {
     const system = systems.get(name);
-    if (!system) throw new Error(`there is no system in memory before library ${name}`);
+    if (!system) throw new Error(`library ${name} has no system in memory`);
     return createMemoryStaging(system);
   },
 };
 
-/** Adds a library that engines of this process work with from now on; it has one volume, that has its name. */
+/** Adds a library for engines of this process, with one volume of its name. */
 export async function addMemoryLibrary(
   ctx: Context,
   library: { name: string; drives?: number; depthFiles?: number },
@@ -35,7 +35,7 @@ export async function addMemoryLibrary(
   return system;
 }
 
-/** Rows of a library that no engine works with: it has one volume, that has its name. @returns its id */
+/** Adds rows of a library without an engine, with one volume of its name. @returns its id */
 export async function addStagingLibrary(
   ctx: Context,
   { name, drives = 2, depthFiles = null }: { name: string; drives?: number; depthFiles?: number | null },
@@ -53,15 +53,15 @@ export async function addStagingLibrary(
   return rows[0]?.id ?? 0;
 }
 
-export interface RemoteFile {
+interface RemoteFile {
   path: string;
   size?: number;
   bytes?: Uint8Array;
-  /** That of the library unless given. */
+  /** Default: the volume of the library. */
   volume?: string;
 }
 
-/** Puts files on the tapes of a system and into the catalogue, where they have no position. @returns their bytes, by path */
+/** Puts files on the tapes of a system and into the catalogue, without positions. @returns their bytes by path */
 export async function addRemote(
   ctx: Context,
   system: MemoryTapeSystem,
@@ -82,14 +82,14 @@ export async function addRemote(
   return contents;
 }
 
-export interface StagingView {
+interface StagingView {
   path: string;
   state: string;
   remoteId: string | null;
   attempts: number;
 }
 
-/** What libraries may have been asked for, by path. */
+/** Returns the files that libraries were asked for, by path. */
 export async function readStaging(ctx: Context): Promise<StagingView[]> {
   const { rows } = await ctx.db.pool.query<StagingView>(
     `SELECT f.path, s.state, s.remote_id AS "remoteId", s.attempts FROM staging s JOIN tape_file f ON f.id = s.file_id ORDER BY f.path`,
@@ -97,7 +97,7 @@ export async function readStaging(ctx: Context): Promise<StagingView[]> {
   return rows;
 }
 
-/** Path to state. */
+/** Returns their states by path. */
 export async function readStates(ctx: Context): Promise<Record<string, string>> {
   return Object.fromEntries((await readStaging(ctx)).map(({ path, state }) => [path, state]));
 }
