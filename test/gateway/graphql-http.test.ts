@@ -1,63 +1,58 @@
-/** GraphQL over HTTP: targets, methods, media types, and what server-sent events say beside their data. */
+/** GraphQL over HTTP: targets, methods, media types, and the ids of server-sent events. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { type Call, request, send, sendAsIs } from '../support/http.js';
+import { type Answer, type Call, request, send, sendAsIs } from '../support/http.js';
 
 let app: TestApp;
+/** Without GraphiQL and introspection. */
+let quiet: TestApp;
 beforeAll(async () => {
-  app = await startApp({ config: { allowedHosts: ['example.org', 'tape.example.org', 'tape_gate'] } });
+  app = await startApp({ config: { allowedHosts: ['example.org'] } });
+  quiet = await startBeside(app, { config: { graphiql: false, introspection: false } });
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
-afterAll(() => app.close());
+afterAll(async () => {
+  await quiet.close();
+  await app.close();
+});
 
 const EVENTS = { Accept: 'text/event-stream' };
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const TYPENAME = { query: '{ __typename }' };
 const RESULT = { data: { __typename: 'Query' } };
+const COMPLETE = [`event: next\ndata: ${JSON.stringify(RESULT)}`, 'event: complete\ndata:'];
 const encode = encodeURIComponent;
 
-/** The messages of an event stream, but for the comments. */
+/** Returns the messages of an event stream without comments. */
 function messagesOf(text: string): string[] {
   return text.split('\n\n').filter((message) => message !== '' && message !== ':');
 }
 
-test('a target that is a whole URL is taken as its path is', async () => {
+test('an absolute target is served like its path', async () => {
   const query = `query=${encode(TYPENAME.query)}`;
   const targets = ['http://example.org', 'HTTP://example.org:1', `${app.url}`];
   for (const base of targets) {
     const json = await sendAsIs(app, `${base}/graphql?${query}`);
     expect([json.status, json.body]).toEqual([200, RESULT]);
     const stream = await sendAsIs(app, `${base}/graphql/stream?${query}`, { headers: EVENTS });
-    expect(messagesOf(stream.text)).toEqual([`event: next\ndata: ${JSON.stringify(RESULT)}`, 'event: complete\ndata:']);
+    expect(messagesOf(stream.text)).toEqual(COMPLETE);
     const rest = await sendAsIs(app, `${base}/tape_control/api/v1/quota/alice`);
     expect([rest.status, rest.body]).toMatchObject([200, [{ user: 'alice' }]]);
     expect((await sendAsIs(app, `${base}/health/live`)).status).toBe(200);
   }
 });
 
-test('what goes wrong outside of REST and GraphQL is told without the inside', async () => {
+test('errors outside of REST and GraphQL reveal nothing internal', async () => {
   const { status, body } = await sendAsIs(app, '/health/live', { headers: { Host: 'a b' } });
   expect([status, body]).toEqual([400, { error: 'Host must be a name or an address, and a port, not "a b"' }]);
   expect(await sendAsIs(app, '/%zz')).toMatchObject({ status: 404, body: { error: 'there is nothing at /%zz' } });
   expect(await sendAsIs(app, '*', { method: 'OPTIONS' })).toMatchObject({ status: 404 });
 });
 
-test.each(['127.0.0.1', 'localhost:8080', 'tape.example.org', '[::1]:80', 'tape_gate', ''])(
-  'the host %j is one',
-  async (Host) => {
-    const { status, body } = await sendAsIs(app, '/graphql', {
-      method: 'POST',
-      headers: { ...JSON_TYPE, Host },
-      body: JSON.stringify(TYPENAME),
-    });
-    expect([status, body]).toEqual([200, RESULT]);
-  },
-);
-
-test.each(['/graphql', '/graphql/stream'])('HEAD of %s is answered, with what is allowed', async (path) => {
+test.each(['/graphql', '/graphql/stream'])('HEAD of %s returns 405 with the allowed methods', async (path) => {
   const target = `${path}?query=${encode('subscription { stageChanges { path } }')}`;
   for (const headers of [{}, EVENTS, { Accept: '*/*' }]) {
     const { status, text, headers: answered } = await sendAsIs(app, target, { method: 'HEAD', headers });
@@ -67,7 +62,7 @@ test.each(['/graphql', '/graphql/stream'])('HEAD of %s is answered, with what is
 
 const RESPONSE = 'application/graphql-response+json';
 
-describe('what Accept weighs decides the form of an answer', () => {
+describe('the weights of Accept select the media type', () => {
   test.each([
     ['*/*', 'application/json'],
     ['application/json;q=0.1, text/event-stream;q=0.9', 'text/event-stream'],
@@ -96,29 +91,28 @@ describe('what Accept weighs decides the form of an answer', () => {
     expect([answer.status, answer.headers.get('content-type')?.split(';')[0]]).toEqual([200, type]);
   });
 
-  test.each(['application/json, text/event-stream', 'application/json, text/event-stream;q=0.1', '*/*'])(
-    'a subscription is an event stream wherever that is acceptable: %s',
-    async (accept) => {
-      const body = { query: 'subscription { requestProgress(id: 2147483647) { state } }' };
+  test('a subscription is an event stream if that is acceptable', async () => {
+    const body = { query: 'subscription { requestProgress(id: 2147483647) { state } }' };
+    for (const accept of ['application/json, text/event-stream', 'application/json, text/event-stream;q=0.1', '*/*']) {
       const { headers, text } = await send(app, '/graphql', { headers: { ...JSON_TYPE, Accept: accept }, body });
       expect(headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
       expect(messagesOf(text)).toHaveLength(2);
-    },
-  );
+    }
+  });
 
-  test.each(['text/event-stream;q=0.5', 'text/event-stream; q=1.0', 'text/plain;q=0.9, TEXT/event-stream'])(
-    'at /graphql/stream: %s',
-    async (accept) => {
-      const { text } = await send(app, '/graphql/stream', {
-        headers: { ...JSON_TYPE, Accept: accept },
-        body: TYPENAME,
-      });
-      expect(messagesOf(text)).toEqual([`event: next\ndata: ${JSON.stringify(RESULT)}`, 'event: complete\ndata:']);
-    },
-  );
+  test('/graphql/stream returns an event stream', async () => {
+    for (const accept of [
+      'text/event-stream;q=0.5',
+      'text/event-stream; q=1.0',
+      'text/plain;q=0.9, TEXT/event-stream',
+    ]) {
+      const call = { headers: { ...JSON_TYPE, Accept: accept }, body: TYPENAME };
+      expect(messagesOf((await send(app, '/graphql/stream', call)).text)).toEqual(COMPLETE);
+    }
+  });
 });
 
-test('integers of variables in an address are exact', async () => {
+test('integers in the variables of a GET are exact', async () => {
   await addFiles(app.ctx, [{ path: '/exact/1', stage: 'ONDISK' }]);
   const id = await createRequest(app.ctx, { quota: 'alice', files: ['/exact/1'] });
   const query = 'subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) { state } }';
@@ -139,10 +133,7 @@ const INVALID = [
   ],
   ...[
     '{ stageChanges(match: "/a/") @skip(if: true) { path } }',
-    '{ requestProgress(id: 1) @include(if: false) { state } }',
-    '{ ... @skip(if: true) { stageChanges { path } } }',
     '{ ...F @include(if: false) } fragment F on Subscription { stageChanges { path } }',
-    '{ ...F } fragment F on Subscription { stageChanges @skip(if: true) { path } }',
   ].map(
     (body) =>
       [`the subscription ${body}`, { query: `subscription ${body}` }, /^@(skip|include) is not allowed on /] as const,
@@ -151,7 +142,7 @@ const INVALID = [
 ] as const;
 
 test.each(['{', '{ 1a }', '[', '{ a(b: '])(
-  'the query %j is refused with 400, whoever has asked it before',
+  'the query %j is refused with 400, the first time and again',
   async (query) => {
     const ask = (accept: string) =>
       send(app, '/graphql', { headers: { ...JSON_TYPE, Accept: accept }, body: { query } });
@@ -166,7 +157,7 @@ describe.each(INVALID)('%s', (_name, body, says) => {
   const errors = [expect.objectContaining({ message: expect.stringMatching(says) })];
 
   test.each(['/graphql', '/graphql/stream'])(
-    'is a result with errors and no data, on an event stream of %s',
+    'returns a result with errors and no data on an event stream of %s',
     async (path) => {
       const { status, text } = await send(app, path, { headers: { ...JSON_TYPE, ...EVENTS }, body });
       const [next = '', complete, ...more] = messagesOf(text);
@@ -175,7 +166,7 @@ describe.each(INVALID)('%s', (_name, body, says) => {
     },
   );
 
-  test('is refused with 400 where the stream is another connection', async () => {
+  test('is refused with 400 in single connection mode', async () => {
     const token = (await send(app, '/graphql/stream', { method: 'PUT' })).text;
     const post = (operation: object): Call => ({
       headers: { ...JSON_TYPE, 'X-GraphQL-Event-Stream-Token': token },
@@ -183,22 +174,22 @@ describe.each(INVALID)('%s', (_name, body, says) => {
     });
     const refused = await send(app, '/graphql/stream', post(body));
     expect([refused.status, refused.body]).toEqual([400, { errors }]);
-    // and the operation id is free
+    // the operation id is still free
     expect((await send(app, '/graphql/stream', post(TYPENAME))).status).toBe(202);
   });
 });
 
-test('an error of the source has no data either', async () => {
+test('an error of a subscription source has no data', async () => {
   const query = 'subscription { requestProgress(id: 2147483647) { state } }';
   const { text } = await send(app, '/graphql/stream', { headers: { ...JSON_TYPE, ...EVENTS }, body: { query } });
   expect(messagesOf(text)[0]).toMatch(/^event: next\ndata: \{"errors":\[/);
   expect(text).not.toContain('"data"');
 });
 
-describe('the place of an event', () => {
+describe('the id of an event', () => {
   const PROGRESS = 'subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) { state } }';
 
-  /** A request with three events, and their ids. */
+  /** Adds a request with three events, and returns their ids. */
   async function addRequest(name: string): Promise<{ id: number; eventIds: string[] }> {
     const path = `/place/${name.replaceAll('/', '-')}`;
     await addFiles(app.ctx, [{ path, stage: 'ONDISK' }]);
@@ -220,7 +211,7 @@ describe('the place of an event', () => {
   }
 
   test.each(['/graphql', '/graphql/stream'])(
-    'is told by an `id:` line and understood as Last-Event-ID at %s',
+    'is sent as an `id:` line, and accepted as Last-Event-ID at %s',
     async (path) => {
       const { id, eventIds } = await addRequest(path);
       expect(eventIds.length).toBeGreaterThan(1);
@@ -228,13 +219,13 @@ describe('the place of an event', () => {
       expect(await idsOf(path, { id })).toHaveLength(1);
       const [first = '', ...others] = eventIds;
       expect(await idsOf(path, { id }, { 'Last-Event-ID': first })).toEqual(others);
-      // a browser comes back to the same address, with what it has seen since
+      // a browser reconnects to the same URL, and adds the last id
       expect(await idsOf(path, { id, after: 0 }, { 'Last-Event-ID': first })).toEqual(others);
       expect(await idsOf(path, { id }, { 'Last-Event-ID': '' })).toHaveLength(1);
     },
   );
 
-  test.each(['x', '-1', '1.5', '99999999999999999999'])('is refused as %s', async (place) => {
+  test.each(['x', '-1', '1.5', '99999999999999999999'])('is refused if it is %s', async (place) => {
     const { id } = await addRequest(`bad${place}`);
     const { text } = await send(app, '/graphql/stream', {
       headers: { ...JSON_TYPE, ...EVENTS, 'Last-Event-ID': place },
@@ -244,37 +235,98 @@ describe('the place of an event', () => {
     expect(text).toContain('INVALID_INPUT');
   });
 
-  test('is not told where some of the present stages are still to come, and on a stream of several operations', async () => {
+  test('is not sent during the initial state, and in single connection mode', async () => {
     await addFiles(app.ctx, [{ path: '/present/1' }, { path: '/present/2' }]);
-    const controller = new AbortController();
+    const readUntil = async (path: string, headers: object, end: string) => {
+      const response = await request(app, path, { headers: { ...EVENTS, ...headers } });
+      let text = '';
+      for await (const bytes of response.body as unknown as AsyncIterable<Uint8Array>) {
+        text += new TextDecoder().decode(bytes);
+        if (text.includes(end)) break;
+      }
+      return text;
+    };
     const query = encode('subscription { stageChanges(match: "/present/") { path } }');
-    const response = await fetch(`${app.url}/graphql/stream?query=${query}`, {
-      headers: EVENTS,
-      signal: controller.signal,
-    });
-    let text = '';
-    for await (const bytes of response.body as unknown as AsyncIterable<Uint8Array>) {
-      text += new TextDecoder().decode(bytes);
-      if (text.includes('/present/2')) break;
-    }
-    controller.abort();
-    expect(text).not.toContain('id:');
+    expect(await readUntil(`/graphql/stream?query=${query}`, {}, '/present/2')).not.toContain('id:');
     const { id } = await addRequest('several');
-    const token = (await send(app, '/graphql/stream', { method: 'PUT' })).text;
-    const headers = { 'X-GraphQL-Event-Stream-Token': token };
-    await send(app, '/graphql/stream', {
-      headers: { ...headers, ...JSON_TYPE },
-      body: { query: PROGRESS, variables: { id }, extensions: { operationId: 'one' } },
-    });
-    const single = await request(app, '/graphql/stream', { headers: { ...headers, ...EVENTS } });
-    let told = '';
-    for await (const bytes of single.body as unknown as AsyncIterable<Uint8Array>) {
-      told += new TextDecoder().decode(bytes);
-      if (told.includes('event: complete')) break;
-    }
-    expect(messagesOf(told)).toEqual([
+    const headers = { 'X-GraphQL-Event-Stream-Token': (await send(app, '/graphql/stream', { method: 'PUT' })).text };
+    const body = { query: PROGRESS, variables: { id }, extensions: { operationId: 'one' } };
+    await send(app, '/graphql/stream', { headers: { ...headers, ...JSON_TYPE }, body });
+    expect(messagesOf(await readUntil('/graphql/stream', headers, 'event: complete'))).toEqual([
       expect.stringMatching(/^event: next\ndata: \{"id":"one","payload":\{"data":/),
       'event: complete\ndata: {"id":"one"}',
     ]);
   });
+});
+
+const inUrl = (path: string, query: string) => `${path}?query=${encode(query)}`;
+
+type Ask = (gateway: TestApp, query: string) => Promise<Answer>;
+const byGet =
+  (path: string, headers = {}): Ask =>
+  (gateway, query) =>
+    send(gateway, inUrl(path, query), { headers });
+const byPost =
+  (path: string, headers = {}): Ask =>
+  (gateway, query) =>
+    send(gateway, path, { headers: { ...JSON_TYPE, ...headers }, body: { query } });
+
+const ways: [name: string, ask: Ask][] = [
+  ['POST', byPost('/graphql')],
+  ['GET', byGet('/graphql')],
+  ['an event stream', byPost('/graphql', EVENTS)],
+  ['an event stream by GET', byGet('/graphql', EVENTS)],
+  ['a stream', byPost('/graphql/stream', EVENTS)],
+  ['a stream by GET', byGet('/graphql/stream', EVENTS)],
+  [
+    'a stream in single connection mode',
+    async (gateway, query) => {
+      const token = (await send(gateway, '/graphql/stream', { method: 'PUT' })).text;
+      const headers = { ...JSON_TYPE, 'X-GraphQL-Event-Stream-Token': token };
+      return await send(gateway, '/graphql/stream', { headers, body: { query, extensions: { operationId: '1' } } });
+    },
+  ],
+];
+
+const TOO_LARGE = `{ ${Array.from({ length: 300 }, (_, n) => `a${n}:__schema{...F}`).join(' ')} }
+  fragment F on __Schema { types { name kind description fields { name description } } }`;
+
+test.each(ways)('an introspection query that is too large is refused by %s', async (_name, ask) => {
+  expect((await ask(app, TOO_LARGE)).text).toMatch(
+    /what the query asks of the schema itself may cost \d+, and \d+ are allowed.*"code":"TOO_LARGE"/,
+  );
+});
+
+const QUERIES = [
+  '{ __schema { queryType { name } } }',
+  '{ __type(name: "Request") { name } }',
+  '{ ...Asks } fragment Asks on Query { a: __schema { types { name } } __type(name: "Quota") { fields { name } } }',
+];
+const SAYS = 'GraphQL introspection has been disabled, but the requested query contained the field \\"__';
+
+test.each(ways)('introspection is refused by %s, but __typename is not', async (name, ask) => {
+  for (const query of QUERIES) {
+    const { text } = await ask(quiet, query);
+    expect(text).toContain(SAYS);
+    expect(text).not.toContain('"data"');
+    expect((await ask(app, query)).text).not.toContain('introspection has been disabled');
+  }
+  const { status, text } = await ask(quiet, '{ __typename }');
+  if (name.includes('single')) expect(status).toBe(202);
+  else expect(text).toContain('{"data":{"__typename":"Query"}}');
+});
+
+test('without GraphiQL a browser gets the response of other clients', async () => {
+  const html = { Accept: 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8' };
+  const page = await send(app, '/graphql', { headers: html });
+  expect([page.status, page.headers.get('content-type')]).toEqual([200, 'text/html; charset=utf-8']);
+  const none = await send(quiet, '/graphql', { headers: html });
+  expect([none.status, none.body]).toEqual([
+    400,
+    { errors: [{ message: expect.stringMatching(/^the request must have a "query"/) }] },
+  ]);
+  const result = await send(quiet, inUrl('/graphql', '{ __typename }'), { headers: html });
+  expect([result.status, result.body]).toEqual([200, { data: { __typename: 'Query' } }]);
+  const other = await send(quiet, inUrl('/graphql', '{ __typename }'), { headers: { Accept: 'text/html' } });
+  expect([other.status, other.text]).toEqual([406, expect.not.stringContaining('text/html')]);
 });

@@ -41,14 +41,14 @@ async function cancel(id: number): Promise<unknown> {
   return data.cancelRequest;
 }
 
-/** Makes a request that must succeed. */
+/** Makes a request, which must succeed. */
 async function made(input: object): Promise<number> {
   const { __typename, requestId, ...rest } = await create(input);
   if (__typename !== 'Request') throw new Error(JSON.stringify(rest));
   return requestId as number;
 }
 
-test('createRequest by pattern gives the request with all that is known of it', async () => {
+test('createRequest by pattern returns the request', async () => {
   await addQuota(app.ctx, 'ann', 10_000n);
   expect(
     await create({
@@ -76,7 +76,7 @@ test('createRequest by pattern gives the request with all that is known of it', 
   });
 });
 
-test('createRequest by files takes paths that the catalogue does not know, and its label is the first', async () => {
+test('createRequest by files accepts unknown paths, and the first path is its label', async () => {
   await addQuota(app.ctx, 'ben', 10_000n);
   expect(await create({ quota: 'ben', files: ['/m/2', '/not/yet'] })).toMatchObject({
     __typename: 'Request',
@@ -95,45 +95,24 @@ test.each([
   ['pattern', { pattern: '/m/', files: ['/m/1'] }, 'pattern and files exclude each other: give one of them'],
   ['pattern', {}, 'pattern or files must be given, and neither is'],
   ['files', { files: ['m/1'] }, 'files has a path that does not begin with "/": "m/1"'],
-  ['label', { pattern: '/m/', label: 'a\nb' }, 'label must not hold control characters: "a\\nb"'],
-  [
-    'notifyOnFirstFile',
-    { pattern: '/m/', notifyOnFirstFile: 'me' },
-    'notifyOnFirstFile must be an e-mail address, not "me"',
-  ],
   [
     'notifyOnLastFile',
-    { pattern: '/m/', notifyOnLastFile: 'a@b, c@d' },
-    'notifyOnLastFile must be an e-mail address, not "a@b, c@d"',
+    { pattern: '/m/', notifyOnLastFile: 'me' },
+    'notifyOnLastFile must be an e-mail address, not "me"',
   ],
-])('createRequest with a fault in %s answers InvalidInput and stores nothing', async (field, input, message) => {
+  [
+    'retention',
+    { pattern: '/m/', retention: '2020-01-01T00:00:00.5' },
+    expect.stringMatching(/^retention must be in the future: 2020-01-01T00:00:00.500000 is not after /),
+  ],
+])('createRequest with an invalid %s returns InvalidInput and stores nothing', async (field, input, message) => {
   await addQuota(app.ctx, 'cid', 10_000n);
-  expect(await create({ quota: 'cid', ...input })).toEqual({
-    __typename: 'InvalidInput',
-    code: 'INVALID_INPUT',
-    field,
-    message,
-  });
+  const expected = { __typename: 'InvalidInput', code: 'INVALID_INPUT', field, message };
+  expect(await create({ quota: 'cid', ...input })).toEqual(expected);
   expect(await askData(app, '{ requests(quota: "cid") { totalCount } }')).toEqual({ requests: { totalCount: 0 } });
 });
 
-test('createRequest with a retention in the past answers InvalidInput', async () => {
-  await addQuota(app.ctx, 'dan', 10_000n);
-  const answer = await create({ quota: 'dan', pattern: '/m/', retention: '2020-01-01T00:00:00.5' });
-  expect(answer).toMatchObject({ __typename: 'InvalidInput', field: 'retention' });
-  expect(answer.message).toMatch(/^retention must be in the future: 2020-01-01T00:00:00.500000 is not after /);
-});
-
-test('createRequest for a user without a quota answers UnknownUser', async () => {
-  expect(await create({ quota: 'nobody', pattern: '/m/' })).toEqual({
-    __typename: 'UnknownUser',
-    code: 'UNKNOWN_USER',
-    message: 'there is no quota for user "nobody"',
-    user: 'nobody',
-  });
-});
-
-test('createRequest over quota answers QuotaExceeded with exact figures and stores nothing', async () => {
+test('createRequest over quota returns QuotaExceeded with exact figures and stores nothing', async () => {
   await addQuota(app.ctx, 'eve', BIG);
   await made({ quota: 'eve', files: ['/m/1'] });
   expect(await create({ quota: 'eve', pattern: '/huge/' })).toEqual({
@@ -151,7 +130,7 @@ test('createRequest over quota answers QuotaExceeded with exact figures and stor
   });
 });
 
-test('updateRequest changes what it is given and nothing else; null removes an address', async () => {
+test('updateRequest changes only the given fields, and null removes an address', async () => {
   await addQuota(app.ctx, 'fay', 10_000n);
   const id = await made({
     quota: 'fay',
@@ -187,53 +166,49 @@ test('updateRequest changes what it is given and nothing else; null removes an a
   });
 });
 
-test('updateRequest answers each failure with its type', async () => {
+test('each failure has its type', async () => {
   await addQuota(app.ctx, 'gus', 2000n);
   await addQuota(app.ctx, 'hal', 2000n);
   const id = await made({ quota: 'gus', pattern: '/m/' });
-  expect(await update({ id, notifyOnLastFile: 'me' })).toEqual({
-    __typename: 'InvalidInput',
-    code: 'INVALID_INPUT',
-    field: 'notifyOnLastFile',
-    message: 'notifyOnLastFile must be an e-mail address, not "me"',
-  });
-  expect(await update({ id, quota: 'nobody' })).toEqual({
+  const unknownUser = {
     __typename: 'UnknownUser',
     code: 'UNKNOWN_USER',
     message: 'there is no quota for user "nobody"',
     user: 'nobody',
+  };
+  expect(await create({ quota: 'nobody', pattern: '/m/' })).toEqual(unknownUser);
+  expect(await update({ id, quota: 'nobody' })).toEqual(unknownUser);
+  expect(await update({ id, notifyOnLastFile: 'me' })).toMatchObject({
+    __typename: 'InvalidInput',
+    field: 'notifyOnLastFile',
   });
   expect(await update({ id, quota: 'hal' })).toEqual({
     __typename: 'WrongQuota',
     code: 'WRONG_QUOTA',
     message: `request ${id} belongs to quota "gus", not to "hal"`,
   });
-  expect(await update({ id: 2_147_483_647, label: 'x' })).toEqual({
+  const notFound = {
     __typename: 'NotFound',
     code: 'NOT_FOUND',
     message: 'there is no request with id 2147483647',
-  });
+  };
+  expect(await update({ id: 2_147_483_647, label: 'x' })).toEqual(notFound);
+  expect(await cancel(2_147_483_647)).toEqual(notFound);
   expect(await update({ id, retention: '2020-01-01' })).toMatchObject({ state: 'EXPIRED', quota: { used: '0' } });
   await made({ quota: 'gus', files: ['/m/1'] });
+  const quotaExceeded = { user: 'gus', size: '2000', used: '1000', requested: '2000' };
   expect(await update({ id, retention: '2999-01-01' })).toMatchObject({
     __typename: 'QuotaExceeded',
-    user: 'gus',
-    size: '2000',
-    used: '1000',
-    requested: '2000',
+    ...quotaExceeded,
   });
 });
 
-test('cancelRequest ends the request and gives its charge back, once', async () => {
+test('cancelRequest ends the request and releases its charge, once', async () => {
   await addQuota(app.ctx, 'ida', 10_000n);
   const id = await made({ quota: 'ida', pattern: '/m/' });
-  expect(await cancel(id)).toMatchObject({ __typename: 'Request', state: 'CANCELLED', quota: { used: '0' } });
-  expect(await cancel(id)).toMatchObject({ __typename: 'Request', state: 'CANCELLED', quota: { used: '0' } });
-  expect(await cancel(2_147_483_647)).toEqual({
-    __typename: 'NotFound',
-    code: 'NOT_FOUND',
-    message: 'there is no request with id 2147483647',
-  });
+  const cancelled = { __typename: 'Request', state: 'CANCELLED', quota: { used: '0' } };
+  expect(await cancel(id)).toMatchObject(cancelled);
+  expect(await cancel(id)).toMatchObject(cancelled);
 });
 
 test.each([
@@ -243,7 +218,7 @@ test.each([
   ['2999-01-01t12:30:00.5z', '2999-01-01T12:30:00.500000Z'],
   ['2999-01-01T00:15:00.000001+05:45', '2998-12-31T18:30:00.000001Z'],
   ['2998-12-31T23:59:59.999999-00:01', '2999-01-01T00:00:59.999999Z'],
-])('a DateTime of %j is %j, as a variable and as a literal', async (given, told) => {
+])('a DateTime of %j is returned as %j, as a variable and as a literal', async (given, told) => {
   await addQuota(app.ctx, 'zed', 1_000_000n);
   const query = `mutation ($at: DateTime) {
     one: createRequest(input: { quota: "zed", pattern: "/m/", retention: $at }) { ... on Request { retention } }
@@ -252,7 +227,7 @@ test.each([
   expect(Number.isNaN(Date.parse(told))).toBe(false);
 });
 
-test('a BigInt is sent as text, which no client rounds, and taken as text and as a number', async () => {
+test('a BigInt is returned as text, and accepted as text and as a number', async () => {
   await addQuota(app.ctx, 'quo', BIG);
   const query = `mutation ($max: BigInt) {
     one: createRequest(input: { quota: "quo", files: ["/none"], maxBytes: $max }) { ... on Request { maxBytes } }
@@ -265,64 +240,49 @@ test('a BigInt is sent as text, which no client rounds, and taken as text and as
 });
 
 test.each(['tomorrow', '2999-02-30', '2999-01-01Z', '2999-01-01T00:00:00+24:00', '9999-12-31T23:59:59-00:01'])(
-  'a DateTime of %j is refused before anything is done',
+  'a DateTime of %j is refused',
   async (retention) => {
     await addQuota(app.ctx, 'jan', 10_000n);
-    const query =
-      'mutation ($at: DateTime) { createRequest(input: { quota: "jan", pattern: "/m/", retention: $at }) { __typename } }';
-    expect(await askErrors(app, query, { at: retention })).toEqual([expect.stringContaining(`not "${retention}"`)]);
-    const inline = `mutation { createRequest(input: { quota: "jan", pattern: "/m/", retention: "${retention}" }) { __typename } }`;
-    expect(await askErrors(app, inline)).toEqual([expect.stringContaining(`not "${retention}"`)]);
+    for (const [variables, at] of [
+      ['($at: DateTime)', '$at'],
+      ['', `"${retention}"`],
+    ] as const) {
+      const query = `mutation ${variables} { createRequest(input: { quota: "jan", pattern: "/m/", retention: ${at} }) { __typename } }`;
+      expect(await askErrors(app, query, { at: retention })).toEqual([expect.stringContaining(`not "${retention}"`)]);
+    }
     expect(await askData(app, '{ requests(quota: "jan") { totalCount } }')).toEqual({ requests: { totalCount: 0 } });
   },
 );
 
-test('a mutation is not made by GET', async () => {
-  const query = encodeURIComponent('mutation { cancelRequest(id: 1) { __typename } }');
-  const { status } = await send(app, `/graphql?query=${query}`, { headers: { Accept: 'application/json' } });
-  expect(status).toBe(405);
-});
-
-test('an internal error says no more than that, and the log has it whole', async () => {
-  const broken = await startApp();
-  try {
-    await addQuota(broken.ctx, 'kim', 10_000n);
-    await addFiles(broken.ctx, [{ path: '/k/1' }]);
-    await broken.ctx.db.pool.query('ALTER TABLE recall RENAME TO recall_away');
-    const error = vi.spyOn(broken.ctx.log, 'error');
-    const query = 'mutation { createRequest(input: { quota: "kim", pattern: "/k/" }) { __typename } }';
-    expect(await ask(broken, query)).toEqual({
-      data: null,
-      errors: [
-        {
-          message: 'Internal error',
-          path: ['createRequest'],
-          locations: [{ line: 1, column: 12 }],
-          extensions: { code: 'INTERNAL_SERVER_ERROR' },
-        },
-      ],
-    });
-    const logged = error.mock.calls.map(([entry]) => (entry as unknown as { err: Error }).err.message);
-    expect(logged).toEqual([expect.stringContaining('relation "recall" does not exist')]);
-  } finally {
-    await broken.close();
-  }
-});
-
-test('GraphiQL is served to browsers, and needs no other host', async () => {
-  const {
-    status,
-    headers,
-    text: page,
-  } = await send(app, '/graphql', {
-    headers: { Accept: 'text/html,application/xhtml+xml' },
-  });
-  expect(status).toBe(200);
-  expect(headers.get('content-type')).toMatch(/^text\/html/);
-  expect(page).toContain('<title>Tapegate</title>');
-  const loaded = [...page.matchAll(/<(?:script|link|img|iframe|style)\b[^>]*>/gi)].map(([tag]) => tag);
+test('GraphiQL needs no other host', async () => {
+  const page = await send(app, '/graphql', { headers: { Accept: 'text/html,application/xhtml+xml' } });
+  expect(page.status).toBe(200);
+  expect(page.headers.get('content-type')).toMatch(/^text\/html/);
+  expect(page.text).toContain('<title>Tapegate</title>');
+  const loaded = [...page.text.matchAll(/<(?:script|link|img|iframe|style)\b[^>]*>/gi)].map(([tag]) => tag);
   expect(loaded.length).toBeGreaterThan(0);
   expect(loaded.filter((tag) => /\b(?:src|href)\s*=\s*["']?\s*(?:[a-z]+:)?\/\//i.test(tag))).toEqual([]);
-  expect(page).not.toMatch(/unpkg\.com|jsdelivr|esm\.sh|cdnjs/);
-  expect(page).not.toMatch(/@import\s+(?:url\()?["']?https?:|\bimport\(\s*["']https?:|\bfrom\s*["']https?:/);
+  expect(page.text).not.toMatch(/unpkg\.com|jsdelivr|esm\.sh|cdnjs/);
+  expect(page.text).not.toMatch(/@import\s+(?:url\()?["']?https?:|\bimport\(\s*["']https?:|\bfrom\s*["']https?:/);
+});
+
+// the last one, because it breaks the database
+test('an internal error reveals nothing, and the log contains it in full', async () => {
+  await addQuota(app.ctx, 'kim', 10_000n);
+  await app.ctx.db.pool.query('ALTER TABLE recall RENAME TO recall_away');
+  const error = vi.spyOn(app.ctx.log, 'error');
+  const query = 'mutation { createRequest(input: { quota: "kim", pattern: "/m/" }) { __typename } }';
+  expect(await ask(app, query)).toEqual({
+    data: null,
+    errors: [
+      {
+        message: 'Internal error',
+        path: ['createRequest'],
+        locations: [{ line: 1, column: 12 }],
+        extensions: { code: 'INTERNAL_SERVER_ERROR' },
+      },
+    ],
+  });
+  const logged = error.mock.calls.map(([entry]) => (entry as unknown as { err: Error }).err.message);
+  expect(logged).toEqual([expect.stringContaining('relation "recall" does not exist')]);
 });

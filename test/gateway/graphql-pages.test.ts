@@ -1,10 +1,11 @@
-/** Pages of every list, while rows leave them. */
+/** The lists of GraphQL: their pages, also while rows leave them, and their filters. */
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { recordStatements } from '../support/statements.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -15,13 +16,14 @@ afterAll(() => app.close());
 const sql = (text: string, values: unknown[] = []) => app.ctx.db.pool.query(text, values);
 const numbers = [1, 2, 3, 4, 5, 6];
 
-/** A list of six rows or more, how a row is told, and how one leaves the list. */
 interface List {
-  /** Around the connection, which stands for `%`. */
+  /** The query; `%` stands for the arguments of the connection. */
   query: (id: number) => string;
-  /** What tells a row from the others. */
+  /** A field that differs from row to row. */
   node: string;
-  fill: (name: string) => Promise<number>;
+  /** Adds at least six rows. @returns the id for the query, if it needs one */
+  fill: (name: string) => Promise<unknown>;
+  /** Removes a row from the list. */
   remove: (row: string) => Promise<unknown>;
 }
 
@@ -40,10 +42,7 @@ const lists: Record<string, List> = {
   tapeFiles: {
     query: () => '{ tapeFiles(match: "/tapeFiles/", stages: [ONTAPE], %',
     node: 'path',
-    fill: async (name) => {
-      await addSix(name);
-      return 0;
-    },
+    fill: (name) => addSix(name),
     remove: (path) => sql(`UPDATE tape_file SET stage = 'ONDISK' WHERE path = $1`, [path]),
   },
   requests: {
@@ -52,7 +51,6 @@ const lists: Record<string, List> = {
     fill: async (name) => {
       await addFiles(app.ctx, [{ path: `/${name}/1` }]);
       for (const _ of numbers) await addRequest(name, { files: [`/${name}/1`] });
-      return 0;
     },
     remove: (id) => askData(app, `mutation { cancelRequest(id: ${id}) { __typename } }`),
   },
@@ -63,7 +61,6 @@ const lists: Record<string, List> = {
       await addSix(name);
       await sql(`INSERT INTO verification (file_id, attempts, error_class, error, at)
         SELECT id, 1, 'MEDIA', path, '2026-01-01' FROM tape_file WHERE path LIKE '/verifications/%'`);
-      return 0;
     },
     remove: (error) => sql('DELETE FROM verification WHERE error = $1', [error]),
   },
@@ -71,8 +68,7 @@ const lists: Record<string, List> = {
     query: () => '{ volumes(%',
     node: 'name',
     fill: async () => {
-      for (const n of numbers) await sql('INSERT INTO volume (name) VALUES ($1)', [`000-${n}`]); // before all others
-      return 0;
+      for (const n of numbers) await sql('INSERT INTO volume (name) VALUES ($1)', [`000-${n}`]); // sorts before the rows of other tests
     },
     remove: (name) => sql('DELETE FROM volume WHERE name = $1', [name]),
   },
@@ -80,8 +76,7 @@ const lists: Record<string, List> = {
     query: () => '{ quotas(%',
     node: 'user',
     fill: async () => {
-      for (const n of numbers) await addQuota(app.ctx, `000-${n}`, 1n); // before all others
-      return 0;
+      for (const n of numbers) await addQuota(app.ctx, `000-${n}`, 1n); // sorts before the rows of other tests
     },
     remove: (user) => sql('UPDATE quota SET removed_at = now() WHERE "user" = $1', [user]),
   },
@@ -90,7 +85,6 @@ const lists: Record<string, List> = {
     node: 'name',
     fill: async () => {
       for (const n of numbers) await sql('INSERT INTO drive (name) VALUES ($1)', [`drive-${n}`]);
-      return 0;
     },
     remove: (name) => sql('DELETE FROM drive WHERE name = $1', [name]),
   },
@@ -99,7 +93,6 @@ const lists: Record<string, List> = {
     node: 'mountpoint',
     fill: async () => {
       for (const n of numbers) await setDisk(app.ctx, { mountpoint: `/mnt/${n}`, size: 1n });
-      return 0;
     },
     remove: (mountpoint) => sql('DELETE FROM restore_disk WHERE mountpoint = $1', [mountpoint]),
   },
@@ -112,7 +105,6 @@ const lists: Record<string, List> = {
           `${name}-${n}`,
         ]);
       }
-      return 0;
     },
     remove: (name) => sql('DELETE FROM suspension WHERE name = $1', [name]),
   },
@@ -138,7 +130,6 @@ const lists: Record<string, List> = {
     node: 'requestId',
     fill: async () => {
       for (const n of numbers) await addRequest('of-quota', { files: [`/of-quota/${n}`] });
-      return 0;
     },
     remove: async (id) => {
       await sql('DELETE FROM awaited_path WHERE request_id = $1', [id]);
@@ -178,47 +169,38 @@ describe.each(Object.entries(lists))('%s', (name, { query, node, fill, remove })
     let data: unknown = await askData(app, write(args));
     while (!(data as object as { edges?: unknown }).edges) [data] = Object.values(data as object);
     const { edges, pageInfo } = data as Connection<{ row: unknown }>;
+    expect(pageInfo.endCursor).toBe(edges.at(-1)?.cursor ?? pageInfo.endCursor);
     return { rows: edges.map((edge) => String(edge.node.row)), ...pageInfo };
   };
 
-  beforeAll(async () => {
-    id = await fill(name);
-  });
-
-  test('first with last is refused, and says why', async () => {
-    const { errors } = await ask(app, write('first: 1, last: 1'));
-    expect(errors).toMatchObject([
-      { message: 'first and last exclude each other: give one of them', extensions: { code: 'BAD_USER_INPUT' } },
-    ]);
-  });
-
-  test('a page begins right after its cursor, and ends right before it, where its row has gone', async () => {
-    const all = (await read('first: 6')).rows;
+  test('pages follow their cursors in both directions, also if the row of a cursor has left the list', async () => {
+    id = Number(await fill(name));
+    const { rows: all } = await read('first: 6');
     expect(all).toHaveLength(6);
     const first = await read('first: 2');
-    expect(first.rows).toEqual(all.slice(0, 2));
+    expect(first).toMatchObject({ rows: all.slice(0, 2), hasNextPage: true, hasPreviousPage: false });
     await remove(String(all[1]));
     const next = await read(`first: 2, after: "${first.endCursor}"`);
-    expect(next.rows).toEqual(all.slice(2, 4));
-    expect(next).toMatchObject({ hasNextPage: true, hasPreviousPage: true });
+    expect(next).toMatchObject({ rows: all.slice(2, 4), hasNextPage: true, hasPreviousPage: true });
     await remove(String(all[2]));
     expect((await read(`last: 1, before: "${next.endCursor}"`)).rows).toEqual([all[0]]);
     expect((await read(`last: 2, before: "${next.startCursor}"`)).rows).toEqual([all[0]]);
-  });
 
-  test('an empty page leads on from where it was asked for', async () => {
-    const first = await read('first: 1');
     const none = await read(`last: 1, before: "${first.startCursor}"`);
     expect(none).toMatchObject({ rows: [], startCursor: first.startCursor, endCursor: first.startCursor });
     expect((await read(`last: 1, before: "${none.startCursor}"`)).rows).toEqual([]);
-    const second = await read(`first: 1, after: "${none.endCursor}"`);
-    expect(second.rows).toEqual((await read('first: 2')).rows.slice(1));
-    const nothing = await read('first: 0');
-    expect(nothing).toMatchObject({ rows: [], startCursor: null, endCursor: null });
+    expect((await read(`first: 1, after: "${none.endCursor}"`)).rows).toEqual([all[3]]);
+    expect(await read('first: 0')).toMatchObject({ rows: [], startCursor: null, endCursor: null });
+  });
+
+  test('first with last is refused', async () => {
+    const message = 'first and last exclude each other: give one of them';
+    const { errors } = await ask(app, write('first: 1, last: 1'));
+    expect(errors).toMatchObject([{ message, extensions: { code: 'BAD_USER_INPUT' } }]);
   });
 });
 
-test('a row that goes while its page is read takes no others with it', async () => {
+test('a row that is removed while its page is read leaves the other rows in place', async () => {
   await addSix('going');
   await sql(`INSERT INTO verification (file_id, attempts, error_class, error, at)
     SELECT id, 1, 'MEDIA', path, '2026-01-01' FROM tape_file WHERE path LIKE '/going/%'`);
@@ -238,7 +220,135 @@ test('a row that goes while its page is read takes no others with it', async () 
   expect(reading).toHaveBeenCalledTimes(2);
 });
 
-test.each(['requests', 'restoreDisks'])('a cursor of %s that is no whole number is refused', async (list) => {
+test.each(['requests', 'restoreDisks'])('a cursor of %s that is not an integer is refused', async (list) => {
   const after = Buffer.from('GPC:N:1.5').toString('base64');
   expect(await askErrors(app, `{ ${list}(after: "${after}") { edges { cursor } } }`)).toEqual(['Invalid cursor: 1.5']);
+});
+
+interface FileArgs {
+  match?: string;
+  stages?: string[] | null;
+  first?: number;
+}
+
+async function readFiles(args: FileArgs): Promise<{ paths: string[]; total: number | undefined }> {
+  const query = `query ($match: String, $stages: [Stage!], $first: Int) {
+    tapeFiles(match: $match, stages: $stages, first: $first) { totalCount edges { node { path } } } }`;
+  const { tapeFiles } = await askData<{ tapeFiles: Connection<{ path: string }> }>(app, query, args);
+  return { paths: tapeFiles.edges.map(({ node }) => node.path), total: tapeFiles.totalCount };
+}
+
+test('match has no wildcards, and is case-sensitive', async () => {
+  const names = ['100%', '100x', 'a_b', 'aXb', 'c\\d', 'cd', 'Case', 'ünï', "q'uote"];
+  await addFiles(
+    app.ctx,
+    names.map((name) => ({ path: `/w/${name}` })),
+  );
+  for (const [match, found] of [
+    ['0%', ['/w/100%']],
+    ['a_b', ['/w/a_b']],
+    ['c\\', ['/w/c\\d']],
+    ['/w/C', ['/w/Case']],
+    ['/w/case', []],
+    ['ünï', ['/w/ünï']],
+    ["q'u", ["/w/q'uote"]],
+    ['/w/%', []],
+  ] as const) {
+    expect({ match, ...(await readFiles({ match, first: 10 })) }).toEqual({ match, paths: found, total: found.length });
+  }
+  expect(await readFiles({ match: '', first: 1 })).toEqual(await readFiles({ first: 1 }));
+});
+
+test('stages select the files at any of these stages', async () => {
+  await addFiles(app.ctx, [
+    { path: '/s/u', stage: 'UNVERIFIED' },
+    { path: '/s/d', stage: 'ONDISK' },
+    { path: '/s/t', stage: 'ONTAPE' },
+  ]);
+  const read = async (stages: string[] | null) => (await readFiles({ match: '/s/', stages })).paths;
+  expect(await read(['ONTAPE', 'UNVERIFIED'])).toEqual(['/s/t', '/s/u']);
+  expect(await read(['ONDISK'])).toEqual(['/s/d']);
+  expect(await read(['RESTORED'])).toEqual([]);
+  expect(await read([])).toEqual([]);
+  expect(await read(null)).toEqual(['/s/d', '/s/t', '/s/u']);
+});
+
+test('requests are filtered by user and by state', async () => {
+  await addQuota(app.ctx, 'quinn', 1_000_000n);
+  await addFiles(app.ctx, [{ path: '/r/1' }, { path: '/r/disk', stage: 'ONDISK' }]);
+  const queued = [await addRequest('pat', { pattern: '/r/1' }), await addRequest('pat', { pattern: '/r/' })];
+  const done = await addRequest('pat', { files: ['/r/disk'] });
+  await addRequest('quinn', { pattern: '/r/' });
+  const read = async (args: string) => {
+    const query = `{ requests(${args}) { totalCount edges { cursor node { requestId } } } }`;
+    const { requests } = await askData<{ requests: Connection<{ requestId: number }> }>(app, query);
+    return [requests.totalCount, ...requests.edges.map(({ node }) => node.requestId)];
+  };
+  expect(await read('quota: "pat", states: [QUEUED]')).toEqual([2, ...queued]);
+  expect(await read('quota: "pat", states: [QUEUED], last: 1')).toEqual([2, queued[1]]);
+  expect(await read('quota: "pat", states: [COMPLETED]')).toEqual([1, done]);
+  expect(await read('quota: "pat"')).toEqual([3, ...queued, done]);
+  expect(await read('quota: "nobody"')).toEqual([0]);
+});
+
+interface Held {
+  request: { holds: Connection<{ file: { path: string } }>; awaited: Connection<{ path: string; reason: string }> };
+}
+
+test('the files of a request keep the order of its list, and a page reads no more rows than it shows', async () => {
+  const listed = Array.from({ length: 300 }, (_, n) => `/list/${(n * 7) % 300}`);
+  await addFiles(
+    app.ctx,
+    listed.map((path) => ({ path })),
+  );
+  const id = await addRequest('rosa', { files: [...listed, '/none/3', '/none/1', '/none/2'] });
+  const read = async (args: string) => {
+    const query = `{ request(id: ${id}) { holds(${args}) { edges { cursor node { file { path } } } ${PAGE_INFO} } } }`;
+    const { edges, pageInfo } = (await askData<Held>(app, query)).request.holds;
+    return { paths: edges.map(({ node }) => node.file.path), ...pageInfo };
+  };
+  const first = await read('first: 180');
+  const second = await read(`first: 180, after: "${first.endCursor}"`);
+  expect([...first.paths, ...second.paths]).toEqual(listed);
+  expect([first.hasNextPage, second.hasNextPage]).toEqual([true, false]);
+  const last = await read('last: 2');
+  expect(last.paths).toEqual(listed.slice(-2));
+  expect((await read(`last: 3, before: "${last.startCursor}"`)).paths).toEqual(listed.slice(-5, -2));
+  const query = `{ request(id: ${id}) { awaited(first: 2) { edges { node { path reason } } } } }`;
+  expect((await askData<Held>(app, query)).request.awaited.edges.map(({ node }) => node)).toEqual([
+    { path: '/none/3', reason: 'UNKNOWN' },
+    { path: '/none/1', reason: 'UNKNOWN' },
+  ]);
+  const statements = await recordStatements(() => read(`first: 2, after: "${first.endCursor}"`));
+  expect(Math.max(...statements.map(({ rows }) => rows))).toBe(3); // one more, for hasNextPage
+});
+
+test('the files of a request are filtered by state', async () => {
+  await addFiles(app.ctx, [
+    { path: '/h/1' },
+    { path: '/h/2', stage: 'ONDISK' },
+    { path: '/h/3' },
+    { path: '/h/4', stage: 'UNVERIFIED' },
+  ]);
+  const id = await addRequest('sven', { pattern: '/h/' });
+  const query = `query ($id: Int!, $states: [HoldState!]) { request(id: $id) {
+    holds(states: $states) { edges { node { file { path } size state error errorClass } } } } }`;
+  const read = async (states: string[] | null) =>
+    (await askData<Held>(app, query, { id, states })).request.holds.edges.map(({ node }) => node);
+  const [one, two, three, four] = ['WAITING', 'ON_DISK', 'WAITING', 'ON_DISK'].map((state, n) => ({
+    ...{ file: { path: `/h/${n + 1}` }, size: '1000', state, error: null, errorClass: null },
+  }));
+  expect(await read(['WAITING'])).toEqual([one, three]);
+  expect(await read(['ON_DISK', 'FAILED'])).toEqual([two, four]);
+  expect(await read(null)).toEqual([one, two, three, four]);
+});
+
+test('a quota lists its requests newest first, ended ones too', async () => {
+  await addFiles(app.ctx, [{ path: '/t/1' }]);
+  const ids: number[] = [];
+  for (let n = 0; n < 3; n++) ids.unshift(await addRequest('tove', { pattern: '/t/' }));
+  await askData(app, `mutation { cancelRequest(id: ${ids[1]}) { __typename } }`);
+  const query = '{ quota(user: "tove") { requests { totalCount edges { node { requestId } } } } }';
+  const edges = ids.map((requestId) => ({ node: { requestId } }));
+  expect(await askData(app, query)).toEqual({ quota: { requests: { totalCount: 3, edges } } });
 });

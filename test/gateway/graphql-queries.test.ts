@@ -1,13 +1,15 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { setPathRule } from '../../src/operations/access/path-rules.js';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { ask, askData, askErrors } from '../support/graphql.js';
+import { ask, askData, askErrors, type Edges } from '../support/graphql.js';
 
-const BIG = 9_007_199_254_740_993n; // 2^53 + 1: no double has it
+const BIG = 9_007_199_254_740_993n; // 2^53 + 1, which no double represents
 const MAX = 2n ** 63n - 1n;
 
 let app: TestApp;
@@ -18,7 +20,7 @@ afterAll(() => app.close());
 
 const relayId = (type: string, id: unknown) => Buffer.from(`${type}:${id}`).toString('base64');
 
-test('a tape file shows all that the catalogue knows, to the byte and to the microsecond', async () => {
+test('a tape file shows all its fields, to the byte and to the microsecond', async () => {
   await addFiles(app.ctx, [
     {
       path: '/file/one',
@@ -40,28 +42,13 @@ test('a tape file shows all that the catalogue knows, to the byte and to the mic
   expect(await ask(app, query)).toEqual({
     data: {
       one: {
-        path: '/file/one',
-        size: String(BIG),
-        stage: 'ONDISK',
-        verified: '2026-01-02T03:04:05.000006Z',
-        checksum: 'adler32:0a1b2c3d',
-        spotName: 'spot-7',
-        volume: { name: 'V00042', drive: null },
-        position: String(MAX),
-        disk: null,
-        restoredPath: null,
+        ...{ path: '/file/one', size: String(BIG), stage: 'ONDISK', verified: '2026-01-02T03:04:05.000006Z' },
+        ...{ checksum: 'adler32:0a1b2c3d', spotName: 'spot-7', volume: { name: 'V00042', drive: null } },
+        ...{ position: String(MAX), disk: null, restoredPath: null },
       },
       bare: {
-        path: '/file/bare',
-        size: '0',
-        stage: 'ONTAPE',
-        verified: null,
-        checksum: null,
-        spotName: null,
-        volume: null,
-        position: null,
-        disk: null,
-        restoredPath: null,
+        ...{ path: '/file/bare', size: '0', stage: 'ONTAPE', verified: null, checksum: null, spotName: null },
+        ...{ volume: null, position: null, disk: null, restoredPath: null },
       },
       even: { verified: '2026-01-02T03:04:05Z' },
       none: null,
@@ -69,7 +56,7 @@ test('a tape file shows all that the catalogue knows, to the byte and to the mic
   });
 });
 
-test('a restored file says where it can be read', async () => {
+test('a restored file shows where to read it', async () => {
   await addFiles(app.ctx, [{ path: '/restored/one' }]);
   const disk = await setDisk(app.ctx, { mountpoint: '/mnt/restore-1', size: 10n });
   const put = `UPDATE tape_file SET stage = $2, disk_id = $1 WHERE path = '/restored/one'`;
@@ -82,12 +69,12 @@ test('a restored file says where it can be read', async () => {
       disk: { mountpoint: '/mnt/restore-1' },
     },
   });
-  // a copy that is about to be removed is no copy to read
+  // the copy is about to be removed
   await app.ctx.db.pool.query(put, [disk.id, 'ONTAPE']);
   expect(await read()).toMatchObject({ tapeFile: { restoredPath: null, bytesPath: null } });
 });
 
-test('a request shows its quota, its counts, its files, and what it waits for', async () => {
+test('a request shows its quota, its counts, its files, and its unresolved paths', async () => {
   await addQuota(app.ctx, 'una', 3n * BIG);
   await addFiles(app.ctx, [
     { path: '/q/tape', size: BIG },
@@ -101,7 +88,7 @@ test('a request shows its quota, its counts, its files, and what it waits for', 
     notifyOnFirstFile: '',
     notifyOnLastFile: 'last@example.org',
   });
-  await addFiles(app.ctx, [{ path: '/q/later', size: 2n * BIG }]); // finds no room
+  await addFiles(app.ctx, [{ path: '/q/later', size: 2n * BIG }]); // does not fit into the quota
   const query = `{ request(id: ${id}) {
     id requestId pattern label state requestDate retention notifyOnFirstFile notifyOnLastFile
     tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
@@ -154,7 +141,7 @@ test('a request shows its quota, its counts, its files, and what it waits for', 
   expect(await askData(app, '{ request(id: 2147483647) { id } }')).toEqual({ request: null });
 });
 
-test('a quota is exact, and does not count what is past its retention', async () => {
+test('a quota is exact, and does not count expired requests', async () => {
   await setQuota(app.ctx, { user: 'vera', size: MAX, email: 'vera@example.org', notes: 'project ü' });
   await addFiles(app.ctx, [{ path: '/v/1', size: BIG }]);
   await createRequest(app.ctx, { quota: 'vera', pattern: '/v/1' });
@@ -167,7 +154,7 @@ test('a quota is exact, and does not count what is past its retention', async ()
   expect(await read()).toEqual({ quota: { ...quota, used: String(BIG) }, none: null });
 });
 
-test('node gives each kind of node by its id, and null for an id that nothing has', async () => {
+test('node returns each type of node by its id, and null for an unknown id', async () => {
   await addQuota(app.ctx, 'walt', 1_000_000n);
   await addFiles(app.ctx, [{ path: '/node/1', volume: 'NODE01' }]);
   await createRequest(app.ctx, { quota: 'walt', pattern: '/node/' });
@@ -179,16 +166,13 @@ test('node gives each kind of node by its id, and null for an id that nothing ha
     app,
     '{ file: tapeFile(path: "/node/1") { id } quota(user: "walt") { id } }',
   );
-  interface Lists {
-    [list: string]: { edges: { node: { id: string; name?: string; mountpoint?: string; label?: string } }[] };
-  }
+  type Lists = Record<string, Edges<{ id: string; name: string }>>;
   const lists = await askData<Lists>(
     app,
-    `{ requests(quota: "walt") { edges { node { id label } } } volumes { edges { node { id name } } }
-       drives { edges { node { id name } } } restoreDisks { edges { node { id mountpoint } } } }`,
+    `{ requests(quota: "walt") { edges { node { id name: label } } } volumes { edges { node { id name } } }
+       drives { edges { node { id name } } } restoreDisks { edges { node { id name: mountpoint } } } }`,
   );
-  const find = (list: string, value: string) =>
-    lists[list]?.edges.find(({ node }) => [node.name, node.mountpoint, node.label].includes(value))?.node.id;
+  const find = (list: string, name: string) => lists[list]?.edges.find(({ node }) => node.name === name)?.node.id;
   const query = `query ($id: ID!) { node(id: $id) { __typename id
     ... on TapeFile { path volume { name } } ... on Quota { user } ... on Request { label quota { user } }
     ... on Volume { name drive { name } filesWaiting } ... on Drive { name volume { name } isClaimed filesRunning }
@@ -224,16 +208,13 @@ test('node gives each kind of node by its id, and null for an id that nothing ha
   expect(await askErrors(app, query, { id: relayId('Hold', 1) })).toEqual(['Hold does not support loading by id']);
 });
 
-test('a drive is claimed while an engine that lives holds it, in whichever list it is', async () => {
+test('a drive is claimed while its engine is alive, in each list', async () => {
   await app.ctx.db.pool.query(
     `INSERT INTO drive (name, engine_id, lease_until) SELECT 'drive-' || name, gen_random_uuid(), timezone('utc', now()) + lease::interval
      FROM (VALUES ('lives', '1 hour'), ('gone', '-1 hour')) AS d (name, lease)`,
   );
   const query = '{ plan { drives { name isClaimed } } drives { edges { node { name isClaimed } } } }';
-  interface Lists {
-    plan: { drives: object[] };
-    drives: { edges: { node: object }[] };
-  }
+  type Lists = { plan: { drives: object[] }; drives: Edges<object> };
   const { plan, drives } = await askData<Lists>(app, query);
   expect(plan.drives).toEqual(drives.edges.map(({ node }) => node));
   expect(plan.drives).toMatchObject([
@@ -243,14 +224,14 @@ test('a drive is claimed while an engine that lives holds it, in whichever list 
   ]);
 });
 
-test('a volume says of which medium it is, and quotas are listed by user', async () => {
+test('volumes show their medium, and quotas are listed by user', async () => {
   await addFiles(app.ctx, [{ path: '/medium/1', volume: 'MEDIUM' }]);
   await setMedium(app.ctx, { medium: 'lto-9', names: ['MEDIUM'] });
   await addQuota(app.ctx, 'aaa', 7n);
-  interface Lists {
-    volumes: { edges: { node: { name: string; medium: string } }[] };
-    quotas: { totalCount: number; edges: { node: { user: string; size: string; used: string } }[] };
-  }
+  type Lists = {
+    volumes: Edges<{ name: string; medium: string }>;
+    quotas: Edges<{ user: string; size: string; used: string }> & { totalCount: number };
+  };
   const query = `{ volumes { edges { node { name medium } } } quotas { totalCount edges { node { user size used } } } }`;
   const { volumes, quotas } = await askData<Lists>(app, query);
   const media = Object.fromEntries(volumes.edges.map(({ node }) => [node.name, node.medium]));
@@ -266,20 +247,15 @@ test.each([
   ['tapeFiles', `after: "${Buffer.from('GPC:N:1').toString('base64')}"`, 'Invalid cursor: 1'],
   ['requests', `after: "${Buffer.from('GPC:S:x').toString('base64')}"`, 'Invalid cursor: "x"'],
   ['requests', `before: "${Buffer.from('GPC:N:99999999999').toString('base64')}"`, 'Invalid cursor: 99999999999'],
+  ['request(id: 1) { holds', 'after: "a2V5OjE5OTk5OTk5OTk5OQ=="', 'Invalid cursor: a2V5OjE5OTk5OTk5OTk5OQ=='],
   ['volumes', 'first: -1', 'first must not be negative, as -1 is'],
   ['drives', 'last: -1', 'last must not be negative, as -1 is'],
-])('%s(%s) is refused with what is wrong', async (field, args, message) => {
-  expect(await askErrors(app, `{ ${field}(${args}) { edges { cursor } } }`)).toEqual([message]);
+])('%s(%s) is refused with the reason', async (field, args, message) => {
+  const isNested = field.includes('{');
+  expect(await askErrors(app, `{ ${field}(${args}) { edges { cursor } } ${isNested ? '}' : ''} }`)).toEqual([message]);
 });
 
-test('a cursor of another list is refused', async () => {
-  await addQuota(app.ctx, 'xena', 1_000_000n);
-  const id = await createRequest(app.ctx, { quota: 'xena', files: ['/nothing'] });
-  const query = `{ request(id: ${id}) { holds(after: "a2V5OjE5OTk5OTk5OTk5OQ==") { edges { cursor } } } }`;
-  expect(await askErrors(app, query)).toEqual(['Invalid cursor: a2V5OjE5OTk5OTk5OTk5OQ==']);
-});
-
-test('what no path or user can be is told to the caller, and is not an internal error', async () => {
+test('a NUL in a match is refused, and in a user name it matches nothing', async () => {
   const nul = 'match must not hold the character NUL: "a\\u0000"';
   expect(await ask(app, '{ tapeFiles(match: "a\\u0000") { totalCount } }')).toMatchObject({
     errors: [{ message: nul, path: ['tapeFiles', 'totalCount'], extensions: { code: 'INVALID_INPUT' } }],
@@ -287,7 +263,7 @@ test('what no path or user can be is told to the caller, and is not an internal 
   expect(await askData(app, '{ quota(user: "a\\u0000") { id } }')).toEqual({ quota: null });
 });
 
-test('a new quota is of a user who can be called so, and one that is there may have any name', async () => {
+test('the user name of a new quota must be valid, and that of an existing one may be anything', async () => {
   const set = async (user: string, size: string | null, notes = 'n') => {
     const text = `mutation ($input: SetQuotaInput!) {
       setQuota(input: $input) { ... on Quota { user size notes } ... on InvalidInput { field message } }
@@ -295,10 +271,8 @@ test('a new quota is of a user who can be called so, and one that is there may h
     return (await askData<{ setQuota: object }>(app, text, { input: { user, size, notes } })).setQuota;
   };
   for (const user of [' vera', 'vera ', 've\u200bra', 'vera\u00a0', 'zoe\u0308', '']) {
-    expect([user, await set(user, '5')]).toEqual([
-      user,
-      { field: 'user', message: expect.stringMatching(/must be in normal form|must not be empty/) },
-    ]);
+    const message = expect.stringMatching(/must be in normal form|must not be empty/);
+    expect([user, await set(user, '5')]).toEqual([user, { field: 'user', message }]);
   }
   const refused = {
     field: 'user',
@@ -306,9 +280,66 @@ test('a new quota is of a user who can be called so, and one that is there may h
   };
   expect(await set('service:mover', '5')).toEqual(refused);
   for (const user of [' wim', 'service:wim']) {
-    await app.ctx.db.pool.query('INSERT INTO quota ("user", size) VALUES ($1, 5)', [user]); // as one that was adopted
+    await app.ctx.db.pool.query('INSERT INTO quota ("user", size) VALUES ($1, 5)', [user]); // like an adopted quota
     expect(await set(user, null, 'more')).toEqual({ user, size: '5', notes: 'more' });
     expect(await set(user, '6')).toEqual({ user, size: '6', notes: 'n' });
   }
   expect(await set('ada@sso.example.org:8443/realms', '5')).toMatchObject({ size: '5' });
+});
+
+test('a folder lists the files and folders that the caller may list, at most 1000', async () => {
+  const paths = [
+    '/ocean/2023/a.nc',
+    '/ocean/2024/a.nc',
+    '/ocean/2024/b/c.nc',
+    '/ocean/2024.txt',
+    '/ocean 2/x',
+    '/secret/y',
+  ];
+  const many = Array.from({ length: 1001 }, (_, n) => `/many/${n}/file`);
+  await addFiles(
+    app.ctx,
+    [...paths, ...many].map((path) => ({ path: `/folders${path}` })),
+  );
+  await setPathRule(app.ctx, { prefix: '/folders/secret/', action: 'LIST', kind: 'USER', name: 'bob' });
+  const { secret: token } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  interface Folder {
+    path: string;
+    hasMore: boolean;
+    entries: { path: string; isFolder: boolean; size: string | null }[];
+  }
+  const read = async (path: string) => {
+    const query = 'query ($path: String!) { folder(path: $path) { path hasMore entries { path isFolder size } } }';
+    return (await askData<{ folder: Folder }>({ url: app.url, token }, query, { path: `/folders${path}` })).folder;
+  };
+  const namesIn = async (path: string) =>
+    (await read(path)).entries.map((entry) => `${entry.path}${entry.isFolder ? '/' : ''}`.replace('/folders', ''));
+  expect(await namesIn('')).toEqual(['/many/', '/ocean/', '/ocean 2/']);
+  expect(await namesIn('/ocean')).toEqual(['/ocean/2023/', '/ocean/2024/', '/ocean/2024.txt']);
+  expect(await read('/ocean/2024/')).toEqual({
+    path: '/folders/ocean/2024',
+    hasMore: false,
+    entries: [
+      { path: '/folders/ocean/2024/a.nc', isFolder: false, size: '1000' },
+      { path: '/folders/ocean/2024/b', isFolder: true, size: null },
+    ],
+  });
+  for (const path of ['/nothing', '/secret'])
+    expect(await read(path)).toEqual({ path: `/folders${path}`, hasMore: false, entries: [] });
+  const { entries, hasMore } = await read('/many');
+  expect([entries.length, hasMore]).toEqual([1000, true]);
+});
+
+test('a fragment is merged with the fields beside it, and only there', async () => {
+  await addQuota(app.ctx, 'yara', 1_000_000n);
+  await addFiles(app.ctx, [{ path: '/fragment/1', size: 7n }]);
+  const id = await createRequest(app.ctx, { quota: 'yara', pattern: '/fragment/' });
+  const query = `fragment Page on Request { holds(first: 1) { edges { node { file { path } } } } }
+    { a: request(id: ${id}) { ...Page }
+      b: request(id: ${id}) { ...Page holds(first: 1) { edges { node { size file { size stage } } } } } }`;
+  const holdsOf = (node: object) => ({ holds: { edges: [{ node }] } });
+  expect(await askData(app, query)).toEqual({
+    a: holdsOf({ file: { path: '/fragment/1' } }),
+    b: holdsOf({ size: '7', file: { path: '/fragment/1', size: '7', stage: 'ONTAPE' } }),
+  });
 });
