@@ -1,32 +1,30 @@
-/** What browsers may do here: each place of the gateway, asked with the headers that only browsers send. */
+/** What pages of this and of other origins may do: each endpoint, with the headers that only browsers send. */
 import { networkInterfaces } from 'node:os';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { type Answer, sendAsIs } from '../support/http.js';
 
 const LISTED = 'https://portal.example.org';
 const PUBLIC = 'https://tapes.example.org';
+const EVIL = 'https://evil.example';
 
 let app: TestApp;
+/** Without CORS_ORIGINS, PUBLIC_URL and ALLOWED_HOSTS. */
+let closed: TestApp;
 beforeAll(async () => {
   app = await startApp({
     config: { corsOrigins: [LISTED], publicUrl: `${PUBLIC}/below`, allowedHosts: ['tape_gate', '[2001:db8::7]'] },
   });
+  closed = await startBeside(app, {
+    config: { host: '0.0.0.0', corsOrigins: [], publicUrl: undefined, allowedHosts: [] },
+  });
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
-afterAll(() => app.close());
-
-interface Place {
-  name: string;
-  form: 'REST' | 'GraphQL' | 'other';
-  method: string;
-  target: string;
-  headers?: Record<string, string>;
-  body?: string;
-  /** What it answers to those who may ask. */
-  status: number;
-}
+afterAll(async () => {
+  await closed.close();
+  await app.close();
+});
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 const EVENTS = { Accept: 'text/event-stream' };
@@ -36,83 +34,75 @@ const mutation = `mutation { createRequest(input: { quota: "alice", pattern: "/b
 const query = JSON.stringify({ query: '{ __typename }' });
 const subscription = encodeURIComponent('subscription { requestProgress(id: 2147483647) { state } }');
 
-const rest = (method: string, path: string, status: number, more: Partial<Place> = {}): Place => ({
-  name: `REST ${method} ${path.split('?')[0]}${more.headers ? ` as ${more.headers['Content-Type']}` : ''}`,
-  form: 'REST',
-  method,
-  target: `${REST}${path}`,
-  status,
-  ...more,
-});
-const graphql = (name: string, more: Partial<Place>): Place => ({
-  name,
-  form: 'GraphQL',
-  method: 'POST',
-  target: '/graphql',
-  headers: JSON_TYPE,
-  status: 200,
-  ...more,
-});
+interface Endpoint {
+  method: string;
+  target: string;
+  headers: Record<string, string>;
+  body: string | undefined;
+  /** For callers that are allowed. */
+  status: number;
+}
 
-/** What changes something, or goes on for long: no page of another origin may ask for it in any way. */
-const writes: Place[] = [
+const endpoint = (
+  method: string,
+  target: string,
+  status = 200,
+  headers: Record<string, string> = {},
+  body?: string,
+): Endpoint => ({ method, target, headers, body, status });
+
+/** Requests that change something, or run for long: no page of another origin may send them in any way. */
+const writes: Endpoint[] = [
   ...['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'application/json'].map(
-    (type) => rest('POST', '/requests', 200, { headers: { 'Content-Type': type }, body: request }),
+    (type) => endpoint('POST', `${REST}/requests`, 200, { 'Content-Type': type }, request),
   ),
-  rest('PUT', '/requests/2147483647', 404, { body: request }),
-  rest('DELETE', '/requests/1', 405),
-  graphql('GraphQL POST of a query', { body: query }),
-  graphql('GraphQL POST of a mutation', { body: JSON.stringify({ query: mutation }) }),
-  graphql('GraphQL POST to a stream', { target: '/graphql/stream', headers: { ...JSON_TYPE, ...EVENTS }, body: query }),
-  graphql('a reservation', { method: 'PUT', target: '/graphql/stream', headers: {}, status: 201 }),
-  graphql('the end of an operation', {
-    method: 'DELETE',
-    target: '/graphql/stream?operationId=1',
-    headers: {},
-    status: 404,
-  }),
-  { name: 'POST of nothing', form: 'other', method: 'POST', target: '/nothing', status: 404 },
+  endpoint('PUT', `${REST}/requests/2147483647`, 404, {}, request),
+  endpoint('DELETE', `${REST}/requests/1`, 405),
+  endpoint('POST', '/graphql', 200, JSON_TYPE, query),
+  endpoint('POST', '/graphql', 200, JSON_TYPE, JSON.stringify({ query: mutation })),
+  endpoint('POST', '/graphql/stream', 200, { ...JSON_TYPE, ...EVENTS }, query),
+  endpoint('PUT', '/graphql/stream', 201),
+  endpoint('DELETE', '/graphql/stream?operationId=1', 404),
+  endpoint('POST', '/nothing', 404),
 ];
 
-const reads: Place[] = [
-  rest('GET', '/requests', 200),
-  rest('GET', '/requests/2147483647', 404),
-  rest('GET', '/files?match=/browsers/', 200),
-  rest('GET', '/quota/alice', 200),
-  graphql('GraphQL GET', { method: 'GET', target: '/graphql?query=%7B__typename%7D', headers: {} }),
-  graphql('a subscription by GET', { method: 'GET', target: `/graphql?query=${subscription}`, headers: EVENTS }),
-  graphql('a stream by GET', { method: 'GET', target: `/graphql/stream?query=${subscription}`, headers: EVENTS }),
-  graphql('GraphiQL', { method: 'GET', headers: { Accept: 'text/html' } }),
-  { name: 'GET of nothing', form: 'other', method: 'GET', target: '/nothing', status: 404 },
+const reads: Endpoint[] = [
+  endpoint('GET', `${REST}/requests`),
+  endpoint('GET', `${REST}/requests/2147483647`, 404),
+  endpoint('GET', `${REST}/files?match=/browsers/`),
+  endpoint('GET', `${REST}/quota/alice`),
+  endpoint('GET', '/graphql?query=%7B__typename%7D'),
+  endpoint('GET', `/graphql?query=${subscription}`, 200, EVENTS),
+  endpoint('GET', `/graphql/stream?query=${subscription}`, 200, EVENTS),
+  endpoint('GET', '/graphql', 200, { Accept: 'text/html' }),
+  endpoint('GET', '/nothing', 404),
 ];
 
-const send = (place: Place, headers: Record<string, string>) =>
-  sendAsIs(app, place.target, {
-    method: place.method,
-    headers: { ...place.headers, ...headers },
-    body: place.body,
-  });
+const send = ({ target, method, body, headers }: Endpoint, more: Record<string, string>) =>
+  sendAsIs(app, target, { method, headers: { ...headers, ...more }, body });
 
-/** The answer in the form of the place. */
-function expectRefusal(place: Place, answer: Answer, status: number, says: RegExp): void {
+async function expectAnswer(endpoint: Endpoint, headers: Record<string, string>): Promise<void> {
+  expect([headers, (await send(endpoint, headers)).status]).toEqual([headers, endpoint.status]);
+}
+
+function expectRefusal({ target }: Endpoint, answer: Answer, status: number, says: RegExp): void {
   const message = expect.stringMatching(says);
-  const bodies = {
-    REST: [{ error: message, error_msg: message }],
-    GraphQL: { errors: [{ message }] },
-    other: { error: message },
-  };
-  expect([answer.status, answer.body]).toEqual([status, bodies[place.form]]);
-  if (place.form !== 'REST') return;
+  const isRest = target.includes(REST);
+  const others = target.startsWith('/graphql') ? { errors: [{ message }] } : { error: message };
+  expect([answer.status, answer.body]).toEqual([status, isRest ? [{ error: message, error_msg: message }] : others]);
+  if (!isRest) return;
   expect(answer.headers.get('content-type')).toBe('application/json');
   expect(answer.headers.get('vary')).toMatch(/^Accept\b/);
 }
 
-const countRequests = async (): Promise<bigint> => {
-  const { rows } = await app.ctx.db.pool.query<{ n: bigint }>('SELECT count(*) AS n FROM request', []);
-  return rows[0]?.n ?? 0n;
-};
+/** Runs `work`, which must not make a request. */
+async function whileUnchanged(work: () => Promise<unknown>): Promise<void> {
+  const count = async () => (await app.ctx.db.pool.query('SELECT count(*) AS n FROM request')).rows;
+  const before = await count();
+  await work();
+  expect(await count()).toEqual(before);
+}
 
-const EVIL = 'https://evil.example';
 const foreign: Record<string, string>[] = [
   { Origin: EVIL },
   { Origin: 'null' },
@@ -143,22 +133,21 @@ const own: Record<string, string>[] = [
 const link = { 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' };
 const BY_ORIGIN = /^a page of another origin may not ask here \((Origin|Sec-)/;
 const BY_HOST = /^this gateway is not ".*": it goes by the names of PUBLIC_URL and ALLOWED_HOSTS$/;
-/** What the page of a rebound name looks like. */
+/** The headers that a page of a rebound name sends. */
 const reboundTo = (Host: string) => ({ Host, Origin: `http://${Host}`, 'Sec-Fetch-Site': 'same-origin' });
 
-/** One that writes and one that reads, for what is decided before any of them; what each place does is below. */
-const [somewhere, elsewhere] = [writes[0], reads[4]] as [Place, Place];
+/** A write and a read, for what is decided before the endpoint is known. */
+const [write, read] = [writes[0], reads[4]] as [Endpoint, Endpoint];
 
 test.each(foreign)('a page of another origin is refused: %j', async (headers) => {
-  const before = await countRequests();
-  for (const place of [somewhere, elsewhere]) expectRefusal(place, await send(place, headers), 403, BY_ORIGIN);
-  expect(await countRequests()).toBe(before);
+  await whileUnchanged(async () => {
+    for (const endpoint of [write, read]) expectRefusal(endpoint, await send(endpoint, headers), 403, BY_ORIGIN);
+  });
 });
 
-test('whoever is no browser, a page of our own, and one that is listed are answered', async () => {
+test('other clients, own pages and listed pages are served', async () => {
   for (const headers of [...own, { Origin: app.url }, { Origin: app.url, 'Sec-Fetch-Site': 'same-origin' }]) {
-    for (const place of [somewhere, elsewhere])
-      expect([headers, (await send(place, headers)).status]).toEqual([headers, place.status]);
+    for (const endpoint of [write, read]) await expectAnswer(endpoint, headers);
   }
 });
 
@@ -169,86 +158,51 @@ test.each([
   'localhost.evil.example',
   '192.0.2.1',
   '[2001:db8::1]',
-])('the host of others is refused: %s', async (Host) => {
-  for (const place of [somewhere, elsewhere])
-    for (const headers of [reboundTo(Host), { Host }]) expectRefusal(place, await send(place, headers), 421, BY_HOST);
+])('a foreign host is refused: %s', async (Host) => {
+  for (const endpoint of [write, read])
+    for (const headers of [reboundTo(Host), { Host }])
+      expectRefusal(endpoint, await send(endpoint, headers), 421, BY_HOST);
 });
 
-test.each([...writes, ...reads].map((place) => [place.name, place] as const))(
-  'pages of other origins, and hosts of others, are refused here, and our own are answered: %s',
-  async (_name, place) => {
-    const before = await countRequests();
-    for (const headers of [{ Origin: EVIL }, { 'Sec-Fetch-Site': 'cross-site' }])
-      expectRefusal(place, await send(place, headers), 403, BY_ORIGIN);
-    expectRefusal(place, await send(place, reboundTo('evil.example')), 421, BY_HOST);
-    expect(await countRequests()).toBe(before);
-    for (const headers of [{}, { Origin: LISTED, 'Sec-Fetch-Site': 'cross-site' }, { Host: 'tapes.localhost:8080' }])
-      expect([headers, (await send(place, headers)).status]).toEqual([headers, place.status]);
-  },
-);
-
-test.each(reads)('a link of another page that somebody follows is answered: $name', async (place) => {
-  expect((await send(place, link)).status).toBe(place.status);
+test.each([
+  ...['localhost', 'LOCALHOST:99', 'localhost.', 'tapes.localhost:8080', '127.0.0.1:1', '127.9.9.9', '127.1', '[::1]'],
+  ...['[::ffff:127.0.0.1]:80', 'tapes.example.org', 'tapes.example.org:444', 'Tape_Gate', '[2001:DB8::7]:80', ''],
+])('the host %j is accepted', async (Host) => {
+  for (const endpoint of [write, read]) await expectAnswer(endpoint, { Host });
 });
 
-test.each(writes)('a form of another page that somebody sends is refused: $name', async (place) => {
-  const before = await countRequests();
-  for (const headers of [link, { ...link, Origin: EVIL }]) {
-    expectRefusal(place, await send(place, headers), 403, /^a page of another origin may not ask here/);
-  }
-  expect(await countRequests()).toBe(before);
-});
-
-const HOSTS = [
-  'localhost',
-  'LOCALHOST:99',
-  'localhost.',
-  'tapes.localhost:8080',
-  '127.0.0.1:1',
-  '127.9.9.9',
-  '127.1',
-  '[::1]',
-  '[::ffff:127.0.0.1]:80',
-  'tapes.example.org',
-  'tapes.example.org:444',
-  'Tape_Gate',
-  '[2001:DB8::7]:80',
-  '',
-];
-
-test.each(HOSTS)('the host %j is one of the gateway', async (Host) => {
-  for (const place of [somewhere, elsewhere]) expect((await send(place, { Host })).status).toBe(place.status);
-});
-
-test('the host of a target that is a whole URL goes before that of the header', async () => {
-  const place = rest('GET', '/requests', 200);
-  const ask = (base: string, Host: string) => send({ ...place, target: base + place.target }, { Host });
-  expect((await ask('http://localhost', 'evil.example')).status).toBe(200);
-  expectRefusal(place, await ask('http://evil.example', 'localhost'), 421, /^this gateway is not "evil.example"/);
-});
-
-test('what listens on every address is asked for by each of them, and by no name', async () => {
-  const everywhere = await startBeside(app, {
-    config: { host: '0.0.0.0', corsOrigins: [], publicUrl: undefined, allowedHosts: [] },
+test.each([...writes, ...reads])('$method $target serves own pages only', async (endpoint) => {
+  await whileUnchanged(async () => {
+    const refused: Record<string, string>[] = [{ Origin: EVIL }, { 'Sec-Fetch-Site': 'cross-site' }];
+    // a link may be followed, but a form may not be sent
+    if (writes.includes(endpoint)) refused.push(link, { ...link, Origin: EVIL });
+    for (const headers of refused) expectRefusal(endpoint, await send(endpoint, headers), 403, BY_ORIGIN);
+    expectRefusal(endpoint, await send(endpoint, reboundTo('evil.example')), 421, BY_HOST);
   });
-  try {
-    const ask = async (Host: string) =>
-      (await sendAsIs(everywhere, '/tape_control/api/v1/files', { headers: { Host } })).status;
-    expect(await Promise.all(['0.0.0.0', '127.0.0.1', '192.0.2.1', 'evil.example'].map(ask))).toEqual([
-      200, 200, 421, 421,
-    ]);
-    const [address = ''] = Object.values(networkInterfaces()).flatMap(
-      (all) => all?.flatMap((each) => (each.family === 'IPv4' && !each.internal ? each.address : [])) ?? [],
-    );
-    if (address === '') return; // this machine has no other
-    const url = everywhere.url.replace('0.0.0.0', address);
-    expect((await sendAsIs({ url }, '/tape_control/api/v1/files')).status).toBe(200);
-  } finally {
-    await everywhere.close();
-  }
+  await expectAnswer(endpoint, {});
+  await expectAnswer(endpoint, { Origin: LISTED, 'Sec-Fetch-Site': 'cross-site' });
+  if (reads.includes(endpoint)) await expectAnswer(endpoint, link);
 });
 
-test('where every caller shows a token, what it is asked for by is of no interest', async () => {
+test('the host of an absolute target takes precedence over the header', async () => {
+  const list = endpoint('GET', `${REST}/requests`);
+  const ask = (base: string, Host: string) => send({ ...list, target: base + list.target }, { Host });
+  expect((await ask('http://localhost', 'evil.example')).status).toBe(200);
+  expectRefusal(list, await ask('http://evil.example', 'localhost'), 421, /^this gateway is not "evil.example"/);
+});
+
+test('a gateway that listens on all addresses accepts each of them as host, and no name', async () => {
+  const statusOf = async (Host: string) => (await sendAsIs(closed, `${REST}/files`, { headers: { Host } })).status;
+  const hosts = ['0.0.0.0', '127.0.0.1', '192.0.2.1', 'evil.example'];
+  expect(await Promise.all(hosts.map(statusOf))).toEqual([200, 200, 421, 421]);
+  const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const outer = all.find(({ family, internal }) => family === 'IPv4' && !internal);
+  if (!outer) return; // this machine has only loopback addresses
+  const url = closed.url.replace('0.0.0.0', outer.address);
+  expect((await sendAsIs({ url }, `${REST}/files`)).status).toBe(200);
+});
+
+test('if each caller must authenticate, any host is accepted', async () => {
   const strict = await startBeside(app, { config: { access: { auth: new Set(['token']) } } });
   try {
     const headers = { Host: 'evil.example', Authorization: `Bearer ${strict.token}` };
@@ -266,61 +220,126 @@ test('R145 what is asked of another host is answered 421', async () => {
 });
 
 test('R144 what a page of another origin asks for is answered 403, and stores nothing', async () => {
-  const before = await countRequests();
-  const form = { Origin: EVIL, 'Content-Type': 'text/plain' };
-  const answer = await sendAsIs(app, `${REST}/requests`, { method: 'POST', headers: form, body: request });
-  const message = `a page of another origin may not ask here (Origin: "${EVIL}"): only one of this gateway (PUBLIC_URL), or of CORS_ORIGINS`;
-  expect([answer.status, answer.body]).toEqual([403, [{ error: message, error_msg: message }]]);
-  expect(await countRequests()).toBe(before);
+  const headers = { Origin: EVIL, 'Content-Type': 'text/plain' };
+  await whileUnchanged(async () => {
+    const answer = await sendAsIs(app, `${REST}/requests`, { method: 'POST', headers, body: request });
+    const message = `a page of another origin may not ask here (Origin: "${EVIL}"): only one of this gateway (PUBLIC_URL), or of CORS_ORIGINS`;
+    expect([answer.status, answer.body]).toEqual([403, [{ error: message, error_msg: message }]]);
+  });
 });
 
-test.each(['/health/live', '/health/ready'])('%s is told to anybody', async (path) => {
+test.each(['/health/live', '/health/ready'])('%s is public', async (path) => {
   for (const headers of [...foreign, { Host: 'evil.example' }])
     expect((await sendAsIs(app, path, { headers })).status).toBe(200);
 });
 
-const WRITING = encodeURIComponent(mutation);
-
 test.each([
-  ['a result', `/graphql?query=${WRITING}`, {}],
-  ['a plain stream', `/graphql?query=${WRITING}`, EVENTS],
-  ['a stream', `/graphql/stream?query=${WRITING}`, EVENTS],
-])('a mutation by GET is refused on all ways: %s', async (_name, target, headers) => {
-  const before = await countRequests();
-  const answer = await sendAsIs(app, target, { headers });
-  expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
-  expect(await countRequests()).toBe(before);
+  ['a result', '/graphql?', { Accept: 'application/json' }],
+  ['an event stream', '/graphql?', EVENTS],
+  ['a stream', '/graphql/stream?', EVENTS],
+  ['a stream in single connection mode', `/graphql/stream?extensions=%7B%22operationId%22%3A%221%22%7D&`, {}],
+])('a mutation by GET is refused: %s', async (name, path, headers) => {
+  const isSingle = name.includes('single');
+  const token = isSingle ? (await sendAsIs(app, '/graphql/stream', { method: 'PUT' })).text : '';
+  await whileUnchanged(async () => {
+    const target = `${path}query=${encodeURIComponent(mutation)}${isSingle ? `&token=${token}` : ''}`;
+    const answer = await sendAsIs(app, target, { headers });
+    expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
+  });
 });
 
-test('a mutation by GET on the stream of others is refused', async () => {
-  const before = await countRequests();
-  const token = (await sendAsIs(app, '/graphql/stream', { method: 'PUT' })).text;
-  const target = `/graphql/stream?token=${token}&query=${WRITING}&extensions=${encodeURIComponent('{"operationId":"1"}')}`;
-  const answer = await sendAsIs(app, target, { headers: { Accept: 'application/json' } });
-  expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
-  expect(await countRequests()).toBe(before);
-});
-
-test.each(['application/json', 'application/json; charset=utf-8', 'Application/JSON;charset="UTF-8"'])(
-  'GraphQL takes a body of the type %s',
-  async (type) => {
-    const place = graphql('', { headers: { 'Content-Type': type }, body: query });
-    expect((await send(place, {})).body).toEqual({ data: { __typename: 'Query' } });
-  },
-);
-
-test.each([
-  'text/plain',
-  'application/x-www-form-urlencoded',
-  'multipart/form-data; boundary=x',
-  'application/graphql',
-  'application/json-seq',
-  'application/vnd.api+json',
-  'text/plain; application/json',
-  'text/plain, application/json',
-])('GraphQL takes no body of the type %s', async (type) => {
-  for (const target of ['/graphql', '/graphql/stream']) {
-    const place = graphql('', { target, headers: { ...EVENTS, 'Content-Type': type }, body: query });
-    expectRefusal(place, await send(place, {}), 415, /^Content-Type must be application\/json, not "/);
+test('GraphQL reads a body only if its type is application/json', async () => {
+  for (const type of ['application/json', 'application/json; charset=utf-8', 'Application/JSON;charset="UTF-8"']) {
+    expect((await send(endpoint('POST', '/graphql', 200, { 'Content-Type': type }, query), {})).body).toEqual({
+      data: { __typename: 'Query' },
+    });
   }
+  for (const type of [
+    ...['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'application/graphql'],
+    ...[
+      'application/json-seq',
+      'application/vnd.api+json',
+      'text/plain; application/json',
+      'text/plain, application/json',
+    ],
+  ]) {
+    for (const target of ['/graphql', '/graphql/stream']) {
+      const other = endpoint('POST', target, 415, { ...EVENTS, 'Content-Type': type }, query);
+      expectRefusal(other, await send(other, {}), 415, /^Content-Type must be application\/json, not "/);
+    }
+  }
+});
+
+/** The CORS headers of a response. */
+const corsOf = ({ headers }: Answer) =>
+  Object.fromEntries([...headers].filter(([name]) => name.startsWith('access-control-')));
+
+const preflight = (Origin: string): Record<string, string> => ({
+  Origin,
+  'Access-Control-Request-Method': 'POST',
+  'Access-Control-Request-Headers': 'authorization,content-type,last-event-id,x-graphql-event-stream-token',
+  'Sec-Fetch-Site': 'cross-site',
+  'Sec-Fetch-Mode': 'cors',
+});
+
+const READABLE = 'Allow,RateLimit,RateLimit-Policy,Retry-After,WWW-Authenticate';
+
+describe.each([
+  ...[`${REST}/requests`, `${REST}/requests/1`, `${REST}/files`, `${REST}/quota/alice`],
+  ...['/graphql', '/graphql/stream'],
+])('CORS of %s', (path) => {
+  test('a preflight of a listed origin returns what it may send', async () => {
+    const answer = await sendAsIs(app, path, { method: 'OPTIONS', headers: preflight(LISTED) });
+    expect([answer.status, answer.text, answer.headers.get('vary')]).toEqual([204, '', 'Accept, Origin']);
+    expect(corsOf(answer)).toEqual({
+      'access-control-allow-origin': LISTED,
+      'access-control-allow-methods': 'GET,HEAD,POST,PUT,DELETE',
+      'access-control-allow-headers':
+        'Accept,Authorization,Content-Type,Last-Event-ID,X-GraphQL-Event-Stream-Token,X-Requested-With',
+      'access-control-expose-headers': READABLE,
+      'access-control-max-age': '600',
+    });
+  });
+
+  test('a preflight of another origin returns 405 without CORS headers', async () => {
+    const plain = await sendAsIs(closed, path, { method: 'OPTIONS' });
+    expect([plain.status, plain.headers.get('allow')]).toEqual([405, expect.stringContaining('GET')]);
+    for (const [gateway, origin] of [
+      [app, EVIL],
+      [app, 'null'],
+      [closed, LISTED],
+    ] as const) {
+      const answer = await sendAsIs(gateway, path, { method: 'OPTIONS', headers: preflight(origin) });
+      expect([answer.status, answer.body, corsOf(answer)]).toEqual([405, plain.body, {}]);
+      expect(answer.headers.get('allow')).toBe(plain.headers.get('allow'));
+    }
+  });
+
+  test('a listed page may read responses and errors, and no other page may', async () => {
+    for (const method of ['GET', 'PATCH']) {
+      const listed = await sendAsIs(app, path, { method, headers: { ...preflight(LISTED) } });
+      expect(corsOf(listed)).toEqual({
+        'access-control-allow-origin': LISTED,
+        'access-control-expose-headers': READABLE,
+      });
+      const other = await sendAsIs(app, path, { method, headers: { ...preflight(EVIL) } });
+      expect([other.status, corsOf(other)]).toEqual([403, {}]);
+      // a cache must not give the response for one origin, or for none, to another
+      for (const { headers } of [listed, other, await sendAsIs(app, path, { method })])
+        expect(headers.get('vary')).toMatch(/^Accept, Origin\b/);
+    }
+  });
+});
+
+test('an event stream has CORS headers', async () => {
+  const answer = await sendAsIs(app, `/graphql/stream?query=${subscription}`, {
+    headers: { ...EVENTS, Origin: LISTED },
+  });
+  expect(answer.headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
+  expect(corsOf(answer)['access-control-allow-origin']).toBe(LISTED);
+});
+
+test('without listed origins no response mentions origins', async () => {
+  const { headers } = await sendAsIs(closed, `${REST}/requests`, { headers: { Origin: closed.url } });
+  expect([headers.get('vary'), headers.get('access-control-allow-origin')]).toEqual(['Accept, Accept-Encoding', null]);
 });
