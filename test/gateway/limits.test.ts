@@ -20,7 +20,7 @@ const files = (prefix: string, sizes: Record<string, bigint>) =>
   );
 const later = '2999-01-01T00:00:00';
 
-/** Which files the request has, and which stayed out, and why. */
+/** Returns the files of a request, and the excluded ones with their reasons. */
 async function look(id: number) {
   const { holds, awaited } = await viewRequest(app, id);
   return {
@@ -29,7 +29,7 @@ async function look(id: number) {
   };
 }
 
-test('a request for more than its limit is refused with both values, and nothing is stored', async () => {
+test('a request over its own limit is refused with both values, and nothing is stored', async () => {
   await addQuota(app.ctx, 'much', 10_000n);
   await files('/much/', { a: 100n, b: 200n, c: 300n });
   const before = await dumpTables(app.ctx);
@@ -49,7 +49,7 @@ test('a request for more than its limit is refused with both values, and nothing
   expect(await dumpTables(app.ctx)).toEqual(before);
 });
 
-test('files that fill both limits fit, and paths that the catalogue does not know count once they appear', async () => {
+test('files may fill both limits, and unresolved paths count once they are known', async () => {
   await addQuota(app.ctx, 'even', 10_000n);
   await files('/even/', { a: 100n, b: 200n });
   const paths = ['/even/a', '/even/b', '/even/c'];
@@ -67,14 +67,14 @@ test('files that fill both limits fit, and paths that the catalogue does not kno
   expect(await look(full.requestId)).toEqual({ held: ['a', 'b'], out: { c: 'LIMIT' } });
 });
 
-test('later files join in order as far as they fit, and the rest stays out, visibly and not charged', async () => {
+test('later files join in order until the limit, and the others are reported and not charged', async () => {
   await addQuota(app.ctx, 'order', 10_000n);
   await files('/order/', { m: 1n });
   const byFiles = await made(app, { quota: 'order', pattern: '/order/', maxFiles: 3 });
   const byBytes = await made(app, { quota: 'order', pattern: '/order/', maxBytes: 111 });
   await files('/order/', { d: 1n, c: 500n, b: 10n, a: 100n });
   expect(await look(byFiles)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
-  // after the first that does not fit nothing joins, though d would
+  // d would fit, but c comes first
   expect(await look(byBytes)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
   expect(await viewRequest(app, byBytes)).toMatchObject({ filesTotal: 3, bytesTotal: '111', filesRefused: 0 });
   expect(await update(app, { id: byBytes })).toMatchObject({ filesOverLimit: 2, filesRefused: 0 });
@@ -84,7 +84,7 @@ test('later files join in order as far as they fit, and the rest stays out, visi
   expect(await readUsed(app, 'order')).toBe(222);
 });
 
-test('what is beyond the limit of one request takes no room from the others of its user', async () => {
+test('files over the limit of one request leave room for other requests of the user', async () => {
   await addQuota(app.ctx, 'two', 40n);
   const narrow = await made(app, { quota: 'two', pattern: '/two/', maxFiles: 1 });
   const wide = await made(app, { quota: 'two', pattern: '/two/' });
@@ -94,7 +94,7 @@ test('what is beyond the limit of one request takes no room from the others of i
   expect(await readUsed(app, 'two')).toBe(40);
 });
 
-test('the reason is what keeps a file out as things are: the limit where it is reached, else the quota', async () => {
+test('the reason of an excluded file is the limit if it is reached, else the quota', async () => {
   await addQuota(app.ctx, 'both', 15n);
   const id = await made(app, { quota: 'both', pattern: '/both/', maxFiles: 3 });
   await files('/both/', { a: 10n, b: 10n, c: 1n, d: 1n });
@@ -108,7 +108,7 @@ test('the reason is what keeps a file out as things are: the limit where it is r
   expect(await readUsed(app, 'both')).toBe(21);
 });
 
-test('a greater limit lets files join at once, and one below what is held only stops new ones', async () => {
+test('a higher limit lets files join at once, and one below the current size only stops new ones', async () => {
   await addQuota(app.ctx, 'grow', 10_000n);
   const id = await made(app, { quota: 'grow', pattern: '/grow/', maxFiles: 1, maxBytes: 1000 });
   await files('/grow/', { a: 100n, b: 100n, c: 100n, d: 100n });
@@ -130,7 +130,7 @@ test('a greater limit lets files join at once, and one below what is held only s
   expect(await update(app, { id, maxFiles: null, maxBytes: null })).toMatchObject({ filesTotal: 5, filesOverLimit: 0 });
 });
 
-test('a file that is released makes room for one that stayed out', async () => {
+test('a released file makes room for an excluded one', async () => {
   await addQuota(app.ctx, 'swap', 10_000n);
   const id = await made(app, { quota: 'swap', pattern: '/swap/', maxFiles: 2 });
   await files('/swap/', { a: 1n, b: 1n, c: 1n, d: 1n });
@@ -150,7 +150,7 @@ test('a request that is revived takes new files within its limits', async () => 
   expect(await readUsed(app, 'again')).toBe(20);
 });
 
-test('a request that held more than its limit is revived only with a greater one', async () => {
+test('a request over its limit is revived only with a higher limit', async () => {
   await addQuota(app.ctx, 'over', 10_000n);
   await files('/over/', { a: 10n, b: 10n, c: 10n });
   const id = await made(app, { quota: 'over', pattern: '/over/' });
@@ -167,7 +167,7 @@ test('a request that held more than its limit is revived only with a greater one
   expect(await readUsed(app, 'over')).toBe(30);
 });
 
-test('imports that race never bring a request beyond its limits, nor its user beyond the quota', async () => {
+test('simultaneous imports do not exceed the limits of a request', async () => {
   await addQuota(app.ctx, 'race', 1_000_000n);
   const limited = await made(app, { quota: 'race', pattern: '/race/', maxFiles: 17 });
   const small = await made(app, { quota: 'race', pattern: '/race/', maxBytes: 1234 });
@@ -183,25 +183,21 @@ test('imports that race never bring a request beyond its limits, nor its user be
   expect(await readUsed(app, 'race')).toBe(2900);
 });
 
-test('a limit that is none is refused, naming it', async () => {
+test('an invalid limit is refused', async () => {
   await addQuota(app.ctx, 'bad', 1n);
   const id = await makeRequest(app, { quota: 'bad', files: ['/bad/none'] });
   for (const act of [
     (limits: object) => create(app, { quota: 'bad', pattern: '/bad/', ...limits }),
     (limits: object) => update(app, { id, ...limits }),
   ]) {
-    expect(await act({ maxFiles: -1 })).toMatchObject({
-      field: 'maxFiles',
-      message: 'maxFiles must be from 0 to 2147483647 files, not -1',
-    });
-    expect(await act({ maxBytes: -1 })).toMatchObject({
-      field: 'maxBytes',
-      message: 'maxBytes must be from 0 to 9223372036854775807 bytes, not -1',
-    });
+    const maxFiles = 'maxFiles must be from 0 to 2147483647 files, not -1';
+    expect(await act({ maxFiles: -1 })).toMatchObject({ field: 'maxFiles', message: maxFiles });
+    const maxBytes = 'maxBytes must be from 0 to 9223372036854775807 bytes, not -1';
+    expect(await act({ maxBytes: -1 })).toMatchObject({ field: 'maxBytes', message: maxBytes });
   }
 });
 
-test('what an import changes counts for the limits of what it adds', async () => {
+test('an import applies changed sizes before it checks the limits', async () => {
   await addQuota(app.ctx, 'grown', 10_000n);
   await files('/grown/', { a: 60n });
   const id = await made(app, { quota: 'grown', pattern: '/grown/', maxBytes: 100 });
@@ -211,7 +207,7 @@ test('what an import changes counts for the limits of what it adds', async () =>
   expect((await look(id)).held).toContain('c');
 });
 
-test('a request that is over and not yet ended is revived in one step', async () => {
+test('an expired request that was not yet ended is revived in one step', async () => {
   await addQuota(app.ctx, 'late', 10_000n);
   await files('/late/', { a: 100n });
   const id = await made(app, { quota: 'late', pattern: '/late/' });

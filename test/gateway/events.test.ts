@@ -1,0 +1,297 @@
+/** The order of events, which is that of their commits, and their retention. */
+import pg from 'pg';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
+import { sql } from '../../src/database/sql.js';
+import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../src/event-table.js';
+import { recordMoves } from '../../src/event-writes.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { pruneEvents } from '../../src/operations/requests/history.js';
+import { updateRequest } from '../../src/operations/requests/update.js';
+import { addSeconds } from '../../src/time.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { whileLocked } from '../support/locks.js';
+import { recordStatements } from '../support/statements.js';
+import {
+  CHANGES,
+  type Changes,
+  drain,
+  PROGRESS,
+  type Progress,
+  take,
+  transports,
+  waitForReaders,
+} from '../support/streams.js';
+import { transaction } from '../support/transaction.js';
+import { createGate } from '../support/wait.js';
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+  await addQuota(app.ctx, 'alice', 10n ** 12n);
+});
+afterAll(() => app.close());
+
+const [[, open]] = transports as [(typeof transports)[0]];
+
+async function addFile(path: string): Promise<bigint> {
+  await addFiles(app.ctx, [{ path }]);
+  const { rows } = await app.ctx.db.pool.query<{ id: bigint }>('SELECT id FROM tape_file WHERE path = $1', [path]);
+  return rows[0]?.id ?? 0n;
+}
+
+/** Writes events of a file, and commits once `commit` is called. */
+function startWriter(file: bigint, copies = 1) {
+  const [written, gate] = [createGate(), createGate()];
+  const done = transaction(app.ctx.db.pool, async (tx) => {
+    if (copies === 1) recordMoves(app.ctx, tx, [file], { from: 'ONTAPE', to: 'RESTORING' });
+    else {
+      await tx.query(sql`INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
+        SELECT now(), ${file}, 'ONTAPE', 'RESTORING', '{}' FROM generate_series(1, ${copies}::int)`);
+    }
+    tx.beforeCommit('wait', async () => {
+      written.open();
+      await gate.opened;
+    });
+  });
+  return { written: written.opened, commit: gate.open, done };
+}
+
+async function write(file: bigint): Promise<void> {
+  const writer = startWriter(file);
+  writer.commit();
+  await writer.done;
+}
+
+const told = (results: Changes[]) => results.map(({ stageChanges }) => stageChanges.path);
+const idsOf = (results: Changes[]) => results.map(({ stageChanges }) => Number(stageChanges.eventId));
+
+test('an open transaction delays no events of others, and its own events follow its commit', async () => {
+  const [frozen, other] = [await addFile('/order/frozen'), await addFile('/order/other')];
+  const after = Number(await app.ctx.events.newestId());
+  const watch = () => open<Changes>(app, { query: CHANGES, variables: { match: '/order/', after } });
+  const watching = watch();
+  const writer = startWriter(frozen);
+  await writer.written;
+  await write(other);
+  await write(other);
+  const first = await take(watching, 2);
+  const between = idsOf(first).at(-1);
+  writer.commit();
+  await writer.done;
+  const second = await take(watching, 1);
+  await write(other);
+  const results = [...first, ...second, ...(await take(watching, 1))];
+  expect(told(results)).toEqual(['/order/other', '/order/other', '/order/frozen', '/order/other']);
+  expect(idsOf(results)).toEqual([...new Set(idsOf(results))].sort((a, b) => Number(a) - Number(b)));
+  expect(idsOf(await take(watch(), 4))).toEqual(idsOf(results));
+  const resumed = open<Changes>(app, { query: CHANGES, variables: { match: '/order/', after: between } });
+  expect(told(await take(resumed, 2))).toEqual(['/order/frozen', '/order/other']);
+});
+
+test('a transaction with very many events delays no subscriptions to others', async () => {
+  const many = 12_000;
+  const [huge, small] = [await addFile('/huge/1'), await addFile('/small/1')];
+  const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/small/' });
+  const before = app.ctx.events.readers;
+  const progress = open<Progress>(app, { query: PROGRESS, variables: { id } });
+  const after = await app.ctx.events.newestId();
+  const changes = open<Changes>(app, { query: CHANGES, variables: { match: '/small/', after: Number(after) } });
+  await take(progress, 1);
+  const changing = take(changes, 2);
+  await waitForReaders(app, before + 2);
+  const relabel = () => updateRequest(app.ctx, { id, label: 'told again' });
+
+  const writer = startWriter(huge, many);
+  await writer.written;
+  await write(small);
+  await relabel();
+  await take(progress, 1);
+  writer.commit();
+  await writer.done;
+  let last = 0;
+  const statements = await recordStatements(
+    async () => {
+      await write(small);
+      await relabel();
+      last = Number((await take(progress, 1))[0]?.requestProgress.eventId);
+      expect(told(await changing)).toEqual(['/small/1', '/small/1']);
+    },
+    { isFeedToo: true },
+  );
+  expect(last).toBeGreaterThan(Number(after) + many);
+  // each subscription reads only its own events, and numbering does not rewrite them
+  expect(statements.reduce((sum, { rows }) => sum + rows, 0)).toBeLessThan(many / 100);
+  progress.close();
+  changes.close();
+});
+
+test('a change that the initial state contains is not reported again, even if it was not yet numbered', async () => {
+  const file = await addFile('/present/1');
+  const numbering = new pg.Client(app.ctx.db.config);
+  await numbering.connect();
+  // commits a change just before the initial state is read, and keeps others from numbering it
+  const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
+  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
+    const ask = () => query.apply(this, args);
+    const [question] = args as [{ text?: string; handleReadyForQuery(): void }];
+    if (!question.text?.includes('unnumbered')) return ask();
+    spy.mockRestore();
+    const tell = question.handleReadyForQuery.bind(question);
+    question.handleReadyForQuery = () => void numbering.query('COMMIT').then(tell);
+    void writeUnseen().then(ask);
+    return undefined;
+  } as never);
+  const writeUnseen = async () => {
+    await numbering.query('BEGIN');
+    await numbering.query('SELECT pg_advisory_xact_lock($1, $2)', [ADVISORY_SPACE, advisoryKeys.eventNumbers]);
+    await write(file);
+  };
+  const before = app.ctx.events.readers;
+  const watching = open<Changes>(app, { query: CHANGES, variables: { match: '/present/' } });
+  const [present] = await take(watching, 1);
+  expect(present).toMatchObject({ stageChanges: { path: '/present/1', from: null } });
+  await waitForReaders(app, before + 1);
+  const held = await app.ctx.events.newestId();
+  await write(file);
+  const [next] = await take(watching, 1);
+  expect(BigInt(next?.stageChanges.eventId ?? 0)).toBe(await app.ctx.events.newestId());
+  expect(BigInt(present?.stageChanges.eventId ?? 0)).toBeLessThan(held);
+  watching.close();
+  await numbering.end();
+});
+
+const { signal } = new AbortController();
+/** Runs the periodic job as it would run so many days later. */
+async function pruneIn(days: number): Promise<void> {
+  await pruneEvents({ ...app.ctx, now: () => addSeconds(app.ctx.now(), days * 24 * 3600) }, signal);
+}
+
+const countEvents = async () => {
+  const { rows } = await app.ctx.db.pool.query(
+    'SELECT (SELECT count(*)::int FROM event) AS events, (SELECT count(*)::int FROM event_batch) AS batches',
+  );
+  return rows[0];
+};
+
+test('old events are removed, and a client that resumes after one of them must start again', async () => {
+  await addFiles(app.ctx, [{ path: '/history/1' }]);
+  const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/history/' });
+  const middle = await app.ctx.events.newestId();
+  await updateRequest(app.ctx, { id, label: 'told again' });
+  const newest = await app.ctx.events.newestId();
+  const watch = (after?: bigint) =>
+    open<Progress>(app, { query: PROGRESS, variables: { id, after: after?.toString() } });
+
+  await pruneIn(29);
+  const early = watch(middle);
+  expect((await take(early, 1))[0]?.requestProgress.eventId).toBe(String(newest));
+  early.close();
+
+  await pruneIn(31);
+  expect(await countEvents()).toEqual({ events: 0, batches: 1 });
+  const message = `the events up to ${newest} are kept no longer: begin again without after, not after ${middle}`;
+  expect(await drain(watch(middle))).toMatchObject([{ errors: [{ message, extensions: { code: 'EVENTS_GONE' } }] }]);
+  const [resumed, anew] = [watch(newest), watch()];
+  expect((await take(anew, 1))[0]?.requestProgress).toMatchObject({ state: 'QUEUED', eventId: String(newest) });
+  await updateRequest(app.ctx, { id, label: 'told once more' });
+  for (const stream of [resumed, anew]) {
+    expect((await take(stream, 1))[0]?.requestProgress.eventId).toBe(String(newest + 1n));
+    stream.close();
+  }
+});
+
+/** Adds events of a request, in one batch. */
+async function addEvents(requestId: number, count: number): Promise<void> {
+  await app.ctx.db.pool.query(
+    `INSERT INTO event (at, request_ids, request_id) SELECT now() AT TIME ZONE 'utc', '{}', $1 FROM generate_series(1, $2::int)`,
+    [requestId, count],
+  );
+  await app.ctx.events.newestId();
+}
+
+test('very many events are removed in small steps, and the job may stop after each', async () => {
+  await addEvents(1, 12_000);
+  const stopping = new AbortController();
+  stopping.abort();
+  const later = { ...app.ctx, now: () => addSeconds(app.ctx.now(), 31 * 24 * 3600) };
+  await pruneEvents(later, stopping.signal);
+  const statements = await recordStatements(() => pruneEvents(later, signal), { isFeedToo: true });
+  expect(statements.filter(({ text }) => text.includes('DELETE FROM event WHERE')).length).toBeGreaterThanOrEqual(3);
+  expect(await countEvents()).toEqual({ events: 0, batches: 1 });
+});
+
+/** Adds events in as many batches. */
+async function addBatches(count: number): Promise<void> {
+  await app.ctx.db.pool.query(
+    `DO $$ BEGIN
+       FOR n IN 1..${count} LOOP
+         INSERT INTO event (at, request_ids, request_id) VALUES (now() AT TIME ZONE 'utc', '{}', 1);
+       END LOOP;
+     END $$`,
+  );
+  await app.ctx.events.newestId();
+}
+
+/** Starts the job, and runs `work` while its first deletion waits for a lock. */
+async function whileDeleting(work: (pruned: Promise<unknown>) => Promise<void>): Promise<void> {
+  await whileLocked(app, 'LOCK TABLE event IN SHARE MODE', async (waiters) => {
+    const pruned = Promise.allSettled([pruneIn(31)]);
+    await waiters(1);
+    await work(pruned);
+  });
+}
+
+test('a later job removes the events that a killed job has marked', async () => {
+  await addBatches(400);
+  const killed = async (pruned: Promise<unknown>) => {
+    await app.ctx.db.pool.query(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+    );
+    await pruned;
+  };
+  await whileDeleting(killed);
+  await whileDeleting(killed);
+  await pruneIn(31);
+  expect(await countEvents()).toEqual({ events: 0, batches: 1 });
+});
+
+test('while one engine removes events, another does not wait', async () => {
+  await addBatches(400);
+  let first: Promise<unknown> | undefined;
+  await whileDeleting(async (pruned) => {
+    first = pruned;
+    const before = await countEvents();
+    await pruneIn(31);
+    expect(await countEvents()).toEqual(before);
+  });
+  await first;
+  expect(await countEvents()).toEqual({ events: 0, batches: 1 });
+});
+
+test.each([true, false])(
+  'a slow reader gets EVENTS_GONE instead of a gap (of one request: %s)',
+  async (isOfRequest) => {
+    const requestId = await createRequest(app.ctx, { quota: 'alice', pattern: '/history/' });
+    const filter = {
+      accepts: (event: AnyEvent): event is ProgressEvent => !isStageEvent(event),
+      condition: sql`e.request_id IS NOT NULL`,
+    };
+    const after = await app.ctx.events.newestId();
+    await addEvents(requestId, 9000);
+    const newest = await app.ctx.events.newestId();
+    const events = app.ctx.events.follow(after, isOfRequest ? { ...filter, requestId } : filter, signal);
+    const told: bigint[] = [];
+    const readSlowly = async () => {
+      for await (const event of events) {
+        told.push(event.id);
+        if (told.length === 10) await pruneIn(31); // the first page was read
+      }
+    };
+    const message = expect.stringContaining(`up to ${newest} `);
+    await expect(readSlowly()).rejects.toMatchObject({ code: 'EVENTS_GONE', message });
+    expect(told).toEqual(Array.from({ length: told.length }, (_, n) => after + 1n + BigInt(n)));
+    expect(told.length).toBeLessThan(9000);
+  },
+);
