@@ -1,4 +1,4 @@
-/** What changes costs what has changed, and not what there is. */
+/** The cost of a change depends on what changes, not on what exists. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { readUnheld } from '../../src/operations/disks/removals.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
@@ -30,23 +30,19 @@ const only = (done: Work[], name: string) => {
   return found[0] as Work;
 };
 
-test('a file that joins a standing request costs one row, however many files wait in there', async () => {
-  await addFiles(app.ctx, pathsOf('/standing'));
-  await createRequest(app.ctx, { quota: 'alice', pattern: '/standing' });
-  const done = only(await countRows(() => addFiles(app.ctx, [{ path: '/standing/new' }])), 'importRows');
-  expect(done.written).toMatchObject({ hold: 1, recall: 1, tape_file: 1 });
-  expect(done.written.awaited_path ?? 0).toBe(0);
+test.each([
+  ['a new file that joins an open pattern', { path: '/open/new' }, { hold: 1, recall: 1, tape_file: 1 }, 1],
+  ['a file whose position an import changes', { path: '/open/1', position: 10_000n }, { hold: 0, tape_file: 1 }, 2],
+])('%s costs few rows, however many files the request contains', async (_what, file, written, recalls) => {
+  await addFiles(app.ctx, pathsOf('/open'));
+  await createRequest(app.ctx, { quota: 'alice', pattern: '/open' });
+  const done = only(await countRows(() => addFiles(app.ctx, [file])), 'importRows').written;
+  expect({ hold: 0, ...done }).toMatchObject(written);
+  expect(done.recall).toBeLessThanOrEqual(recalls);
+  expect(done.awaited_path).toBeUndefined();
 });
 
-test('so does one whose place an import changes', async () => {
-  await addFiles(app.ctx, pathsOf('/moved'));
-  await createRequest(app.ctx, { quota: 'alice', pattern: '/moved' });
-  const done = only(await countRows(() => addFiles(app.ctx, [{ path: '/moved/1', position: 10_000n }])), 'importRows');
-  expect(done.written.recall).toBeLessThanOrEqual(2);
-  expect(done.written.hold ?? 0).toBe(0);
-});
-
-test('paths that a full quota keeps out cost nothing while it is full, and join when there is room', async () => {
+test('paths that a full quota excludes cost nothing while it is full, and join when there is room', async () => {
   await setQuota(app.ctx, { user: 'alice', size: 2000n });
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/full' });
   await addFiles(app.ctx, pathsOf('/full'));
@@ -59,7 +55,7 @@ test('paths that a full quota keeps out cost nothing while it is full, and join 
   expect(rows).toEqual([{ files_total: 3 }]);
 });
 
-test('the end of a large request costs its files, also where PostgreSQL takes the queue for empty', async () => {
+test('the end of a large request costs its own files, also if PostgreSQL believes the queue to be empty', async () => {
   await addFiles(app.ctx, pathsOf('/ended'));
   for (const table of ['recall', 'hold']) await app.ctx.db.pool.query(`VACUUM (ANALYZE) ${table}`);
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/ended' });
@@ -69,35 +65,30 @@ test('the end of a large request costs its files, also where PostgreSQL takes th
   expect(done.read.hold ?? 0).toBeLessThan(MANY * 10);
 });
 
-test('what an ended request held is looked through page by page, each hold once, in rows and in bundles', async () => {
+test('the removal of copies reads the files of an ended request in pages, each once, also once it is compacted', async () => {
   await addFiles(
     app.ctx,
     pathsOf('/left').map(({ path }, n) => ({ path, stage: n % 2 === 0 ? 'RESTORED' : 'ONTAPE' })),
   );
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/left' });
-  const look = async () => {
-    let [pages, copies] = [0, 0];
-    const seen = new Set<bigint>();
-    for (let after: number | undefined = 0; after !== undefined; ) {
-      const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(app.ctx, {
-        requestId: id,
-        after,
-        limit: 150,
-      });
-      for (const { fileId } of page.copies) seen.add(fileId);
-      pages++;
-      copies += page.copies.length;
+  const readCopies = async () => {
+    const copies: bigint[] = [];
+    let pages = 0;
+    for (let after: number | undefined = 0; after !== undefined; pages++) {
+      const limits = { requestId: id, after, limit: 150 };
+      const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(app.ctx, limits);
+      copies.push(...page.copies.map(({ fileId }) => fileId));
       after = page.last;
     }
-    return { pages, copies, seen: seen.size };
+    return { pages, copies: copies.length, files: new Set(copies).size };
   };
   await releaseFiles(app.ctx, { id, match: '/left/1' }); // 1, 10 to 19 and 100 to 199: half of them are restored
-  expect(await look()).toEqual({ pages: 1, copies: 55, seen: 55 });
+  expect(await readCopies()).toEqual({ pages: 1, copies: 55, files: 55 });
   await cancelRequest(app.ctx, id);
-  const looked = { pages: 3, copies: MANY / 2, seen: MANY / 2 };
-  expect(await look()).toEqual(looked);
+  const all = { pages: 3, copies: MANY / 2, files: MANY / 2 };
+  expect(await readCopies()).toEqual(all);
   await compactRequests({ ...app.ctx, config: { ...app.ctx.config, requestDays: 0 } }, new AbortController().signal);
   const { rows } = await app.ctx.db.pool.query('SELECT form FROM request WHERE id = $1', [id]);
   expect(rows).toEqual([{ form: 'COMPACT' }]);
-  expect(await look()).toEqual(looked);
+  expect(await readCopies()).toEqual(all);
 });

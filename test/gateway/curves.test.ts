@@ -1,4 +1,4 @@
-/** What is kept of what the site did, and which processes run. */
+/** The history of the site and of quotas, and the list of running processes. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
@@ -7,11 +7,11 @@ import { forgetProcess, noteProcess } from '../../src/operations/site/processes.
 import { addSeconds } from '../../src/time.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { ask } from '../support/graphql.js';
+import { ask, askData } from '../support/graphql.js';
 
 let app: TestApp;
 let now = '2026-11-23T10:02:00';
-let token: string;
+let viewer: { url: string; token: string };
 const never = new AbortController().signal;
 
 beforeAll(async () => {
@@ -22,18 +22,18 @@ beforeAll(async () => {
     { path: '/a/2', size: 300n, stage: 'ONTAPE' },
   ]);
   await app.ctx.db.pool.query(`INSERT INTO drive (name) VALUES ('drive-1')`);
-  token = (await createToken(app.ctx, { name: 'auditor', role: 'VIEWER' })).secret;
+  const { secret } = await createToken(app.ctx, { name: 'auditor', role: 'VIEWER' });
+  viewer = { url: app.url, token: secret };
 });
 afterAll(() => app.close());
 
 const POINT = 'at seconds filesRestored bytesRestored filesFailed filesWaiting oldestSeconds drivesInUse drives';
 async function readPoints(since = '2026-01-01'): Promise<Record<string, unknown>[]> {
   const query = `query ($since: DateTime!) { history(since: $since) { ${POINT} } }`;
-  const answer = await ask({ url: app.url, token }, query, { since });
-  return (answer.data as { history: Record<string, unknown>[] }).history;
+  return (await askData<{ history: Record<string, unknown>[] }>(viewer, query, { since })).history;
 }
 
-/** As an engine writes them when a file of that size is there. */
+/** Writes the event of an engine that has restored a file. */
 async function restore(path: string, at: string): Promise<void> {
   await app.ctx.db.pool.query(
     `INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
@@ -42,25 +42,28 @@ async function restore(path: string, at: string): Promise<void> {
   );
 }
 
-test('what two engines count together is counted once, and in the slot of its own time', async () => {
+test('engines that count at the same time count each file once, in the slot of its time', async () => {
   await writeHistory(app.ctx, never);
   await createRequest(app.ctx, { quota: 'alice', pattern: '/a/' });
   await restore('/a/1', '2026-11-23T10:03:10');
   await restore('/a/2', '2026-11-23T10:06:00');
   now = '2026-11-23T10:06:30';
-  await Promise.all(Array.from({ length: 6 }, () => writeHistory(app.ctx, never)));
-  await writeHistory(app.ctx, never);
+  await Promise.all(Array.from({ length: 4 }, () => writeHistory(app.ctx, never)));
   const none = { seconds: 300, filesFailed: 0, drivesInUse: 0, drives: 1 };
   expect(await readPoints()).toEqual([
     { ...none, at: '2026-11-23T10:00:00Z', filesRestored: 1, bytesRestored: '700', filesWaiting: 0, oldestSeconds: 0 },
     {
       ...none,
-      ...{ at: '2026-11-23T10:05:00Z', filesRestored: 1, bytesRestored: '300', filesWaiting: 2, oldestSeconds: 270 },
+      at: '2026-11-23T10:05:00Z',
+      filesRestored: 1,
+      bytesRestored: '300',
+      filesWaiting: 2,
+      oldestSeconds: 270,
     },
   ]);
 });
 
-test('files that are given up are counted by how their request grows', async () => {
+test('failed files are counted from the progress of their request', async () => {
   const fail = (failed: number) =>
     app.ctx.db.pool.query(
       `INSERT INTO event (at, request_ids, request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk)
@@ -75,7 +78,7 @@ test('files that are given up are counted by how their request grows', async () 
   expect((await readPoints('2026-11-23T10:10:00')).map(({ filesFailed }) => filesFailed)).toEqual([4]);
 });
 
-test('after two days an hour is a row, and after ninety it is gone', async () => {
+test('after two days rows are merged by hour, and after ninety they are removed', async () => {
   now = addSeconds(now, 3 * 24 * 3600);
   await writeHistory(app.ctx, never);
   const points = await readPoints();
@@ -88,7 +91,7 @@ test('after two days an hour is a row, and after ninety it is gone', async () =>
   expect(await readPoints()).toHaveLength(1);
 });
 
-test('of a quota it is told what was used of it, hour by hour, where that changed', async () => {
+test('the history of a quota shows its use by the hour, if it changed', async () => {
   const begin = '2026-12-01T10:20:00';
   await addQuota(app.ctx, 'bob', 100n);
   const setUsed = (used: number) => app.ctx.db.pool.query(`UPDATE quota SET used = $1 WHERE "user" = 'bob'`, [used]);
@@ -105,13 +108,13 @@ test('of a quota it is told what was used of it, hour by hour, where that change
   }
   const read = async (since: string) => {
     const query = `query ($since: DateTime!) { quota(user: "bob") { history(since: $since) { at used size } } }`;
-    const { data, errors } = await ask({ url: app.url, token }, query, { since });
+    const { data, errors } = await ask(viewer, query, { since });
     const { quota } = (data ?? {}) as { quota?: { history: { at: string; used: string; size: string }[] } };
     return errors?.[0]?.message ?? quota?.history.map(({ at, used, size }) => `${at.slice(8, 16)} ${used}/${size}`);
   };
   const later = ['01T11:00 30/100', '02T16:00 0/100', '02T16:20 0/100'];
   expect(await read('2026-11-01')).toEqual(['01T10:00 10/100', ...later]);
-  // as it was then, though that was written before
+  // the value at the start of the period, though it was recorded earlier
   expect(await read('2026-12-01T10:30:00Z')).toEqual(['01T10:30 10/100', ...later]);
   expect(await read('2027-01-01')).toMatch(/^since must not be after now/);
   await setUsed(50);
@@ -121,22 +124,20 @@ test('of a quota it is told what was used of it, hour by hour, where that change
   expect(await read('2026-11-01')).toHaveLength(2);
 });
 
-test('a time that comes before its beginning is refused', async () => {
-  const { errors } = await ask({ url: app.url, token }, '{ history(since: "2026-02-01", until: "2026-01-01") { at } }');
+test('a period that ends before it begins is refused', async () => {
+  const { errors } = await ask(viewer, '{ history(since: "2026-02-01", until: "2026-01-01") { at } }');
   expect(errors?.[0]?.message).toMatch(/^until must not be before since/);
 });
 
-test('processes are told with what they said, and those that end are not', async () => {
+test('the list of processes shows what they reported, until they end or are silent for a day', async () => {
   const [id, other] = ['3b1f5cfe-0000-4000-8000-000000000001', '3b1f5cfe-0000-4000-8000-000000000002'];
   const own = { host: 'tape-1', pid: 4711, version: '1.2.3' };
   await noteProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
   await noteProcess(app.ctx, { ...own, id: other, kind: 'ENGINE' });
   await noteProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
   await app.ctx.db.pool.query(`UPDATE running_process SET seen_at = seen_at - interval '1 hour' WHERE kind = 'ENGINE'`);
-  const read = async () => {
-    const answer = await ask({ url: app.url, token }, '{ processes { kind host pid version isAlive lagSeconds } }');
-    return (answer.data as { processes: object[] }).processes;
-  };
+  const query = '{ processes { kind host pid version isAlive lagSeconds } }';
+  const read = async () => (await askData<{ processes: object[] }>(viewer, query)).processes;
   const told = { ...own, lagSeconds: 0 };
   expect(await read()).toEqual([
     { ...told, kind: 'ENGINE', isAlive: false },

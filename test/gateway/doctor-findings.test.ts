@@ -1,5 +1,4 @@
-/** What the doctor finds by rows alone, over GraphQL: page by page, mended, one look at a time, and given up with its reader. */
-import pg from 'pg';
+/** Findings of the doctor that need only the database, by GraphQL: pages, repair, and one check at a time. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { noteMeasurements } from '../../src/operations/disks/measurements.js';
@@ -7,6 +6,8 @@ import { type FindingPlace, listFindings, rowFaults } from '../../src/operations
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { request } from '../support/http.js';
+import { lock, waitForBlocked } from '../support/locks.js';
 import { emptyTables } from '../support/tables.js';
 import { waitFor } from '../support/wait.js';
 
@@ -31,10 +32,10 @@ async function readPage(args: string): Promise<Connection<Node>> {
   return (await askData<{ doctorFindings: Connection<Node> }>(app, query)).doctorFindings;
 }
 
-const tell = ({ kind, thing, isRepaired, needsHost }: Node) =>
+const describeFinding = ({ kind, thing, isRepaired, needsHost }: Node) =>
   `${kind} ${thing}${isRepaired ? ' repaired' : ''}${needsHost ? ' on a host' : ''}`;
 
-/** A disk and three quotas that are charged too much, two files that are restored without a copy, and one that nobody holds. */
+/** Adds a disk and three quotas with wrong charges, two restored files without a copy, and one that no request contains. */
 async function plant(): Promise<void> {
   for (const user of ['ann', 'ben', 'cem']) await addQuota(app.ctx, user, 10n ** 9n);
   await app.ctx.db.pool.query('UPDATE quota SET used = 5');
@@ -44,7 +45,7 @@ async function plant(): Promise<void> {
   await app.ctx.db.pool.query(`UPDATE tape_file SET disk_id = $1 WHERE path = '/r/3'`, [id]);
 }
 
-const mendable = [
+const repairable = [
   'disk-used /mnt/r',
   'quota-used user ann',
   'quota-used user ben',
@@ -52,14 +53,14 @@ const mendable = [
   'restored-without-copy /r/1',
   'restored-without-copy /r/2',
 ];
-const planted = [...mendable, 'restored-without-hold /r/3 on a host'];
+const planted = [...repairable, 'restored-without-hold /r/3 on a host'];
 
-test.each([1, 2, 7])('findings are read in pages of %s, each once and in order', async (first) => {
+test.each([1, 2, 7])('pages of %s contain each finding once, in order', async (first) => {
   await plant();
   const found: string[] = [];
   for (let after: string | null = null; ; ) {
     const page: Connection<Node> = await readPage(`first: ${first}${after === null ? '' : `, after: "${after}"`}`);
-    found.push(...page.edges.map(({ node }) => tell(node)));
+    found.push(...page.edges.map(({ node }) => describeFinding(node)));
     expect(page.edges.length).toBeLessThanOrEqual(first);
     if (!page.pageInfo.hasNextPage) break;
     after = page.pageInfo.endCursor;
@@ -67,22 +68,13 @@ test.each([1, 2, 7])('findings are read in pages of %s, each once and in order',
   expect(found).toEqual(planted);
 });
 
-test('a page goes on right after any of its findings', async () => {
-  await plant();
-  const { edges } = await readPage('first: 10');
-  for (const [index, { cursor }] of edges.entries()) {
-    const rest = await readPage(`after: "${cursor}"`);
-    expect(rest.edges.map(({ node }) => tell(node))).toEqual(planted.slice(index + 1));
-  }
-});
-
-test('a page that has had its time ends where it is, and the next ones go on', async () => {
+test('a page ends when its time is over, and the next one continues', async () => {
   await plant();
   const found: string[] = [];
   let pages = 0;
   for (let after: FindingPlace | undefined; ; pages++) {
     const page = await listFindings(app.ctx, { after, limit: 100, ms: 0 });
-    found.push(...page.findings.map(tell));
+    found.push(...page.findings.map(describeFinding));
     after = page.next;
     if (!after) break;
   }
@@ -90,7 +82,7 @@ test('a page that has had its time ends where it is, and the next ones go on', a
   expect(pages).toBeGreaterThanOrEqual(rowFaults.length);
 });
 
-test('faults are mended a page at a time, as far as rows are what is wrong, and it is audited by their kinds', async () => {
+test('findings are repaired in pages if only rows are wrong, and the audit records their kinds', async () => {
   await plant();
   const found: string[] = [];
   for (let after: string | null = null; ; ) {
@@ -98,12 +90,12 @@ test('faults are mended a page at a time, as far as rows are what is wrong, and 
       ... on RepairedFindings { next findings { ${FIELDS} } } } }`;
     type Answer = { result: { next: string | null; findings: Node[] } };
     const { result }: Answer = await askData<Answer>(app, query, { after });
-    found.push(...result.findings.map(tell));
+    found.push(...result.findings.map(describeFinding));
     if (result.next === null) break;
     after = result.next;
   }
-  expect(found).toEqual([...mendable.map((each) => `${each} repaired`), ...planted.slice(-1)]);
-  expect((await readPage('first: 10')).edges.map(({ node }) => tell(node))).toEqual(planted.slice(-1));
+  expect(found).toEqual([...repairable.map((each) => `${each} repaired`), ...planted.slice(-1)]);
+  expect((await readPage('first: 10')).edges.map(({ node }) => describeFinding(node))).toEqual(planted.slice(-1));
   const { rows } = await app.ctx.db.pool.query(
     `SELECT who, result, given - 'after' AS given FROM audit WHERE operation = 'repairFindings' ORDER BY id`,
   );
@@ -117,7 +109,7 @@ test('faults are mended a page at a time, as far as rows are what is wrong, and 
   ]);
 });
 
-test('what was looked at is counted, and the disks that were not are named with the hosts of their engines', async () => {
+test('the result counts what was checked, and names unchecked disks with the hosts of their engines', async () => {
   const read = '{ doctorFindings(first: 0) { notLookedAt lookedAt { quotas requests holds recalls disks } } }';
   const lookedAt = { quotas: 0, requests: 0, holds: 0, recalls: 0, disks: 0 };
   expect(await askData(app, read)).toEqual({ doctorFindings: { notLookedAt: null, lookedAt } });
@@ -134,47 +126,25 @@ test('what was looked at is counted, and the disks that were not are named with 
   expect(doctorFindings.notLookedAt.match(/\/mnt\/\d+/g)).toHaveLength(20);
 });
 
-test('one look is under way at a time, and it is given up when its reader has gone', async () => {
-  await plant();
-  const other = new pg.Client({ connectionString: app.databaseUrl });
-  await other.connect();
+test('only one check runs at a time, and it ends when its client disconnects', async () => {
+  const check = '{ doctorFindings { edges { cursor } } }';
+  const unlock = await lock(app, 'LOCK TABLE restore_disk IN ACCESS EXCLUSIVE MODE');
   try {
-    await other.query('BEGIN; LOCK TABLE restore_disk IN ACCESS EXCLUSIVE MODE');
-    const waiting = async () => {
-      const { rows } = await app.ctx.db.pool.query(
-        `SELECT count(*)::int AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-      );
-      return rows[0].n as number;
-    };
-    const gone = new AbortController();
-    const look = fetch(`${app.url}/graphql`, {
-      method: 'POST',
-      headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${app.token}` },
-      body: JSON.stringify({ query: '{ doctorFindings { edges { cursor } } }' }),
-      signal: gone.signal,
-    });
-    const ended = expect(look).rejects.toThrow();
-    await waitFor('the look', async () => (await waiting()) > 0);
-    const asked = ['{ doctorFindings { edges { cursor } } }', 'mutation { repairFindings { __typename } }'];
-    for (const query of asked) {
+    const leaving = new AbortController();
+    const call = { headers: { 'Content-Type': 'application/json' }, body: { query: check }, signal: leaving.signal };
+    const ended = expect(request(app, '/graphql', call)).rejects.toThrow();
+    await waitForBlocked(app, 1);
+    const says = /^another look of the doctor is under way, for "operator", since .*: try again later$/;
+    for (const query of [check, 'mutation { repairFindings { __typename } }']) {
       const { errors } = await ask(app, query);
-      expect(errors).toMatchObject([
-        {
-          message: expect.stringMatching(
-            /^another look of the doctor is under way, for "operator", since .*: try again later$/,
-          ),
-          extensions: { code: 'UNAVAILABLE' },
-        },
-      ]);
+      expect(errors).toMatchObject([{ message: expect.stringMatching(says), extensions: { code: 'UNAVAILABLE' } }]);
     }
-    gone.abort();
+    leaving.abort();
     await ended;
-    await waitFor('the end of the look', async () => (await waiting()) === 0);
+    const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+    await waitFor('the end of the statement', async () => (await app.ctx.db.pool.query(waits)).rowCount === 0);
   } finally {
-    await other.end();
+    await unlock();
   }
-  await waitFor(
-    'the next turn',
-    async () => (await ask(app, '{ doctorFindings { edges { cursor } } }')).errors === undefined,
-  );
+  await waitFor('the next check', async () => (await ask(app, check)).errors === undefined);
 });

@@ -19,20 +19,20 @@ beforeAll(async () => {
 });
 afterAll(async () => await app.close());
 
-test('each line of the table is in the one order', () => {
+test('each line of the table follows the lock order', () => {
   for (const [name, line] of Object.entries(transactionLocks)) {
     expect([name, ...line]).toEqual([name, ...lockOrder.filter((lock) => line.includes(lock))]);
   }
 });
 
-test('what requests, imports and the engine lock is what the table says, and PostgreSQL knows of no other', async () => {
+test('requests, imports and the engine take only the locks of the table, and PostgreSQL confirms it', async () => {
   const watch = watchLocks({ verify: true });
   try {
     await placeFiles(app.ctx, { sizes: [1n], volumeSize: 10n });
     await addFiles(app.ctx, [{ path: '/locks/a' }, { path: '/locks/b' }]);
     const pattern = await makeRequest(app, { quota: 'alice', patterns: '/locks' });
     const listed = await makeRequest(app, { quota: 'alice', files: ['/locks/a', '/locks/later'] });
-    // no byte is on tape: the recalls begin, and end without a file
+    // the tape is empty, so the recalls start and fail
     await waitFor('recalls to begin and end', async () => watch.names.has('finishRecalls'));
     await addFiles(app.ctx, [
       { path: '/locks/later' },
@@ -46,53 +46,45 @@ test('what requests, imports and the engine lock is what the table says, and Pos
       return rows[0].state === 'EXPIRED';
     });
     expect(watch.violations).toEqual([]);
-    expect([...watch.names].sort()).toEqual(
-      expect.arrayContaining([
-        'createRequest',
-        'finishRecalls',
-        'importRows',
-        'placeFiles',
-        'startRecalls',
-        'updateRequest',
-      ]),
-    );
+    const names = ['createRequest', 'finishRecalls', 'importRows', 'placeFiles', 'startRecalls', 'updateRequest'];
+    expect([...watch.names]).toEqual(expect.arrayContaining(names));
   } finally {
     watch.stop();
   }
 });
 
-test('a lock that is taken too late, or by a transaction whose line does not have it, is seen', async () => {
+async function violationsOf(work: () => Promise<unknown>): Promise<string[]> {
   const watch = watchLocks({ verify: true });
-  try {
-    await transaction(app.ctx.db.pool, 'cancelRequest', async (tx) => {
+  await work().finally(watch.stop);
+  return watch.violations;
+}
+
+test('a lock out of order, and one that is missing from the table, are reported', async () => {
+  const { pool } = app.ctx.db;
+  const violations = await violationsOf(async () => {
+    await transaction(pool, 'cancelRequest', async (tx) => {
       await lockRecalls(tx, sql`false`);
       await lockRequests(tx, sql`false`);
       await tx.query(sql`UPDATE tape_file SET size = size WHERE false`);
     });
-    await transaction(app.ctx.db.pool, 'cancelled', async (tx) => await lockRequests(tx, sql`false`));
-  } finally {
-    watch.stop();
-  }
-  expect(watch.violations.map((line) => line.split(':')[0])).toEqual([
+    await transaction(pool, 'cancelled', async (tx) => await lockRequests(tx, sql`false`));
+  });
+  expect(violations.map((line) => line.split(':')[0])).toEqual([
     'cancelRequest takes request after recall',
     'cancelRequest takes file, which is not in its line',
     'cancelled is not in the table',
   ]);
 });
 
-test('a change that no one saw is told by PostgreSQL', async () => {
-  const watch = watchLocks({ verify: true });
-  try {
-    await transaction(app.ctx.db.pool, 'cancelRequest', async (tx) => {
-      await tx.query(sql`UPDATE /* hidden */ tape_file SET size = size WHERE false`);
-    });
-  } finally {
-    watch.stop();
-  }
-  expect(watch.violations).toEqual(['cancelRequest changes tape_file, and no statement was seen to']);
+test('PostgreSQL reports a change that the watch did not see', async () => {
+  const hidden = sql`UPDATE /* hidden */ tape_file SET size = size WHERE false`;
+  const violations = await violationsOf(() =>
+    transaction(app.ctx.db.pool, 'cancelRequest', async (tx) => await tx.query(hidden)),
+  );
+  expect(violations).toEqual(['cancelRequest changes tape_file, and no statement was seen to']);
 });
 
-test('what does not wait may be taken at any time', () => {
+test('a lock that does not wait may be taken at any time', () => {
   const skipping = sql`UPDATE recall SET size = 1 WHERE file_id IN (SELECT c.file_id FROM recall c FOR UPDATE OF c SKIP LOCKED)`;
   expect(takingsOf(skipping).every(({ waits }) => !waits)).toBe(true);
   expect(takingsOf(sql`SELECT pg_advisory_xact_lock(${1}::int, ${advisoryKeys.catalogue}::int)`)).toEqual([

@@ -1,6 +1,8 @@
 /** The HTTP client of both protocols, which returns whole answers. */
 import { once } from 'node:events';
 import http from 'node:http';
+import net from 'node:net';
+import { text } from 'node:stream/consumers';
 import { parseJson } from '../../src/json.js';
 
 /** An app in the test's process, or a process. */
@@ -80,4 +82,11 @@ export async function sendAsIs(
     text,
     body: isJson ? parseJson(text) : undefined,
   };
+}
+
+/** Sends bytes on a connection of their own, and returns all that comes back until it ends. */
+export async function sendBytes({ url }: Gateway, bytes: string): Promise<string> {
+  const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
+  socket.write(bytes);
+  return await text(socket);
 }
