@@ -1,25 +1,26 @@
-/** The view of a request, in a real browser: what is done there is done, and each browser that shows the request tells what became of it. */
+/** Requests in the dashboard: choosing files, making a request, and following and changing it in several windows. */
 import { existsSync } from 'node:fs';
-import type { Browser, Page } from 'playwright-core';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest, expireRequests } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { expectAccessible, expectToFit, openBrowser, openWindow, type Window } from '../support/chromium.js';
+import { expectAccessible, expectToFit, useBrowser, type Window } from '../support/chromium.js';
 import { createClock } from '../support/clock.js';
-import { addQuota, addTaped } from '../support/factories.js';
+import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const BROKEN = '/sets/broken/2024/sst_monthly_mean_of_the_northern_atlantic_ocean.nc';
 const WHY = `the drive gave up at block 4711 of volume V00001: ${'unreadable_'.repeat(12)} after three passes`;
+const narrow = { width: 360, height: 740 };
 
-let browser: Browser;
+const openWindow = useBrowser();
 let app: TestApp;
-/** Whether what is broken cannot be read. */
+/** Whether reads of the broken files fail. */
 let isBroken = true;
-/** Opened, the late files behind it can be read once they are whole. */
+/** Reads of the late files, by position, wait for these. */
 const gates = new Map([
   [11n, createGate()],
   [12n, createGate()],
@@ -27,7 +28,6 @@ const gates = new Map([
 const clock = createClock();
 
 beforeAll(async () => {
-  browser = await openBrowser();
   const backend = createMemoryBackend();
   backend.onRead = async (_volume, position, bytes) => {
     if ((position === 1n || position >= 10n) && isBroken) throw new TapeError('PERMANENT', WHY);
@@ -42,29 +42,115 @@ beforeAll(async () => {
     { path: '/sets/whole/b.nc', size: 1000 },
     ...['0', '1', '2'].map((n) => ({ path: `/late/${n}.nc`, position: BigInt(`1${n}`), size: 1000 })),
   ]);
-}, 120_000);
-afterEach(async () => {
-  for (const context of browser.contexts()) await context.close();
+  const onDisk = ['/ice/north.nc', '/ice/south.nc', '/wind/north.nc'];
+  await addFiles(
+    app.ctx,
+    onDisk.map((path) => ({ path, stage: 'ONDISK' as const })),
+  );
 });
 afterAll(async () => {
   for (const gate of gates.values()) gate.open();
-  await browser?.close();
   await app?.close();
 });
 
 const ask = async (input: { pattern?: string; files?: string[]; label?: string }) =>
   await createRequest(app.ctx, { quota: 'alice', ...input });
-const open = async (id: number, viewport = { width: 1280, height: 800 }) =>
-  await openWindow(browser, `${app.url}/#/requests/${id}`, { viewport });
+const openView = (view: string, viewport = { width: 1280, height: 800 }) =>
+  openWindow(`${app.url}/#/${view}`, { viewport });
+const open = (id: number, viewport?: typeof narrow) => openView(`requests/${id}`, viewport);
 const press = async (page: Page, name: string) => await page.getByRole('button', { name, exact: true }).click();
-const headed = async (page: Page, state: string) =>
+const waitForHeading = async (page: Page, state: string) =>
   await page.getByRole('heading', { name: new RegExp(`^Request \\d+ ${state}$`) }).waitFor();
+/** Waits until the text has left the page. */
+const waitUntilGone = async (page: Page, text: string) => await page.getByText(text).waitFor({ state: 'detached' });
 
-test('the files of a request are let go once that is confirmed, and leave the disk', async () => {
+test('chosen files stay chosen during another search, and can be removed one by one or all together', async () => {
+  const window = await openView('files?match=/ice', narrow);
+  const { page, faults } = window;
+  await page.getByLabel('Choose /ice/north.nc').check();
+  await page.getByLabel('Choose /ice/south.nc').check();
+  await page.getByLabel('Part of a path').fill('/wind');
+  await page.getByText('1 file', { exact: true }).waitFor();
+  await page.getByText('2 files chosen: which').click();
+  await page.getByRole('listitem').filter({ hasText: '/ice/south.nc' }).waitFor();
+  await expectAccessible(window);
+  await expectToFit(window);
+  await page.getByRole('button', { name: 'Leave /ice/south.nc' }).click();
+  await page.getByRole('heading', { name: 'Ask for 1 chosen file' }).waitFor();
+  await page.getByRole('button', { name: 'Choose none' }).click();
+  await page.getByRole('heading', { name: 'Ask for all with "/wind" in their path' }).waitFor();
+  expect(await page.getByText('chosen').count()).toBe(0);
+  expect(faults).toEqual([]);
+});
+
+test('a request has the retention and the email address of the form, and is listed among the ended ones after it is cancelled', async () => {
+  const window = await openView('files?match=/ice', narrow);
+  const { page, faults } = window;
+  await page.getByRole('button', { name: 'What would it take?' }).click();
+  const restore = page.getByRole('button', { name: 'Restore 2 files' });
+  await page.getByLabel('Label').fill('for the atlas');
+  await page.getByLabel('Days kept').fill('a week');
+  await page.getByText('A number up to 3650').waitFor();
+  expect(await restore.isDisabled()).toBe(true);
+  await page.getByLabel('Days kept').fill('12');
+  await page.getByLabel('Mail when it is done').check();
+  await page.getByLabel('To', { exact: true }).fill('atlas@example.org');
+  await expectAccessible(window);
+  await expectToFit(window);
+  await restore.click();
+  await page.getByText('for the atlas').waitFor();
+  for (const shown of ['All files with "/ice" in their path', '(in 12 days)', 'atlas@example.org']) {
+    await page.getByText(shown).waitFor();
+  }
+  await page.getByRole('button', { name: 'Cancel the request' }).click();
+  await page.getByRole('button', { name: 'Yes, cancel it' }).click();
+  await page.getByRole('heading', { name: 'Cancelled' }).waitFor();
+  await page.getByRole('link', { name: 'Requests', exact: true }).click();
+  const card = page.getByRole('listitem').filter({ hasText: 'for the atlas' });
+  await card.waitFor({ state: 'detached' });
+  await page.getByLabel('With those that have ended').check();
+  await card.getByText('ended just now').waitFor();
+  await card.getByText('Cancelled').waitFor();
+  expect(faults).toEqual([]);
+});
+
+test('email goes to the address of the quota unless the form names another one', async () => {
+  const { page } = await openView('files?match=/wind');
+  await page.getByRole('button', { name: 'What would it take?' }).click();
+  await page.getByLabel('Mail when it is done').check();
+  await page.getByRole('button', { name: 'Restore 1 file' }).click();
+  await page.getByText('alice@example.org').waitFor();
+});
+
+test('the curve of a quota spans thirty days, shows their dates, and is available as a table', async () => {
+  await app.ctx.db.pool.query(
+    `INSERT INTO quota_history (quota_id, at, used, size)
+     SELECT id, date_trunc('hour', now() AT TIME ZONE 'UTC') - interval '15 days', 500000, size FROM quota WHERE "user" = 'alice'`,
+  );
+  const window = await openView('quotas/alice', narrow);
+  const { page } = window;
+  const line = page.locator('.curve polyline');
+  await line.waitFor();
+  const [first = '', ...rest] = ((await line.getAttribute('points')) ?? '').split(' ');
+  expect(Number(first.split(',')[0]) / 600).toBeCloseTo(0.5, 2);
+  expect(Number(rest.at(-1)?.split(',')[0])).toBe(600);
+  const day = (ago: number) =>
+    new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeZone: 'Europe/London' }).format(
+      Date.now() - ago * 86_400_000,
+    );
+  await page.locator('.ends').getByText(day(30)).waitFor();
+  await page.locator('.ends').getByText(day(0)).waitFor();
+  await page.getByText('The same as a table').click();
+  await page.getByRole('cell', { name: '500 kB' }).waitFor();
+  await expectAccessible(window);
+  await expectToFit(window);
+});
+
+test('files are released after a confirmation, and leave the disk', async () => {
   const id = await ask({ pattern: '/sets/whole/' });
   const window = await open(id);
   const { page, faults } = window;
-  await headed(page, 'Complete');
+  await waitForHeading(page, 'Complete');
   const kept = `${app.restoreDir}/sets/whole/a.nc`;
   await page.getByText(kept).waitFor();
   await press(page, 'Let its files go');
@@ -72,24 +158,24 @@ test('the files of a request are let go once that is confirmed, and leave the di
   await expectAccessible(window);
   expect(existsSync(kept)).toBe(true);
   await page.keyboard.press('Enter'); // the focus is at "No"
-  await page.getByText('Let all of its files go?').waitFor({ state: 'detached' });
+  await waitUntilGone(page, 'Let all of its files go?');
   await press(page, 'Let its files go');
   await press(page, 'Yes, let them go');
   await page.getByText('No file is left in it: 2 files let go').waitFor();
-  await headed(page, 'No files');
+  await waitForHeading(page, 'No files');
   await waitFor('the file to leave the disk', async () => !existsSync(kept));
   expect(faults).toEqual([]);
   await cancelRequest(app.ctx, id);
 });
 
-test('what is retried, kept longer and cancelled in one browser is told by each, without a reload', async () => {
+test('a retry, an extension and a cancellation in one window show in all windows without a reload', async () => {
   isBroken = true;
   const id = await ask({ pattern: '/sets/', label: 'all of it' });
   const [doing, watching] = [await open(id), await open(id)];
-  const list = await openWindow(browser, `${app.url}/#/requests`);
+  const list = await openView('requests');
   const windows = [doing, watching];
   for (const { page } of windows) {
-    await headed(page, 'Ended, with failures');
+    await waitForHeading(page, 'Ended, with failures');
     await page.getByText('All files with "/sets/" in their path').waitFor();
     expect(await page.getByRole('progressbar').getAttribute('value')).toBe('66');
     await page.getByText('2 of 3 files, 2.00 kB of 3.00 kB, 1 file failed').waitFor();
@@ -97,9 +183,9 @@ test('what is retried, kept longer and cancelled in one browser is told by each,
   isBroken = false;
   await press(doing.page, 'Try the failed ones again');
   for (const { page } of windows) {
-    await headed(page, 'Complete');
+    await waitForHeading(page, 'Complete');
     await page.getByText('3 of 3 files').waitFor();
-    await page.getByText('1 file failed').waitFor({ state: 'detached' });
+    await waitUntilGone(page, '1 file failed');
     await page.getByText(`${app.restoreDir}${BROKEN}`).waitFor();
     await page.getByText('in 5 days').waitFor();
   }
@@ -108,17 +194,17 @@ test('what is retried, kept longer and cancelled in one browser is told by each,
   await press(doing.page, 'Cancel the request');
   await press(doing.page, 'Yes, cancel it');
   for (const { page } of windows) {
-    await headed(page, 'Cancelled');
+    await waitForHeading(page, 'Cancelled');
     await page.getByText('Had 3 of 3 files').waitFor();
     await page.getByText('(just now)').first().waitFor();
     for (const gone of ['Kept until', 'On disk below']) expect(await page.getByText(gone).count()).toBe(0);
     expect(await page.getByRole('button').allTextContents()).not.toContain('Let its files go');
   }
-  await list.page.getByText('all of it').waitFor({ state: 'detached' });
+  await waitUntilGone(list.page, 'all of it');
   for (const { faults } of [...windows, list]) expect(faults).toEqual([]);
 });
 
-test('one that had failed and is retried is followed file by file again, by whoever watches', async () => {
+test('a retried request shows its progress file by file in all windows', async () => {
   isBroken = true;
   const id = await ask({ pattern: '/late/' });
   const windows = [await open(id), await open(id)];
@@ -133,26 +219,26 @@ test('one that had failed and is retried is followed file by file again, by whoe
     for (const { page } of windows) await page.getByText(`${number} of 3 files, ${number}.00 kB of 3.00 kB`).waitFor();
     gate?.open();
   }
-  for (const { page } of windows) await headed(page, 'Complete');
+  for (const { page } of windows) await waitForHeading(page, 'Complete');
 });
 
-test('one that expires offers what can still be done, and is restored again by it', async () => {
+test('an expired request offers to restore it again, and does so', async () => {
   const id = await ask({ pattern: '/sets/whole/' });
   const { page } = await open(id);
-  await headed(page, 'Complete');
+  await waitForHeading(page, 'Complete');
   await page.getByText('On disk below').waitFor();
   clock.advance(6 * 86_400);
   await expireRequests(app.ctx);
-  await headed(page, 'Expired');
-  await page.getByText('On disk below').waitFor({ state: 'detached' });
+  await waitForHeading(page, 'Expired');
+  await waitUntilGone(page, 'On disk below');
   const buttons = await page.getByRole('main').getByRole('button').allTextContents();
   expect(buttons).toEqual(['Restore it again for 30 days', 'Copy a link to it']);
   await press(page, 'Restore it again for 30 days');
-  await headed(page, 'Complete');
+  await waitForHeading(page, 'Complete');
   await page.getByText(`${app.restoreDir}/sets/whole/a.nc`).waitFor();
 });
 
-test('why a file failed can be read on a narrow screen, and its path too', async () => {
+test('a narrow window shows the path of a failed file and the whole error', async () => {
   isBroken = true;
   const window = await open(await ask({ files: [BROKEN] }), { width: 360, height: 740 });
   const { page } = window;
@@ -168,16 +254,14 @@ test('why a file failed can be read on a narrow screen, and its path too', async
   expect(path).toBeGreaterThan(250);
 });
 
-test('a request that matches nothing says so, in its view, in the list, and when one looks for files', async () => {
+test('the view of a request, the list and the file search explain that nothing matched', async () => {
   const id = await ask({ pattern: '/SETS/*' });
-  const window = await open(id);
-  const { page } = window;
+  const { page } = await open(id);
   const told =
     'no file of the catalogue has "/SETS/*" in its path (upper and lower case differ, and * ? [ ] stand for themselves)';
   await page.getByText(`Nothing matched: ${told}`).waitFor();
-  await headed(page, 'No files');
+  await waitForHeading(page, 'No files');
   expect(await page.getByRole('progressbar').count()).toBe(0);
-  await expectAccessible(window);
   await page.goto(`${app.url}/#/requests`);
   await page.getByRole('listitem').filter({ hasText: '/SETS/*' }).getByText('No file is in it').waitFor();
   await page.goto(`${app.url}/#/files?match=${encodeURIComponent('/SETS/*')}`);

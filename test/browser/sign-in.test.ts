@@ -1,21 +1,19 @@
 /** Signing in to the dashboard at an identity provider, in a real browser. */
-import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
-import { openBrowser, openWindow } from '../support/chromium.js';
+import { useBrowser } from '../support/chromium.js';
 import { addQuota } from '../support/factories.js';
 import { AUDIENCE, DEVICE_CLIENT, type IdentityProvider, startIdentityProvider } from '../support/identity-provider.js';
 import { takePort } from '../support/ports.js';
 import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
-let browser: Browser;
+const openWindow = useBrowser();
 let app: TestApp;
 let provider: IdentityProvider;
 let gateway: LocalServer;
 
 beforeAll(async () => {
-  browser = await openBrowser();
   app = await startApp();
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   const { port, letGo } = await takePort();
@@ -30,21 +28,19 @@ beforeAll(async () => {
     OIDC_AUDIENCE: AUDIENCE,
     OIDC_CLIENT_ID: DEVICE_CLIENT,
   });
-}, 120_000);
-afterEach(async () => {
-  for (const context of browser.contexts()) await context.close();
+});
+afterEach(() => {
   provider.isAway = false;
 });
 afterAll(async () => {
-  await browser?.close();
   await cleanUp();
   await provider?.close();
   await app?.close();
 });
 
-/** Through the provider's own pages, to where one wanted to go. */
-async function signInAt(place: string) {
-  const window = await openWindow(browser, `${gateway.url}/${place}`);
+/** Signs in on the provider's pages, which lead back to the view. */
+async function signInAt(view: string) {
+  const window = await openWindow(`${gateway.url}/${view}`);
   const { page } = window;
   await page.getByRole('button', { name: `Sign in at ${new URL(provider.url).host}` }).click();
   await page.getByPlaceholder('Enter any login').fill('alice');
@@ -54,7 +50,7 @@ async function signInAt(place: string) {
   return window;
 }
 
-test('whoever signs in at a provider is known, comes back to where it was, and leaves no code in the address', async () => {
+test('a user who signs in at a provider returns to the view, without a code in the address', async () => {
   const { page, faults } = await signInAt('#/requests');
   await page.getByRole('button', { name: 'Sign out' }).waitFor();
   await page.getByText('alice').first().waitFor();
@@ -65,7 +61,7 @@ test('whoever signs in at a provider is known, comes back to where it was, and l
   await page.getByRole('button', { name: /^Sign in at/ }).waitFor();
 });
 
-test('a token that is about to end is exchanged for the next one while the page is used', async () => {
+test('a token that is about to expire is renewed while the page is used', async () => {
   provider.lifeSeconds = 61; // so that it is renewed after a second
   const { page } = await signInAt('#/requests');
   await page.getByRole('button', { name: 'Sign out' }).waitFor();
@@ -80,8 +76,8 @@ test('a token that is about to end is exchanged for the next one while the page 
   await page.getByText('0 requests').waitFor();
 });
 
-test('who does not sign in after all, or cannot, is told why', async () => {
-  const { page } = await openWindow(browser, `${gateway.url}/`);
+test('a user who cancels the sign-in, or whose provider is down, is told why', async () => {
+  const { page } = await openWindow(`${gateway.url}/`);
   await page.getByRole('button', { name: /^Sign in at/ }).click();
   await page.getByRole('link', { name: '[ Cancel ]' }).click();
   await page.getByRole('alert').getByText('did not work').waitFor();

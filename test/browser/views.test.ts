@@ -1,40 +1,59 @@
-/** Each view of the dashboard as people meet it: of any width, in the dark, by keys alone, and read aloud. */
-import type { Browser } from 'playwright-core';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+/** Each view of the dashboard: accessible and fitting at each width, usable with the keyboard alone, and live. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { expectAccessible, expectToFit, openBrowser, openWindow } from '../support/chromium.js';
-import { addFiles, addQuota } from '../support/factories.js';
+import { expectAccessible, expectToFit, signIn, useBrowser, type Window } from '../support/chromium.js';
+import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { resume } from '../support/suspend.js';
+import { createGate } from '../support/wait.js';
 
-let browser: Browser;
+const open = useBrowser();
+const mounts = createGate();
 let app: TestApp;
+let viewer: string;
 
 beforeAll(async () => {
-  browser = await openBrowser();
-  app = await startApp();
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
-  await addQuota(app.ctx, 'bob', 10n ** 9n);
+  const backend = createMemoryBackend();
+  backend.onMount = async () => await mounts.opened;
+  app = await startApp({ backend, config: { drives: 1 } });
+  for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
   const long = `/archive/${'a-very-long-name-of-a-folder/'.repeat(6)}file.nc`;
   await addFiles(app.ctx, [
     { path: long, size: 123_456_789n },
     { path: '/archive/one.nc', stage: 'ONDISK' },
     { path: '/archive/two.nc', volume: null, position: null },
   ]);
+  const volumes = ['SITE00', 'SITE01', 'SITE02'];
+  await addTaped(
+    app.ctx,
+    backend,
+    volumes.map((volume) => ({ path: `/site/${volume}`, volume, size: 1000 })),
+  );
   await createRequest(app.ctx, { quota: 'alice', files: [long, '/archive/one.nc', '/archive/none.nc'], label: 'sums' });
-}, 120_000);
-afterEach(async () => {
-  for (const context of browser.contexts()) await context.close();
+  await createRequest(app.ctx, { quota: 'alice', pattern: '/site/' });
+  viewer = (await createToken(app.ctx, { name: 'watcher', role: 'VIEWER' })).secret;
 });
 afterAll(async () => {
-  await browser?.close();
+  mounts.open();
   await app?.close();
 });
 
-/** Where a view is, and what it shows when it is all there. */
-const views: [place: string, shown: string][] = [
-  ['#/', '3 files'],
+const openAs = async (token: string, view: string): Promise<Window> => {
+  const window = await open(`${app.url}/#/sign-in`);
+  await signIn(window, token);
+  await window.page.goto(`${app.url}/${view}`);
+  return window;
+};
+
+/** A view, and a text that it shows once it is complete. */
+type View = [address: string, text: string | RegExp];
+
+const userViews: View[] = [
+  ['#/', '6 files'],
   ['#/files?match=%2Farchive', 'all with "/archive" in their path'],
-  ['#/requests', '1 request'],
+  ['#/requests', '2 requests'],
   ['#/requests/1', 'Not in the request yet'],
   ['#/requests/99', 'There is no request 99 that you may see.'],
   ['#/quotas', 'alice'],
@@ -42,36 +61,54 @@ const views: [place: string, shown: string][] = [
   ['#/nothing', 'There is nothing at this address.'],
 ];
 
-const looks = [
-  { width: 360, height: 740, colorScheme: 'light' },
-  { width: 1280, height: 800, colorScheme: 'dark' },
-  { width: 2560, height: 1440, colorScheme: 'light' },
-] as const;
+const operatorViews: View[] = [
+  ['#/plan', 'SITE02'],
+  ['#/curves', 'Curves'],
+  ['#/volumes', 'SITE01'],
+  ['#/disks', /restore/],
+  ['#/libraries', 'Libraries'],
+  ['#/suspensions', 'Out of service'],
+  ['#/users', 'alice'],
+  ['#/failures', 'Tape copies that could not be confirmed'],
+  ['#/processes', 'Gateways and engines'],
+  ['#/audit', 'createToken'],
+];
 
-test.each(views)('%s is accessible and fits at each width, in the light and in the dark', async (place, shown) => {
-  for (const { colorScheme, ...viewport } of looks) {
-    const window = await openWindow(browser, `${app.url}/${place}`, { viewport, colorScheme });
-    await window.page.getByText(shown).first().waitFor();
+/** Checks what the window shows in a narrow and in a wide window, in both colour schemes. */
+async function expectEachLook(window: Window): Promise<void> {
+  const { page, faults } = window;
+  for (const [width, colorScheme] of [[360, 'light'] as const, [1280, 'dark'] as const]) {
+    await page.setViewportSize({ width, height: 740 });
+    await page.emulateMedia({ colorScheme });
     await expectAccessible(window);
     await expectToFit(window);
-    expect(window.faults).toEqual([]);
-    await window.context.close();
+  }
+  await page.setViewportSize({ width: 2560, height: 1440 });
+  await expectToFit(window);
+  expect(faults).toEqual([]);
+}
+
+test.each([
+  { who: 'users', views: userViews, open: () => open(`${app.url}/#/`) },
+  { who: 'operators', views: operatorViews, open: () => openAs(app.token, '#/plan') },
+])('each view of $who is accessible and fits at each width, light and dark', async ({ views, open }) => {
+  const window = await open();
+  for (const [address, text] of views) {
+    await window.page.goto(`${app.url}/${address}`);
+    await window.page.getByRole('main').getByText(text).first().waitFor();
+    await expectEachLook(window);
   }
 });
 
-test('the page of the REST contract is accessible and fits at each width, in the light and in the dark', async () => {
-  for (const { colorScheme, ...viewport } of looks) {
-    const window = await openWindow(browser, `${app.url}/openapi`, { viewport, colorScheme });
-    await window.page.getByRole('heading', { name: 'PUT /requests/{id}' }).waitFor();
-    await expectAccessible(window);
-    await expectToFit(window);
-    expect([window.faults, [...window.hosts]]).toEqual([[], [new URL(app.url).host]]);
-    await window.context.close();
-  }
+test('the page of the REST contract is accessible, fits at each width, and loads nothing from other hosts', async () => {
+  const window = await open(`${app.url}/openapi`);
+  await window.page.getByRole('heading', { name: 'PUT /requests/{id}' }).waitFor();
+  await expectEachLook(window);
+  expect([...window.hosts]).toEqual([new URL(app.url).host]);
 });
 
 test('GraphiQL opens with operations, and runs them', async () => {
-  const { page, faults } = await openWindow(browser, `${app.url}/graphql`);
+  const { page, faults } = await open(`${app.url}/graphql`);
   await page.getByText('Tapegate restores files from tape.').waitFor();
   await page.getByRole('button', { name: 'Execute query (Ctrl-Enter)' }).click();
   await page.getByRole('menuitem', { name: 'Files', exact: true }).click();
@@ -79,21 +116,19 @@ test('GraphiQL opens with operations, and runs them', async () => {
   expect(faults).toEqual([]);
 });
 
-test('the catalogue is clicked through, folder by folder, and back', async () => {
-  const { page } = await openWindow(browser, `${app.url}/#/files`);
-  await page
-    .getByRole('navigation', { name: 'Folders in /', exact: true })
-    .getByRole('button', { name: 'archive/' })
-    .click();
+test('the catalogue can be browsed folder by folder', async () => {
+  const { page } = await open(`${app.url}/#/files`);
+  const folders = page.getByRole('navigation', { name: 'Folders in /', exact: true });
+  await folders.getByRole('button', { name: 'archive/' }).click();
   await expect.poll(() => page.getByRole('searchbox').inputValue()).toBe('/archive/');
   await page.getByText(/^\d+ files?$/).waitFor();
   await page.getByRole('button', { name: 'All files' }).click();
   await expect.poll(() => page.getByRole('searchbox').inputValue()).toBe('');
 });
 
-test('files are asked for by keys alone, and each step is told', async () => {
-  const { page } = await openWindow(browser, `${app.url}/#/files`);
-  await page.getByText('3 files').waitFor();
+test('a request can be made with the keyboard alone', async () => {
+  const { page } = await open(`${app.url}/#/files`);
+  await page.getByText('6 files').waitFor();
   const focused = async () => await page.evaluate('document.activeElement.textContent || document.activeElement.type');
   await page.keyboard.press('Tab');
   expect(await focused()).toBe('Skip to the content');
@@ -109,20 +144,42 @@ test('files are asked for by keys alone, and each step is told', async () => {
   await press('What would it take?');
   await page.getByRole('button', { name: 'Restore 1 file' }).waitFor();
   await press('Restore 1 file');
-  await page.getByRole('heading', { name: 'Request 2 Complete' }).waitFor();
-  expect(await page.title()).toBe('Request 2 · Tapegate');
+  await page.getByRole('heading', { name: /^Request \d+ Complete$/ }).waitFor();
+  expect(await page.title()).toMatch(/^Request \d+ · Tapegate$/);
 });
 
-test('what is read aloud says what can be seen', async () => {
-  const { page } = await openWindow(browser, `${app.url}/#/requests`);
-  await page.getByText('request', { exact: false }).first().waitFor();
+test('a screen reader reads the state, the progress and the current view', async () => {
+  const { page } = await open(`${app.url}/#/requests`);
   const card = page.getByRole('listitem').filter({ hasText: 'sums' });
   await card.waitFor();
   expect(await card.ariaSnapshot()).toMatch(
-    /link "1 sums"[\s\S]*text: Queued[\s\S]*progressbar "Request 1: files that are there"[\s\S]*1 of 2 files/,
+    /link "1 sums"[\s\S]*text: (Queued|Restoring)[\s\S]*progressbar "Request 1: files that are there"[\s\S]*1 of 2 files/,
   );
-  const nav = page.getByRole('navigation', { name: 'Views' });
-  await expect(nav.getByRole('link', { name: 'Requests', exact: true }).getAttribute('aria-current')).resolves.toBe(
-    'page',
-  );
+  const link = page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: 'Requests', exact: true });
+  expect(await link.getAttribute('aria-current')).toBe('page');
+});
+
+test('a volume that an operator suspends, with a reason, and resumes elsewhere changes in all windows that show it', async () => {
+  const operator = await openAs(app.token, '#/volumes');
+  const watching = await openAs(viewer, '#/suspensions');
+  const auditing = await openAs(app.token, '#/audit');
+  await auditing.page.getByText('createToken').first().waitFor();
+  const hold = operator.page.getByRole('button', { name: 'Hold SITE02' });
+  await hold.click();
+  await operator.page.getByLabel('Why is SITE02 taken out of service?').fill('its label came off');
+  await hold.click();
+  for (const { page } of [watching, operator]) await page.getByText('its label came off').waitFor();
+  await auditing.page.getByRole('cell', { name: 'suspend', exact: true }).waitFor();
+  await resume(app, 'VOLUME', 'SITE02');
+  for (const { page } of [watching, operator]) {
+    await page.getByText('its label came off').waitFor({ state: 'detached' });
+  }
+  for (const { faults } of [operator, watching, auditing]) expect(faults).toEqual([]);
+});
+
+test('a viewer sees the volumes, but no controls and no audit', async () => {
+  const { page } = await openAs(viewer, '#/volumes');
+  await page.getByText('SITE01').waitFor();
+  expect(await page.getByRole('button', { name: /hold|drain|resume/i }).count()).toBe(0);
+  expect(await page.getByRole('link', { name: 'Audit' }).count()).toBe(0);
 });
