@@ -1,15 +1,29 @@
-/** What commands do where there is no database: only who is told to makes one. */
+/** Commands without a database, of which only `start` and `migrate` make one; and DATABASE_URL with special characters. */
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import { afterAll, expect, test } from 'vitest';
+import { pino } from 'pino';
+import { afterAll, beforeAll, expect, inject, test } from 'vitest';
+import { openDatabase } from '../../src/database/client.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
+import { type DatabaseRelay, startDatabaseRelay } from '../support/database-relay.js';
 import { cleanUp, makeDataDir, runCli, runProgram, serveHere, serverPid } from '../support/process.js';
 
-afterAll(cleanUp);
+let relay: DatabaseRelay;
+/** The server of the tests over TCP. */
+let host: string;
 
-/** Of operators: each needs a database. */
-const operators: [string, ...string[]][] = [
+beforeAll(async () => {
+  relay = await startDatabaseRelay(inject('postgres').connection);
+  host = `127.0.0.1:${relay.through({}).port}`;
+});
+afterAll(async () => {
+  await relay.close();
+  await cleanUp();
+});
+
+/** Commands that need a database. */
+const commands: [string, ...string[]][] = [
   ['doctor', '--repair'],
   ['quota', 'set', 'ann', '--size', '1T'],
   ['quota', 'list'],
@@ -25,7 +39,7 @@ const operators: [string, ...string[]][] = [
   ['archive', 'tree', '--move'],
 ];
 
-function makeFolder(): string {
+function makeDir(): string {
   const dir = makeDataDir();
   mkdirSync(path.join(dir, 'tree'));
   writeFileSync(path.join(dir, 'tree/a'), 'bytes');
@@ -33,21 +47,21 @@ function makeFolder(): string {
   return dir;
 }
 
-/** Runs a command as somebody does who is elsewhere than the folder that has its files. */
-const runFor = (folder: string, args: string[], env: Record<string, string>) =>
+/** Runs a command with the files of a directory, from another one. */
+const runFor = (dir: string, args: string[], env: Record<string, string>) =>
   runCli(
-    args.map((arg) => (['rows.csv', 'tree'].includes(arg) ? path.join(folder, arg) : arg)),
+    args.map((arg) => (['rows.csv', 'tree'].includes(arg) ? path.join(dir, arg) : arg)),
     { env },
   );
 
-test.each<[string, ...string[]]>([...operators, ['migrate'], ['serve'], ['work']])(
-  '%s in a folder without a database says where it looked, and makes none',
+test.each<[string, ...string[]]>([...commands, ['migrate'], ['serve'], ['work']])(
+  '%s in a directory without a database reports where it looked, and makes none',
   async (...args) => {
-    const cwd = makeFolder();
+    const cwd = makeDir();
     const before = readdirSync(cwd, { recursive: true });
     const place = path.join(cwd, 'data/postgres');
     const ended =
-      args[0] === 'serve' // as many do: in the folder itself
+      args[0] === 'serve' // in the directory itself
         ? runProgram(args, { cwd, env: { PORT: '0' } })
         : runFor(cwd, args, { DATA_DIR: path.join(cwd, 'data') });
     expect(await ended).toEqual({
@@ -70,12 +84,12 @@ async function tablesOf({ connection }: TestDatabase): Promise<number> {
   }
 }
 
-test('a database of somebody else is not taken for one of Tapegate, until migrate is told to', async () => {
+test('a database without the tables of Tapegate is refused until migrate makes them', async () => {
   const database = await createDatabase({ empty: true });
-  const cwd = makeFolder();
+  const cwd = makeDir();
   const env = { DATABASE_URL: database.url, DATA_DIR: path.join(cwd, 'data') };
   const name = `${database.connection.host}/${database.connection.database}`;
-  for (const args of operators) {
+  for (const args of commands) {
     expect(await runFor(cwd, args, env)).toEqual({
       code: 1,
       stdout: '',
@@ -88,7 +102,7 @@ test('a database of somebody else is not taken for one of Tapegate, until migrat
   await database.drop();
 });
 
-test('a database that is not on the server is said to be missing; migrate makes it, serve does not', async () => {
+test('a database that the server does not have is reported as missing; migrate makes it, serve does not', async () => {
   const database = await createDatabase({ empty: true });
   await database.drop();
   const env = { DATABASE_URL: database.url, DATA_DIR: makeDataDir(), PORT: '0' };
@@ -102,11 +116,42 @@ test('a database that is not on the server is said to be missing; migrate makes 
   await database.drop();
 });
 
-test('start makes the database, and then the others find it', async () => {
-  const cwd = makeFolder();
+test('start makes the database, and other commands find it', async () => {
+  const cwd = makeDir();
   const env = { DATA_DIR: path.join(cwd, 'data'), DEMO: 'off' };
   await (await serveHere({ ...env, ENGINE: 'off' }, { command: 'start', initdb: true })).stop();
   expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], { env })).toMatchObject({ code: 0 });
   expect(await runCli(['migrate'], { env })).toEqual({ code: 0, stdout: 'the schema is current\n', stderr: '' });
   expect(serverPid(env.DATA_DIR)).toBeUndefined();
+});
+
+const OPTIONS = 'options=-c%20work_mem%3D5MB';
+
+test.each([
+  ['postgres:pa%ss', '', '64MB'],
+  ['postgres:pa%25ss', '', '64MB'],
+  ['postgres', `?${OPTIONS}`, '5MB'],
+  ['postgres:pa%25ss', `?application_name=site&${OPTIONS}`, '5MB'],
+])(
+  'a connection as %s with the options "%s" has the settings of Tapegate and those of the URL',
+  async (user, query, memory) => {
+    const connectionString = `postgresql://${user}@${host}/postgres${query}`;
+    const db = openDatabase({ connectionString }, { log: pino({ level: 'silent' }) });
+    try {
+      const { rows } = await db.pool.query(
+        `SELECT current_setting('client_connection_check_interval') AS check, current_setting('work_mem') AS memory`,
+      );
+      expect(rows).toEqual([{ check: '10s', memory }]);
+    } finally {
+      await db.close();
+    }
+  },
+);
+
+test('migrate makes a database with a password that has a percent sign', async () => {
+  const env = {
+    DATABASE_URL: `postgresql://postgres:pa%ss@${host}/made_by_url_${process.pid}`,
+    DATA_DIR: makeDataDir(),
+  };
+  expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0, stderr: '' });
 });
