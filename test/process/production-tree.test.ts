@@ -1,4 +1,4 @@
-/** What is installed without the packages for building is enough to run. */
+/** The program needs no package of those for building. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -10,7 +10,7 @@ import { makeDiskDir } from '../support/temp-dir.js';
 
 afterAll(cleanUp);
 
-/** The built program beside the packages that `npm ci --omit=dev` installs, and nothing else. */
+/** Links the built program and the packages that `npm ci --omit=dev` installs into a directory. */
 function linkProductionTree(): string {
   const root = makeDiskDir();
   const isHere = (place: string) => place.split('node_modules/').length === 2;
@@ -26,7 +26,7 @@ function linkProductionTree(): string {
   return root;
 }
 
-test('the program restores its demo, shows GraphiQL and answers errors without the packages for building', async () => {
+test('the program restores its demo, shows GraphiQL, parses large bodies and stops without the packages for building', async () => {
   const root = linkProductionTree();
   const program = [path.join(root, 'dist/program/tapegate.cjs')];
   const dataDir = makeDataDir();
@@ -52,6 +52,10 @@ test('the program restores its demo, shows GraphiQL and answers errors without t
   expect([...page.matchAll(/<(?:script|link)[^>]+(?:src|href)="(https?:[^"]*)"/g)].map(([, place]) => place)).toEqual(
     [],
   );
+  const query = `{ __typename }#${'x'.repeat(3_000_000)}`; // parsed in a thread, which must not keep the program alive
+  const headers = { 'Content-Type': 'application/json' };
+  const answer = await fetch(`${url}/graphql`, { method: 'POST', headers, body: JSON.stringify({ query }) });
+  expect(await answer.json()).toEqual({ data: { __typename: 'Query' } });
   expect((await stop(running)).code).toBe(0);
   rmSync(root, { recursive: true });
 });

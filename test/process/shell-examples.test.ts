@@ -1,0 +1,122 @@
+/** The shell examples of documents about access, metrics, logs and traces, each run as it is printed. */
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.js';
+import { packageRoot } from '../../src/package-root.js';
+import { backendNames } from '../../src/tape/index.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { makeCertificate } from '../support/certificate.js';
+import { readFences } from '../support/examples.js';
+import { addQuota } from '../support/factories.js';
+import { DEVICE_CLIENT, type IdentityProvider, logInAt, startIdentityProvider } from '../support/identity-provider.js';
+import { cleanUp, cliFile, makeDataDir, READY, startProcess, stop } from '../support/process.js';
+import { findProgram, SHOWN_URL } from '../support/run-example.js';
+import { waitFor } from '../support/wait.js';
+
+const read = (file: string) => readFileSync(path.join(packageRoot, file), 'utf8');
+
+/** Returns the shell examples of a text as rows: a name and the example. */
+const examplesIn = (text: string): [name: string, example: string][] =>
+  [...readFences(text)]
+    .filter(({ language }) => language === 'sh')
+    .map((fence) => [`line ${fence.line}: ${fence.text.split('\n')[0]}`, fence.text]);
+
+/** Returns a section of a document, from its heading to the next of its level. */
+function sectionOf(text: string, heading: string): string {
+  const found = text.split(/^(?=## )/m).find((section) => section.startsWith(`## ${heading}\n`));
+  if (found === undefined) throw new Error(`there is no section ${heading}`);
+  return found;
+}
+
+let app: TestApp;
+let provider: IdentityProvider;
+let dir: string;
+
+beforeAll(async () => {
+  provider = await startIdentityProvider();
+  const env = { AUTH: 'token,oidc', OIDC_ISSUER: provider.url, OIDC_CLIENT_ID: DEVICE_CLIENT };
+  const { access } = readConfig({ ...env, OIDC_AUDIENCE: 'https://tapes.example.org' }, backendNames);
+  app = await startApp({ config: { access } });
+  for (const user of ['ann', 'bob', 'ocean-lab']) await addQuota(app.ctx, user, 1000n);
+  dir = makeDataDir();
+  mkdirSync(path.join(dir, 'bin'));
+  const npx = path.join(dir, 'bin/npx');
+  writeFileSync(npx, `#!/bin/sh\n[ "$1" = tapegate ] && shift && exec '${process.execPath}' '${cliFile}' "$@"\n`);
+  chmodSync(npx, 0o755);
+  const { cert, key } = makeCertificate();
+  writeFileSync(path.join(dir, 'cert.pem'), cert);
+  writeFileSync(path.join(dir, 'key.pem'), key);
+  const lines = [
+    { request: 7, files: 1, msg: 'request made' },
+    { xRequestId: 'job-7', msg: 'answered' },
+  ];
+  const log = lines.map((line) => `${JSON.stringify({ level: 30, ...line, n: 1 })}\n`).join('');
+  writeFileSync(path.join(dir, 'tapegate.log'), log);
+});
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+  await provider.close();
+});
+
+/** Runs an example with the gateway, files and addresses of the test instead of the printed ones. @returns its output */
+async function run(example: string): Promise<string> {
+  const isServer = /tapegate (serve|start)\s*$/.test(example);
+  const text = example
+    .replace(/https:\/\/tapes\.example\.org(:\d+)?/g, app.url)
+    .replaceAll(SHOWN_URL, app.url)
+    .replaceAll('tapes.example.org', '127.0.0.1')
+    .replaceAll('/etc/tapegate/', `${dir}/`)
+    .replace(/\bPORT=\d+/g, 'PORT=0');
+  const database = { DATABASE_URL: app.databaseUrl, DATA_DIR: path.join(dir, 'data') };
+  const server = { ...database, ENGINE: 'off', PORT: '0', LOG_LEVEL: text.includes('OTEL_') ? 'error' : 'warn' };
+  const client = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
+  const env = { PATH: `${path.join(dir, 'bin')}:${process.env.PATH}`, HOME: dir, ...(isServer ? server : client) };
+  const running = startProcess('bash', ['--norc', '-euo', 'pipefail', '-c', text], { cwd: dir, env });
+  if (isServer) {
+    await running.waitForOutput(READY);
+    expect(await stop(running)).toMatchObject({ code: 0, stderr: '' });
+    return running.stdout();
+  }
+  if (text.includes('--device')) {
+    const readAddress = async () => /^or at (\S+), which has the code$/m.exec(running.stderr())?.[1];
+    await logInAt(await waitFor('the address to log in at', readAddress), { user: 'ann' });
+  }
+  const { code, stdout, stderr } = await running.ended;
+  expect({ code, stderr }).toEqual({ code: 0, stderr: expect.not.stringContaining('others may read') });
+  return stdout;
+}
+
+const isAnyRun = findProgram('bash') !== undefined && findProgram('curl') !== undefined;
+
+describe('src/access/README.md', () => {
+  const examples = examplesIn(read('src/access/README.md'));
+
+  test.runIf(isAnyRun).each(examples)('%s', async (_name, example) => {
+    await run(example);
+  });
+
+  test('has an example of each way of AUTH', () => {
+    const text = examples.map(([, example]) => example).join('');
+    for (const way of ['token', 'oidc', 'proxy', 'certificate', 'legacy']) {
+      expect(text).toMatch(new RegExp(`AUTH=(\\w+,)*${way}\\b`));
+    }
+  });
+});
+
+describe('metrics, logs and traces', () => {
+  const commands = read('src/commands/README.md');
+  const sections = ['Metrics', 'Logs', 'Traces'].map((heading) => sectionOf(commands, heading));
+  const examples = [...sections, read('deploy/prometheus/README.md')].flatMap(examplesIn);
+
+  test('each section has an example', () => {
+    expect(examples).toHaveLength(4);
+  });
+
+  test.runIf(isAnyRun).each(examples)('%s', async (_name, example) => {
+    const output = await run(example);
+    if (example.includes('/metrics')) expect(output).toContain('tapegate_site_queue_files');
+    if (example.includes('grep')) expect(output.trim().split('\n')).toHaveLength(2);
+  });
+});
