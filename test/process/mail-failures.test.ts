@@ -1,5 +1,9 @@
+/** Email that a server refuses, loses or never answers for; and which servers get the password of SMTP_URL. */
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import { readFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import path from 'node:path';
 import type { SMTPServerOptions } from 'smtp-server';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { sendMail } from '../../src/engine/notify.js';
@@ -11,16 +15,22 @@ import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { Refusal, startMailServer } from '../support/mail-server.js';
+import { type MailServer, Refusal, startMailServer } from '../support/mail-server.js';
+import { askForMail, type Email, never, readEmail, sendDue } from '../support/outbox.js';
+import { cleanUp, startCli, stop } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { findProgram } from '../support/run-example.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
+
+const DAY = 86_400;
 
 let app: TestApp;
 const clock = createClock();
 const backend = createMemoryBackend();
-/** Ended after each test, last first. */
-const closers: (() => Promise<unknown>)[] = [];
+/** Closed after each test, last first. */
+const closers: (() => unknown)[] = [];
 
 beforeAll(async () => {
   app = await startApp({ now: clock.now, limits: { mailRate: 60_000, userMailRate: 60_000 } });
@@ -28,10 +38,12 @@ beforeAll(async () => {
 });
 afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
-  // what is left of mail, and of an engine that has sent it
   await app.ctx.db.pool.query('TRUNCATE notification, mail_sender');
 });
-afterAll(() => app.close());
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
 
 async function startMailing(smtpUrl: string | undefined): Promise<Engine> {
   const ctx = { ...app.ctx, config: { ...app.ctx.config, smtpUrl } };
@@ -40,164 +52,135 @@ async function startMailing(smtpUrl: string | undefined): Promise<Engine> {
   return engine;
 }
 
-async function startServer(options: SMTPServerOptions = {}, port = 0) {
+async function startServer(options: SMTPServerOptions = {}, port = 0): Promise<MailServer> {
   const server = await startMailServer(port, options);
   closers.push(() => server.close());
   return server;
 }
 
-/** A server that does what it likes with each connection. */
-async function startRaw(onConnection: Parameters<typeof createServer>[1]): Promise<{ server: Server; port: number }> {
-  const server = createServer(onConnection as never);
-  server.listen(0, '127.0.0.1');
+/** Starts a server that accepts connections and does not answer. */
+async function startSilent(onConnection: (socket: { destroy(): void }) => void = () => {}) {
+  const sockets: { destroy(): void }[] = [];
+  const server = createServer((socket) => {
+    sockets.push(socket);
+    onConnection(socket);
+  }).listen(0, '127.0.0.1');
   await once(server, 'listening');
-  return { server, port: (server.address() as AddressInfo).port };
+  const { port } = server.address() as AddressInfo;
+  const close = async () => {
+    for (const socket of sockets) socket.destroy();
+    if (server.listening) await new Promise((resolve) => server.close(resolve));
+  };
+  closers.push(close);
+  return { url: `smtp://127.0.0.1:${port}`, port, sockets, close };
 }
 
-/** A request that finds nothing, so that its last mail is due at once. */
-function askForMail(name: string, retention = '2099-01-01'): Promise<number> {
-  const fields = { files: [`/${name}`], notify_on_last_file: `${name}@example.org`, retention };
-  return makeRequest(app, { quota: 'alice', ...fields });
-}
+const messageIdsOf = ({ mails }: MailServer) => mails.map((mail) => mail.headers.get('message-id'));
+const refuseRecipient = (code: number, message: string): SMTPServerOptions => ({
+  onRcptTo: (_address, _session, callback) => callback(new Refusal(code, message)),
+});
 
-const never = new AbortController().signal;
-
-interface Letter {
-  state: string;
-  attempts: number;
-  last_error: string | null;
-  message_id: string;
-  next_try_at: string;
-  sent_at: string | null;
-}
-
-async function readLetter(requestId: number): Promise<Letter> {
-  const { rows } = await app.ctx.db.pool.query<Letter>('SELECT * FROM notification WHERE request_id = $1', [requestId]);
-  const [letter] = rows;
-  if (!letter) throw new Error(`request ${requestId} has no letter`);
-  return letter;
-}
-
-async function waitForLetter(requestId: number, is: (letter: Letter) => boolean, pass = false): Promise<Letter> {
-  return await waitFor(`the letter of request ${requestId}`, async () => {
-    if (pass) clock.advance(3600);
-    if (pass) await ring(app, 'notification');
-    const letter = await readLetter(requestId);
-    return is(letter) && letter;
+async function waitForEmail(requestId: number, isIt: (email: Email) => boolean): Promise<Email> {
+  return await waitFor(`the email of request ${requestId}`, async () => {
+    const email = await readEmail(app, requestId);
+    return isIt(email) && email;
   });
 }
+const isSent = ({ state }: Email) => state === 'SENT';
 
-test('while the server is down mail waits, longer from try to try, and goes out later as the same letter', async () => {
-  const { server: broken, port } = await startRaw((socket) => socket.destroy());
-  await startMailing(`smtp://127.0.0.1:${port}`);
-  const id = await askForMail('down');
+test('while the server is down an engine retries, with longer and longer pauses, and sends the same email later', async () => {
+  const broken = await startSilent((socket) => socket.destroy());
+  await startMailing(broken.url);
+  const id = await askForMail(app, 'down');
   const pauses: number[] = [];
   for (let attempt = 1; attempt <= 7; attempt++) {
-    const letter = await waitForLetter(id, ({ attempts }) => attempts === attempt);
-    expect(letter).toMatchObject({ state: 'PENDING', sent_at: null });
-    expect(letter.last_error).not.toBeNull();
-    const pause = secondsBetween(clock.now(), letter.next_try_at);
+    const email = await waitForEmail(id, ({ attempts }) => attempts === attempt);
+    expect(email).toMatchObject({ state: 'PENDING', sent_at: null, last_error: expect.any(String) });
+    const pause = secondsBetween(clock.now(), email.next_try_at);
     pauses.push(Math.ceil(pause / 5) * 5);
     clock.advance(pause + 0.001);
     if (attempt < 7) await ring(app, 'notification');
   }
   expect(pauses).toEqual([5, 15, 60, 300, 900, 3600, 3600]);
-  const { message_id } = await readLetter(id);
-  await new Promise((resolve) => broken.close(resolve));
-  const server = await startServer({}, port);
-  const sent = await waitForLetter(id, ({ state }) => state === 'SENT', true);
-  expect(sent).toMatchObject({ attempts: 8, last_error: null, message_id });
-  expect(sent.sent_at).not.toBeNull();
-  expect(server.mails.map((mail) => mail.headers.get('message-id'))).toEqual([message_id]);
+  const { message_id } = await readEmail(app, id);
+  await broken.close();
+  const server = await startServer({}, broken.port);
+  await ring(app, 'notification');
+  const sent = await waitForEmail(id, isSent);
+  expect(sent).toMatchObject({ attempts: 8, last_error: null, message_id, sent_at: expect.any(String) });
+  expect(messageIdsOf(server)).toEqual([message_id]);
 });
 
-test('an engine without a descriptor for the mail server tries again soon, however often that was so', async () => {
+test('an engine without a free descriptor for the mail server retries soon, however often that happens', async () => {
   const server = await startServer();
   const transport = await createMailTransport(server.url);
-  closers.push(async () => transport.close());
-  const id = await askForMail('exhausted');
-  // as nodemailer tells it of its socket
-  const error = Object.assign(new Error('connect EMFILE'), {
-    code: 'ESOCKET',
-    originalCode: 'EMFILE',
-    command: 'CONN',
-  });
+  closers.push(() => transport.close());
+  const id = await askForMail(app, 'exhausted');
+  // as nodemailer reports the error of its socket
+  const codes = { code: 'ESOCKET', originalCode: 'EMFILE', command: 'CONN' };
+  const error = Object.assign(new Error('connect EMFILE'), codes);
   const { transporter } = transport as unknown as { transporter: { getSocket?: unknown } };
   const { getSocket } = transporter;
   transporter.getSocket = (_options: unknown, callback: (error: Error) => void) => callback(error);
-  for (let n = 1; n <= 4; n++) {
+  for (let attempts = 1; attempts <= 4; attempts++) {
     await sendMail(app.ctx, transport, { stop: never, abort: never });
-    const letter = await readLetter(id);
-    expect(letter).toMatchObject({ state: 'PENDING', attempts: n, last_error: expect.stringContaining('EMFILE') });
-    expect(secondsBetween(clock.now(), letter.next_try_at)).toBeLessThanOrEqual(5);
+    const email = await readEmail(app, id);
+    expect(email).toMatchObject({ state: 'PENDING', attempts, last_error: expect.stringContaining('EMFILE') });
+    expect(secondsBetween(clock.now(), email.next_try_at)).toBeLessThanOrEqual(5);
     clock.advance(5);
   }
   transporter.getSocket = getSocket;
   await sendMail(app.ctx, transport, { stop: never, abort: never });
-  expect(await readLetter(id)).toMatchObject({ state: 'SENT' });
+  expect(await readEmail(app, id)).toMatchObject({ state: 'SENT' });
 });
 
-test('a letter whose answer got lost is sent again under the same Message-ID', async () => {
+test('an email that the server took, and then refused for now, is sent again with the same Message-ID', async () => {
   const server = await startServer();
   server.onMail = () => {
     if (server.mails.length === 1) throw new Refusal(421, 'closing in the middle of it');
   };
-  await startMailing(server.url);
-  const id = await askForMail('lost');
-  await waitForLetter(id, ({ state }) => state === 'SENT', true);
-  const { message_id } = await readLetter(id);
-  expect(server.mails.map((mail) => mail.headers.get('message-id'))).toEqual([message_id, message_id]);
+  const id = await askForMail(app, 'lost');
+  await sendDue(app, server.url);
+  clock.advance(3600);
+  await sendDue(app, server.url);
+  const { state, message_id } = await readEmail(app, id);
+  expect([state, messageIdsOf(server)]).toEqual(['SENT', [message_id, message_id]]);
 });
 
-test('a recipient that is refused for now is tried again', async () => {
-  let refusals = 0;
-  const server = await startServer({
-    onRcptTo: (_address, _session, callback) => callback(refusals++ < 2 ? new Refusal(450, 'greylisted') : null),
-  });
-  await startMailing(server.url);
-  const id = await askForMail('grey');
-  const first = await waitForLetter(id, ({ attempts }) => attempts === 1);
-  expect(first).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining('greylisted') });
-  expect(await waitForLetter(id, ({ state }) => state === 'SENT', true)).toMatchObject({ attempts: 3 });
-  expect(server.mails).toHaveLength(1);
-});
-
-test('a recipient that is refused for now without end is given up after five days, and why is noted', async () => {
-  const server = await startServer({
-    onRcptTo: (_address, _session, callback) => callback(new Refusal(452, 'mailbox full')),
-  });
-  await startMailing(server.url);
-  const id = await askForMail('full');
-  const given = await waitForLetter(id, ({ state }) => state !== 'PENDING', true);
-  expect(given).toMatchObject({ state: 'REJECTED', sent_at: null });
-  expect(given.last_error).toMatch(/^given up after 5 days: .*mailbox full/);
-  const { rows } = await app.ctx.db.pool.query<{ created_at: string }>('SELECT created_at FROM notification');
-  expect(secondsBetween(rows[0]?.created_at ?? '', clock.now())).toBeGreaterThanOrEqual(5 * 86_400);
-});
-
-test('a letter that has waited for long is not given up at its first refusal for now, nor at its fourth', async () => {
-  const server = await startServer({
-    onRcptTo: (_address, _session, callback) => callback(new Refusal(451, 'greylisted')),
-  });
-  const transport = await createMailTransport(server.url);
-  closers.push(async () => transport.close());
-  const id = await askForMail('queued');
-  const last_error = expect.stringMatching(/^(?!given up).*greylisted/);
-  for (let attempts = 1; attempts <= 4; attempts++) {
-    clock.advance(6 * 86_400);
-    await sendMail(app.ctx, transport, { stop: never, abort: never });
-    expect(await readLetter(id)).toMatchObject({ state: 'PENDING', attempts, last_error });
+test('an email to a recipient that is refused for now is retried, and rejected after five days', async () => {
+  const server = await startServer(refuseRecipient(452, 'mailbox full'));
+  const id = await askForMail(app, 'full');
+  const { created_at } = await readEmail(app, id);
+  while ((await readEmail(app, id)).state === 'PENDING') {
+    const days = secondsBetween(created_at, clock.now()) / DAY;
+    await sendDue(app, server.url);
+    const { state, last_error } = await readEmail(app, id);
+    expect([state, last_error]).toEqual(
+      days < 5
+        ? ['PENDING', expect.stringMatching(/^(?!given up).*mailbox full/)]
+        : ['REJECTED', expect.stringMatching(/^given up after 5 days: .*mailbox full/)],
+    );
+    clock.advance(DAY / 2);
   }
 });
 
-test('a letter that is sent when its request has ended says so, and from when it is', async () => {
+test('an email that has waited for days is not rejected at one of its first four refusals', async () => {
+  const server = await startServer(refuseRecipient(451, 'greylisted'));
+  const id = await askForMail(app, 'queued');
+  const last_error = expect.stringMatching(/^(?!given up).*greylisted/);
+  for (let attempts = 1; attempts <= 4; attempts++) {
+    clock.advance(6 * DAY);
+    await sendDue(app, server.url);
+    expect(await readEmail(app, id)).toMatchObject({ state: 'PENDING', attempts, last_error });
+  }
+});
+
+test('an email that is sent after its request has ended says so, and when it was written', async () => {
   const server = await startServer();
-  const transport = await createMailTransport(server.url);
-  closers.push(async () => transport.close());
-  await askForMail('lives');
-  await askForMail('ended', addSeconds(clock.now(), 3600));
+  await askForMail(app, 'lives');
+  await askForMail(app, 'ended', { retention: addSeconds(clock.now(), 3600) });
   clock.advance(3601);
-  await sendMail(app.ctx, transport, { stop: never, abort: never });
+  await sendDue(app, server.url);
   const [lives, ended] = ['lives@example.org', 'ended@example.org'].map(
     (address) => server.mails.find(({ to }) => to.includes(address))?.body.split('\n')[0],
   );
@@ -205,169 +188,178 @@ test('a letter that is sent when its request has ended says so, and from when it
   expect(ended).toMatch(/^This was written at [-:0-9 ]{19} UTC\. The request has ended since/);
 });
 
-test('an engine without a mail server leaves the letters to one that has it, also while that one is away', async () => {
+test('an engine without a mail server leaves email to one that has had it within a week, and logs it after that', async () => {
   const server = await startServer();
-  const sending = await startMailing(server.url);
-  const first = await askForMail('first');
-  await waitForLetter(first, ({ state }) => state === 'SENT');
-  await sending.stop();
+  await askForMail(app, 'first');
+  await sendDue(app, server.url);
   await startMailing(undefined);
-  const id = await askForMail('left');
-  clock.advance(6 * 86_400);
+  const left = await askForMail(app, 'left');
+  clock.advance(6 * DAY);
   await ring(app, 'notification');
-  await sendMail(app.ctx, undefined, { stop: never, abort: never });
-  expect(await readLetter(id)).toMatchObject({ state: 'PENDING', attempts: 0 });
-  await startMailing(server.url);
-  await waitForLetter(id, ({ state }) => state === 'SENT');
+  expect(await sendDue(app, undefined)).toBe(0);
+  expect(await readEmail(app, left)).toMatchObject({ state: 'PENDING', attempts: 0 });
+  await sendDue(app, server.url);
   expect(server.mails.flatMap(({ to }) => to)).toEqual(['first@example.org', 'left@example.org']);
-});
-
-test('once no engine with a mail server was there for a week, mail is written to the log again', async () => {
-  const server = await startServer();
-  const sending = await startMailing(server.url);
-  await waitForLetter(await askForMail('first'), ({ state }) => state === 'SENT');
-  await sending.stop();
-  await startMailing(undefined);
-  const id = await askForMail('nobody');
-  clock.advance(7 * 86_400 + 61);
+  const logged = await askForMail(app, 'logged');
+  clock.advance(7 * DAY + 61);
   await ring(app, 'notification');
-  await waitForLetter(id, ({ state }) => state === 'LOGGED');
+  const email = await waitForEmail(logged, ({ state }) => state === 'LOGGED');
+  expect(email).toMatchObject({ attempts: 1, last_error: null, sent_at: null });
 });
 
+const refuseContent: SMTPServerOptions = {
+  onData: (stream, _session, callback) => {
+    stream.resume().on('end', () => callback(new Refusal(554, 'looks like spam')));
+  },
+};
 test.each([
-  [
-    'a recipient',
-    { onRcptTo: (_address, _session, callback) => callback(new Refusal(550, 'no such user')) } as SMTPServerOptions,
-    'no such user',
-  ],
-  [
-    'a letter',
-    {
-      onData: (stream, _session, callback) => {
-        stream.resume().on('end', () => callback(new Refusal(554, 'looks like spam')));
-      },
-    } as SMTPServerOptions,
-    'looks like spam',
-  ],
-])('%s that is refused for good is given up, and why is noted', async (_what, options, reason) => {
+  ['a recipient', refuseRecipient(550, 'no such user'), 'no such user'],
+  ['an email', refuseContent, 'looks like spam'],
+])('%s that is refused for good is not retried, and the reason is recorded', async (_what, options, reason) => {
   const server = await startServer(options);
-  await startMailing(server.url);
-  const id = await askForMail('refused');
-  const given = await waitForLetter(id, ({ state }) => state === 'REJECTED');
-  expect(given).toMatchObject({ attempts: 1, sent_at: null, last_error: expect.stringContaining(reason) });
-  const other = await askForMail('other');
-  await waitForLetter(other, ({ state }) => state === 'REJECTED', true); // the outbox has been gone through again
-  expect(await readLetter(id)).toEqual(given);
+  const id = await askForMail(app, 'refused');
+  await sendDue(app, server.url);
+  const rejected = await readEmail(app, id);
+  expect(rejected).toMatchObject({ state: 'REJECTED', attempts: 1, sent_at: null });
+  expect(rejected.last_error).toContain(reason);
+  clock.advance(3600);
+  expect(await sendDue(app, server.url)).toBe(0);
 });
 
-test('a sender that the server refuses costs no mail: it goes out once that is mended', async () => {
+test('a sender or a login that the server refuses loses no email: it is sent once the server takes them', async () => {
   let isMended = false;
-  const server = await startServer({
-    onMailFrom: (_address, _session, callback) => callback(isMended ? null : new Refusal(550, 'not from here')),
-  });
-  await startMailing(server.url);
-  const id = await askForMail('sender');
-  const waiting = await waitForLetter(id, ({ attempts }) => attempts === 1);
-  expect(waiting).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining('not from here') });
-  isMended = true;
-  await waitForLetter(id, ({ state }) => state === 'SENT', true);
-});
-
-test('a login that the server refuses costs no mail, and user and password are taken from SMTP_URL', async () => {
-  const seen: string[] = [];
-  const server = await startServer({
-    authOptional: false,
-    disabledCommands: ['STARTTLS'],
-    allowInsecureAuth: true,
-    onAuth: ({ username, password }, _session, callback) => {
-      seen.push(`${username} ${password}`);
-      callback(seen.length > 1 ? null : new Refusal(535, 'wrong password'), { user: username });
+  const passwords: string[] = [];
+  const choose = (refusal: Refusal) => (isMended ? null : refusal);
+  const options: Record<string, SMTPServerOptions> = {
+    'not from here': {
+      onMailFrom: (_address, _session, callback) => callback(choose(new Refusal(550, 'not from here'))),
     },
-  });
-  await startMailing(server.url.replace('//', '//us%40er:p%3Ass%2F@'));
-  const id = await askForMail('login');
-  const waiting = await waitForLetter(id, ({ attempts }) => attempts === 1);
-  expect(waiting).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining('wrong password') });
-  await waitForLetter(id, ({ state }) => state === 'SENT', true);
-  expect(seen).toEqual(['us@er p:ss/', 'us@er p:ss/']);
-});
-
-test('a server with TLS and a certificate of its own house takes mail', async () => {
-  const isSecure: boolean[] = [];
-  const server = await startServer({
-    disabledCommands: ['AUTH'],
-    logger: false,
-    onMailFrom: (_address, session, callback) => {
-      isSecure.push(session.secure);
-      callback();
+    'wrong password': {
+      ...{ authOptional: false, disabledCommands: ['STARTTLS'], allowInsecureAuth: true },
+      onAuth: ({ username, password }, _session, callback) => {
+        passwords.push(`${username} ${password}`);
+        callback(choose(new Refusal(535, 'wrong password')), { user: username });
+      },
     },
-  });
-  await startMailing(server.url);
-  const id = await askForMail('tls');
-  await waitForLetter(id, ({ state }) => state === 'SENT');
-  expect(isSecure).toEqual([true]);
+  };
+  for (const [reason, each] of Object.entries(options)) {
+    isMended = false;
+    const { url } = await startServer(each);
+    const smtpUrl = each.onAuth ? url.replace('//', '//us%40er:p%3Ass%2F@') : url;
+    const id = await askForMail(app, 'mended');
+    await sendDue(app, smtpUrl);
+    expect(await readEmail(app, id)).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining(reason) });
+    isMended = true;
+    clock.advance(3600);
+    await sendDue(app, smtpUrl);
+    expect(await readEmail(app, id)).toMatchObject({ state: 'SENT' });
+  }
+  expect(passwords).toEqual(['us@er p:ss/', 'us@er p:ss/']);
 });
 
-test('a server that never answers holds up no restore, and an engine that stops gives the letter up for later', async () => {
-  const sockets = new Set<{ destroy(): void }>();
-  const { server: silent, port } = await startRaw((socket) => sockets.add(socket));
-  const engine = await startMailing(`smtp://127.0.0.1:${port}`);
-  const id = await askForMail('silent');
-  await waitFor('the connection', async () => sockets.size > 0);
+test('a server that never answers delays no restore, and an engine that stops leaves the email to the next one', async () => {
+  const silent = await startSilent();
+  const engine = await startMailing(silent.url);
+  const id = await askForMail(app, 'silent');
+  await waitFor('the connection', async () => silent.sockets.length > 0);
   await addTaped(app.ctx, backend, [{ path: '/silent/a', volume: 'SILENT' }]);
   await waitForState(app, await makeRequest(app, { quota: 'alice', patterns: '/silent/' }), 'COMPLETED');
   await engine.stop();
-  const left = await readLetter(id);
+  const left = await readEmail(app, id);
   expect(left).toMatchObject({ state: 'PENDING', last_error: expect.stringMatching(/abort/i) });
-  for (const socket of sockets) socket.destroy();
-  await new Promise((resolve) => silent.close(resolve));
   const server = await startServer();
   await startMailing(server.url);
-  expect(await waitForLetter(id, ({ state }) => state === 'SENT')).toMatchObject({ message_id: left.message_id });
+  expect(await waitForEmail(id, isSent)).toMatchObject({ message_id: left.message_id });
 });
 
-test('without SMTP_URL mail is written to the log, and kept', async () => {
-  await startMailing(undefined);
-  const id = await askForMail('logged');
-  const letter = await waitForLetter(id, ({ state }) => state === 'LOGGED');
-  expect(letter).toMatchObject({ attempts: 1, last_error: null, sent_at: null });
-});
-
-test('two engines send each letter once', async () => {
-  const server = await startServer();
-  const ids = [];
-  for (let n = 0; n < 10; n++) ids.push(await askForMail(`both-${n}`));
-  await Promise.all([startMailing(server.url), startMailing(server.url)]);
-  for (const id of ids) await waitForLetter(id, ({ state }) => state === 'SENT');
-  expect(new Set(server.mails.map((mail) => mail.headers.get('message-id'))).size).toBe(10);
-  expect(server.mails).toHaveLength(10);
-});
-
-test('while a letter is sent no transaction is open, nobody else takes it, and a sender that dies loses nothing', async () => {
-  const sockets = new Set<{ destroy(): void }>();
-  const { server: silent, port } = await startRaw((socket) => sockets.add(socket));
-  closers.push(() => new Promise((resolve) => silent.close(resolve)));
-  const id = await askForMail('slow');
-  const { message_id } = await readLetter(id);
+test('sending holds no transaction open and no other engine takes the email, unless the sender is silent for minutes', async () => {
+  const silent = await startSilent();
+  const id = await askForMail(app, 'slow');
+  const { message_id } = await readEmail(app, id);
   const abort = new AbortController();
-  const slow = await createMailTransport(`smtp://127.0.0.1:${port}`);
-  closers.push(async () => slow.close());
+  const slow = await createMailTransport(silent.url);
+  closers.push(() => slow.close());
   const late = sendMail(app.ctx, slow, { stop: never, abort: abort.signal });
-  await waitFor('the connection', async () => sockets.size > 0);
+  await waitFor('the connection', async () => silent.sockets.length > 0);
   const { rows } = await app.ctx.db.pool.query(
     `SELECT query FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'`,
   );
   expect(rows).toEqual([]);
   const server = await startServer();
-  const other = await createMailTransport(server.url);
-  expect(await sendMail(app.ctx, other, { stop: never, abort: never })).toBe(0);
+  expect(await sendDue(app, server.url)).toBe(0);
   clock.advance(181);
-  expect(await sendMail(app.ctx, other, { stop: never, abort: never })).toBe(1);
-  const sent = await readLetter(id);
+  expect(await sendDue(app, server.url)).toBe(1);
+  const sent = await readEmail(app, id);
   expect(sent).toMatchObject({ state: 'SENT', attempts: 1, message_id });
-  expect(server.mails.map((mail) => mail.headers.get('message-id'))).toEqual([message_id]);
+  expect(messageIdsOf(server)).toEqual([message_id]);
   abort.abort();
-  for (const socket of sockets) socket.destroy();
+  await silent.close();
   await late;
-  expect(await readLetter(id)).toEqual(sent); // whoever comes too late says nothing
+  expect(await readEmail(app, id)).toEqual(sent); // the late sender records nothing
+});
+
+/** Starts a server that records, for each login, whether it came over TLS, and the password. */
+async function startLoginServer(options: SMTPServerOptions) {
+  const logins: string[] = [];
+  const server = await startServer({
+    allowInsecureAuth: true,
+    onAuth: ({ username, password }, { secure }, callback) => {
+      logins.push(`${secure} ${password}`);
+      callback(null, { user: username });
+    },
+    ...options,
+  });
+  // 0.0.0.0 leads to this host, but does not count as it: it stands for a remote server
+  const urlOf = (host = '0.0.0.0') => `smtp://tapes:s3cret-word@${host}:${server.port}`;
+  return { server, logins, urlOf };
+}
+
+test.each([
+  ['without TLS', { disabledCommands: ['STARTTLS'] }, 'gets no password'],
+  ['without TLS and EHLO', { disabledCommands: ['STARTTLS', 'EHLO'] }, 'gets no password'],
+  ['whose certificate the host does not trust', { disabledCommands: [] }, 'certificate'],
+])(
+  'a remote server %s gets no password: the email waits, and the reason is recorded',
+  async (_which, options, reason) => {
+    const { server, logins, urlOf } = await startLoginServer(options);
+    const id = await askForMail(app, 'remote');
+    await sendDue(app, urlOf());
+    expect(await readEmail(app, id)).toMatchObject({ state: 'PENDING', last_error: expect.stringContaining(reason) });
+    expect([logins, server.mails]).toEqual([[], []]);
+    clock.advance(3600);
+    await sendDue(app, `smtp://0.0.0.0:${server.port}`);
+    expect(await readEmail(app, id)).toMatchObject({ state: 'SENT' });
+  },
+);
+
+test.each([
+  ['127.0.0.1', { disabledCommands: [] }, 'true s3cret-word'],
+  ['localhost', { disabledCommands: ['STARTTLS'] }, 'false s3cret-word'],
+])('a server at %s gets the password, with a certificate of its own or without TLS', async (host, options, login) => {
+  const { server, logins, urlOf } = await startLoginServer(options);
+  await askForMail(app, 'local');
+  await sendDue(app, urlOf(host));
+  expect([logins, server.mails.length]).toEqual([[login], 1]);
+});
+
+const openssl = findProgram('openssl');
+if (!openssl) console.warn('openssl is missing: the test of a trusted certificate is skipped');
+
+test.runIf(openssl)('a remote server whose certificate the host trusts gets the password over TLS', async () => {
+  const dir = makeTempDir();
+  const [key, cert] = [path.join(dir, 'key.pem'), path.join(dir, 'cert.pem')];
+  const kind = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=tapes'];
+  const files = ['-keyout', key, '-out', cert, '-addext', 'subjectAltName=IP:0.0.0.0'];
+  execFileSync('openssl', [...kind, ...files], { stdio: 'ignore' });
+  const tls = { disabledCommands: [], key: readFileSync(key), cert: readFileSync(cert) };
+  const { server, logins, urlOf } = await startLoginServer(tls);
+  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'warn', NODE_EXTRA_CA_CERTS: cert };
+  const engine = { TAPE_BACKEND: 'memory', SMTP_URL: urlOf() }; // an engine on this library is one process
+  const working = startCli(['work'], { env: { ...env, ...engine } });
+  const id = await askForMail(app, 'trusted');
+  // due for the real clock of the process as well
+  await app.ctx.db.pool.query(`UPDATE notification SET next_try_at = '2000-01-01'`);
+  await waitForEmail(id, isSent);
+  expect([logins, server.mails.length]).toEqual([['true s3cret-word'], 1]);
+  expect((await stop(working)).stderr).toBe('');
 });

@@ -1,8 +1,9 @@
+/** The email of requests: when it is sent, and its text. */
 import { appendFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
@@ -10,6 +11,7 @@ import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { type MailServer, startMailServer } from '../support/mail-server.js';
 import { cancel, made, release } from '../support/mutations.js';
+import { askForMail } from '../support/outbox.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { makeRequest, put } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
@@ -40,12 +42,21 @@ function subjectsTo(address: string): (string | undefined)[] {
   return server.mails.filter((mail) => mail.to.includes(address)).map((mail) => mail.headers.get('subject'));
 }
 
+let marks = 0;
+
+/** Waits until the engine has sent what was due before. */
+async function waitUntilSent(): Promise<void> {
+  const name = `mark-${++marks}`;
+  await askForMail(app, name);
+  await server.waitForMail(`${name}@example.org`, 'No files');
+}
+
 function request(name: string, fields: object): Promise<number> {
   const addresses = { notify_on_first_file: `${name}@first.example`, notify_on_last_file: `${name}@last.example` };
   return makeRequest(app, { quota: 'alice', retention: RETENTION, ...addresses, ...fields });
 }
 
-test('the first and the last mail go out once each, when their files can be read', async () => {
+test('the first and the last email are sent once each, when their files can be read', async () => {
   const gate = createGate();
   backend.onMount = async (volume) => {
     if (volume === 'LAST') await gate.opened;
@@ -95,12 +106,11 @@ Below these directories each file has its archive path:
   await put(app, id, { quota: 'alice', retention: '2020-01-01' });
   await put(app, id, { quota: 'alice', retention: RETENTION });
   await waitForState(app, id, 'COMPLETED');
-  await makeRequest(app, { quota: 'alice', files: ['/nowhere'], notify_on_last_file: 'mark@example.org' });
-  await server.waitForMail('mark@example.org', 'No files'); // whatever else was due is out by now
+  await waitUntilSent();
   expect([...subjectsTo('all@first.example'), ...subjectsTo('all@last.example')]).toHaveLength(2);
 });
 
-test('the last mail of a request with failures names them and why, and says so in its subject', async () => {
+test('the last email lists the failed files with their errors, and its subject mentions failures', async () => {
   await addTaped(app.ctx, backend, [
     { path: '/some/bad', volume: 'SOME', position: 1n },
     { path: '/some/good', volume: 'SOME', position: 2n },
@@ -133,7 +143,7 @@ These files could not be restored:
 `);
 });
 
-test('the last mail tells the paths that the catalogue does not know, and files on disk have their own place', async () => {
+test('the last email lists unknown paths, and the own paths of files that were on disk already', async () => {
   await addFiles(app.ctx, [{ path: '/known/on-disk', stage: 'ONDISK', size: 0n }]);
   const files = ['/known/żółw\n2', '/known/on-disk', '/known/never'];
   const id = await request('known', { files, label: 'three' });
@@ -162,7 +172,7 @@ These have no restored file; what appears in the catalogue later is restored wit
 `);
 });
 
-test('a request that finds nothing gets its last mail at once, and no first one', async () => {
+test('a request that matches nothing gets its last email at once, and no first one', async () => {
   const id = await request('nothing', { patterns: 'no such file' });
   const last = await server.waitForMail('nothing@last.example', 'No files: no such file');
   expect(last.body).toBe(`Your request ${id} ("no such file") matches no file that the catalogue knows.
@@ -172,7 +182,7 @@ test('a request that finds nothing gets its last mail at once, and no first one'
   expect(subjectsTo('nothing@first.example')).toEqual([]);
 });
 
-test('a request whose every file failed says so', async () => {
+test('the subject says if all files failed, and there is no first email', async () => {
   await addFiles(app.ctx, [{ path: '/failed/a', volume: null, position: null }]);
   await request('failed', { patterns: '/failed/' });
   await server.waitForMail('failed@last.example', 'Restore failed: /failed/');
@@ -185,7 +195,7 @@ test.each([
     user: 'erin',
     size: 2500n,
     maxFiles: 3,
-    told: 'quota:    3 files found no room in your quota',
+    line: 'quota:    3 files found no room in your quota',
     why: 'no room in your quota',
   },
   {
@@ -193,10 +203,10 @@ test.each([
     user: 'fred',
     size: 99_000n,
     maxFiles: 2,
-    told: 'limit:    3 files are beyond the limit of the request',
+    line: 'limit:    3 files are beyond the limit of the request',
     why: 'beyond the limit of the request',
   },
-])('the last mail tells what stayed out for the $what', async ({ user, size, maxFiles, told, why }) => {
+])('the last email lists the files beyond the $what', async ({ user, size, maxFiles, line, why }) => {
   const gate = holdReads(backend);
   const folder = `/out-${user}`;
   await addQuota(app.ctx, user, size);
@@ -213,7 +223,7 @@ test.each([
   expect(last.body).toBe(`Nothing is left to do for your request ${id} ("${folder}/").
 
   on disk:  2 files, 2.00 kB
-  ${told}
+  ${line}
 
 Until 2099-01-02 03:04:05 UTC you find them here:
 
@@ -231,7 +241,7 @@ These have no restored file; what appears in the catalogue later is restored wit
 `);
 });
 
-test('a release that completes a request sends its last mail, and one that comes later sends no second', async () => {
+test('a release that completes a request sends the last email, and a later release sends none', async () => {
   const gate = createGate();
   backend.onRead = async (_volume, position, bytes) => {
     if (position === 2n) await gate.opened;
@@ -249,26 +259,24 @@ test('a release that completes a request sends its last mail, and one that comes
   const last = await server.waitForMail('freed@last.example', 'Restored: /freed/');
   expect(last.body).toContain('\n  on disk:  1 file, 1.00 kB\n  released: 1 file, as you asked\n');
   await release(app, { id, match: 'freed/a' });
-  await makeRequest(app, { quota: 'alice', files: ['/nowhere'], notify_on_last_file: 'mark-3@example.org' });
-  await server.waitForMail('mark-3@example.org', 'No files'); // whatever else was due is out by now
+  await waitUntilSent();
   expect(subjectsTo('freed@last.example')).toHaveLength(1);
 });
 
-test('who releases all files gets no mail that nothing is left, and the mail is due again when a file joins', async () => {
+test('a request whose files are all released gets no email until another file joins', async () => {
   const gate = holdReads(backend);
   await addTaped(app.ctx, backend, [{ path: '/empty/a', volume: 'EMPTY' }]);
   const id = await request('empty', { patterns: '/empty/' });
   await release(app, { id, match: '/empty/' });
   expect((await viewRequest(app, id)).state).toBe('COMPLETED');
-  await makeRequest(app, { quota: 'alice', files: ['/nowhere'], notify_on_last_file: 'mark-4@example.org' });
-  await server.waitForMail('mark-4@example.org', 'No files');
+  await waitUntilSent();
   expect([...subjectsTo('empty@first.example'), ...subjectsTo('empty@last.example')]).toEqual([]);
   gate.open();
   await addFiles(app.ctx, [{ path: '/empty/b', stage: 'ONDISK' }]);
   expect((await server.waitForMail('empty@last.example', 'Restored: /empty/')).body).toContain('\n  /empty/b\n');
 });
 
-test('a mail lists the first of many files and counts the others', async () => {
+test('an email lists the first 20 files and counts the others', async () => {
   const files = Array.from({ length: 23 }, (_, index) => `/many/${String(index).padStart(2, '0')}`);
   await addFiles(
     app.ctx,
@@ -280,7 +288,7 @@ test('a mail lists the first of many files and counts the others', async () => {
   expect(listed).toEqual([...files.slice(0, 20).map((path) => `  ${path}`), '  … and 3 more']);
 });
 
-test('an address that is set after the fact gets its mail, once', async () => {
+test('an address that is set after the restore gets the email once', async () => {
   await addTaped(app.ctx, backend, [{ path: '/later/a', volume: 'LATER' }]);
   const id = await makeRequest(app, { quota: 'alice', patterns: '/later/', retention: RETENTION });
   await waitForState(app, id, 'COMPLETED');
@@ -289,31 +297,26 @@ test('an address that is set after the fact gets its mail, once', async () => {
   await server.waitForMail('later@first.example', 'First file restored: /later/');
   await server.waitForMail('alice@example.org', 'Restored: /later/'); // an empty address is the quota's own
   await put(app, id, { quota: 'alice', notify_on_first_file: 'other@first.example' });
-  await makeRequest(app, { quota: 'alice', files: ['/nowhere'], notify_on_last_file: 'mark-2@example.org' });
-  await server.waitForMail('mark-2@example.org', 'No files');
+  await waitUntilSent();
   expect(subjectsTo('later@first.example')).toHaveLength(1);
   expect(subjectsTo('alice@example.org')).toHaveLength(1);
   expect(subjectsTo('other@first.example')).toEqual([]);
 });
 
-test('a cancelled request gets no mail for what comes after', async () => {
+test('a cancelled request gets no more email', async () => {
   const gate = holdReads(backend);
   await addTaped(app.ctx, backend, [{ path: '/stopped/a', volume: 'STOPPED' }]);
   const id = await request('stopped', { patterns: '/stopped/' });
   await waitForState(app, id, 'RESTORING');
   await cancel(app, id);
-  await waitFor('the file to be back on tape', async () => {
-    const { rows } = await app.ctx.db.pool.query(`SELECT count(*)::int AS n FROM event e
-      JOIN tape_file f ON f.id = e.file_id WHERE f.path = '/stopped/a'`);
-    return rows[0]?.n === 2;
-  });
+  await waitFor('the file to be back on tape', async () => (await readStage(app, '/stopped/a')) === 'T');
   gate.open();
   const { rowCount } = await app.ctx.db.pool.query('SELECT FROM notification WHERE request_id = $1', [id]);
   expect(rowCount).toBe(0);
   expect((await viewRequest(app, id)).state).toBe('CANCELLED');
 });
 
-test('a name with line breaks makes no header and no recipient', async () => {
+test('a path with line breaks adds no header and no recipient', async () => {
   const path = '/header/a\r\nBcc: evil@example.org\r\n\r\nbody';
   await addFiles(app.ctx, [{ path, stage: 'ONDISK' }]);
   await request('header', { files: [path] });
@@ -325,7 +328,7 @@ test('a name with line breaks makes no header and no recipient', async () => {
   );
 });
 
-test('mail says where a copy is that was changed by hand since it was restored', async () => {
+test('email shows the path of a copy that was changed outside Tapegate', async () => {
   await addTaped(app.ctx, backend, [{ path: '/hand/a', volume: 'HAND' }]);
   const before = await makeRequest(app, { quota: 'alice', files: ['/hand/a'], retention: RETENTION });
   await waitForState(app, before, 'COMPLETED');
@@ -345,42 +348,34 @@ test('mail says where a copy is that was changed by hand since it was restored',
 });
 
 test.each([
-  { dashboard: true, place: '#/requests/' },
-  { dashboard: false, place: 'tape_control/api/v1/requests/' },
-])('where it is known under which URL users find the gateway, mail has a link to the request: $place', async (how) => {
-  const other = await startApp({
-    backend: createMemoryBackend(),
-    config: { smtpUrl: server.url, publicUrl: 'https://archive.example/tapes', dashboard: how.dashboard },
-  });
-  try {
-    await addQuota(other.ctx, 'alice', 10n ** 9n);
-    await addFiles(other.ctx, [{ path: '/link/a', stage: 'ONDISK' }]);
-    const [first, last] = ['first', 'last'].map((name) => `link-${how.dashboard}@${name}.example`);
-    const addresses = { notify_on_first_file: first, notify_on_last_file: last };
-    const id = await makeRequest(other, { quota: 'alice', patterns: '/link/', ...addresses });
-    const link = `\n\nThe request as it is now: https://archive.example/tapes/${how.place}${id}\n`;
-    for (const [address = '', subject = ''] of [
-      [first, 'First file restored: /link/'],
-      [last, 'Restored: /link/'],
-    ]) {
-      const { body } = await server.waitForMail(address, subject);
-      expect(body.slice(-link.length)).toBe(link);
-    }
-    // where the proxy has left the prefix as it is, and where the link leads
-    const { pathname } = new URL(link.trim().split(' ').at(-1) ?? '');
-    const answer = await fetch(`${other.url}${pathname}`);
-    expect(answer.status).toBe(200);
-    if (!how.dashboard) expect(await answer.json()).toMatchObject([{ id }]);
-  } finally {
-    await other.close();
+  { dashboard: true, path: '#/requests/' },
+  { dashboard: false, path: 'tape_control/api/v1/requests/' },
+])('email links to the request at PUBLIC_URL: $path', async ({ dashboard, path }) => {
+  const other = await startBeside(app, { config: { publicUrl: 'https://archive.example/tapes', dashboard } });
+  await addFiles(app.ctx, [{ path: '/link/a', stage: 'ONDISK' }]);
+  const [first, last] = ['first', 'last'].map((name) => `link-${dashboard}@${name}.example`);
+  const addresses = { notify_on_first_file: first, notify_on_last_file: last };
+  const id = await makeRequest(other, { quota: 'alice', patterns: '/link/', ...addresses });
+  const link = `\n\nThe request as it is now: https://archive.example/tapes/${path}${id}\n`;
+  for (const [address = '', subject = ''] of [
+    [first, 'First file restored: /link/'],
+    [last, 'Restored: /link/'],
+  ]) {
+    const { body } = await server.waitForMail(address, subject);
+    expect(body.slice(-link.length)).toBe(link);
   }
+  // the gateway also serves the path with the prefix of PUBLIC_URL
+  const { pathname } = new URL(link.trim().split(' ').at(-1) ?? '');
+  const answer = await fetch(`${other.url}${pathname}`);
+  expect(answer.status).toBe(200);
+  if (!dashboard) expect(await answer.json()).toMatchObject([{ id }]);
+  await other.close();
 });
 
-test('a letter is for programs that show HTML as well, with nothing in it that anybody else has written as HTML', async () => {
+test('the HTML part says the same as the text, and escapes HTML of users', async () => {
   const hostile = '<img src="https://evil.example/x"> & \'quoted\' "text"';
   await addTaped(app.ctx, backend, [{ path: '/html/<b>a</b>.nc', size: 1000 }]);
-  const origin = 'https://archive.example.org/tapes?a=1&b=2';
-  Object.assign(app.ctx.config, { publicUrl: origin });
+  Object.assign(app.ctx.config, { publicUrl: 'https://archive.example.org/tapes?a=1&b=2' });
   await request('html', { patterns: '/html/', label: hostile });
   const { headers, body, html } = await server.waitForMail('html@last.example', 'Restored: ');
   Object.assign(app.ctx.config, { publicUrl: undefined });
@@ -396,5 +391,5 @@ test('a letter is for programs that show HTML as well, with nothing in it that a
     .replace(/<[^>]*>/g, '')
     .replace(/&#(\d+);/g, (_, code: string) => String.fromCharCode(Number(code)));
   const words = (text: string) => text.split(/\s+/).filter((word) => word !== '');
-  expect(words(shown)).toEqual(words(body)); // it says the same
+  expect(words(shown)).toEqual(words(body));
 });

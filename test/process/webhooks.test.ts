@@ -1,4 +1,4 @@
-/** Webhooks, from what requests come to up to what a receiver is told. */
+/** Webhooks: which events they send, their signatures, retries and limits. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startEngine } from '../../src/engine/runner.js';
 import { TapeError } from '../../src/errors.js';
@@ -43,6 +43,7 @@ beforeEach(async () => {
   app = await start({ backend, config });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addQuota(app.ctx, 'bob', 10n ** 9n);
+  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
 });
 afterEach(async () => {
   Object.assign(backend, hooks);
@@ -50,7 +51,18 @@ afterEach(async () => {
 });
 const start = createFreshApp({ now: () => clock.now() });
 
-/** Time goes on, and engines look whether something is due by then. */
+const create = (options: Partial<Parameters<typeof createWebhook>[1]> & { path?: string } = {}) => {
+  const { path = '', ...rest } = options;
+  return createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}${path}`, ...rest });
+};
+/** Waits until a webhook is as expected. */
+const waitForWebhook = (id: number, isIt: (row: Awaited<ReturnType<typeof readWebhook>>) => boolean) =>
+  waitFor(`webhook ${id}`, async () => {
+    const row = await readWebhook(app.ctx, id);
+    return isIt(row) && row;
+  });
+
+/** Advances the clock, and lets engines send what is due by then. */
 async function goOn(seconds: number): Promise<void> {
   clock.advance(seconds);
   await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', 'webhook')`);
@@ -64,8 +76,8 @@ const messagesOf = (webhookId: number) => listWebhookMessages(app.ctx, { webhook
 const typesOf = (id: number) =>
   receiver.messages.filter(({ data }) => data.requestId === id).map(({ type }) => type.split('.')[1]);
 
-test('a request is told of from its first recall to its end, signed, and with its figures', async () => {
-  const { secret, webhook } = await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/hook?a=1` });
+test('a webhook gets signed messages of a request from its first recall to its end, with its figures', async () => {
+  const { secret, webhook } = await create({ path: '/hook?a=1' });
   expect(secret).toMatch(/^whsec_[\w+/]{43}=$/);
   await addTaped(app.ctx, backend, [
     { path: '/all/a', size: 2000 },
@@ -91,12 +103,12 @@ test('a request is told of from its first recall to its end, signed, and with it
   expect(new Set(receiver.messages.map((message) => message.id)).size).toBe(3);
   await cancel(app, id);
   expect((await receiver.waitFor('request.ended')).data).toMatchObject({ requestId: id, state: 'CANCELLED' });
-  await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).waiting === 0);
+  await waitForWebhook(webhook.id, (row) => row.waiting === 0);
   expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({ failures: 0, sentAt: expect.any(String) });
 });
 
-test('what has failed is told as that, and what is complete again after more files have joined is told again', async () => {
-  await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+test('failures have their own event, and a request that completes again after more files joined sends it again', async () => {
+  await create();
   await addTaped(app.ctx, backend, [
     { path: '/f/a', position: 1n },
     { path: '/f/bad', position: 2n },
@@ -115,13 +127,10 @@ test('what has failed is told as that, and what is complete again after more fil
   expect(typesOf(other)).toEqual(['finished', 'started', 'first_file', 'finished']);
 });
 
-test('nobody is told of what is another quota’s, but an operator’s webhook of all; and only of the events that it names', async () => {
-  const of = (quota: string | undefined, path: string, events?: ('REQUEST_FINISHED' | 'REQUEST_ENDED')[]) =>
-    createWebhook(app.ctx, { quota, url: `${receiver.url}/${path}`, events });
-  await of('bob', 'bob');
-  await of(undefined, 'all', ['REQUEST_FINISHED']);
-  await of('alice', 'alice', ['REQUEST_ENDED']);
-  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+test('a webhook gets the chosen events of its quota, or of all quotas', async () => {
+  await create({ quota: 'bob', path: '/bob' });
+  await create({ quota: undefined, path: '/all', events: ['REQUEST_FINISHED'] });
+  await create({ path: '/alice', events: ['REQUEST_ENDED'] });
   const id = await request({ patterns: '/d/' });
   await receiver.waitFor('request.finished');
   await cancel(app, id);
@@ -139,11 +148,11 @@ test('nobody is told of what is another quota’s, but an operator’s webhook o
   ]);
 });
 
-test('what was so before a webhook was made is no news to it', async () => {
+test('a new webhook gets no events of the past', async () => {
   await addTaped(app.ctx, backend, [{ path: '/old/a' }]);
   const id = await request({ patterns: '/old/' });
   await waitForState(app, id, 'COMPLETED');
-  await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  await create();
   await put(app, id, { quota: 'alice', label: 'renamed', retention: retention(50) });
   await cancel(app, id);
   await receiver.waitFor('request.ended');
@@ -153,20 +162,20 @@ test('what was so before a webhook was made is no news to it', async () => {
   expect(typesOf(id).filter((type) => type !== 'started')).toEqual(['ended', 'first_file', 'finished']);
 });
 
-test('what a receiver does not take is sent again, by the same id, until it does', async () => {
+test('a message is retried with the same id until the receiver accepts it', async () => {
   receiver.answer = (_message, response) => response.writeHead(receiver.messages.length < 3 ? 503 : 200).end('x');
-  const { secret, webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  const { secret, webhook } = await create();
   await testWebhook(app.ctx, webhook.id);
-  await waitFor('the first try', async () => (await readWebhook(app.ctx, webhook.id)).failures === 1);
+  await waitForWebhook(webhook.id, (row) => row.failures === 1);
   await testWebhook(app.ctx, webhook.id); // one waits
   expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
     ...{ failures: 1, waiting: 1, lastError: 'the receiver answers 503', failingSince: expect.any(String) },
   });
   await goOn(120);
-  await waitFor('the second try', async () => (await readWebhook(app.ctx, webhook.id)).failures === 2);
+  await waitForWebhook(webhook.id, (row) => row.failures === 2);
   await goOn(600);
   await receiver.waitFor('webhook.test', 3);
-  await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).failures === 0);
+  await waitForWebhook(webhook.id, (row) => row.failures === 0);
   expect(new Set(receiver.messages.map(({ id, body }) => id + body)).size).toBe(1);
   const [message] = await messagesOf(webhook.id);
   expect(message).toMatchObject({ state: 'SENT', attempts: 3, lastError: null });
@@ -176,62 +185,56 @@ test('what a receiver does not take is sent again, by the same id, until it does
   expect(isSigned(receiver.messages[0] as never, secret)).toBe(true);
 });
 
-test('one that cannot be reached keeps no other waiting, and is left alone for as long as it asks', async () => {
+test('a receiver that hangs delays no other, and Retry-After is obeyed', async () => {
   receiver.answer = (message, response) => {
     if (message.path === '/hangs') return; // no answer
     if (message.path === '/busy') return void response.writeHead(429, { 'Retry-After': '5000' }).end();
     response.writeHead(200).end();
   };
-  const hang = await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/hangs` });
-  const busy = await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/busy` });
-  await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/fine` });
+  const hang = await create({ path: '/hangs' });
+  const busy = await create({ path: '/busy' });
+  await create({ path: '/fine' });
   await testWebhook(app.ctx, hang.webhook.id);
   await testWebhook(app.ctx, busy.webhook.id);
   await receiver.waitFor('webhook.test', 2);
-  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
   await request({ patterns: '/d/' });
   const fine = await receiver.waitFor('request.finished');
   expect(fine.path).toBe('/fine');
-  const { nextTryAt } = await waitFor('its note', async () => {
-    const row = await readWebhook(app.ctx, busy.webhook.id);
-    return row.failures === 1 && row;
-  });
+  const { nextTryAt } = await waitForWebhook(busy.webhook.id, ({ failures }) => failures === 1);
   expect(nextTryAt > addSeconds(clock.now(), 4900)).toBe(true);
   expect(receiver.messages.filter(({ path }) => path === '/hangs')).toHaveLength(1);
 });
 
-test('whoever has twenty that never answer keeps nobody else waiting', async () => {
+test('twenty webhooks that hang, the most of a quota, delay no other quota', async () => {
   receiver.answer = (message, response) => {
     if (message.path !== '/hangs') response.writeHead(200).end();
   };
   for (let n = 0; n < 20; n++) {
-    const { webhook } = await createWebhook(app.ctx, { quota: 'bob', url: `${receiver.url}/hangs` });
+    const { webhook } = await create({ quota: 'bob', path: '/hangs' });
     await testWebhook(app.ctx, webhook.id);
   }
   await receiver.waitFor('webhook.test', 4);
-  await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/fine` });
-  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+  await create({ path: '/fine' });
   await request({ patterns: '/d/' });
   expect((await receiver.waitFor('request.finished')).path).toBe('/fine');
-  await expect(createWebhook(app.ctx, { quota: 'bob', url: receiver.url })).rejects.toThrow(
+  await expect(create({ quota: 'bob' })).rejects.toThrow(
     'url has no room: there are 20 webhooks for the quota of "bob", and that many at most',
   );
 });
 
-test('an answer counts as soon as it has begun', async () => {
-  receiver.answer = (_message, response) => void response.writeHead(200).write('x'); // and no end
-  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
-  for (const count of [1, 2, 3]) {
+test('a response counts as soon as it has begun', async () => {
+  receiver.answer = (_message, response) => void response.writeHead(200).write('x'); // it never ends
+  const { webhook } = await create();
+  for (const count of [1, 2]) {
     await testWebhook(app.ctx, webhook.id);
     await receiver.waitFor('webhook.test', count);
-    await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).waiting === 0, 10_000);
+    await waitForWebhook(webhook.id, ({ waiting }) => waiting === 0);
   }
 });
 
-test('what is told another time has the same id, as where a database was put back', async () => {
-  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
-  const other = await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/other` });
-  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+test('an event that is sent again, as after a restore of the database, has the same id', async () => {
+  const { webhook } = await create();
+  const other = await create({ path: '/other' });
   const id = await request({ patterns: '/d/' });
   await receiver.waitFor('request.finished', 2);
   await cancel(app, id);
@@ -247,33 +250,32 @@ test('what is told another time has the same id, as where a database was put bac
   expect([await idsOf(webhook.id), await idsOf(other.webhook.id)]).toEqual(before);
 });
 
-test.each([
-  [301, 'the receiver answers 301, and redirects are not followed'],
-  [404, 'the receiver answers 404'],
-  [500, 'the receiver answers 500'],
-])('an answer of %i is no success, and leads nowhere', async (status, error) => {
+test('a response with status 301, 404 or 500 is a failure, and redirects are not followed', async () => {
   const other = await startReceiver();
-  receiver.answer = (_message, response) => response.writeHead(status, { Location: other.url }).end();
-  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
-  await testWebhook(app.ctx, webhook.id);
-  await waitFor('its note', async () => (await readWebhook(app.ctx, webhook.id)).lastError === error);
+  receiver.answer = ({ path }, response) => response.writeHead(Number(path.slice(1)), { Location: other.url }).end();
+  const errors = {
+    301: 'the receiver answers 301, and redirects are not followed',
+    404: 'the receiver answers 404',
+    500: 'the receiver answers 500',
+  };
+  for (const [status, error] of Object.entries(errors)) {
+    const { webhook } = await create({ path: `/${status}` });
+    await testWebhook(app.ctx, webhook.id);
+    await waitForWebhook(webhook.id, ({ lastError }) => lastError === error);
+  }
   expect(other.messages).toEqual([]);
   await other.close();
 });
 
-test('one that wants no more is switched off, and on again it gets what waits', async () => {
+test('a webhook that answers 410 is disabled, and gets its waiting messages when it is enabled', async () => {
   receiver.answer = (_message, response) => response.writeHead(410).end();
-  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  const { webhook } = await create();
   await testWebhook(app.ctx, webhook.id);
-  const off = await waitFor('its end', async () => {
-    const row = await readWebhook(app.ctx, webhook.id);
-    return row.disabledAt !== null && row;
-  });
+  const off = await waitForWebhook(webhook.id, ({ disabledAt }) => disabledAt !== null);
   expect(off).toMatchObject({ disabledReason: 'switched off: the receiver answers 410: it wants no more', waiting: 1 });
-  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
   const id = await request({ patterns: '/d/' });
   receiver.answer = (_message, response) => response.writeHead(200).end();
-  await createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}/other`, events: ['REQUEST_ENDED'] });
+  await create({ path: '/other', events: ['REQUEST_ENDED'] });
   await cancel(app, id);
   await receiver.waitFor('request.ended');
   const on = await setWebhook(app.ctx, { id: webhook.id, isEnabled: true });
@@ -286,32 +288,26 @@ test('one that wants no more is switched off, and on again it gets what waits', 
   ]);
 });
 
-test('one that fails for five days is switched off, and a message is given up after three', async () => {
+test('a webhook that fails for five days is disabled, and its message given up', async () => {
   receiver.answer = (_message, response) => response.writeHead(500).end();
-  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  const { webhook } = await create();
   await testWebhook(app.ctx, webhook.id);
-  for (let days = 1; days <= 12; days++) {
-    await waitFor(`try ${days}`, async () => {
-      const { failures, disabledAt } = await readWebhook(app.ctx, webhook.id);
-      return failures >= days || disabledAt !== null;
-    });
+  for (let tries = 1; tries <= 10; tries++) {
+    await waitForWebhook(webhook.id, ({ failures, disabledAt }) => failures >= tries || disabledAt !== null);
     await goOn(DAY * 1.3);
-    if (days === 10) {
-      expect((await messagesOf(webhook.id))[0]).toMatchObject({ state: 'GIVEN_UP', attempts: 10 });
-      expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
-        disabledReason: 'switched off after 5 days: the receiver answers 500',
-        failures: 10,
-      });
-      break;
-    }
   }
+  expect((await messagesOf(webhook.id))[0]).toMatchObject({ state: 'GIVEN_UP', attempts: 10 });
+  expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
+    disabledReason: 'switched off after 5 days: the receiver answers 500',
+    failures: 10,
+  });
   receiver.answer = (_message, response) => response.writeHead(200).end();
   await setWebhook(app.ctx, { id: webhook.id, isEnabled: true });
   await waitFor('what was given up', async () => (await messagesOf(webhook.id))[0]?.state === 'SENT');
 });
 
-test('for a day after it was exchanged, a message is signed with the old secret, too', async () => {
-  const { secret, webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+test('for a day after a rotation, messages are signed with the old secret as well', async () => {
+  const { secret, webhook } = await create();
   const { secret: other } = await rotateWebhookSecret(app.ctx, webhook.id);
   expect(other).not.toBe(secret);
   await testWebhook(app.ctx, webhook.id);
@@ -325,10 +321,10 @@ test('for a day after it was exchanged, a message is signed with the old secret,
   expect(String(both.headers['webhook-signature']).split(' ')).toHaveLength(2);
 });
 
-test('an end that is near is told once for each retention, and a quota that is nearly full once until it has room again', async () => {
-  await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
-  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK', size: 950n }]);
-  const id = await request({ patterns: '/d/', retention: retention(5) });
+test('a request that expires soon sends one message per retention, a nearly full quota one until it has room', async () => {
+  await create();
+  await addFiles(app.ctx, [{ path: '/full/a', stage: 'ONDISK', size: 950n }]);
+  const id = await request({ patterns: '/full/', retention: retention(5) });
   await receiver.waitFor('request.finished');
   const look = async (): Promise<string[]> => {
     await queueNearEnds(app.ctx, never);
@@ -364,9 +360,9 @@ test('an end that is near is told once for each retention, and a quota that is n
   expect((await look()).slice(2)).toEqual(['quota.nearly_full', 'quota.nearly_full']);
 });
 
-test('whoever is killed between the call and its note has the message sent again, and of several engines each sends its own', async () => {
+test('a message is sent again after a crash during the call, and several engines send each message once', async () => {
   const others = await Promise.all([1, 2].map(() => startEngine(app.ctx, backend, { part: 'passes', drainMs: 200 })));
-  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
+  const { webhook } = await create();
   await setWebhook(app.ctx, { id: webhook.id, isEnabled: false });
   await testWebhook(app.ctx, webhook.id);
   await app.ctx.db.pool.query('UPDATE webhook SET disabled_at = NULL, next_try_at = now()');
@@ -377,18 +373,16 @@ test('whoever is killed between the call and its note has the message sent again
   if (claimed) await noteMessage(app.ctx, claimed, { state: 'FAILED', error: 'too late' });
   await waitFor('its note', async () => (await messagesOf(webhook.id))[0]?.state === 'SENT');
   expect(first.id).toBe((await messagesOf(webhook.id))[0]?.messageId);
-  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
   const ids = await Promise.all(Array.from({ length: 20 }, () => request({ patterns: '/d/' })));
   await receiver.waitFor('request.finished', ids.length);
-  await waitFor('all to be sent', async () => (await readWebhook(app.ctx, webhook.id)).waiting === 0);
+  await waitForWebhook(webhook.id, (row) => row.waiting === 0);
   const finished = receiver.messages.filter(({ type }) => type === 'request.finished');
   expect(finished.map(({ data }) => data.requestId).sort()).toEqual(ids.sort());
   await Promise.all(others.map((engine) => engine.stop()));
 });
 
-test('events stay until webhooks were told of them, and messages go after thirty days', async () => {
-  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
-  await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
+test('events are kept until webhooks have sent them, and messages for thirty days', async () => {
+  const { webhook } = await create();
   await request({ patterns: '/d/' });
   await receiver.waitFor('request.finished');
   const { pool } = app.ctx.db;
@@ -421,10 +415,10 @@ test('events stay until webhooks were told of them, and messages go after thirty
   expect(await messagesOf(webhook.id)).toEqual([]);
 });
 
-test('with a webhook goes what it was to be told, and with its quota the webhook', async () => {
+test('removing a webhook removes its messages, and removing a quota its webhooks', async () => {
   receiver.answer = (_message, response) => response.writeHead(500).end();
-  const { webhook } = await createWebhook(app.ctx, { quota: 'alice', url: receiver.url });
-  const bobs = await createWebhook(app.ctx, { quota: 'bob', url: receiver.url });
+  const { webhook } = await create();
+  const bobs = await create({ quota: 'bob' });
   for (const { id } of [webhook, bobs.webhook]) await testWebhook(app.ctx, id);
   await removeWebhook(app.ctx, webhook.id);
   await expect(readWebhook(app.ctx, webhook.id)).rejects.toThrow(`there is no webhook with id ${webhook.id}`);

@@ -1,0 +1,46 @@
+/** The outbox of email: fills it, sends what is due as an engine does, and reads it. */
+import { sendMail } from '../../src/engine/notify.js';
+import { createMailTransport } from '../../src/mail.js';
+import type { TestApp } from './app.js';
+import { makeRequest } from './rest.js';
+
+/** A row of the outbox. */
+export interface Email {
+  state: string;
+  attempts: number;
+  last_error: string | null;
+  message_id: string;
+  next_try_at: string;
+  sent_at: string | null;
+  created_at: string;
+}
+
+/** Makes a request that matches nothing, so that its last email, to `<name>@example.org`, is due at once. */
+export function askForMail(app: TestApp, name: string, fields: object = {}): Promise<number> {
+  const mail = { notify_on_last_file: `${name}@example.org`, retention: '2099-01-01' };
+  return makeRequest(app, { quota: 'alice', files: [`/${name}`], ...mail, ...fields });
+}
+
+/** Returns the only email of a request. */
+export async function readEmail(app: TestApp, requestId: number): Promise<Email> {
+  const { rows } = await app.ctx.db.pool.query<Email>('SELECT * FROM notification WHERE request_id = $1', [requestId]);
+  const [email] = rows;
+  if (!email) throw new Error(`request ${requestId} has no email`);
+  return email;
+}
+
+export const never = new AbortController().signal;
+
+/**
+ * Sends what an engine that has just started would send, over a connection of its own.
+ * @param smtpUrl the mail server; without one, emails are written to the log
+ * @returns how many were sent
+ */
+export async function sendDue({ ctx }: TestApp, smtpUrl: string | undefined): Promise<number> {
+  const transport = smtpUrl === undefined ? undefined : await createMailTransport(smtpUrl);
+  try {
+    return await sendMail(ctx, transport, { stop: never, abort: never });
+  } finally {
+    transport?.close();
+  }
+}
