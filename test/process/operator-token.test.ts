@@ -1,5 +1,4 @@
-/** To whom commands show the operator's token of a host. */
-
+/** Which servers commands send the operator's token to. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -40,7 +39,7 @@ afterAll(async () => {
   await app.close();
 });
 
-/** Says with which Authorization it was asked; in a process of its own, which may be another user's. */
+/** A server that prints the Authorization of each request, in a process that may have another user. */
 const LISTENER = `
 const [host, at, dir] = process.argv.slice(1);
 const fs = require('node:fs');
@@ -60,7 +59,7 @@ server.listen(Number(at), host, () => {
   process.stdout.write('port ' + port + '\\n');
 });`;
 
-/** @param more.noted DATA_DIR of the gateway that it says to be */
+/** @param more.noted the DATA_DIR of the gateway that it claims to be */
 async function listenAs(uid: number | undefined, host: string, { noted = '', at = 0 } = {}) {
   const running = startProcess(process.execPath, ['-e', LISTENER, host, String(at), noted], {
     ...(uid !== undefined && { uid }),
@@ -70,15 +69,18 @@ async function listenAs(uid: number | undefined, host: string, { noted = '', at 
   return { running, port: Number(port) };
 }
 
-async function shownTo(uid: number | undefined, host: string, name: string): Promise<string | undefined> {
+/** Runs a command against a server. @returns the Authorization that it sends */
+async function sentTo(uid: number | undefined, host: string, name: string): Promise<string | undefined> {
   if (uid !== undefined) chmodSync(dir, 0o777);
   const { running, port } = await listenAs(uid, host, { noted: dir });
-  const env = { TAPEGATE_URL: `http://${name}:${port}`, DATA_DIR: dir, HOME: dir };
-  expect(await runCli(['token', 'list', '--json'], { env })).toMatchObject({ code: 0 });
-  const [, shown] = await running.waitForOutput(/asked with (.*)\n/);
+  expect((await listTokens(`http://${name}:${port}`)).code).toBe(0);
+  const [, sent] = await running.waitForOutput(/asked with (.*)\n/);
   running.child.kill('SIGKILL');
-  return shown;
+  return sent;
 }
+
+const listTokens = (url: string, dataDir = dir) =>
+  runCli(['token', 'list', '--json'], { env: { TAPEGATE_URL: url, DATA_DIR: dataDir, HOME: dir } });
 
 const ways = [
   ['127.0.0.1', '127.0.0.1'],
@@ -89,67 +91,62 @@ const ways = [
   ['127.0.0.1', 'localhost'],
 ];
 
-test.each(ways)('a gateway of ours at %s is shown the token at %s', async (host, name) => {
-  expect(await shownTo(undefined, host, name)).toBe('Bearer tapegate_secret');
+test.each(ways)('a gateway of this user at %s gets the token at %s', async (host, name) => {
+  expect(await sentTo(undefined, host, name)).toBe('Bearer tapegate_secret');
 });
 
-test.runIf(isRoot).each(ways)("another user's server at %s is not shown the token at %s", async (host, name) => {
-  expect(await shownTo(NOBODY, host, name)).toBe('nothing');
+test.runIf(isRoot).each(ways)('a server of another user at %s gets no token at %s', async (host, name) => {
+  expect(await sentTo(NOBODY, host, name)).toBe('nothing');
 });
 
-test.runIf(isRoot)('a server that runs as the owner of the token is shown it to root, too', async () => {
+test.runIf(isRoot)('a command of root sends the token to a server of the owner of the token', async () => {
   chownSync(path.join(dir, 'operator.token'), NOBODY, NOBODY);
-  expect(await shownTo(NOBODY, '127.0.0.1', '127.0.0.1')).toBe('Bearer tapegate_secret');
+  expect(await sentTo(NOBODY, '127.0.0.1', '127.0.0.1')).toBe('Bearer tapegate_secret');
 });
 
-test('what else of ours listens where a gateway did, such as a tunnel to another host, is not shown it', async () => {
+test('another server of this user on the port of a stopped gateway, such as a tunnel, gets no token', async () => {
   const dataDir = path.join(dir, 'data');
   const gateway = await serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, AUTH: 'token' });
-  const env = { TAPEGATE_URL: gateway.url, DATA_DIR: dataDir, HOME: dir };
-  const ask = () => runCli(['token', 'list', '--json'], { env });
-  expect(await ask()).toMatchObject({ code: 0, stdout: expect.stringContaining('operator') });
+  const answer = await listTokens(gateway.url, dataDir);
+  expect(answer).toMatchObject({ code: 0, stdout: expect.stringContaining('operator') });
   const at = Number(new URL(gateway.url).port);
   const note = path.join(dataDir, `gateway-${hostname()}-127.0.0.1-${at}.json`);
   const noted = readFileSync(note);
   await gateway.stop();
   writeFileSync(note, noted, { mode: 0o600 }); // as after a kill
   const { running } = await listenAs(undefined, '127.0.0.1', { at });
-  await ask();
+  await listTokens(gateway.url, dataDir);
   await running.waitForOutput(/asked with nothing\n/);
   running.child.kill('SIGKILL');
 });
 
-test('gateways of one folder on the same port of two addresses are both known, and each until it ends', async () => {
+test('gateways with one DATA_DIR and the same port of two addresses both get the token until they stop', async () => {
   const dataDir = path.join(dir, 'data');
   const serve = (host: string, port: string) =>
     serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, AUTH: 'token', HOST: host, PORT: port });
   const first = await serve('127.0.0.1', '0');
   const { port } = new URL(first.url);
   const second = await serve('::1', port);
-  const codeAt = async (name: string) => {
-    const env = { TAPEGATE_URL: `http://${name}:${port}`, DATA_DIR: dataDir, HOME: dir };
-    return (await runCli(['token', 'list', '--json'], { env })).code;
-  };
+  const codeAt = async (name: string) => (await listTokens(`http://${name}:${port}`, dataDir)).code;
   expect(await Promise.all(['127.0.0.1', '[::1]', 'localhost'].map(codeAt))).toEqual([0, 0, 0]);
   await second.stop();
   expect(await codeAt('127.0.0.1')).toBe(0);
-  // the host is called otherwise by now
+  // the host has another name since
   const note = readdirSync(dataDir).find((name) => name.endsWith(`-${port}.json`)) ?? '';
   renameSync(path.join(dataDir, note), path.join(dataDir, note.replace(hostname(), 'before')));
   expect(await codeAt('127.0.0.1')).toBe(0);
   await first.stop();
 });
 
-test('what is no file is not waited for', async () => {
+test('a directory in the place of the token file is ignored', async () => {
   const other = path.join(dir, 'other');
   mkdirSync(path.join(other, 'operator.token'), { recursive: true });
   const { running, port } = await listenAs(undefined, '127.0.0.1');
-  const env = { TAPEGATE_URL: `http://127.0.0.1:${port}`, DATA_DIR: other, HOME: dir };
-  expect(await runCli(['token', 'list', '--json'], { env })).toMatchObject({ code: 0 });
+  expect((await listTokens(`http://127.0.0.1:${port}`, other)).code).toBe(0);
   await running.waitForOutput(/asked with nothing\n/);
 });
 
-test('who listens at one address alone is not met at another, and nobody is where nobody listens', async () => {
+test('a listener is found at its own address only', async () => {
   server = createServer().listen(0, '127.0.0.1');
   await new Promise((resolve) => server?.once('listening', resolve));
   const { port } = server.address() as AddressInfo;
@@ -158,7 +155,7 @@ test('who listens at one address alone is not met at another, and nobody is wher
   expect(await findListeners('::1', port)).toEqual([]);
 });
 
-/** A file system of 1 MB, where mounting is allowed. */
+/** Mounts a file system of 1 MB, if this user may. */
 function mountSmall(): string | undefined {
   const place = makeTempDir();
   try {
@@ -178,7 +175,7 @@ afterAll(() => {
 });
 
 test.skipIf(small === undefined)(
-  'a start whose DATA_DIR is full or read-only goes on without a token, says so, and makes none',
+  'a gateway whose DATA_DIR is full or read-only starts without a token, and logs why',
   async () => {
     const place = small ?? '';
     const own = await createDatabase();

@@ -1,68 +1,77 @@
-/** Two gateways behind a balancer of connections that asks whether they are ready, stopped and started one after the other under load. */
-import { afterEach, beforeEach, expect, test } from 'vitest';
+/** Gateways that are restarted under load, behind a balancer and alone. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { type Balancer, startBalancer } from '../support/balancer.js';
-import { addFiles, addQuota } from '../support/factories.js';
+import { startBalancer } from '../support/balancer.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
+import { cleanUp, serveHere } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { startLoad, watchToTheEnd } from '../support/rolling-load.js';
-
-const CLIENTS = 8;
-const WATCHERS = 4;
-const ROUNDS = 1;
-/** Of all clients together, before each stop and after each start. */
-const CALLS = 40;
+import { hasCaughtUp, hasLostNothing, restartUnderWatchers } from '../support/rolling-restart.js';
 
 let app: TestApp;
-let balancer: Balancer;
-let gateways: { port: number; running: LocalServer }[];
+const backend = createMemoryBackend();
 
-// of each try its own
-beforeEach(async () => {
-  app = await startApp();
+beforeAll(async () => {
+  app = await startApp({ backend, config: { drives: 6 } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
-  await addFiles(app.ctx, [{ path: '/tape/watched', volume: 'ROLL' }]);
-  gateways = [];
-  for (let n = 0; n < 2; n++) {
-    const { port, letGo } = await takePort();
-    await letGo();
-    gateways.push({ port, running: await start(port) });
-  }
-  balancer = await startBalancer(gateways.map(({ port }) => port));
-}, 120_000);
-afterEach(async () => {
-  await balancer?.close();
+});
+afterAll(async () => {
   await cleanUp();
   await app.close();
 });
 
-const start = (port: number) =>
-  serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), LEAVE_SECONDS: '1' });
+const serve = (port: number, env: Record<string, string> = {}) =>
+  serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), ...env });
 
-test('gateways that are restarted one after the other fail no call, double none, and end no watcher', async () => {
-  const watched = await makeRequest(balancer, { quota: 'alice', files: ['/tape/watched'], label: 'watched' });
-  const watchers = Array.from({ length: WATCHERS }, () => watchToTheEnd(balancer, watched));
-  const load = startLoad(balancer, CLIENTS);
-  for (let round = 0; round < ROUNDS; round++) {
-    for (const gateway of gateways) {
-      await load.more(CALLS);
-      expect((await gateway.running.stop()).code).toBe(0);
-      await load.more(CALLS); // of the other one
-      gateway.running = await start(gateway.port);
-    }
+async function startAtFreePort() {
+  const { port, letGo } = await takePort();
+  await letGo();
+  return { port, running: await serve(port, { LEAVE_SECONDS: '1' }) };
+}
+
+test('a restart of one gateway after the other fails no call, repeats none, and ends no subscription', async () => {
+  const [clients, watchers, calls] = [8, 4, 40];
+  holdReads(backend);
+  await addTaped(app.ctx, backend, [{ path: '/tape/watched' }]);
+  const gateways = [await startAtFreePort(), await startAtFreePort()];
+  const balancer = await startBalancer(gateways.map(({ port }) => port));
+  const watched = await makeRequest(balancer, { quota: 'alice', files: ['/tape/watched'] });
+  const watching = Array.from({ length: watchers }, () => watchToTheEnd(balancer, watched));
+  const load = startLoad(balancer, clients);
+  for (const gateway of gateways) {
+    await load.more(calls);
+    expect((await gateway.running.stop()).code).toBe(0);
+    await load.more(calls);
+    gateway.running = await serve(gateway.port, { LEAVE_SECONDS: '1' });
   }
-  await load.more(CALLS);
+  await load.more(calls);
   const labels = await load.end();
   const { rows } = await app.ctx.db.pool.query<{ label: string }>(
     `SELECT label FROM request WHERE label LIKE 'client %' ORDER BY label`,
   );
   expect(rows.map(({ label }) => label)).toEqual([...labels].sort());
   expect(Math.min(...balancer.taken)).toBeGreaterThan(0);
-  await fetch(`${balancer.url}/graphql`, {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${app.token}` },
-    body: JSON.stringify({ query: `mutation { cancelRequest(id: ${watched}) { __typename } }` }),
-  });
-  expect(await Promise.all(watchers)).toEqual(watchers.map(() => 'CANCELLED'));
-}, 300_000);
+  await cancelRequest(app.ctx, watched);
+  expect(await Promise.all(watching)).toEqual(watching.map(() => 'CANCELLED'));
+  await balancer.close();
+});
+
+test('clients of a gateway that is restarted reconnect: they get each event once if they resume, else the current state', async () => {
+  const restart = await restartUnderWatchers(
+    { ctx: app.ctx, backend, serve },
+    { ofEachKind: 1, awaySeconds: 0, patienceMs: 60_000 },
+  );
+  const { watchers, events, files } = restart;
+  expect(restart.endedEarly).toBe(0);
+  expect(events.at(-1)).toMatchObject({ state: 'COMPLETED', filesOnDisk: files });
+  expect(watchers).toHaveLength(4);
+  for (const watcher of watchers) {
+    const isRight = watcher.resumes ? hasLostNothing(watcher, events) : hasCaughtUp(watcher, files);
+    expect({ ...watcher, isRight }).toMatchObject({ end: 'complete', isRight: true });
+    expect(watcher.connections.length).toBeGreaterThan(1);
+  }
+});

