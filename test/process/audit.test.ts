@@ -1,4 +1,4 @@
-/** What the check of known faults makes of what a registry says. */
+/** The check for known vulnerabilities, against a registry. */
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -10,17 +10,11 @@ import { makeTempDir } from '../support/temp-dir.js';
 
 afterAll(cleanUp);
 
-/** A registry that knows of this fault of express. */
-function tellFault(severity: string): RequestListener {
+/** A registry with a vulnerability of express. */
+function reportFault(severity: string): RequestListener {
   return (req, res) => {
-    const fault = {
-      id: 1,
-      url: 'https://example.org/1',
-      title: 'a fault',
-      severity,
-      vulnerable_versions: '<99',
-      cwe: [],
-    };
+    const about = { id: 1, url: 'https://example.org/1', title: 'a fault', cwe: [] };
+    const fault = { ...about, severity, vulnerable_versions: '<99' };
     if (req.method !== 'POST') return void res.writeHead(404).end('{}');
     res.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ express: [fault] }));
   };
@@ -47,12 +41,12 @@ test.each([
   ['high', 1],
   ['critical', 1],
   ['moderate', 0],
-])('a fault of level %s in the production tree ends the check with %i, and is told', async (severity, code) => {
-  const told = await audit(tellFault(severity));
-  expect(told).toEqual({ code, stdout: expect.stringContaining(`${severity}: express`) });
+])('a %s vulnerability of a production package exits with %i, and is printed', async (severity, code) => {
+  const result = await audit(reportFault(severity));
+  expect(result).toEqual({ code, stdout: expect.stringContaining(`${severity}: express`) });
 });
 
-test('a registry that knows of no fault, or cannot be asked, passes, and that is told', async () => {
+test('a registry without vulnerabilities, or one that refuses, passes', async () => {
   expect(await audit((_req, res) => void res.end('{}'))).toEqual({ code: 0, stdout: 'npm audit: 0 findings\n' });
   const refused = await audit((_req, res) => void res.writeHead(405).end());
   expect(refused).toEqual({ code: 0, stdout: 'npm audit: the registry cannot be asked (405)\n' });

@@ -1,4 +1,4 @@
-/** What real processes tell Prometheus: a gateway with its engine, and an engine alone at a port of its own. */
+/** Metrics of real processes: of a gateway with its engine, and of an engine alone. */
 import { afterAll, expect, test } from 'vitest';
 import { createDatabase } from '../support/database.js';
 import { readMetrics, sampleOf, samplesOf } from '../support/metrics.js';
@@ -8,7 +8,7 @@ import { waitFor } from '../support/wait.js';
 
 afterAll(cleanUp);
 
-/** Where a process says that its metrics are read. */
+/** Returns the URL of the metrics that a process logs. */
 async function waitForListener(running: Running): Promise<string> {
   return await waitFor('the listener for metrics', async () => {
     const [, url] = /"url":"(http:[^"]+)\/metrics"/.exec(running.stderr()) ?? [];
@@ -17,7 +17,7 @@ async function waitForListener(running: Running): Promise<string> {
   });
 }
 
-test('what the processes of an engine do is counted by the one that keeps them, without a token at METRICS_PORT', async () => {
+test('a gateway counts what its engine processes do, and METRICS_PORT needs no token', async () => {
   const env = { DATA_DIR: makeDataDir(), METRICS_PORT: '0', LOG_LEVEL: 'info', AUTH: 'token' };
   const server = await startServer('start', { env });
   const url = await waitForListener(server);
@@ -40,7 +40,7 @@ test('what the processes of an engine do is counted by the one that keeps them, 
   expect(sampleOf(text, 'tapegate_engine_processes', { part: 'passes' })).toBe(1);
   expect(sampleOf(text, 'tapegate_pass_seconds_count', { pass: 'expire' })).toBeGreaterThan(0);
   expect(sampleOf(text, 'tapegate_hung_calls_total', { place: 'tape' })).toBe(0);
-  // the same of the gateway's own path, for whoever shows a viewer's token
+  // the path of the gateway needs the token of a viewer
   const viewer = await tokenOf('prometheus', '--role', 'viewer');
   expect(sampleOf(await readMetrics(server.url, viewer), 'tapegate_recall_wait_seconds_count')).toBe(24);
   await expect(readMetrics(server.url)).rejects.toThrow('answered 401');
@@ -50,7 +50,7 @@ test('what the processes of an engine do is counted by the one that keeps them, 
   expect((await stop(server)).code).toBe(0);
 });
 
-test('an engine alone has no listener but that one, and says what keeps it from listening', async () => {
+test('an engine alone listens at METRICS_PORT only, and reports a port that is taken', async () => {
   const database = await createDatabase();
   const env = { DATA_DIR: makeTempDir(), DATABASE_URL: database.url, LOG_LEVEL: 'info', DRIVES: '1' };
   const engine = startCli(['work'], { env: { ...env, METRICS_PORT: '0' } });

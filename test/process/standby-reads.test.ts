@@ -1,4 +1,4 @@
-/** Lists read at a standby: what they promise, and what becomes of them when it is behind, silent, gone, or a standby no more. */
+/** Lists that are read at a standby, also one that is behind, silent, gone or promoted. */
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
@@ -28,7 +28,7 @@ beforeAll(async () => {
   await pair.askPrimary(`INSERT INTO tape_file (path, size, stage)
     SELECT '/long/' || repeat('x', 600) || n, n, 'ONTAPE' FROM generate_series(1, 20000) n`);
   server = await serveHere(env);
-  other = await serveHere({ ...env, READ_WAIT_MS: '0' }); // it asks, and does not wait
+  other = await serveHere({ ...env, READ_WAIT_MS: '0' }); // it does not wait for the standby
   await untilUsed();
 }, 120_000);
 
@@ -50,26 +50,26 @@ const untilPassedOver = () =>
 
 const fields = (name: string) => ({ quota: 'alice', files: [`/standby/${name}`] });
 
-/** Ids of the requests that are listed. */
+/** Returns the ids of the requests in the list. */
 async function listIds(of = server): Promise<number[]> {
   const { requests } = await read<{ requests: { id: number }[] }>(of, '/requests');
   return requests.map(({ id }) => id);
 }
 
 const LIST = 'FROM request r JOIN quota q';
-/** How often lists of requests were asked for at each of both. */
+/** Counts the queries for lists of requests at each server. */
 const countLists = () => ({ standby: pair.standby.countOf(LIST), primary: pair.primary.countOf(LIST) });
 
-test('lists are read at the standby, and have what was made just before, through whichever gateway', async () => {
+test('lists are read at the standby, and contain requests made just before at any gateway', async () => {
   const before = countLists();
-  for (let n = 0; n < 30; n++) {
+  for (let n = 0; n < 12; n++) {
     const id = await makeRequest(n % 2 ? server : other, fields(`own-${n}`));
     expect(await listIds(n % 3 ? server : other)).toContain(id);
   }
   expect(countLists().standby).toBeGreaterThan(before.standby);
 });
 
-test('the list of files is read there as well, and so are counts and pages of GraphQL', async () => {
+test('lists of files, and counts and pages of GraphQL, are read at the standby', async () => {
   const before = { standby: pair.standby.countOf('tape_file f'), primary: pair.primary.countOf('tape_file f') };
   expect(await read(server, `/files?match=${'x'.repeat(80)}17777`)).toMatchObject({ count: 1 });
   const query = '{ tapeFiles(match: "xx1234", first: 2) { totalCount edges { node { path } } } }';
@@ -78,7 +78,7 @@ test('the list of files is read there as well, and so are counts and pages of Gr
   expect(pair.primary.countOf('tape_file f') - before.primary).toBe(0);
 });
 
-test('what a standby has not replayed yet is read at the primary', async () => {
+test('lists are read at the primary while the standby is behind', async () => {
   await pair.askStandby('SELECT pg_wal_replay_pause()');
   const pause = 'SELECT pg_get_wal_replay_pause_state() AS state';
   await waitFor('replaying to pause', async () => (await pair.askStandby(pause))[0]?.state === 'paused');
@@ -93,20 +93,20 @@ test('what a standby has not replayed yet is read at the primary', async () => {
   await untilUsed();
 });
 
-test('a standby that is silent or gone keeps nobody from a list', async () => {
+test('lists are read at the primary while the standby is silent or gone', async () => {
   pair.standby.freeze();
-  expect((await listIds()).length).toBeGreaterThan(30);
+  expect((await listIds()).length).toBeGreaterThan(10);
   await untilPassedOver();
   pair.standby.thaw();
   await untilUsed();
   await pair.standby.refuse();
-  expect((await listIds()).length).toBeGreaterThan(30);
+  expect((await listIds()).length).toBeGreaterThan(10);
   await untilPassedOver();
   await pair.standby.accept();
   await untilUsed();
 });
 
-test('a list of which something was sent breaks off with its standby, rather than seem whole', async () => {
+test('a list that has begun breaks off with its standby', async () => {
   const answer = await request(server, '/tape_control/api/v1/files');
   const reader = answer.body?.getReader();
   expect((await reader?.read())?.value?.length).toBeGreaterThan(0);
@@ -119,7 +119,7 @@ test('a list of which something was sent breaks off with its standby, rather tha
   await untilUsed();
 });
 
-test('a list that is cancelled since it stands in the way of replaying is read at the primary', async () => {
+test('a list that is cancelled because it blocks the replay is read at the primary', async () => {
   const waiting = `SELECT count(*)::int AS n FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%${LIST}%'`;
   const [block, commit] = [await pair.connectPrimary(), () => pair.askPrimary('SELECT pg_switch_wal()')];
   try {
@@ -132,25 +132,25 @@ test('a list that is cancelled since it stands in the way of replaying is read a
     await commit();
     await waitFor('the list to wait at the primary', async () => (await pair.askPrimary(waiting))[0]?.n === 1);
     await block.query('ROLLBACK');
-    expect((await list).length).toBeGreaterThan(30);
+    expect((await list).length).toBeGreaterThan(10);
   } finally {
     await block.end();
   }
 });
 
-test('neither the primary itself nor another database is taken for a standby of the database', async () => {
+test('the primary and other databases are refused as standbys', async () => {
   for (const [url, problem] of [
     [pair.primaryUrl, 'it is no standby'],
     [pair.standbyUrl.replace(/tapes$/, 'postgres'), 'it was asked for database postgres, not tapes'],
   ] as const) {
     const misled = await serveHere({ ...env, DATABASE_READ_URL: url });
     await waitFor('its log to say why', async () => misled.stderr().includes(`"problem":"${problem}"`));
-    expect((await listIds(misled)).length).toBeGreaterThan(30);
+    expect((await listIds(misled)).length).toBeGreaterThan(10);
     expect(misled.stderr()).not.toContain('postgres@');
   }
 });
 
-test('a standby that was promoted is none any more, and one that goes on with the old primary is none of the new one', async () => {
+test('a promoted standby is no standby, and a standby of the old primary is none of the new one', async () => {
   const left = await pair.addStandby();
   await pair.promote();
   await untilPassedOver();

@@ -1,4 +1,4 @@
-/** What a run leaves when it is killed is removed by a process that survives it. */
+/** The sweeper removes what a killed run leaves behind. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -11,7 +11,7 @@ import { waitFor } from '../support/wait.js';
 
 afterAll(cleanUp);
 
-/** Is it there, and more than a number that its parent has not asked for? */
+/** Returns whether a process runs and is no zombie. */
 const lives = (pid: number): boolean => isRunning(pid) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
 
 test('a killed run leaves no process, stopped or not, no mount and no directory', async () => {
@@ -30,7 +30,7 @@ test('a killed run leaves no process, stopped or not, no mount and no directory'
   expect(readdirSync(parent)).toEqual([]);
 });
 
-test('the folder stays when it is to be kept, and processes of others and of a spared parent live on', async () => {
+test('the sweeper keeps the directory if asked to, and spares other processes and children of the given one', async () => {
   const dir = makeTempDir();
   const other = startProcess('sleep', ['600'], { env: { DATA_DIR: `${dir}-other/data` } });
   const spared = startProcess('sleep', ['600'], { env: { DATA_DIR: `${dir}/data` } });

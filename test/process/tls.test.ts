@@ -1,4 +1,4 @@
-/** TLS by certificate files: over real connections, and by the command line. */
+/** TLS with certificate files, for gateways and commands. */
 import { once } from 'node:events';
 import { readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
@@ -19,7 +19,7 @@ const environment = { TLS_CERT: files.tlsCert, TLS_KEY: files.tlsKey };
 let first: Certificate;
 let app: TestApp;
 
-/** As those who renew do: a reader sees all of the old file or all of the new. */
+/** Replaces a file atomically, as programs that renew certificates do. */
 function put(file: string, text: string): void {
   writeFileSync(`${file}.new`, text, { mode: 0o600 });
   renameSync(`${file}.new`, file);
@@ -38,16 +38,19 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-interface Told {
+interface Response {
   status: number | undefined;
   headers: Record<string, unknown>;
   body: unknown;
-  /** Of the certificate that was shown. */
+  /** The serial number of the certificate. */
   serial: string;
 }
 
-/** Over a connection of its own. */
-async function ask(target: string, options: https.RequestOptions & { ca: string; content?: string }): Promise<Told> {
+/** Sends a request over a connection of its own. */
+async function ask(
+  target: string,
+  options: https.RequestOptions & { ca: string; content?: string },
+): Promise<Response> {
   const { content, ...rest } = options;
   const request = https.request(`${app.url}${target}`, { agent: false, ...rest }).end(content);
   const [response] = await once(request, 'response');
@@ -59,7 +62,7 @@ async function ask(target: string, options: https.RequestOptions & { ca: string;
 
 const REQUESTS = '/tape_control/api/v1/requests';
 
-test('all of it is served by TLS, and browsers are held to that', async () => {
+test('REST, GraphQL and health are served over TLS, with Strict-Transport-Security', async () => {
   expect(app.url).toMatch(/^https:\/\/127\.0\.0\.1:\d+$/);
   const ca = first.cert;
   const rest = await ask(REQUESTS, { ca });
@@ -70,31 +73,26 @@ test('all of it is served by TLS, and browsers are held to that', async () => {
   await expect(ask(REQUESTS, { ca: makeCertificate().cert })).rejects.toThrow(/self.signed/);
 });
 
-test('a page of the same name without TLS is one of another origin', async () => {
+test('a page of the same host without TLS has another origin', async () => {
   const post = { method: 'POST', ca: first.cert, content: '{"quota":"alice","patterns":"/tls/"}' };
-  const ofOwn = await ask(REQUESTS, { ...post, headers: { Origin: app.url } });
-  expect(ofOwn.status).toBe(200);
-  const ofOther = await ask(REQUESTS, { ...post, headers: { Origin: app.url.replace('https', 'http') } });
-  expect(ofOther.status).toBe(403);
+  const statusFrom = async (Origin: string) => (await ask(REQUESTS, { ...post, headers: { Origin } })).status;
+  expect(await statusFrom(app.url)).toBe(200);
+  expect(await statusFrom(app.url.replace('https', 'http'))).toBe(403);
 });
 
-test('what speaks no TLS is cut off, and nobody else notices', async () => {
+test('a connection without TLS is closed without a response', async () => {
   const { port } = new URL(app.url);
   for (const bytes of ['GET / HTTP/1.1\r\nHost: localhost\r\n\r\n', '\x16\x03\x01\x00\x05hello', '']) {
-    const socket = net.connect(Number(port), '127.0.0.1');
-    const closed = whenClosed(socket);
-    socket.end(bytes);
-    let told = '';
-    socket.on('data', (part) => {
-      told += part;
-    });
-    await closed;
-    expect(told).not.toContain('HTTP/');
+    const socket = net.connect(Number(port), '127.0.0.1').setEncoding('latin1');
+    const received: string[] = [];
+    socket.on('data', (part: string) => received.push(part)).end(bytes);
+    await whenClosed(socket);
+    expect(received.join('')).not.toContain('HTTP/');
   }
   expect((await ask('/health/live', { ca: first.cert })).status).toBe(200);
 });
 
-test('a renewed certificate is served from the next connection on, once its key is there as well', async () => {
+test('new connections get a renewed certificate once its key is there as well', async () => {
   const next = makeCertificate();
   const ca = first.cert + next.cert;
   const staying = new https.Agent({ keepAlive: true, maxSockets: 1 });
@@ -104,13 +102,12 @@ test('a renewed certificate is served from the next connection on, once its key 
   await warned;
   expect((await ask('/health/live', { ca })).serial).toBe(first.serial);
   put(files.tlsCert, next.cert);
-  const serial = async () => ((await ask('/health/live', { ca })).serial === next.serial ? true : undefined);
-  await waitFor('the other certificate', serial);
+  await waitFor('the new certificate', async () => (await ask('/health/live', { ca })).serial === next.serial);
   expect((await ask('/health/live', { ca, agent: staying })).status).toBe(200);
   staying.destroy();
 });
 
-/** Until the log tells that the files do not belong together. */
+/** Waits until the log says that the key does not belong to the certificate. */
 async function waitForLog(): Promise<void> {
   const { log } = app.ctx;
   const warn = log.warn;
@@ -123,7 +120,7 @@ async function waitForLog(): Promise<void> {
   log.warn = warn;
 }
 
-test('a gateway says https, and commands trust a private authority by NODE_EXTRA_CA_CERTS', async () => {
+test('serve prints https URLs, and commands trust a private authority with NODE_EXTRA_CA_CERTS', async () => {
   const DATA_DIR = makeTempDir();
   const server = await serveHere({ ...environment, DATABASE_URL: app.databaseUrl, DATA_DIR });
   const { url } = server;
@@ -141,32 +138,25 @@ test('a gateway says https, and commands trust a private authority by NODE_EXTRA
   expect((await server.stop()).code).toBe(0);
 });
 
-test('start tells what is wrong with the files, and serves nothing', async () => {
+test('start reports files that it cannot use before it makes a database', async () => {
   const other = path.join(dir, 'other.pem');
   writeFileSync(other, makeCertificate().key);
   const DATA_DIR = makeTempDir();
   const none = path.join(dir, 'none.pem');
-  for (const [TLS_KEY, says] of [
+  const settings = { ...environment, DATA_DIR: path.join(DATA_DIR, 'new'), PORT: '0', DEMO: 'off', ENGINE: 'off' };
+  for (const [TLS_KEY, error] of [
     [none, `  TLS_KEY ${none} cannot be used: ENOENT`],
     [files.tlsCert, `  TLS_KEY ${files.tlsCert} cannot be used: it is no key in PEM without a passphrase (`],
     [other, `  the key of TLS_KEY ${other} is not that of the certificate in TLS_CERT ${files.tlsCert}`],
   ] as const) {
-    const env = {
-      ...environment,
-      TLS_KEY,
-      DATA_DIR: path.join(DATA_DIR, 'new'),
-      PORT: '0',
-      DEMO: 'off',
-      ENGINE: 'off',
-    };
-    const { code, stdout, stderr } = await runCli(['start'], { env });
-    expect([code, stdout, stderr]).toEqual([2, '', expect.stringContaining(`has a fault:\n${says}`)]);
-    expect(readdirSync(DATA_DIR)).toEqual([]); // before a database is made
+    const result = await runCli(['start'], { env: { ...settings, TLS_KEY } });
+    expect(result).toEqual({ code: 2, stdout: '', stderr: expect.stringContaining(`has a fault:\n${error}`) });
+    expect(readdirSync(DATA_DIR)).toEqual([]);
   }
-  const env = { TLS_CERT: none, TLS_KEY: files.tlsCert, PORT: 'x', DATA_DIR };
-  const { stderr } = await runCli(['serve'], { env });
+  const env = { TLS_CERT: none, TLS_KEY: files.tlsCert, DATA_DIR };
+  const { stderr } = await runCli(['serve'], { env: { ...env, PORT: 'x' } });
   expect(stderr).toMatch(/has 3 faults:\n(.*\n)? {2}TLS_CERT .*ENOENT.*\n {2}TLS_KEY .*\n/);
-  // what listens nowhere does not need them: a host of engines may have no certificate
-  const doctor = await runCli(['doctor'], { env: { ...env, PORT: '0' } });
+  // commands that do not listen do not need the files
+  const doctor = await runCli(['doctor'], { env });
   expect([doctor.code, doctor.stderr]).toEqual([1, expect.stringContaining('there is no database')]);
 });

@@ -1,4 +1,4 @@
-/** Webhooks by the commands, and by the receivers of their page as they are printed there. */
+/** The webhook commands, and the receivers of deploy/webhooks.md as they are printed there. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -35,9 +35,9 @@ const receivers = [
 ];
 
 test.each(receivers)(
-  'the receiver in $language takes what is signed, and nothing else',
+  'the receiver in $language accepts signed messages only, and commands manage its webhook',
   async ({ language, file, program }) => {
-    if (!program) return console.warn(`there is no program for ${language} here: its receiver is not tried`);
+    if (!program) return console.warn(`there is no program for ${language}: its receiver is not tested`);
     const dir = makeWorkDir();
     writeFileSync(path.join(dir, file), blockOf(language));
     const { port, letGo } = await takePort();
@@ -67,7 +67,7 @@ test.each(receivers)(
     const sent = (log: string) => log.split('\n').filter((line) => / sent /.test(line)).length;
     await waitFor('the answers', async () => sent((await run('webhook', 'log', id)).stdout) === 2);
     await stop(receiver);
-    // nobody listens any more
+    // the receiver is gone
     expect((await run('webhook', 'test', id)).stdout).toBe(
       `a test waits to be sent: "tapegate webhook log ${id}" says what came of it\n`,
     );
@@ -106,8 +106,8 @@ test.each([
   [['set', '7', '--on'], 1, /there is no webhook with id 7/],
   [['log', '7'], 1, /there is no webhook with id 7/],
   [['test', 'x'], 2, /<id> must be a whole number, not "x"/],
-])('webhook %j ends with %i', async (args, code, says) => {
+])('webhook %j exits with %i', async (args, code, error) => {
   const result = await run('webhook', ...args);
   expect(result.code).toBe(code);
-  expect(result.stderr).toMatch(says);
+  expect(result.stderr).toMatch(error);
 });
