@@ -8,7 +8,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, signIn, useBrowser, type Window } from '../support/chromium.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
-import { takePort } from '../support/ports.js';
+import { findFreePort } from '../support/ports.js';
 import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
 
 const FILES = 6;
@@ -29,9 +29,7 @@ beforeAll(async () => {
   const files = Array.from({ length: FILES }, (_, n) => ({ path: `/ocean/sst_${n + 1}.nc`, volume: `OCEAN${n + 1}` }));
   await addTaped(app.ctx, backend, [...files, { path: '/wind/a.nc', volume: 'WIND' }]);
   reads.open('WIND');
-  const { port: free, letGo } = await takePort();
-  port = free;
-  await letGo();
+  port = await findFreePort();
   gateway = await start();
 });
 afterAll(async () => {

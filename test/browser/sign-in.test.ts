@@ -4,7 +4,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { useBrowser } from '../support/chromium.js';
 import { addQuota } from '../support/factories.js';
 import { AUDIENCE, DEVICE_CLIENT, type IdentityProvider, startIdentityProvider } from '../support/identity-provider.js';
-import { takePort } from '../support/ports.js';
+import { findFreePort } from '../support/ports.js';
 import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
@@ -16,9 +16,8 @@ let gateway: LocalServer;
 beforeAll(async () => {
   app = await startApp();
   await addQuota(app.ctx, 'alice', 10n ** 9n);
-  const { port, letGo } = await takePort();
+  const port = await findFreePort();
   provider = await startIdentityProvider([`http://127.0.0.1:${port}/`]);
-  await letGo();
   gateway = await serveHere({
     DATABASE_URL: app.databaseUrl,
     DATA_DIR: app.dataDir,

@@ -12,7 +12,7 @@ import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { takePort } from '../support/ports.js';
+import { findFreePort } from '../support/ports.js';
 import { cleanUp, type Result, serveHere, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -234,8 +234,7 @@ function compileSession(): string {
 /** Restarts the gateway while two files are still missing. @returns the lines of the session, for any directory */
 async function runSession(name: string, program: string, args: string[]): Promise<unknown[]> {
   gate = createGate();
-  const { port, letGo } = await takePort();
-  await letGo();
+  const port = await findFreePort();
   const serve = () =>
     serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), AUTH: 'token' });
   const gateway = await serve();

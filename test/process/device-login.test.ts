@@ -124,20 +124,11 @@ test('login prints where to log in, waits, and keeps a token for all commands in
   expect(await list()).toMatchObject({ code: 0, stderr: '' });
 });
 
-test('a login that is refused, or whose code expires, fails and keeps nothing', async () => {
-  const first = await begin();
-  await logInAt(first.place, { user: 'alice', aborts: true });
-  expect(await first.running.ended).toMatchObject({
-    code: 1,
-    stderr: expect.stringMatching(/^tapegate: the login was refused$/m),
-  });
-  const second = await begin();
-  provider.instead = async (asked) =>
-    asked === '/token' ? { status: 400, body: { error: 'expired_token' } } : undefined;
-  expect(await second.running.ended).toMatchObject({
-    code: 1,
-    stderr: expect.stringMatching(/^tapegate: nobody has logged in while the code was good: begin again$/m),
-  });
+test('a login that the user refuses fails and keeps nothing', async () => {
+  const { running, place } = await begin();
+  await logInAt(place, { user: 'alice', aborts: true });
+  const { code, stderr } = await running.ended;
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^tapegate: the login was refused$/m)]);
   expect(existsSync(file)).toBe(false);
 });
 
@@ -204,11 +195,9 @@ test('of several commands one renews a token that is due, for all of them', asyn
     const ends = await Promise.all([list(), list(), list()]);
     expect(ends.map(({ code, stderr }) => [code, stderr])).toEqual([0, 1, 2].map(() => [0, '']));
     const { token, login } = readEntry();
-    expect([tokensAsked(since), token === old.token, login.refreshToken === old.login.refreshToken]).toEqual([
-      1,
-      false,
-      false,
-    ]);
+    expect(tokensAsked(since)).toBe(1);
+    expect(token).not.toBe(old.token);
+    expect(login.refreshToken).not.toBe(old.login.refreshToken);
     expect(login.renewAt).toBeGreaterThan(Date.now());
   }
   expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);

@@ -12,7 +12,7 @@ import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { ask, askData, type Edges } from '../support/graphql.js';
 import { sendAsIs } from '../support/http.js';
-import { takePort } from '../support/ports.js';
+import { findFreePort } from '../support/ports.js';
 import { cleanUp, type LocalServer, runCli, serveHere, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
@@ -55,8 +55,7 @@ const serve = (env: Record<string, string>) =>
 
 test('a script without credentials runs, is counted, is refused after the close, and runs again with a line in ~/.netrc', async () => {
   const home = makeTempDir();
-  const { port, letGo } = await takePort();
-  await letGo();
+  const port = await findFreePort();
   const api = `http://127.0.0.1:${port}/tape_control/api/v1`;
   const script = path.join(home, 'ask-for-files');
   const lines = [

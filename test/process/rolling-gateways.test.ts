@@ -6,7 +6,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { startBalancer } from '../support/balancer.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
-import { takePort } from '../support/ports.js';
+import { findFreePort } from '../support/ports.js';
 import { cleanUp, serveHere } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { startLoad, watchToTheEnd } from '../support/rolling-load.js';
@@ -28,13 +28,12 @@ const serve = (port: number, env: Record<string, string> = {}) =>
   serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), ...env });
 
 async function startAtFreePort() {
-  const { port, letGo } = await takePort();
-  await letGo();
+  const port = await findFreePort();
   return { port, running: await serve(port, { LEAVE_SECONDS: '1' }) };
 }
 
 test('a restart of one gateway after the other fails no call, repeats none, and ends no subscription', async () => {
-  const [clients, watchers, calls] = [8, 4, 40];
+  const [clients, watchers, calls] = [8, 4, 20];
   holdReads(backend);
   await addTaped(app.ctx, backend, [{ path: '/tape/watched' }]);
   const gateways = [await startAtFreePort(), await startAtFreePort()];

@@ -171,7 +171,7 @@ test('readers that pause lose no event', async () => {
     }),
   );
   const [, [, open]] = transports as [unknown, (typeof transports)[0]];
-  const quick = open<Changes>(app, { query: CHANGES, variables: { match: paths.at(-1), after } });
+  const quick = open<Changes>(app, { query: CHANGES, variables: { match: `/${paths.length - 1}`, after } });
   await waitForReaders(app, before + readers.length + 1);
   await move(ids, START);
   await move(ids, GIVE_UP);

@@ -6,7 +6,7 @@ import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { takePort } from '../support/ports.js';
+import { findFreePort } from '../support/ports.js';
 import { cleanUp, runCli, startProcess, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram, makeWorkDir } from '../support/run-example.js';
@@ -40,8 +40,7 @@ test.each(receivers)(
     if (!program) return console.warn(`there is no program for ${language}: its receiver is not tested`);
     const dir = makeWorkDir();
     writeFileSync(path.join(dir, file), blockOf(language));
-    const { port, letGo } = await takePort();
-    await letGo();
+    const port = await findFreePort();
     const url = `http://127.0.0.1:${port}/hook`;
     const added = await run('webhook', 'add', url, '--quota', 'ada', '--event', 'request.finished', 'Request.Ended');
     expect(added.stderr).toMatch(/^webhook \d+ is there; the secret is not shown again\n$/);

@@ -9,3 +9,10 @@ export async function takePort(): Promise<{ port: number; letGo(): Promise<void>
   const { port } = server.address() as net.AddressInfo;
   return { port, letGo: () => new Promise((resolve) => server.close(() => resolve())) };
 }
+
+/** Returns a port that was free a moment ago. */
+export async function findFreePort(): Promise<number> {
+  const { port, letGo } = await takePort();
+  await letGo();
+  return port;
+}

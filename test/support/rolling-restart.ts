@@ -6,7 +6,7 @@ import { createRequest } from '../../src/operations/requests/create.js';
 import type { MemoryBackend } from '../../src/tape/memory.js';
 import { addQuota, addTaped } from './factories.js';
 import { holdReads } from './held-reads.js';
-import { takePort } from './ports.js';
+import { findFreePort } from './ports.js';
 import { waitFor } from './wait.js';
 
 const PROGRESS = `subscription ($id: Int!, $after: BigInt) {
@@ -102,8 +102,7 @@ export async function restartUnderWatchers(
       const request = await ctx.db.prisma.request.findUnique({ where: { id } });
       return request?.filesOnDisk === count;
     });
-  const { port, letGo } = await takePort();
-  await letGo();
+  const port = await findFreePort();
   let gateway = await serve(port);
   try {
     const watchers = KINDS.flatMap((kind) =>
