@@ -1,4 +1,4 @@
-/** What a staging library is asked for, and when: nobody reads here. */
+/** What an engine requests from a staging library, and when; and how it treats wrong answers. No file is read. */
 import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -9,12 +9,13 @@ import { Waker } from '../../src/engine/waker.js';
 import { removeLibrary } from '../../src/operations/libraries/remove.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { LibraryError } from '../../src/tape/backend.js';
-import { createMemoryStaging, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
+import { RetryLaterError, type StagingLibrary } from '../../src/tape/staging.js';
+import { createMemoryStaging, type MemorySystemOptions, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { measure } from '../support/engine-by-hand.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
+import { askData, type Edges } from '../support/graphql.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addRemote, addStagingLibrary, readStaging, readStates } from '../support/staging.js';
@@ -26,59 +27,40 @@ let app: TestApp;
 let system: MemoryTapeSystem;
 let libraryId: number;
 const clock = createClock();
-const alice = { quota: 'alice', retention: '2099-01-01' };
 const stops: (() => Promise<void>)[] = [];
 
 beforeAll(async () => {
   app = await startApp({ now: clock.now });
   mkdirSync(app.restoreDir);
 });
-
 beforeEach(async () => {
   await emptyTables(app.ctx);
-  await addQuota(app.ctx, 'alice', 10n ** 12n);
-  await addQuota(app.ctx, 'bob', 10n ** 12n);
+  for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 12n);
   await addDisk(app.ctx, { mountpoint: app.restoreDir, size: 10n ** 9n });
   system = new MemoryTapeSystem();
   libraryId = await addStagingLibrary(app.ctx, { name: 'silo' });
 });
-
 afterEach(async () => {
   for (const stop of stops.splice(0)) await stop();
 });
-
-afterAll(async () => {
-  await app.close();
-});
+afterAll(() => app.close());
 
 interface AskOptions {
   depth?: { files: number; bytes: bigint | null };
+  /** Files in one call at most. */
   stage?: number;
-  engineId?: string;
-  leaseSeconds?: number;
+  /** Replaces calls of the library in memory. */
+  calls?: Partial<StagingLibrary>;
 }
 
-/** An engine asks the library from now on. @returns what ends it */
-function startAsking({
-  depth = { files: 1000, bytes: null },
-  stage = 100,
-  engineId = randomUUID(),
-  leaseSeconds = 15,
-}: AskOptions = {}) {
-  const limits = { stage, poll: 100, release: 100 };
-  const library = createMemoryStaging(system, { limits });
-  const usage = new UsageNotes(libraryId, library);
-  const place = { id: libraryId, name: 'silo', library, usage, depth };
+/** Starts an engine's requests to the library. @returns what stops them */
+function startAsking({ depth = { files: 1000, bytes: null }, stage = 100, calls = {} }: AskOptions = {}) {
+  const library = { ...createMemoryStaging(system, { limits: { stage, poll: 100, release: 100 } }), ...calls };
+  const place = { id: libraryId, name: 'silo', library, usage: new UsageNotes(libraryId, library), depth };
   const stop = new AbortController();
-  const bells = [new Waker()];
   const running = runStager(app.ctx, place, {
-    engineId,
-    leaseSeconds,
-    stop: stop.signal,
-    bells,
-    idleMs: 20,
-    leftMs: 100,
-    measure,
+    ...{ engineId: randomUUID(), leaseSeconds: 15, stop: stop.signal, bells: [new Waker()] },
+    ...{ idleMs: 20, leftMs: 100, measure },
   });
   const end = async () => {
     stop.abort();
@@ -88,71 +70,93 @@ function startAsking({
   return end;
 }
 
-const paths = (count: number, folder = 'a') =>
-  Array.from({ length: count }, (_, n) => `/${folder}/${String(n).padStart(4, '0')}`);
-const put = (names: readonly string[], size = 1000) =>
-  addRemote(app.ctx, system, { library: 'silo', files: names.map((path) => ({ path, size })) });
-const calls = (what: string) => system.log.filter((call) => call.what === what);
-const untilStates = (states: Record<string, string>) =>
-  waitFor(`the files to be ${JSON.stringify(states)}`, async () => {
-    const found = await readStates(app.ctx);
-    return JSON.stringify(found) === JSON.stringify(states);
-  });
-const allOf = (names: readonly string[], state: string) => Object.fromEntries(names.map((path) => [path, state]));
+const request = (patterns: string, quota = 'alice') => makeRequest(app, { quota, retention: '2099-01-01', patterns });
+const pathsOf = (count: number, folder = 'a') =>
+  Array.from({ length: count }, (_, n) => `/${folder}/${String(n).padStart(3, '0')}`);
+const put = (paths: readonly string[], size = 1000) =>
+  addRemote(app.ctx, system, { library: 'silo', files: paths.map((path) => ({ path, size })) });
+const sql = async <Row extends object>(text: string, values: unknown[] = []) =>
+  (await app.ctx.db.pool.query<Row>(text, values)).rows;
 
-test('many files are asked for in few calls, and polled until they are ready', async () => {
-  const names = paths(250);
-  await put(names);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates(allOf(names, 'ASKED'));
-  expect(calls('stage').map(({ paths: asked }) => asked.length)).toEqual([100, 100, 50]);
-  expect(
-    calls('stage')
-      .flatMap(({ paths: asked }) => asked)
-      .sort(),
-  ).toEqual(names);
-  system.arrive(names);
-  await untilStates(allOf(names, 'READY'));
+/** The paths of each call. */
+const callsOf = (what: string) => system.log.flatMap((call) => (call.what === what ? [call.paths] : []));
+const countStaging = async () => (await readStaging(app.ctx)).length;
+const allOf = (paths: readonly string[], state: string) => Object.fromEntries(paths.map((path) => [path, state]));
+
+/** @param seconds by which the clock advances at each look */
+const waitForStates = (states: Record<string, string>, seconds = 0) =>
+  waitFor(`the files to be ${JSON.stringify(states)}`, async () => {
+    clock.advance(seconds);
+    return JSON.stringify(await readStates(app.ctx)) === JSON.stringify(states);
+  });
+const readProblem = async () =>
+  (await sql<{ problem: string | null }>('SELECT problem FROM stager'))[0]?.problem ?? undefined;
+const fail = (message: string) => async () => {
+  throw new LibraryError('TRANSIENT', message);
+};
+
+/** Requests files and waits until the library is asked for them. */
+async function askFor(paths: readonly string[], options: AskOptions = {}): Promise<number> {
+  await put(paths);
+  const id = await request('/a/');
+  startAsking(options);
+  await waitForStates(allOf(paths, 'ASKED'));
+  return id;
+}
+
+/** Waits until the engine has checked the library so often. */
+async function waitForPasses(count: number): Promise<void> {
+  await put(['/pass']);
+  for (let n = 0; n < count; n++) {
+    await sql(
+      `INSERT INTO staging (file_id, library_id, state, batch, size, asked_at, since, due_at)
+       SELECT id, $1, 'KEPT', gen_random_uuid(), 1, '2001-01-01', '2001-01-01', '2001-01-01' FROM tape_file WHERE path = '/pass'`,
+      [libraryId],
+    );
+    await waitFor('a pass', async () => !('/pass' in (await readStates(app.ctx))));
+  }
+}
+
+test('many files are requested in few calls, and polled until they are ready', async () => {
+  const paths = pathsOf(250);
+  await askFor(paths);
+  expect(callsOf('stage').map(({ length }) => length)).toEqual([100, 100, 50]);
+  expect(callsOf('stage').flat().sort()).toEqual(paths);
+  system.arrive(paths);
+  await waitForStates(allOf(paths, 'READY'));
   expect(new Set((await readStaging(app.ctx)).map(({ remoteId }) => remoteId)).size).toBe(3);
 });
 
-test('no more than the depth is asked for, in files and in bytes, and the next ones follow', async () => {
-  const names = paths(30);
-  await put(names);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
+test('no more files and bytes are requested than the depth allows, and others follow when files are released', async () => {
+  await put(pathsOf(30));
+  await request('/a/');
   const end = startAsking({ depth: { files: 10, bytes: null } });
-  await waitFor('ten files to be asked for', async () => (await readStaging(app.ctx)).length === 10);
-  await app.ctx.db.pool.query(
-    `DELETE FROM recall WHERE file_id IN (SELECT file_id FROM staging ORDER BY file_id LIMIT 5)`,
-  );
-  await waitFor('the five that nobody wants to be let go', async () => {
-    clock.advance(4); // they wait for others of their demand for a while
-    return calls('release').flatMap((call) => call.paths).length === 5;
+  await waitFor('ten files to be requested', async () => (await countStaging()) === 10);
+  await sql('DELETE FROM recall WHERE file_id IN (SELECT file_id FROM staging ORDER BY file_id LIMIT 5)');
+  await waitFor('five files to be released', async () => {
+    clock.advance(4); // a release waits for others of its demand
+    return callsOf('release').flat().length === 5;
   });
-  await waitFor(
-    'five others to be asked for',
-    async () => new Set(calls('stage').flatMap((call) => call.paths)).size === 15,
-  );
-  await waitFor('the five to be forgotten', async () => (await readStaging(app.ctx)).length === 10);
+  await waitFor('five others to be requested', async () => new Set(callsOf('stage').flat()).size === 15);
+  await waitFor('ten files to be left', async () => (await countStaging()) === 10);
   await end();
-  await makeRequest(app, { ...alice, patterns: '/a/' });
+  await request('/a/');
   startAsking({ depth: { files: 100, bytes: 12_500n } });
-  await waitFor('what fits into 12,500 bytes', async () => (await readStaging(app.ctx)).length === 12);
+  await waitFor('what fits into 12,500 bytes', async () => (await countStaging()) === 12);
 });
 
-test('not more is asked for than the restore area can take; a file that no disk has room for says so', async () => {
-  await app.ctx.db.pool.query('UPDATE restore_disk SET size = 5500');
-  await put(paths(10));
+test('no more is requested than fits into the restore area; a file that no disk has room for says so', async () => {
+  await sql('UPDATE restore_disk SET size = 5500');
+  await put(pathsOf(10));
   await put(['/a/large'], 6000);
-  const id = await makeRequest(app, { ...alice, patterns: '/a/' });
+  const id = await request('/a/');
   startAsking();
-  await waitFor('five files to be asked for', async () => (await readStaging(app.ctx)).length === 5);
-  const large = await waitFor('the large one to say why it waits', async () => {
-    const { rows } = await app.ctx.db.pool.query<{ error: string; errorClass: string }>(
+  await waitFor('five files to be requested', async () => (await countStaging()) === 5);
+  const large = await waitFor('the large file to say why it waits', async () => {
+    const [row] = await sql(
       `SELECT c.error, c.error_class AS "errorClass" FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path = '/a/large' AND c.error IS NOT NULL`,
     );
-    return rows[0];
+    return row;
   });
   expect(large).toEqual({
     errorClass: 'SPACE',
@@ -161,293 +165,354 @@ test('not more is asked for than the restore area can take; a file that no disk 
   expect((await viewRequest(app, id)).filesFailed).toBe(0);
 });
 
-test('a user with a long queue leaves room for another one', async () => {
-  await put(paths(200, 'long'));
-  await put(paths(20, 'short'));
-  await makeRequest(app, { ...alice, patterns: '/long/' });
-  await makeRequest(app, { quota: 'bob', retention: '2099-01-01', patterns: '/short/' });
+test('a user with a long queue leaves room for another user', async () => {
+  await put(pathsOf(200, 'long'));
+  await put(pathsOf(20, 'short'));
+  await request('/long/');
+  await request('/short/', 'bob');
   startAsking({ depth: { files: 40, bytes: null } });
-  await waitFor('the depth to be full', async () => (await readStaging(app.ctx)).length === 40);
+  await waitFor('the depth to be full', async () => (await countStaging()) === 40);
   const states = Object.keys(await readStates(app.ctx));
   expect(states.filter((path) => path.startsWith('/short/')).length).toBe(20);
 });
 
-test('what is asked for and cancelled before it comes is released by its name, and forgotten', async () => {
-  const names = paths(3);
-  await put(names);
-  const id = await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates(allOf(names, 'ASKED'));
-  await cancelRequest(app.ctx, id);
-  await untilStates({});
-  expect(calls('release')).toEqual([{ what: 'release', paths: names, id: 'demand-1' }]);
+test('files of a request that is cancelled before they arrive are released by the id of their demand', async () => {
+  const paths = pathsOf(3);
+  await cancelRequest(app.ctx, await askFor(paths));
+  await waitForStates({});
+  expect(system.log.filter(({ what }) => what === 'release')).toEqual([{ what: 'release', paths, id: 'demand-1' }]);
   expect([...system.demands.values()].flatMap((wanted) => [...wanted])).toEqual([]);
 });
 
-test('an answer that is lost is asked for again, and what nobody wants by then is released all the same', async () => {
-  const names = paths(2);
-  await put(names);
-  const id = await makeRequest(app, { ...alice, patterns: '/a/' });
+test('a call whose answer is lost is made again, and files that no request needs by then are released', async () => {
+  const paths = pathsOf(2);
+  await put(paths);
+  const id = await request('/a/');
   const gate = createGate();
   system.onCall = async (what) => {
     if (what === 'stage') await gate.opened;
   };
   system.lose('stage');
   startAsking();
-  await waitFor('the call', async () => calls('stage').length === 1);
-  expect(await readStates(app.ctx)).toEqual(allOf(names, 'INTENDED'));
+  await waitFor('the call', async () => callsOf('stage').length === 1);
+  expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
   await cancelRequest(app.ctx, id);
   gate.open();
-  await waitFor('the library to rest', async () => {
-    const { rows } = await app.ctx.db.pool.query('SELECT problem FROM stager WHERE problem IS NOT NULL');
-    return rows[0];
-  });
-  await waitFor('it to be let go', async () => {
-    clock.advance(20);
-    return (await readStaging(app.ctx)).length === 0;
-  });
-  expect(calls('stage').length).toBe(2);
-  expect(calls('release')).toEqual([{ what: 'release', paths: names, id: 'demand-2' }]);
+  await waitFor('the library to rest', readProblem);
+  await waitForStates({}, 20);
+  expect(callsOf('stage').length).toBe(2);
+  expect(system.log.filter(({ what }) => what === 'release')).toEqual([{ what: 'release', paths, id: 'demand-2' }]);
 });
 
-test('what an engine was about to ask for when it died is asked for by the next one', async () => {
-  const names = paths(2);
-  await put(names);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
-  const gate = createGate();
-  const taken = createGate();
+test('files that an engine was about to request when it died are requested by the next engine', async () => {
+  const paths = pathsOf(2);
+  await put(paths);
+  await request('/a/');
+  const [gate, taken] = [createGate(), createGate()];
   system.onStaged = () => taken.open();
+  const memory = createMemoryStaging(system);
   let answers = 0;
-  const frozen = createMemoryStaging(system, { limits: { stage: 10, poll: 10, release: 10 } });
-  const place = {
-    id: libraryId,
-    name: 'silo',
-    depth: { files: 10, bytes: null },
-    usage: new UsageNotes(libraryId, frozen),
-    library: {
-      ...frozen,
-      stage: async (...given: Parameters<typeof frozen.stage>) => {
-        const answer = await frozen.stage(...given);
-        await gate.opened; // the process stands still before it can note the answer
-        answers++;
-        return answer;
-      },
-    },
+  const stall: StagingLibrary['stage'] = async (...given) => {
+    const answer = await memory.stage(...given);
+    await gate.opened; // the process stalls before it can record the answer
+    answers++;
+    return answer;
   };
-  const stop = new AbortController();
-  const options = {
-    engineId: randomUUID(),
-    leaseSeconds: 0.2,
-    stop: stop.signal,
-    bells: [new Waker()],
-    idleMs: 20,
-    leftMs: 100,
-    measure,
-  };
-  const first = runStager(app.ctx, place, options);
+  const end = startAsking({ calls: { stage: stall } });
   await taken.opened;
-  await app.ctx.db.pool.query(`UPDATE stager SET engine_id = NULL, lease_until = NULL`); // as if its time were over
+  await sql('UPDATE stager SET engine_id = NULL, lease_until = NULL'); // as if its lease were over
   startAsking();
-  await untilStates(allOf(names, 'ASKED'));
-  expect(new Set((await readStaging(app.ctx)).map(({ remoteId }) => remoteId))).toEqual(new Set(['demand-2']));
+  await waitForStates(allOf(paths, 'ASKED'));
+  const readIds = async () => (await readStaging(app.ctx)).map(({ remoteId }) => remoteId);
+  expect(await readIds()).toEqual(['demand-2', 'demand-2']);
   gate.open();
-  await waitFor('the first one to wake', async () => answers === 1);
-  stop.abort();
-  await first;
-  expect(new Set((await readStaging(app.ctx)).map(({ remoteId }) => remoteId))).toEqual(new Set(['demand-2']));
+  await waitFor('the first engine to resume', async () => answers === 1);
+  await end();
+  expect(await readIds()).toEqual(['demand-2', 'demand-2']);
 });
 
-test('a file that cannot be had ends, or is tried again by its class; others of the call are asked for', async () => {
-  const names = paths(3);
-  await put(names);
-  system.spoil('/a/0000', 'lost');
-  system.spoil('/a/0001', 'unavailable');
-  const id = await makeRequest(app, { ...alice, patterns: '/a/' });
+test('a lost file fails, one that is unavailable is tried 8 times, and others of the call are requested', async () => {
+  const paths = pathsOf(3);
+  await put(paths);
+  system.spoil('/a/000', 'lost');
+  system.spoil('/a/001', 'unavailable');
+  const id = await request('/a/');
   startAsking();
-  const view = await waitFor('both to have failed', async () => {
+  const { holds } = await waitFor('both files to fail', async () => {
     clock.advance(700);
-    const seen = await viewRequest(app, id);
-    return seen.filesFailed === 2 && seen;
+    const view = await viewRequest(app, id);
+    return view.filesFailed === 2 && view;
   });
-  expect(view.holds.map(({ path, state, errorClass, error }) => [path, state, errorClass, error])).toEqual([
-    ['/a/0000', 'FAILED', 'PERMANENT', 'there is no "/a/0000" on tape'],
-    ['/a/0001', 'FAILED', 'TRANSIENT', '"/a/0001" cannot be had for now; given up after 8 tries'],
-    ['/a/0002', 'WAITING', null, null],
+  expect(holds.map(({ path, state, errorClass, error }) => [path, state, errorClass, error])).toEqual([
+    ['/a/000', 'FAILED', 'PERMANENT', 'there is no "/a/000" on tape'],
+    ['/a/001', 'FAILED', 'TRANSIENT', '"/a/001" cannot be had for now; given up after 8 tries'],
+    ['/a/002', 'WAITING', null, null],
   ]);
-  await untilStates({ '/a/0002': 'ASKED' });
+  await waitForStates({ '/a/002': 'ASKED' });
 });
 
-test('what the system has forgotten is asked for again, which is no try of the file', async () => {
-  const names = paths(2);
-  await put(names);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates(allOf(names, 'ASKED'));
+test('a demand that the system has forgotten is made again, and its files are charged no try', async () => {
+  const paths = pathsOf(2);
+  await askFor(paths);
   system.forget();
-  await waitFor('they to be asked for again', async () => calls('stage').length === 2);
-  system.arrive(names);
-  await untilStates(allOf(names, 'READY'));
-  const { rows } = await app.ctx.db.pool.query('SELECT attempts FROM recall');
-  expect(rows).toEqual([{ attempts: 0 }, { attempts: 0 }]);
+  await waitFor('another call', async () => callsOf('stage').length === 2);
+  system.arrive(paths);
+  await waitForStates(allOf(paths, 'READY'));
+  expect(await sql('SELECT attempts FROM recall')).toEqual([{ attempts: 0 }, { attempts: 0 }]);
 });
 
-test('a library that is busy is left alone as long as it says, and one that is held is not turned to', async () => {
-  const names = paths(1);
-  await put(names);
+test('a library is called neither before the time that it says when it is busy, nor while it is suspended', async () => {
+  await put(['/a/000']);
   system.busy(3000);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
+  await request('/a/');
   startAsking();
-  await waitFor('it to say so', async () => {
-    const { rows } = await app.ctx.db.pool.query<{ rests: string }>(
+  await waitFor('the library to rest', async () => {
+    const [row] = await sql<{ rests: number }>(
       'SELECT extract(epoch FROM rest_until - $1::timestamp)::int AS rests FROM stager WHERE rest_until IS NOT NULL',
       [clock.now()],
     );
-    return rows[0] && Number(rows[0].rests) >= 2990;
+    return row && row.rests >= 2990;
   });
+  await waitForPasses(1);
   expect(system.log.length).toBe(1);
   await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'HELD' });
   clock.advance(3100);
-  await put(['/b/0000']);
-  await makeRequest(app, { ...alice, patterns: '/b/' });
+  await put(['/b/000']);
+  await request('/b/');
+  await waitForPasses(1);
   expect(system.log.length).toBe(1);
   await resume(app, 'BACKEND', 'silo');
-  await untilStates({ '/a/0000': 'ASKED', '/b/0000': 'ASKED' });
+  await waitForStates({ '/a/000': 'ASKED', '/b/000': 'ASKED' });
 });
 
-test('a library that drains is asked for nothing new, and what it was asked for comes', async () => {
-  await put(['/a/0000', '/b/0000']);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates({ '/a/0000': 'ASKED' });
+test('a library that drains gets no new request, and files that were requested before arrive', async () => {
+  await put(['/b/000']);
+  await askFor(['/a/000']);
   await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'DRAINING' });
-  await makeRequest(app, { ...alice, patterns: '/b/' });
-  system.arrive(['/a/0000']);
-  await untilStates({ '/a/0000': 'READY' });
-  expect(calls('stage').length).toBe(1);
+  await request('/b/');
+  system.arrive(['/a/000']);
+  await waitForStates({ '/a/000': 'READY' });
+  await waitForPasses(1);
+  expect(callsOf('stage').length).toBe(1);
 });
 
-test('what the system keeps after it was released is shown until its time is over', async () => {
-  system = new MemoryTapeSystem({ releases: false, lifetimeMs: 3_600_000 });
-  await put(['/a/0000']);
-  const id = await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates({ '/a/0000': 'ASKED' });
-  system.arrive(['/a/0000']);
-  await untilStates({ '/a/0000': 'READY' });
+/** A file that the system keeps after its release. */
+async function keepOne(options: MemorySystemOptions): Promise<void> {
+  system = new MemoryTapeSystem({ releases: false, ...options });
+  const id = await askFor(['/a/000']);
+  system.arrive(['/a/000']);
+  await waitForStates({ '/a/000': 'READY' });
   await cancelRequest(app.ctx, id);
-  await untilStates({ '/a/0000': 'KEPT' });
-  clock.advance(3700);
-  await untilStates({});
+}
+
+test.each([
+  ['', 5, () => {}],
+  [', even if the system says it only when the file arrives', 50, () => system.disk.set('/a/000', null)],
+])('a file that the system keeps is shown with its end, until then%s', async (_what, days, atRelease) => {
+  const endMs = Date.now() + days * 86_400_000;
+  await keepOne({ lifetimeMs: days * 86_400_000 });
+  system.onCall = async (what) => void (what === 'release' && atRelease());
+  await waitForStates({ '/a/000': 'KEPT' }, 5);
+  type Shown = { kept: number; nextKept: { path: string; until: string }[] };
+  const { libraries } = await askData<{ libraries: Edges<{ staging: Shown | null }> }>(
+    app,
+    '{ libraries { edges { node { staging { kept nextKept { path until } } } } } }',
+  );
+  const shown = libraries.edges.flatMap(({ node }) => node.staging ?? []);
+  expect(shown).toEqual([{ kept: 1, nextKept: [{ path: '/a/000', until: expect.any(String) }] }]);
+  expect(Math.abs(Date.parse(shown[0]?.nextKept[0]?.until ?? '') - endMs)).toBeLessThan(300_000);
+  clock.advance(days * 86_400 + 1000);
+  await waitForStates({});
 });
 
-test('what the system keeps without a word of how long is looked at now and then, until it has left', async () => {
-  system = new MemoryTapeSystem({ releases: false });
-  await put(['/a/0000']);
-  const id = await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates({ '/a/0000': 'ASKED' });
-  system.arrive(['/a/0000']);
-  await untilStates({ '/a/0000': 'READY' });
-  await cancelRequest(app.ctx, id);
-  await untilStates({ '/a/0000': 'KEPT' });
+test('a file that the system keeps without an end is checked every ten minutes until it has left', async () => {
+  await keepOne({});
+  await waitForStates({ '/a/000': 'KEPT' });
   clock.advance(590);
-  await put(['/b/0000']);
-  await makeRequest(app, { ...alice, patterns: '/b/' });
-  await untilStates({ '/a/0000': 'KEPT', '/b/0000': 'ASKED' });
-  expect(calls('release').length).toBe(1);
+  await put(['/b/000']);
+  await request('/b/');
+  await waitForStates({ '/a/000': 'KEPT', '/b/000': 'ASKED' });
+  expect(callsOf('release').length).toBe(1);
   clock.advance(20);
-  await waitFor('it to be looked at', async () => calls('release').length === 2);
-  expect((await readStates(app.ctx))['/a/0000']).toBe('KEPT');
-  system.evict('/a/0000');
-  clock.advance(590);
-  await untilStates({ '/b/0000': 'ASKED' });
-  expect(calls('release').length).toBe(3);
+  await waitFor('a check', async () => callsOf('release').length === 2);
+  expect((await readStates(app.ctx))['/a/000']).toBe('KEPT');
+  system.evict('/a/000');
+  clock.advance(610);
+  await waitForStates({ '/b/000': 'ASKED' });
+  expect(callsOf('release').length).toBe(3);
 });
 
-test('of two engines one asks, and the other one goes on when it stops', async () => {
-  await put(paths(2));
+test('one of two engines calls the library, and the other takes over when it stops', async () => {
+  await put(pathsOf(2));
   const first = startAsking();
-  const second = startAsking();
-  await makeRequest(app, { ...alice, patterns: '/a/0000' });
-  await untilStates({ '/a/0000': 'ASKED' });
+  startAsking();
+  await request('/a/000');
+  await waitForStates({ '/a/000': 'ASKED' });
   await first();
-  await makeRequest(app, { ...alice, patterns: '/a/0001' });
-  await untilStates({ '/a/0000': 'ASKED', '/a/0001': 'ASKED' });
-  await second();
-  expect(calls('stage').map((call) => call.paths)).toEqual([['/a/0000'], ['/a/0001']]);
+  await request('/a/001');
+  await waitForStates({ '/a/000': 'ASKED', '/a/001': 'ASKED' });
+  expect(callsOf('stage')).toEqual([['/a/000'], ['/a/001']]);
 });
 
-test('a library is not removed before it was told what nobody needs, be the files in another one by now', async () => {
-  await put(['/a/0000']);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates({ '/a/0000': 'ASKED' });
-  system.onCall = async (what) => {
-    if (what === 'release') throw new LibraryError('TRANSIENT', 'it cannot be told now');
-  };
-  await addFiles(app.ctx, [{ path: '/a/0000', volume: 'V00001', position: 1n }]);
-  await untilStates({ '/a/0000': 'RELEASING' });
+const force = () =>
+  askData(
+    app,
+    `mutation { result: removeLibrary(name: "silo", force: true) {
+      ... on RemovedLibrary { name volumes leftFiles leftBytes left { path demand until } } ... on Failure { message }
+    } }`,
+  );
+
+/** Moves the requested file to another library while its release fails. */
+async function failRelease(): Promise<void> {
+  system.onCall = (what) => (what === 'release' ? fail('the system is away')() : Promise.resolve());
+  await addFiles(app.ctx, [{ path: '/a/000', volume: 'V00001', position: 1n }]);
+  await waitForStates({ '/a/000': 'RELEASING' });
+}
+
+test('a library is not removed before its files are released, even if they are in another library by then', async () => {
+  await askFor(['/a/000']);
+  await failRelease();
   await expect(removeLibrary(app.ctx, 'silo')).rejects.toThrow(
     'the library "silo" was asked for 1 file, and is still to be told that nobody needs it; try again when it was, or force it where it cannot be told any more',
   );
   system.onCall = async () => {};
-  await waitFor('it to be told', async () => {
-    clock.advance(20);
-    return (await readStaging(app.ctx)).length === 0;
-  });
+  await waitForStates({}, 20);
   expect(await removeLibrary(app.ctx, 'silo')).toMatchObject({ name: 'silo', volumes: 1 });
 });
 
-test('a library that is gone for good is removed by force, which tells and audits what may stay there', async () => {
-  await put(['/a/0000']);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates({ '/a/0000': 'ASKED' });
-  system.onCall = async (what) => {
-    if (what === 'release') throw new LibraryError('TRANSIENT', 'it is no more');
-  };
-  const force = () =>
-    askData(
-      app,
-      `mutation { result: removeLibrary(name: "silo", force: true) {
-        ... on RemovedLibrary { name volumes leftFiles leftBytes left { path demand until } } ... on Failure { message }
-      } }`,
-      {},
-    );
-  const refused = { message: expect.stringContaining('has 1 file of') };
-  expect(await force()).toMatchObject({ result: refused });
-  await addFiles(app.ctx, [{ path: '/a/0000', volume: 'V00001', position: 1n }]);
-  await untilStates({ '/a/0000': 'RELEASING' });
+test('a library that is gone is removed by force, which reports and audits files that may stay there', async () => {
+  await askFor(['/a/000']);
+  expect(await force()).toMatchObject({ result: { message: expect.stringContaining('has 1 file of') } });
+  await failRelease();
   const [row] = await readStaging(app.ctx);
-  const left = [{ path: '/a/0000', demand: row?.remoteId, until: null }];
+  const left = [{ path: '/a/000', demand: row?.remoteId, until: null }];
   expect(await force()).toEqual({
     result: { name: 'silo', volumes: 1, leftFiles: 1, leftBytes: expect.any(String), left },
   });
   expect(await readStaging(app.ctx)).toEqual([]);
-  const { rows } = await app.ctx.db.pool.query(
-    `SELECT given FROM audit WHERE operation = 'removeLibrary' AND result = 'DONE'`,
-  );
-  expect(rows).toEqual([{ given: expect.objectContaining({ force: true, leftFiles: 1, demands: [row?.remoteId] }) }]);
+  expect(await sql(`SELECT given FROM audit WHERE operation = 'removeLibrary' AND result = 'DONE'`)).toEqual([
+    { given: expect.objectContaining({ force: true, leftFiles: 1, demands: [row?.remoteId] }) },
+  ]);
 });
 
-test('what was asked for long ago is released together, however far between it is not needed any more', async () => {
-  const names = paths(4);
-  await put(names);
-  await makeRequest(app, { ...alice, patterns: '/a/' });
-  startAsking();
-  await untilStates(allOf(names, 'ASKED'));
+test('files of an old demand are released together, even if requests stop needing them at different times', async () => {
+  const paths = pathsOf(4);
+  await askFor(paths);
   clock.advance(2000);
-  for (const path of names.slice(0, 3)) {
-    await app.ctx.db.pool.query(
-      'DELETE FROM recall WHERE file_id IN (SELECT f.id FROM tape_file f WHERE f.path = $1)',
-      [path],
-    );
-    await waitFor(`${path} to be let go`, async () => (await readStates(app.ctx))[path] !== 'ASKED');
+  for (const path of paths.slice(0, 3)) {
+    await sql('DELETE FROM recall WHERE file_id IN (SELECT f.id FROM tape_file f WHERE f.path = $1)', [path]);
+    await waitFor(`${path} to be released`, async () => (await readStates(app.ctx))[path] !== 'ASKED');
     clock.advance(20);
   }
-  await waitFor('them to be released', async () => {
-    clock.advance(10);
-    return Object.keys(await readStates(app.ctx)).length === 1;
-  });
-  expect(calls('release').map((call) => call.paths)).toEqual([names.slice(0, 3)]);
+  await waitForStates({ '/a/003': 'ASKED' }, 10);
+  expect(callsOf('release')).toEqual([paths.slice(0, 3)]);
+});
+
+test('demands whose poll fails delay no other demand, and are polled again', async () => {
+  const paths = pathsOf(20);
+  let isBad = (path: string) => path < '/a/006';
+  system.onCall = async (what, called) => {
+    if (what === 'poll' && called.some((path) => isBad(path))) await fail('it cannot say')();
+  };
+  await put(paths);
+  await request('/a/');
+  startAsking({ stage: 1 }); // a demand for each file
+  await waitForStates(allOf(paths, 'ASKED'), 4);
+  system.arrive(paths);
+  await waitForStates({ ...allOf(paths.slice(0, 6), 'ASKED'), ...allOf(paths.slice(6), 'READY') }, 4);
+  isBad = () => false;
+  await waitForStates(allOf(paths, 'READY'), 4);
+});
+
+test('a file that is ready until a time in the past is ready: the clock of the library may be wrong', async () => {
+  const paths = pathsOf(3);
+  await put(paths);
+  await request('/a/');
+  const over = [new Date('2001-01-01T00:00:00Z'), new Date(Number.NaN), new Date(8.64e15)];
+  const poll: StagingLibrary['poll'] = async ({ files }) =>
+    files.map(({ path }, n) => ({ path, state: 'ready', until: over[n] ?? null }));
+  startAsking({ calls: { poll } });
+  await waitForStates(allOf(paths, 'READY'), 4);
+  await waitForPasses(3);
+  expect(await readStates(app.ctx)).toEqual(allOf(paths, 'READY'));
+  expect(callsOf('stage').flat()).toEqual(paths);
+});
+
+test('files that were never requested are not requested after their request was cancelled', async () => {
+  const paths = pathsOf(5);
+  await put(paths);
+  const id = await request('/a/');
+  system.onCall = async (what) => {
+    if (what === 'stage') throw new RetryLaterError('not now', 3000);
+  };
+  startAsking({ stage: 1 });
+  await waitFor('the library to rest', readProblem);
+  expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
+  await cancelRequest(app.ctx, id);
+  system.onCall = async () => {};
+  await waitForStates({ '/a/000': 'INTENDED' }); // the library may have heard of this one
+  clock.advance(3100);
+  await waitForStates({}, 4);
+  expect(callsOf('stage')).toEqual([['/a/000'], ['/a/000']]);
+});
+
+test.each(['a\0b', '\ud800', 'x'.repeat(100_000)])(
+  'a demand whose id cannot be stored is a problem of the library, and is made again (%#)',
+  async (badId) => {
+    const paths = pathsOf(2);
+    await put(paths);
+    await request('/a/');
+    const memory = createMemoryStaging(system);
+    let isBad = true;
+    const stage: StagingLibrary['stage'] = async (...given) => {
+      const answer = await memory.stage(...given);
+      return isBad ? { ...answer, id: badId } : answer;
+    };
+    startAsking({ calls: { stage } });
+    expect(await waitFor('a problem', readProblem)).toContain('which cannot be kept');
+    expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
+    isBad = false;
+    await waitForStates(allOf(paths, 'ASKED'), 4);
+    expect((await readStaging(app.ctx)).every(({ attempts }) => attempts > 0)).toBe(true);
+  },
+);
+
+test('a library that failed to answer is shown with its problem until it has answered', async () => {
+  await put(['/a/000']);
+  await request('/a/');
+  system.onCall = fail('nobody is there');
+  startAsking();
+  await waitFor('the library to rest', readProblem);
+  await sql(`UPDATE staging SET due_at = '2100-01-01'`);
+  clock.advance(60);
+  await waitForPasses(2); // without a call
+  expect(await readProblem()).toBe('nobody is there');
+  system.onCall = async () => {};
+  await sql(`UPDATE staging SET due_at = '2001-01-01'`);
+  await waitForStates({ '/a/000': 'ASKED' }, 4);
+  await waitFor('the problem to end', async () => (await readProblem()) === undefined);
+});
+
+test.each<[string, (other: number) => Promise<unknown>]>([
+  ['is suspended', () => suspend(app, { kind: 'BACKEND', name: 'other', mode: 'HELD' })],
+  [
+    'does not answer',
+    (other) => sql('INSERT INTO stager (library_id, failures, problem) VALUES ($1, 3, $2)', [other, 'away']),
+  ],
+])('files that were requested from another library that %s take no room in the restore area', async (_what, leave) => {
+  const other = await addStagingLibrary(app.ctx, { name: 'other' });
+  await addRemote(app.ctx, system, { library: 'other', files: [{ path: '/other' }] });
+  await request('/other');
+  await sql(
+    `INSERT INTO staging (file_id, library_id, state, batch, size, asked_at, since, due_at)
+     SELECT file_id, $1, 'ASKED', gen_random_uuid(), 10 ^ 12, now(), now(), now() FROM recall`,
+    [other],
+  );
+  await put(pathsOf(2));
+  await request('/a/');
+  startAsking();
+  await waitForPasses(2);
+  expect(callsOf('stage')).toEqual([]);
+  await leave(other);
+  await waitForStates({ ...allOf(pathsOf(2), 'ASKED'), '/other': 'ASKED' }, 4);
 });
