@@ -1,31 +1,37 @@
-/** Files that are renamed while they are restored and on disk: where their copies are, and what becomes of the paths that they had. */
-import { existsSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+/** Files that are renamed while they are archived, restored or on disk: where their copies and links are, and what happens to their old paths. */
+import { randomBytes } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { examine } from '../../src/engine/doctor/doctor.js';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
+import { archiveTree } from '../../src/engine/archive.js';
 import { forgetFiles } from '../../src/operations/catalogue/forgetting.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { dieAfterPlacing, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readStage, ring } from '../support/engine-watch.js';
-import { addQuota, addTaped } from '../support/factories.js';
+import { addQuota, addTaped, buildRow, checksumOf } from '../support/factories.js';
+import { findFaults } from '../support/faults.js';
 import { askData } from '../support/graphql.js';
 import { send } from '../support/http.js';
+import { lock, waitForBlocked } from '../support/locks.js';
 import { cancel } from '../support/mutations.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { addMemoryLibrary, addRemote } from '../support/staging.js';
+import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { placesBelow } from '../support/volumes.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const backend = createMemoryBackend();
 const { onRead } = backend;
 const linkRoot = makeTempDir();
-/** Folders of links stay, and one is where a link is to be. */
+/** A folder of links that is in the way of a link stays. */
 const isFolderOfLinks = /^link-stuck: .*\/nest2\/x$/;
 
 beforeAll(async () => {
@@ -34,7 +40,7 @@ beforeAll(async () => {
 });
 afterEach(async () => {
   backend.onRead = onRead;
-  expect((await findFaults(app)).filter((fault) => !isFolderOfLinks.test(fault))).toEqual([]);
+  expect((await findFaults(app, { checksums: true })).filter((fault) => !isFolderOfLinks.test(fault))).toEqual([]);
 });
 afterAll(async () => {
   await cleanUp();
@@ -43,19 +49,11 @@ afterAll(async () => {
   rmSync(linkRoot, { recursive: true, force: true });
 });
 
-async function findFaults({ ctx }: TestApp): Promise<string[]> {
-  const faults: string[] = [];
-  await examine(ctx, { repair: false, checksums: true, adopt: false }, ({ kind, thing }) =>
-    faults.push(`${kind}: ${thing}`),
-  );
-  return faults;
-}
-
 const ask = (files: string[], of = app) => makeRequest(of, { quota: 'alice', files, retention: '2099-01-01' });
 const rename = (from: string, to: string) => renameFiles(app.ctx, { from, to });
 const below = (folder: string) => listTree(app.restoreDir).filter((name) => name.startsWith(folder));
 
-/** Where it can be read, as clients are told. */
+/** Returns the path at which clients can read a file. */
 async function placeOf(file: string, of = app): Promise<string | null> {
   const query = 'query ($path: String!) { tapeFile(path: $path) { restoredPath } }';
   const { tapeFile } = await askData<{ tapeFile: { restoredPath: string | null } }>(of, query, { path: file });
@@ -66,51 +64,55 @@ async function readPlaced(file: string): Promise<Buffer> {
   return readFileSync((await placeOf(file)) ?? '');
 }
 
-/** Also one that is on its way off. */
-async function hasCopy(file: string): Promise<boolean> {
-  const query = 'SELECT FROM tape_file WHERE path = $1 AND disk_id IS NOT NULL';
-  return (await app.ctx.db.pool.query(query, [file])).rowCount === 1;
-}
-
 const waitForGone = (file: string) =>
   waitFor(`${file} to leave`, async () => {
     await ring(app, 'event');
-    return (await readStage(app, file)) === 'T' && (await hasCopy(file)) === false;
+    const query = 'SELECT FROM tape_file WHERE path = $1 AND disk_id IS NULL';
+    return (await readStage(app, file)) === 'T' && (await app.ctx.db.pool.query(query, [file])).rowCount === 1;
   });
-const linkAt = (file: string) => path.join(linkRoot, file);
-const waitForLink = (file: string) => waitFor(`a link at ${file}`, async () => existsSync(linkAt(file)));
 
-test('a copy stays where it is when its file is renamed, is linked at the new path, served by it, and leaves with its request', async () => {
-  const contents = await addTaped(app.ctx, backend, [{ path: '/stay/a' }]);
-  const id = await ask(['/stay/a']);
+/** Cancels a request and waits until its copies have left. */
+async function end(id: number, ...files: string[]): Promise<void> {
+  await cancel(app, id);
+  for (const file of files) await waitForGone(file);
+}
+
+async function restore(...files: string[]): Promise<number> {
+  const id = await ask(files);
   await waitForState(app, id, 'COMPLETED');
+  return id;
+}
+
+const linkAt = (file: string) => path.join(linkRoot, file);
+const waitForLink = (file: string, is = true) =>
+  waitFor(`the link at ${file} to ${is ? 'appear' : 'leave'}`, async () => existsSync(linkAt(file)) === is);
+
+test('the copy of a renamed file stays in place, is linked and served at the new path, and leaves with its requests', async () => {
+  const contents = await addTaped(app.ctx, backend, [{ path: '/stay/a' }]);
+  const id = await restore('/stay/a');
   await waitForLink('/stay/a');
   await rename('/stay/a', '/moved/b');
   expect(await placeOf('/moved/b')).toBe(`${app.restoreDir}/stay/a`);
   expect(await readPlaced('/moved/b')).toEqual(Buffer.from(contents.get('/stay/a') ?? []));
   await waitForLink('/moved/b');
-  await waitFor('the link of before to go', async () => !existsSync(linkAt('/stay/a')));
+  await waitForLink('/stay/a', false);
   expect(readlinkSync(linkAt('/moved/b'))).toBe(`${app.restoreDir}/stay/a`);
   const { status, text } = await send(app, '/webdav/moved/b');
   expect([status, text.length > 0]).toEqual([200, true]);
   // another request has it at once
-  const other = await ask(['/moved/b']);
-  await waitForState(app, other, 'COMPLETED');
+  const other = await restore('/moved/b');
   expect(await findFaults(app)).toEqual([]);
   await cancel(app, id);
-  await cancel(app, other);
-  await waitForGone('/moved/b');
+  await end(other, '/moved/b');
   expect([below('stay'), below('moved')]).toEqual([[], []]);
-  await waitFor('its link to go', async () => !existsSync(linkAt('/moved/b')));
+  await waitForLink('/moved/b', false);
   // from tape again, it is at its new path
-  const again = await ask(['/moved/b']);
-  await waitForState(app, again, 'COMPLETED');
+  const again = await restore('/moved/b');
   expect(await placeOf('/moved/b')).toBe(`${app.restoreDir}/moved/b`);
-  await cancel(app, again);
-  await waitForGone('/moved/b');
+  await end(again, '/moved/b');
 });
 
-test('a file that is renamed while a drive reads it is put where it was to be put', async () => {
+test('a file that is renamed while a drive reads it is restored at its old path', async () => {
   const contents = await addTaped(app.ctx, backend, [{ path: '/read/a', volume: 'R1' }]);
   const gate = createGate();
   let isReading = false;
@@ -127,72 +129,57 @@ test('a file that is renamed while a drive reads it is put where it was to be pu
   expect(holds.map((hold) => hold.path)).toEqual(['/done/deep/a']);
   expect(await placeOf('/done/deep/a')).toBe(`${app.restoreDir}/read/a`);
   expect(await readPlaced('/done/deep/a')).toEqual(Buffer.from(contents.get('/read/a') ?? []));
-  await cancel(app, id);
-  await waitForGone('/done/deep/a');
+  await end(id, '/done/deep/a');
 });
 
-test('a new file of the path of before is restored beside the copy that stands there, and later at its path', async () => {
+test('a new file at the old path is restored at another path while the old copy exists, and later at its own', async () => {
   const old = await addTaped(app.ctx, backend, [{ path: '/best/latest', volume: 'B1' }]);
-  const first = await ask(['/best/latest']);
-  await waitForState(app, first, 'COMPLETED');
+  const first = await restore('/best/latest');
   await rename('/best/latest', '/best/v1');
   const fresh = await addTaped(app.ctx, backend, [{ path: '/best/latest', volume: 'B2' }]);
-  const second = await ask(['/best/latest']);
-  await waitForState(app, second, 'COMPLETED');
+  const second = await restore('/best/latest');
   expect(await readPlaced('/best/v1')).toEqual(Buffer.from(old.get('/best/latest') ?? []));
   expect(await readPlaced('/best/latest')).toEqual(Buffer.from(fresh.get('/best/latest') ?? []));
   expect(await placeOf('/best/latest')).toMatch(/\/\.tapegate-renamed\/\d+\/latest$/);
   expect(await findFaults(app)).toEqual([]);
-  await cancel(app, first);
-  await waitForGone('/best/v1');
-  await cancel(app, second);
-  await waitForGone('/best/latest');
-  const third = await ask(['/best/latest', '/best/v1']);
-  await waitForState(app, third, 'COMPLETED');
+  await end(first, '/best/v1');
+  await end(second, '/best/latest');
+  const third = await restore('/best/latest', '/best/v1');
   expect(below('best').sort()).toEqual(['best', 'best/latest', 'best/v1']);
-  await cancel(app, third);
-  await waitForGone('/best/latest');
-  await waitForGone('/best/v1');
+  await end(third, '/best/latest', '/best/v1');
   expect(below('.tapegate-renamed')).toEqual([]);
 });
 
 test.each([
   ['below', '/nest1/x', '/nest1/away', '/nest1/x/y'],
   ['above', '/nest2/x/y', '/nest2/away', '/nest2/x'],
-])('a new file %s the place of a renamed copy is restored as well', async (_where, before, after, fresh) => {
+])('a new file %s the path of a renamed copy is restored', async (_where, before, after, fresh) => {
   await addTaped(app.ctx, backend, [{ path: before, volume: 'N1' }]);
-  const first = await ask([before]);
-  await waitForState(app, first, 'COMPLETED');
+  const first = await restore(before);
   await rename(before, after);
   const contents = await addTaped(app.ctx, backend, [{ path: fresh, volume: 'N2' }]);
-  const second = await ask([fresh]);
-  await waitForState(app, second, 'COMPLETED');
+  const second = await restore(fresh);
   expect(await readPlaced(fresh)).toEqual(Buffer.from(contents.get(fresh) ?? []));
   await cancel(app, first);
-  await cancel(app, second);
-  await waitForGone(after);
-  await waitForGone(fresh);
+  await end(second, after, fresh);
 });
 
-test('names go round in a circle, and each file keeps its bytes', async () => {
+test('files that exchange their names keep their bytes', async () => {
   const contents = await addTaped(app.ctx, backend, [
     { path: '/swap/a', volume: 'S1' },
     { path: '/swap/b', volume: 'S1', position: 2n },
   ]);
-  const id = await ask(['/swap/a', '/swap/b']);
-  await waitForState(app, id, 'COMPLETED');
+  const id = await restore('/swap/a', '/swap/b');
   await rename('/swap/a', '/swap/c');
   await rename('/swap/b', '/swap/a');
   await rename('/swap/c', '/swap/b');
   expect(await readPlaced('/swap/a')).toEqual(Buffer.from(contents.get('/swap/b') ?? []));
   expect(await readPlaced('/swap/b')).toEqual(Buffer.from(contents.get('/swap/a') ?? []));
   expect(await findFaults(app)).toEqual([]);
-  await cancel(app, id);
-  await waitForGone('/swap/a');
-  await waitForGone('/swap/b');
+  await end(id, '/swap/a', '/swap/b');
 });
 
-test('what an engine has left of a file that was renamed since is found where it was put', async () => {
+test('a copy that a dead engine has placed is found after its file was renamed', async () => {
   const idle = await startIdleApp();
   try {
     const contents = await addTaped(idle.ctx, backend, [{ path: '/left/a', volume: 'L1' }]);
@@ -210,20 +197,160 @@ test('what an engine has left of a file that was renamed since is found where it
   }
 });
 
-test('a library that goes by names is asked by those that its files have there', async () => {
+test('a staging library is asked for a renamed file by the path that it knows', async () => {
   const system = await addMemoryLibrary(app.ctx, { name: 'silo' });
   system.onStaged = (paths) => system.arrive(paths);
   await addRemote(app.ctx, system, { library: 'silo', files: [{ path: '/silo/a', size: 1000 }] });
   await rename('/silo/a', '/elsewhere/a');
-  const id = await ask(['/elsewhere/a']);
-  await waitForState(app, id, 'COMPLETED');
+  const id = await restore('/elsewhere/a');
   expect(await placeOf('/elsewhere/a')).toBe(`${app.restoreDir}/elsewhere/a`);
-  await cancel(app, id);
-  await waitForGone('/elsewhere/a');
+  await end(id, '/elsewhere/a');
   await waitFor('the library to be told', async () => system.disk.size === 0);
 });
 
-test('what is withdrawn is forgotten once its copy has left, by the commands that operators type', async () => {
+test("the late check of a renamed file's link leaves the link of the file that has its path now", async () => {
+  await addTaped(app.ctx, backend, [{ path: '/late/a', volume: 'K1' }]);
+  const first = await restore('/late/a');
+  await waitForLink('/late/a');
+  await end(first, '/late/a');
+  await waitForLink('/late/a', false);
+  await renameFiles(app.ctx, { from: '/late/a', to: '/late/z' });
+  const isForgotten = async () => {
+    const ofFile = `SELECT FROM archive_link l JOIN tape_file f ON f.id = l.file_id WHERE f.path = '/late/z'`;
+    return (await app.ctx.db.pool.query(ofFile)).rowCount === 0;
+  };
+  // as it is where the link was removed less than ten minutes ago, and the rename was looked at before that
+  await app.ctx.db.pool.query(
+    `INSERT INTO archive_link AS l (file_id, at, target, is_there, look_at)
+       SELECT id, $1, $2, false, '2099-01-01' FROM tape_file WHERE path = '/late/z'
+     ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = false, look_at = excluded.look_at, change = l.change + 1`,
+    [linkAt('/late/a'), `${app.restoreDir}/late/a`],
+  );
+  await addTaped(app.ctx, backend, [{ path: '/late/a', volume: 'K2' }]);
+  const second = await restore('/late/a');
+  await waitForLink('/late/a');
+  await waitFor('its link to be settled', async () => {
+    const ofNew = `SELECT FROM archive_link l JOIN tape_file f ON f.id = l.file_id WHERE f.path = '/late/a' AND l.look_at IS NULL`;
+    return (await app.ctx.db.pool.query(ofNew)).rowCount === 1;
+  });
+  expect(await isForgotten()).toBe(false);
+  await app.ctx.db.pool.query(
+    `UPDATE archive_link SET look_at = '1970-01-01' WHERE file_id = (SELECT id FROM tape_file WHERE path = '/late/z')`,
+  );
+  await waitFor('the late look', isForgotten);
+  await waitForLink('/late/a');
+  expect(readlinkSync(linkAt('/late/a'))).toBe(`${app.restoreDir}/late/a`);
+  await end(second, '/late/a');
+});
+
+test('a file is released at its library by the path by which it was requested, whatever was renamed and moved since', async () => {
+  const system = await addMemoryLibrary(app.ctx, { name: 'kiln' });
+  const contents = await addRemote(app.ctx, system, {
+    library: 'kiln',
+    files: [{ path: '/kiln/a' }, { path: '/kiln/b' }],
+  });
+  const id = await ask(['/kiln/a', '/kiln/b']);
+  await waitFor('both to be asked for', async () => {
+    const states = await readStates(app.ctx);
+    return states['/kiln/a'] === 'ASKED' && states['/kiln/b'] === 'ASKED';
+  });
+  const moveTo = (file: string, was: string, position: bigint) =>
+    addTaped(app.ctx, backend, [{ path: file, bytes: contents.get(was) ?? new Uint8Array(), volume: 'K3', position }]);
+  await renameFiles(app.ctx, { from: '/kiln/a', to: '/ofen/a' });
+  await moveTo('/ofen/a', '/kiln/a', 1n);
+  await moveTo('/kiln/b', '/kiln/b', 2n);
+  await renameFiles(app.ctx, { from: '/kiln/b', to: '/ofen/b' });
+  await waitForState(app, id, 'COMPLETED');
+  await waitFor('the library to be told', async () => Object.keys(await readStates(app.ctx)).length === 0);
+  const told = system.log.filter(({ what }) => what === 'release').flatMap(({ paths }) => paths);
+  expect(new Set(told)).toEqual(new Set(['/kiln/a', '/kiln/b']));
+  await end(id, '/ofen/a', '/ofen/b');
+});
+
+/** Archives a tree of these files and moves them. @returns the failures and the files that are left */
+async function archiveAndMove(
+  files: Record<string, Uint8Array>,
+  prefix: string,
+): Promise<{ failed: string[]; left: string[] }> {
+  const dir = makeTempDir();
+  try {
+    for (const [name, bytes] of Object.entries(files)) writeFileSync(path.join(dir, name), bytes);
+    const input = { dir, prefix, volumeSize: 10n ** 9n, move: true };
+    const { failed } = await archiveTree(app.ctx, backend, input, { signal: new AbortController().signal });
+    return { failed, left: readdirSync(dir) };
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+}
+
+test('archive keeps a source whose file is withdrawn: after a purge, its bytes could not be found', async () => {
+  const contents = await addTaped(app.ctx, backend, [{ path: '/source/a', volume: 'K9' }]);
+  await withdrawFiles(app.ctx, { path: '/source/a' });
+  const { failed, left } = await archiveAndMove({ a: Buffer.from(contents.get('/source/a') ?? []) }, '/source');
+  expect(left).toEqual(['a']);
+  expect(failed).toEqual([expect.stringContaining('"/source/a" is withdrawn')]);
+});
+
+/** Does the same, and some work while the first file is read back. */
+async function archiveWhile(files: Record<string, Uint8Array>, prefix: string, work: () => Promise<unknown>) {
+  const { onRead } = backend;
+  let begun: Promise<unknown> | undefined;
+  backend.onRead = async (_volume, _position, bytes) => {
+    begun ??= work();
+    await begun;
+    return bytes;
+  };
+  return await archiveAndMove(files, prefix).finally(() => {
+    backend.onRead = onRead;
+  });
+}
+
+test('archive keeps a source whose file is renamed while it is read back', async () => {
+  const { failed, left } = await archiveWhile({ a: randomBytes(500) }, '/busy', () =>
+    renameFiles(app.ctx, { from: '/busy/a', to: '/idle/a' }),
+  );
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT path FROM tape_file WHERE path ~ '^/(busy|idle)/' ORDER BY path`,
+  );
+  expect([rows, left, failed]).toEqual([
+    [{ path: '/idle/a' }],
+    ['a'],
+    [expect.stringContaining('/busy/a was renamed or withdrawn')],
+  ]);
+});
+
+test('archive keeps a source whose file had no position and is renamed while it is read back', async () => {
+  const bytes = randomBytes(500);
+  const row = { path: '/lost/a', size: 500n, volume: null, position: null, checksum: checksumOf(bytes) };
+  await importRows(app.ctx, [buildRow(row)]);
+  const { failed, left } = await archiveWhile({ a: bytes }, '/lost', () =>
+    renameFiles(app.ctx, { from: '/lost/a', to: '/lost/b' }),
+  );
+  expect(await placesBelow(app, '/lost/')).toEqual(['/lost/b - -']);
+  expect([left, failed]).toEqual([['a'], [expect.stringContaining('/lost/a was renamed or withdrawn')]]);
+});
+
+test('archive does not undo a rename that happens just before it records a file', async () => {
+  const held: (() => Promise<void>)[] = [];
+  const archived = archiveWhile({ a: randomBytes(500), b: randomBytes(500) }, '/late/files', async () => {
+    held.push(await lock(app, `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`));
+  });
+  const [letGo] = await waitFor('the reading back', async () => held.length > 0 && held);
+  await waitForBlocked(app, 1); // to note that they are on tape
+  await app.ctx.db.pool.query(`UPDATE tape_file SET path = '/late/files/c' WHERE path = '/late/files/a'`);
+  await letGo?.();
+  const { failed, left } = await archived;
+  expect([left, failed]).toEqual([['a'], [expect.stringContaining('/late/files/a was renamed or withdrawn')]]);
+  const { rows } = await app.ctx.db.pool.query(
+    `SELECT path, stage FROM tape_file WHERE path LIKE '/late/files/%' ORDER BY path`,
+  );
+  expect(rows).toEqual([
+    { path: '/late/files/b', stage: 'ONTAPE' },
+    { path: '/late/files/c', stage: 'UNVERIFIED' },
+  ]);
+});
+
+test('a withdrawn file is purged by command once its copy has left', async () => {
   const plain = await startApp({ backend });
   try {
     await addQuota(plain.ctx, 'alice', 10n ** 9n);
