@@ -1,3 +1,4 @@
+/** `archive`: files of a tree are written to tape, confirmed, registered, and perhaps removed. */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
@@ -10,11 +11,13 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   symlinkSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
+import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { observeTransactions } from '../../src/database/transaction.js';
 import { type ArchiveInput, type ArchiveProgress, archiveTree } from '../../src/engine/archive.js';
@@ -28,6 +31,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, checksumOf } from '../support/factories.js';
 import { asOrdinaryUser } from '../support/ordinary-user.js';
+import { cleanUp, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { resume, suspend } from '../support/suspend.js';
@@ -35,20 +39,28 @@ import { dumpTables, emptyTables } from '../support/tables.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 let app: TestApp;
+let dataDir: string;
+/** The source. */
 let dir: string;
+let library: string;
 
 beforeAll(async () => {
   app = await startApp();
 });
 beforeEach(() => {
-  dir = makeTempDir();
+  dataDir = makeTempDir();
+  [dir, library] = [path.join(dataDir, 'tree'), path.join(dataDir, 'library')];
+  mkdirSync(dir);
 });
 afterEach(async () => {
   expect(await findIllegalMoves(app)).toEqual([]);
   await emptyTables(app.ctx);
-  rmSync(dir, { recursive: true, force: true });
+  rmSync(dataDir, { recursive: true, force: true });
 });
-afterAll(() => app.close());
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
 
 const never = new AbortController().signal;
 
@@ -63,7 +75,7 @@ function writeTree(files: Record<string, Uint8Array | string>): void {
   }
 }
 
-/** Names, types, sizes, modification times and link targets of everything below the source. */
+/** Returns names, types, sizes, modification times and link targets of everything below the source. */
 const photograph = () =>
   execFileSync('find', [dir, '-printf', '%P\\t%y\\t%s\\t%T@\\t%l\\0'], { encoding: 'utf8' }).split('\0').sort();
 
@@ -77,7 +89,7 @@ async function readCatalogue() {
 
 const done = { archived: 0, bytes: 0n, unchanged: 0, skipped: 0, failed: [] };
 
-test('the regular files of a tree go to tape and into the catalogue, and the source is not touched', async () => {
+test('the regular files of a tree are written to tape and registered, and the source is unchanged', async () => {
   const big = randomBytes(3_000_000);
   writeTree({ 'b/2.nc': 'two', 'a.nc': big, 'b/1.nc': 'one', 'b/inner/żółw\nx': 'odd', 'c/empty': '' });
   mkdirSync(path.join(dir, 'no-files'));
@@ -86,7 +98,6 @@ test('the regular files of a tree go to tape and into the catalogue, and the sou
   symlinkSync('/nowhere', path.join(dir, 'b', 'link-to-nothing'));
   execFileSync('mkfifo', [path.join(dir, 'pipe')]);
   const before = photograph();
-  const library = path.join(app.dataDir, 'library-1');
   const result = await archive(createDirectoryBackend(library), { prefix: '/badc//ocean/', spot: 'spot-7' });
   expect(result).toEqual({ ...done, archived: 5, bytes: 3_000_009n, skipped: 4 });
   expect(photograph()).toEqual(before);
@@ -118,10 +129,9 @@ test('the regular files of a tree go to tape and into the catalogue, and the sou
   );
 });
 
-test('a volume takes what fits, and a file larger than a volume gets one of its own', async () => {
+test('a volume takes the files that fit, and a file larger than a volume gets its own', async () => {
   const sizes = [600, 400, 0, 1, 5000, 10, 990, 1];
   writeTree(Object.fromEntries(sizes.map((size, index) => [`f${index}`, randomBytes(size)])));
-  const library = path.join(app.dataDir, 'library-2');
   await archive(createDirectoryBackend(library), { volumeSize: 1000n });
   const places = (await readCatalogue()).map(({ volume, position }) => `${volume}:${position}`);
   expect(places).toEqual('TG0001:1 TG0001:2 TG0001:3 TG0002:1 TG0003:1 TG0004:1 TG0004:2 TG0005:1'.split(' '));
@@ -139,7 +149,7 @@ test('a second run writes nothing and changes nothing', async () => {
   expect([...(backend.volumes.get('TG0001') ?? []).keys()]).toEqual(positions);
 });
 
-test('a file that the tape has with other bytes is refused and named, and stays what it is on tape', async () => {
+test('a file that is on tape with other bytes is refused, and the tape copy stays', async () => {
   writeTree({ same: 'same', other: 'first' });
   const backend = createMemoryBackend();
   await archive(backend);
@@ -156,18 +166,15 @@ test('a file that the tape has with other bytes is refused and named, and stays 
   expect(readFileSync(path.join(dir, 'other'), 'utf8')).toBe('later');
 });
 
-test('a file whose tape copy has no checksum cannot be told to be the same, and is never removed', async () => {
+test('a file whose tape copy has no checksum is refused, and its source stays', async () => {
   writeTree({ unknown: 'abc' });
   await addFiles(app.ctx, [{ path: '/unknown', size: 3n, checksum: null }]);
-  const result = await archive(createMemoryBackend(), { move: true });
-  expect(result).toEqual({
-    ...done,
-    failed: [`${dir}/unknown: /unknown is on tape already, and has no checksum to compare`],
-  });
+  const failed = [`${dir}/unknown: /unknown is on tape already, and has no checksum to compare`];
+  expect(await archive(createMemoryBackend(), { move: true })).toEqual({ ...done, failed });
   expect(existsSync(path.join(dir, 'unknown'))).toBe(true);
 });
 
-test('a source that is on tape by the catalogue alone is written, or kept, and not removed on its word', async () => {
+test('a source is not removed because the catalogue says that it is on tape: it is written, or kept if its tape copy cannot be read', async () => {
   writeTree({ 'no-place': 'one', 'no-volume': 'two', 'no-position': 'three', damaged: 'four', good: 'five' });
   const backend = createMemoryBackend();
   backend.volumes.set(
@@ -216,7 +223,7 @@ test('a source that is on tape by the catalogue alone is written, or kept, and n
   expect(backend.volumes.get('TG0001')?.get(1n)?.toString()).toBe('one');
 });
 
-test('a copy that is on tape already is read back by its own bytes, whatever weaker checksum the catalogue has', async () => {
+test('a tape copy is compared byte by byte if the catalogue has a weak checksum', async () => {
   const other = Buffer.from([0, 2, 0, 0, 0]);
   const bytes = Buffer.from([1, 0, 1, 0, 0]);
   const backend = createMemoryBackend();
@@ -229,7 +236,7 @@ test('a copy that is on tape already is read back by its own bytes, whatever wea
   expect(existsSync(path.join(dir, 'weak'))).toBe(true);
 });
 
-test('moving removes the files that are safe on tape, and nothing else', async () => {
+test('--move removes only files that are confirmed on tape', async () => {
   writeTree({ 'a/good': 'good', 'a/bad': 'bad', 'b/good': 'also good' });
   symlinkSync('good', path.join(dir, 'a', 'link'));
   const backend = createMemoryBackend();
@@ -279,7 +286,7 @@ test.each<[string, (file: string) => void, RegExp]>([
   expect(existsSync(file)).toBe(true);
 });
 
-test('a source that changes after it was read is on tape as it was, and is not removed', async () => {
+test('a source that changes after it was read is registered as it was read, and stays', async () => {
   writeTree({ log: 'first line\n' });
   utimesSync(path.join(dir, 'log'), 1_000_000, 1_000_000);
   const backend = createMemoryBackend();
@@ -301,11 +308,11 @@ test.each([
   ['writing', 'write'],
   ['reading back', 'mount'],
 ] as const)(
-  'a run that is stopped while %s is run again, goes on, and its files can be restored',
+  'a run that is stopped while %s is continued by the next run, and its files can be restored',
   async (_what, step) => {
     const contents = new Map(['a', 'b', 'c', 'd', 'e'].map((name) => [`/again/${step}/${name}`, randomBytes(100_000)]));
     writeTree(Object.fromEntries(contents));
-    const directory = createDirectoryBackend(path.join(app.dataDir, `library-${step}`));
+    const directory = createDirectoryBackend(library);
     const abort = new AbortController();
     let calls = 0;
     const count = (what: string) => {
@@ -342,7 +349,7 @@ test.each([
   },
 );
 
-test('a name that is not UTF-8 is said to be one, with its bytes, and what is skipped is named', async () => {
+test('a name that is not UTF-8 is reported with its bytes, and skipped entries with their type', async () => {
   writeTree({ 'a/good': 'good', 'z/good': 'also' });
   const latin = Buffer.concat([Buffer.from(`${dir}/a/caf`), Buffer.from([0xe9])]);
   writeFileSync(latin, 'bytes');
@@ -364,7 +371,7 @@ test('a name that is not UTF-8 is said to be one, with its bytes, and what is sk
   expect(existsSync(latin)).toBe(true);
 });
 
-test('files are synced together, before any of them is registered, and those of a failed sync are not', async () => {
+test('files of a volume are synced together before they are registered, and not registered if that fails', async () => {
   writeTree({ a: 'aa', b: 'bb', c: 'cc', d: 'dd' });
   const memory = createMemoryBackend();
   const log: string[] = [];
@@ -397,7 +404,7 @@ test('files are synced together, before any of them is registered, and those of 
   expect(['a', 'b', 'c', 'd'].filter((name) => existsSync(path.join(dir, name)))).toEqual(['c', 'd']);
 });
 
-test('progress is told for each file that is written or compared', async () => {
+test('progress is reported for each file that is written or compared', async () => {
   writeTree({ a: 'aa', b: 'bbb' });
   const backend = createMemoryBackend();
   const seen: string[] = [];
@@ -408,7 +415,7 @@ test('progress is told for each file that is written or compared', async () => {
   expect(seen).toEqual(['1: 2', '2: 5', '1: 2', '2: 5']);
 });
 
-test('what cannot be archived is named and holds up nothing', async () => {
+test('files that cannot be archived are reported, and the others are archived', async () => {
   const long = `${'x'.repeat(250)}/`.repeat(4);
   writeTree({ 'a/ok': 'ok', 'closed/x': 'x', [`${long}too-long`]: 'y', 'z/ok': 'ok' });
   chmodSync(path.join(dir, 'closed'), 0o000);
@@ -428,11 +435,11 @@ test('what cannot be archived is named and holds up nothing', async () => {
   });
 });
 
-test('a directory that is not there is an error', async () => {
+test('a missing directory is an error', async () => {
   await expect(archive(createMemoryBackend(), { dir: path.join(dir, 'missing') })).rejects.toThrow('ENOENT');
 });
 
-test('nothing more is written to a volume that is out of service: a new one is begun', async () => {
+test('no file is written to a suspended volume: a new volume is begun', async () => {
   const backend = createMemoryBackend();
   writeTree({ one: '1' });
   await archive(backend);
@@ -452,7 +459,7 @@ test('nothing more is written to a volume that is out of service: a new one is b
   ]);
 });
 
-test('what an import says of a path while its file is written bars that file alone, and another run goes on from there', async () => {
+test('a file whose path is imported while it is written is refused, and the next run continues', async () => {
   writeTree({ 'a/plain': 'plain bytes', 'b/folder': 'folder bytes', 'c/taken': 'taken bytes' });
   const backend = createMemoryBackend();
   let writes = 0;
@@ -476,13 +483,12 @@ test('what an import says of a path while its file is written bars that file alo
     `${dir}/b/folder: while it was written, "/b/folder" cannot be a file and a folder, of "/b/folder/below": give one of them another name, and run it again${unused(2)}`,
     `${dir}/c/taken: while it was written, /c/taken came to be on tape; run it again, which compares the two${unused(3)}`,
   ]);
-  // nothing of what the import has said is lost, and no source goes without its row
   expect(await readCatalogue()).toMatchObject([
     { path: '/a/plain', stage: 'ONTAPE', volume: 'TG0001', position: 1n },
     { path: '/b/folder/below', volume: 'OTHER' },
     { path: '/c/taken', volume: 'OTHER', position: 2n, checksum: checksumOf('other bytes') },
   ]);
-  expect([existsSync(`${dir}/a/plain`), existsSync(`${dir}/b/folder`), existsSync(`${dir}/c/taken`)]).toEqual([
+  expect(['a/plain', 'b/folder', 'c/taken'].map((name) => existsSync(path.join(dir, name)))).toEqual([
     false,
     true,
     true,
@@ -502,7 +508,7 @@ test('what an import says of a path while its file is written bars that file alo
   });
 });
 
-test('an import that comes just as what was written is registered is noticed, too', async () => {
+test('an import that commits just before a written file is registered is noticed', async () => {
   writeTree({ 'd/late': 'late bytes', 'd/other': 'other' });
   const end = observeTransactions({
     onBegin: ({ name }) => {
@@ -527,7 +533,7 @@ test('an import that comes just as what was written is registered is noticed, to
   }
 });
 
-test('a folder that is exchanged for a link is followed neither to be read nor to have what is in it removed', async () => {
+test('a link that replaces a folder is not followed, neither to read nor to remove files', async () => {
   const outside = path.join(app.dataDir, 'outside');
   mkdirSync(outside);
   writeTree({ 'a/kept': 'kept', 'b/read': 'read' });
@@ -550,4 +556,129 @@ test('a folder that is exchanged for a link is followed neither to be read nor t
     expect.stringContaining(`a link has taken the place of the folder ${path.join(dir, name)}`);
   expect({ archived, failed }).toEqual({ archived: 1, failed: [told('b'), told('a')] });
   expect(readdirSync(outside).sort()).toEqual(['kept', 'read']);
+});
+
+const names = ['a', 'b', 'c', 'd'];
+const fillTree = () => writeTree(Object.fromEntries(names.map((name) => [name, name.repeat(10)])));
+
+/** Fills the tree and archives it by command. */
+const moveTree = (prefix: string, ...options: string[]) => {
+  fillTree();
+  return runCli(['archive', dir, '--prefix', prefix, '--move', ...options], {
+    env: { DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir },
+  });
+};
+
+async function countRows(): Promise<{ files: number; volumes: number }> {
+  const [files, volumes] = [await app.ctx.db.prisma.tapeFile.count(), await app.ctx.db.prisma.volume.count()];
+  return { files, volumes };
+}
+
+test.each([
+  ['is not there', () => {}, 'is not there: ENOENT', () => existsSync(library)],
+  [
+    'is an empty folder, as where nothing is mounted',
+    () => mkdirSync(library),
+    'has no volume at all: it may not be mounted',
+    () => readdirSync(library).length > 0,
+  ],
+])(
+  'archive --move to a library that %s is refused, and writes and removes nothing',
+  async (_what, take, reason, isMade) => {
+    expect(await moveTree('/first')).toMatchObject({ code: 0 }); // the very first one makes the library
+    expect(readdirSync(dir)).toEqual([]);
+    const before = await countRows();
+    renameSync(library, `${library}-out`);
+    take();
+    const { code, stdout, stderr } = await moveTree('/second');
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toContain(`tapegate: the library ${library} ${reason}`);
+    expect(stderr).toContain(
+      'nothing was archived, since the catalogue knows volumes: mount the library, or have a new one made with --new-library\n',
+    );
+    expect([readdirSync(dir), isMade(), await countRows()]).toEqual([names, false, before]);
+
+    rmSync(library, { recursive: true, force: true });
+    renameSync(`${library}-out`, library);
+    expect(await moveTree('/second')).toMatchObject({ code: 0 });
+    expect([readdirSync(dir), (await countRows()).files]).toEqual([[], 8]);
+  },
+);
+
+test('archive --new-library makes a library even if the catalogue knows volumes', async () => {
+  await moveTree('/first');
+  rmSync(library, { recursive: true });
+  expect(await moveTree('/second', '--new-library')).toMatchObject({ code: 0 });
+  expect(readdirSync(path.join(library, 'TG0001'))).toHaveLength(4);
+});
+
+test('a first run that fails before it has written anything does not prevent the next one', async () => {
+  fillTree();
+  const directory = createDirectoryBackend(library);
+  const broken: WritableBackend = { ...directory, write: () => Promise.reject(new Error('no byte')) };
+  expect((await archive(broken, { move: true })).failed).toHaveLength(4);
+  expect(await countRows()).toEqual({ files: 0, volumes: 1 });
+  expect(await moveTree('/again')).toMatchObject({ code: 0 });
+});
+
+test.each([
+  ['gone', () => {}, 'is not there: ENOENT'],
+  ['unmounted', () => mkdirSync(library), 'is not the folder that it was: it may not be mounted'],
+  [
+    'covered by another one',
+    () => mkdirSync(path.join(library, 'TG0001'), { recursive: true }),
+    'is not the folder that it was',
+  ],
+])(
+  'files that are archived while the library is %s are not registered, and their sources stay',
+  async (_what, take, reason) => {
+    fillTree();
+    const directory = createDirectoryBackend(library);
+    let writes = 0;
+    const backend: WritableBackend = {
+      ...directory,
+      write: (...args) => {
+        if (++writes === 3) {
+          renameSync(library, `${library}-out`);
+          take();
+        }
+        return directory.write(...args);
+      },
+    };
+    const { archived, failed } = await archive(backend, { move: true });
+    expect([archived, failed.length, readdirSync(dir), (await countRows()).files]).toEqual([0, 4, names, 0]);
+    expect(failed.filter((line) => line.includes(reason)).length).toBeGreaterThanOrEqual(2);
+    if (existsSync(library))
+      expect(readdirSync(library, { recursive: true }).filter((name) => /\d{8}/.test(String(name)))).toEqual([]);
+  },
+);
+
+test('a library or volume that all users may write to is refused, and new ones are closed to other users', async () => {
+  const umask = process.umask(0);
+  const made = await moveTree('/first');
+  process.umask(umask);
+  expect(made).toMatchObject({ code: 0 });
+  const [volume = ''] = readdirSync(library).filter((name) => !name.startsWith('.'));
+  const folders = [library, path.join(library, volume)];
+  expect(folders.map((folder) => statSync(folder).mode & 0o022)).toEqual([0, 0]);
+  for (const folder of folders) {
+    chmodSync(folder, 0o777);
+    const { code, stderr } = await moveTree('/second');
+    expect({ code, stderr }).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`everybody may write in ${folder} (mode 0777)`),
+    });
+    expect(readdirSync(dir)).toEqual(names);
+    chmodSync(folder, 0o755);
+  }
+});
+
+test('a sync fails if a pipe has replaced a written file, and does not block', async () => {
+  const backend = createDirectoryBackend(library);
+  await backend.openLibrary?.(true);
+  const signal = AbortSignal.timeout(20_000);
+  await backend.write('V1', 1n, Readable.from([Buffer.from('bytes')]), signal);
+  rmSync(path.join(library, 'V1/00000001'));
+  execFileSync('mkfifo', [path.join(library, 'V1/00000001')]);
+  await expect(backend.sync?.('V1', signal)).rejects.toThrow('is not a plain file');
 });

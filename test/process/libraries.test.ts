@@ -1,29 +1,34 @@
-/** Several tape systems at once: each with its volumes and drives, and none in the way of another. */
+/** Several libraries at once, each with its volumes and drives, which delay no other; and changes of libraries that work. */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
+import { findIllegalMoves, readRestored } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped, checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { startS3Server } from '../support/s3-server.js';
 import { hashTree } from '../support/server.js';
+import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
 import { readSuspensions, resume, suspend } from '../support/suspend.js';
 import { makeTempDir } from '../support/temp-dir.js';
-import { waitFor } from '../support/wait.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let serial = 0;
-/** Of the first library. */
+/** The back end of the first library. */
 const backend = createMemoryBackend();
 const { onRead } = backend;
 const home = makeTempDir('libraries');
+/** The variables that settings of libraries name. */
+const env: Record<string, string> = {};
 const folderOf = (library: string) => path.join(home, library);
 
 beforeAll(async () => {
-  app = await startApp({ backend, config: { drives: 1 } });
+  app = await startApp({ backend, config: { drives: 1 }, engine: { idleMs: 200, env } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   for (const name of ['east', 'west']) await add(name);
 });
@@ -34,6 +39,7 @@ afterEach(() => {
   backend.onRead = onRead;
 });
 afterAll(async () => {
+  expect(await findIllegalMoves(app)).toEqual([]);
   await app.close();
   rmSync(home, { recursive: true, force: true });
 });
@@ -42,14 +48,17 @@ const ADD = `mutation ($input: AddLibraryInput!) { result: addLibrary(input: $in
   __typename ... on Library { name kind contract settings drives depthFiles depthBytes volumes suspension { mode } } ... on Failure { message }
 } }`;
 
+const addLibrary = async (input: { name: string; kind: string; settings: object; drives?: number }) =>
+  (await askData<{ result: object }>(app, ADD, { input: { ...input, settings: JSON.stringify(input.settings) } }))
+    .result;
+
 async function add(name: string, drives?: number): Promise<object> {
   mkdirSync(folderOf(name));
-  const settings = JSON.stringify({ folder: folderOf(name) });
-  const input = { name, kind: 'directory', settings, drives };
-  return (await askData<{ result: object }>(app, ADD, { input })).result;
+  const settings = { folder: folderOf(name) };
+  return await addLibrary({ name, kind: 'directory', settings, ...(drives !== undefined && { drives }) });
 }
 
-/** Files with real bytes on a new volume of a directory library. @returns what their paths begin with */
+/** Adds files with real bytes on a new volume of a directory library. @returns their folder */
 async function fill(library: string, count = 1): Promise<string> {
   const volume = `${library.toUpperCase()}${serial}`;
   const files = Array.from({ length: count }, (_, n) => ({
@@ -84,7 +93,21 @@ async function readParts(id: number): Promise<Part[]> {
   return request.waiting?.parts.edges.map(({ node }) => node) ?? [];
 }
 
-test('files of several libraries are restored by one engine, none of which waits for another', async () => {
+async function readDrives(library: string): Promise<{ name: string; isClaimed: boolean }[]> {
+  type Drives = { drives: Edges<{ name: string; isClaimed: boolean }> };
+  const { drives } = await askData<Drives>(app, '{ drives { edges { node { name isClaimed } } } }');
+  return drives.edges.map(({ node }) => node).filter(({ name }) => name.startsWith(`${library}-`));
+}
+
+/** Waits until the engine uses all drives of a library. */
+const waitForDrives = (library: string, count: number) =>
+  waitFor(`${count} drives of ${library}`, async () => {
+    const drives = await readDrives(library);
+    const names = Array.from({ length: count }, (_, n) => `${library}-${n + 1}`);
+    return drives.map(({ name }) => name).join() === names.join() && drives.every(({ isClaimed }) => isClaimed);
+  });
+
+test('one engine restores files of several libraries, and no library waits for another', async () => {
   const reads = holdReads(backend);
   await addTaped(app.ctx, backend, [{ path: '/first/held', volume: 'FIRST' }]);
   const held = await ask('/first/held');
@@ -101,7 +124,7 @@ test('files of several libraries are restored by one engine, none of which waits
   await waitForState(app, held, 'COMPLETED');
 });
 
-test('one that is away holds up no other and no volume, and is read when it is there again', async () => {
+test('a library that is away delays no other, suspends no volume, and is read when it is back', async () => {
   const [east, west] = [await fill('east'), await fill('west')];
   const away = `${folderOf('west')}-away`;
   renameSync(folderOf('west'), away);
@@ -119,7 +142,7 @@ test('one that is away holds up no other and no volume, and is read when it is t
   await waitForState(app, waiting, 'COMPLETED');
 });
 
-test('one that is held waits and says so, the plan has no drive for it, and others go on', async () => {
+test('a suspended library has no drive in the plan, its requests say so, and other libraries work', async () => {
   const [east, west] = [await fill('east'), await fill('west')];
   expect(await suspend(app, { kind: 'BACKEND', name: 'west', mode: 'HELD', reason: 'a new robot' })).toMatchObject({
     __typename: 'Suspension',
@@ -149,7 +172,7 @@ test('one that is held waits and says so, the plan has no drive for it, and othe
   await waitForState(app, waiting, 'COMPLETED');
 });
 
-test('while the first one is held, the others go on', async () => {
+test('other libraries work while the first one is suspended', async () => {
   await suspend(app, { kind: 'BACKEND', name: 'directory', mode: 'HELD' });
   await addTaped(app.ctx, backend, [{ path: '/first/suspended', volume: 'FIRST', position: 7n }]);
   const waiting = await ask('/first/suspended');
@@ -159,14 +182,13 @@ test('while the first one is held, the others go on', async () => {
   await waitForState(app, waiting, 'COMPLETED');
 });
 
-test('no drive takes a volume of another library, whoever says so', async () => {
+test('the database refuses a volume of another library in a drive', async () => {
   await fill('east');
   const mount = `UPDATE drive SET volume_id = (SELECT id FROM volume WHERE name = 'EAST${serial}') WHERE name = 'drive-1'`;
-  // what programs know that have one library only: another drive has the volume
   await expect(app.ctx.db.pool.query(mount)).rejects.toMatchObject({ code: '23505' });
 });
 
-test('a volume shows its library, and an import that says another one is refused', async () => {
+test('a volume shows its library, and an import that names another library is refused', async () => {
   await fill('east');
   const row = { path: `/moved/${serial}`, volume: `EAST${serial}` };
   await expect(addFiles(app.ctx, [{ ...row, library: 'west' }])).rejects.toThrow(
@@ -197,7 +219,7 @@ const REMOVE = `mutation ($name: String!) { result: removeLibrary(name: $name) {
   __typename ... on RemovedLibrary { name drives volumes } ... on Failure { message }
 } }`;
 
-test('one that has files is not removed, and one without is, with its drives and empty volumes', async () => {
+test('a library with files is not removed, and one without is removed with its drives and empty volumes', async () => {
   const refused = await askData(app, REMOVE, { name: 'east' });
   expect(refused).toMatchObject({
     result: {
@@ -208,16 +230,7 @@ test('one that has files is not removed, and one without is, with its drives and
     },
   });
   expect(await add('spare', 3)).toMatchObject({ __typename: 'Library', name: 'spare', drives: 3, volumes: 0 });
-  const drivesOf = async () =>
-    (
-      await askData<{ drives: Edges<{ name: string; isClaimed: boolean }> }>(
-        app,
-        '{ drives { edges { node { name isClaimed } } } }',
-      )
-    ).drives.edges
-      .map(({ node }) => node)
-      .filter(({ name }) => name.startsWith('spare-'));
-  await waitFor('the engine to take its drives', async () => (await drivesOf()).every(({ isClaimed }) => isClaimed));
+  await waitForDrives('spare', 3);
   await app.ctx.db.pool.query(
     `INSERT INTO volume (name, library_id) SELECT 'EMPTY', id FROM library WHERE name = 'spare'`,
   );
@@ -225,6 +238,138 @@ test('one that has files is not removed, and one without is, with its drives and
   expect(await askData(app, REMOVE, { name: 'spare' })).toEqual({
     result: { __typename: 'RemovedLibrary', name: 'spare', drives: 3, volumes: 1 },
   });
-  expect([await drivesOf(), await readSuspensions(app)]).toEqual([[], []]);
+  expect([await readDrives('spare'), await readSuspensions(app)]).toEqual([[], []]);
   await waitForState(app, await ask(await fill('east')), 'COMPLETED');
+});
+
+const SET = `mutation ($input: SetLibraryInput!) { result: setLibrary(input: $input) {
+  __typename ... on Library { name kind settings drives depthFiles depthBytes } ... on Failure { message }
+} }`;
+
+async function set(input: { name: string } & Record<string, unknown>): Promise<object> {
+  const { settings, ...rest } = input;
+  const given = { ...rest, ...(settings !== undefined && { settings: JSON.stringify(settings) }) };
+  return (await askData<{ result: object }>(app, SET, { input: given })).result;
+}
+
+test('a library is read at the place, and by as many drives, as its changed settings say', async () => {
+  const folder = path.join(home, 'new');
+  mkdirSync(path.join(folder, 'M1'), { recursive: true });
+  writeFileSync(path.join(folder, 'M1/00000001'), 'of the east');
+  await addLibrary({ name: 'moved', kind: 'directory', settings: { folder: path.join(home, 'old') } });
+  const row = { path: '/moved-to/1', volume: 'M1', library: 'moved', size: 11n, checksum: checksumOf('of the east') };
+  await addFiles(app.ctx, [row]);
+  const id = await ask('/moved-to/');
+  await waitFor('a failure', async () => {
+    const { rowCount } = await app.ctx.db.pool.query('SELECT FROM recall WHERE error IS NOT NULL');
+    return rowCount === 1;
+  });
+  expect(await set({ name: 'moved', settings: { folder }, drives: 3 })).toEqual({
+    ...{ __typename: 'Library', name: 'moved', kind: 'directory', drives: 3, depthFiles: null, depthBytes: null },
+    settings: JSON.stringify({ folder }),
+  });
+  await waitForDrives('moved', 3);
+  await waitForState(app, id, 'COMPLETED');
+  expect(String(readRestored(app, '/moved-to/1'))).toBe('of the east');
+  await set({ name: 'moved', drives: 1 });
+  await waitForDrives('moved', 1);
+});
+
+test('a change of a library changes only the given settings, and none if one is refused', async () => {
+  await addLibrary({ name: 'plain', kind: 'directory', settings: { folder: '/tapes' }, drives: 4 });
+  const as = { __typename: 'Library', name: 'plain', kind: 'directory', depthFiles: null, depthBytes: null };
+  expect(await set({ name: 'plain' })).toEqual({ ...as, settings: '{"folder":"/tapes"}', drives: 4 });
+  expect(await set({ name: 'plain', kind: 'directory', drives: null })).toMatchObject({ drives: 4 });
+  expect(await set({ name: 'plain', kind: 'ltfs', drives: 5 })).toEqual({
+    __typename: 'InvalidInput',
+    message: expect.stringMatching(
+      /^kind must stay "directory", not become "ltfs": what is on its volumes could not be /,
+    ),
+  });
+  expect(await set({ name: 'plain', depthFiles: 5, drives: 5 })).toMatchObject({
+    message: expect.stringMatching(/^depthFiles is of libraries that stage files, /),
+  });
+  expect(await set({ name: 'plain', settings: { folder: '' }, drives: 5 })).toMatchObject({
+    message: expect.stringMatching(/^settings\.folder must be given/),
+  });
+  expect(await set({ name: 'directory', drives: 5 })).toMatchObject({
+    message: 'name must not be "directory": it is the first library, of which TAPE_BACKEND and DRIVES tell what it is',
+  });
+  expect(await set({ name: 'plain' })).toMatchObject({ drives: 4, settings: '{"folder":"/tapes"}' });
+});
+
+test('a library with a greater depth is asked for more files', async () => {
+  const system = await addMemoryLibrary(app.ctx, { name: 'deep', depthFiles: 2 });
+  const files = Array.from({ length: 5 }, (_, n) => ({ path: `/deep/${n}` }));
+  await addRemote(app.ctx, system, { library: 'deep', files });
+  const id = await ask('/deep/');
+  await waitFor('two to be asked for', async () => Object.keys(await readStates(app.ctx)).length === 2);
+  expect(await set({ name: 'deep', depthFiles: 5 })).toMatchObject({ depthFiles: 5 });
+  const areAsked = (states: string[]) => states.length === 5 && states.every((state) => state === 'ASKED');
+  await waitFor('all to be asked for', async () => areAsked(Object.values(await readStates(app.ctx))));
+  system.arrive(files.map((file) => file.path));
+  await waitForState(app, id, 'COMPLETED');
+});
+
+test('a read continues while its library changes, and is not repeated', async () => {
+  const system = await addMemoryLibrary(app.ctx, { name: 'silo', drives: 2 });
+  await addRemote(app.ctx, system, { library: 'silo', files: [{ path: '/held/1' }, { path: '/held/2' }] });
+  const [begun, gate] = [createGate(), createGate()];
+  system.onStaged = (paths) => system.arrive(paths);
+  system.onRead = async (_path, bytes) => {
+    begun.open();
+    await gate.opened;
+    return bytes;
+  };
+  const id = await ask('/held/1');
+  await begun.opened;
+  await set({ name: 'silo', drives: 3, settings: { waitMinutes: 5 } });
+  await waitForDrives('silo', 3);
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesOnDisk: 0 });
+  gate.open();
+  await waitForState(app, id, 'COMPLETED');
+  expect(system.log.filter(({ what }) => what === 'read').length).toBe(1);
+  await waitForState(app, await ask('/held/2'), 'COMPLETED');
+});
+
+test('requests to a library are counted, also those before its settings changed', async () => {
+  const server = await startS3Server();
+  const { accessKeyId, secretAccessKey, region } = server.account;
+  Object.assign(env, { S3_KEY: accessKeyId, S3_SECRET: secretAccessKey });
+  const settings = {
+    ...{ bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true },
+    ...{ accessKeyIdEnv: 'S3_KEY', secretAccessKeyEnv: 'S3_SECRET', pollSeconds: 1, pollSecondsMost: 1 },
+  };
+  await addLibrary({ name: 'glacier', kind: 's3', settings });
+  const restore = async (name: string) => {
+    server.store.put(name, Buffer.from('of the ice'));
+    const row = { path: `/${name}`, size: 10n, volume: 'G1', library: 'glacier', checksum: checksumOf('of the ice') };
+    await addFiles(app.ctx, [row]);
+    const id = await ask(`/${name}`);
+    await waitFor('it to be asked for', async () => (await readStates(app.ctx))[`/${name}`] === 'ASKED');
+    server.store.arrive([name]);
+    await waitForState(app, id, 'COMPLETED');
+  };
+  type Usage = { request: string; sent: string; bytes: string }[];
+  const readUsage = async () => {
+    type Libraries = { libraries: Edges<{ name: string; usage: Usage }> };
+    const query = '{ libraries { edges { node { name usage { request sent bytes } } } } }';
+    const { libraries } = await askData<Libraries>(app, query);
+    return libraries.edges.find(({ node }) => node.name === 'glacier')?.node.usage ?? [];
+  };
+  const untilCounted = () =>
+    waitFor('all requests to be counted', async () => {
+      const counted = (await readUsage()).map(({ request, sent }) => [request, Number(sent)]);
+      const asked = [...new Set(server.asked.map(({ operation }) => operation))].sort();
+      return JSON.stringify(counted) === JSON.stringify(asked.map((name) => [name, server.count(name)]));
+    });
+  await restore('ice-1');
+  expect(await set({ name: 'glacier', settings: { days: 9 } })).toMatchObject({ __typename: 'Library' });
+  await restore('ice-2');
+  await set({ name: 'glacier', settings: { days: null } });
+  await untilCounted();
+  const bytes = (await readUsage()).find(({ request }) => request === 'GetObject')?.bytes;
+  expect(bytes).toBe('20');
+  expect(server.asked.filter(({ operation }) => operation === 'RestoreObject').length).toBe(2);
+  await server.close();
 });
