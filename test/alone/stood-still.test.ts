@@ -1,4 +1,4 @@
-/** An engine that stood still, while another one had its drive and put in order what it had left: it leaves nothing of what it makes then. */
+/** An engine that stalls while another one takes over its drive and cleans up: it leaves nothing of what it makes after that. */
 import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
@@ -13,7 +13,7 @@ import { cancel } from '../support/mutations.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-/** What happens just before a step; what is thrown is what comes of it. */
+/** Called just before a step; throwing fails it. */
 const before = vi.hoisted(() => ({
   making: async (_paths: readonly string[]) => {},
   noting: async () => {},
@@ -76,7 +76,7 @@ afterEach(async () => {
 
 const nothing = async () => {};
 
-/** Does it the first time. */
+/** Does some work before the first step of a kind. */
 function once(step: keyof typeof before, work: () => Promise<void>): void {
   before[step] = async () => {
     before[step] = nothing;
@@ -84,7 +84,7 @@ function once(step: keyof typeof before, work: () => Promise<void>): void {
   };
 }
 
-/** The database, or a disk, is away for a moment. */
+/** Fails as a database or disk does that is away for a moment. */
 async function fail(): Promise<void> {
   throw Object.assign(new Error('away'), { code: 'ECONNRESET' });
 }
@@ -95,12 +95,13 @@ async function ask(...files: string[]): Promise<number> {
   return await makeRequest(app, { quota: 'alice', files });
 }
 
-/** So long that its lease is over by its own clock as well. */
-const LONG_MS = 2000 * LEASE_SECONDS;
-/** Not so long, but longer than an answer about the lease counts. */
+/** Longer than the lease by the engine's own clock. */
+const LONG_MS = 1200 * LEASE_SECONDS;
+/** Longer than the engine relies on a check of its lease. */
 const SHORT_MS = 500;
 
-async function standStill(id: number, ms = LONG_MS): Promise<void> {
+/** Cancels the request, and has another engine take over the drive. */
+async function stall(id: number, ms = LONG_MS): Promise<void> {
   const since = performance.now();
   await cancel(app, id);
   await app.ctx.db.pool.query(
@@ -118,57 +119,60 @@ const countNoted = async () => (await app.ctx.db.pool.query('SELECT FROM made_fo
 const place = (file: string) => path.join(app.restoreDir, file);
 const isEmpty = () => readdirSync(app.restoreDir).every((name) => name.startsWith('.'));
 
-/** An engine works until `stood` is open, and goes on until nothing is left. */
-async function workUntil(stood: Promise<void>, { isGone = isEmpty, leaseSeconds = LEASE_SECONDS } = {}): Promise<void> {
+/** Runs an engine until it has stalled, and then until nothing is left. */
+async function workUntil(
+  stalled: Promise<void>,
+  { isGone = isEmpty, leaseSeconds = LEASE_SECONDS } = {},
+): Promise<void> {
   const isTidy = async () => isGone() && (await countNoted()) === 0;
-  await withEngine(app, backend, () => stood.then(() => waitFor('what was made to go', isTidy)), {
+  await withEngine(app, backend, () => stalled.then(() => waitFor('everything to be removed', isTidy)), {
     leaseSeconds,
   });
 }
 
 test.each<[string, () => void]>([
   ['', () => {}],
-  [', though nobody can note it just then', () => once('noting', fail)],
-  [', though nobody can forget it just then', () => once('forgetting', fail)],
-])('a folder that is made when others have looked goes%s', async (_how, arrange) => {
-  const stood = createGate();
+  [', even if it cannot be recorded then', () => once('noting', fail)],
+  [', even if its record cannot be removed then', () => once('forgetting', fail)],
+])('a folder that a stalled engine makes after the takeover is removed%s', async (_how, arrange) => {
+  const stalled = createGate();
   once('making', async () => {
-    await standStill(id);
+    await stall(id);
     expect(await countNoted()).toBe(0);
     arrange();
-    stood.open();
+    stalled.open();
   });
   const id = await ask('/still/made/file');
-  await workUntil(stood.opened);
+  await workUntil(stalled.opened);
 });
 
-test('a partial file that is begun when others have looked goes, though the disk is away just then', async () => {
-  const stood = createGate();
-  mkdirSync(place('kept'), { mode: 0o700 }); // somebody's own: one of ours would be gone by then, and nothing can be begun in it
+test('a partial file that a stalled engine begins after the takeover is removed, even if the disk is away then', async () => {
+  const stalled = createGate();
+  mkdirSync(place('kept'), { mode: 0o700 }); // not made by Tapegate, so that it stays
   before.opening = async (file) => {
     if (!parsePartialName(path.basename(file))) return;
     before.opening = nothing;
-    await standStill(id);
+    await stall(id);
     once('taking', () => {
-      stood.open();
+      stalled.open();
       return fail();
     });
   };
   const id = await ask('/kept/file');
-  await workUntil(stood.opened, { isGone: () => readdirSync(place('kept')).length === 0 });
+  await workUntil(stalled.opened, { isGone: () => readdirSync(place('kept')).length === 0 });
   rmdirSync(place('kept'));
 });
 
-test('who does not know yet that others have the drive makes no folder for any file after that', async () => {
+test('an engine that does not know of the takeover yet makes no folder for further files', async () => {
   const made: string[] = [];
   before.making = async (paths) => void made.push(...paths);
-  const stood = createGate();
+  const stalled = createGate();
   backend.onRead = async (_volume, _position, bytes) => {
-    await standStill(id, SHORT_MS);
-    stood.open();
+    await stall(id, SHORT_MS);
+    stalled.open();
     return bytes;
   };
   const id = await ask('/asks/one/file', '/asks/two/file', '/asks/three/file');
-  await workUntil(stood.opened, { leaseSeconds: 60 });
+  await workUntil(stalled.opened, { leaseSeconds: 60 });
   expect(made).toEqual(['/asks', '/asks/one']);
 });

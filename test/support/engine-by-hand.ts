@@ -7,10 +7,11 @@ import { DiskGauge } from '../../src/engine/disk/space.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { noteReady } from '../../src/operations/recalls/confirm.js';
 import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/operations/recalls/drives.js';
+import { finishRecalls } from '../../src/operations/recalls/ends.js';
 import { type RunningRecall, startRecalls } from '../../src/operations/recalls/starts.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { startApp, type TestApp, type TestAppOptions } from './app.js';
-import { addQuota } from './factories.js';
+import { addQuota, checksumOf } from './factories.js';
 
 /** Starts an app with one drive, a restore disk, and a quota for alice. */
 export async function startIdleApp(options: Pick<TestAppOptions, 'now'> = {}): Promise<TestApp> {
@@ -56,15 +57,26 @@ export async function startByHand(app: TestApp, lease: Lease, files: readonly st
 
 /** Performs the steps of an engine that is killed after it has put the file in place. */
 export async function dieAfterPlacing(app: TestApp, file: string, bytes: Uint8Array): Promise<void> {
+  await placeByHand(app, await claim(app), file, bytes);
+}
+
+/** Restores a file in the steps of an engine: several times faster than an engine that starts and stops. */
+export async function restoreByHand(app: TestApp, file: string, bytes: Uint8Array): Promise<void> {
   const lease = await claim(app);
+  const copy = await placeByHand(app, lease, file, bytes);
+  await finishRecalls(app.ctx, lease, [{ kind: 'restored', ...copy, checksum: checksumOf(bytes) }]);
+}
+
+async function placeByHand(app: TestApp, lease: Lease, file: string, bytes: Uint8Array) {
   const [started] = await startByHand(app, lease, [file]);
   if (started?.path !== file) throw new Error(`the recall of ${file} cannot start`);
   const place = path.join(app.restoreDir, file);
   await (await openFolder(app.ctx, started)).handle.close();
   writeFileSync(place, bytes);
-  const { ino, mtimeNs } = statSync(place, { bigint: true });
+  const { ino, mtimeNs, ctimeNs } = statSync(place, { bigint: true });
   const ready = await noteReady(app.ctx, lease, [{ fileId: started.fileId, ino, mtimeNs }]);
   if (ready.size !== 1) throw new Error(`the copy of ${file} cannot be recorded`);
+  return { fileId: started.fileId, ino, mtimeNs, ctimeNs };
 }
 
 /** Runs an engine until `work` is done. */

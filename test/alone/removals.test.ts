@@ -1,6 +1,18 @@
-/** Folders of the restore area: those that Tapegate has made go when they are empty, whatever happens in between, and no others do. */
-import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, statSync } from 'node:fs';
+/** What Tapegate removes from the restore area, whatever happens in between: its copies and the folders that it has made, and no others. */
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
+import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { HungError } from '../../src/engine/calls.js';
 import { DiskError } from '../../src/engine/disk/failures.js';
@@ -10,18 +22,20 @@ import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
 import { removeEmptyFolders } from '../../src/engine/disk/tidying.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { TapeError } from '../../src/errors.js';
+import { codeOf, TapeError } from '../../src/errors.js';
 import { noteMaking } from '../../src/operations/disks/folders.js';
+import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { claim, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { readStage } from '../support/engine-watch.js';
+import { claim, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { listTree, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
+import { cleanUp, kill, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 
-/** What happens just before a note; what is thrown ends the work there, as the end of its process would. */
+/** Called just before a record is written; throwing ends the work there, as a kill would. */
 const dying = vi.hoisted(() => ({ beforeNote: () => {}, beforeForget: async () => {} }));
 
 vi.mock('../../src/operations/disks/folders.js', async (original) => {
@@ -37,18 +51,44 @@ vi.mock('../../src/operations/disks/folders.js', async (original) => {
   return { ...real, noteMade, forgetFolders };
 });
 
+/** Called before a file is moved, and before a link is made. */
+const disk = vi.hoisted(() => ({ beforeRename: (): void => {}, link: undefined as (() => void) | undefined }));
+
+vi.mock('node:fs', async (original) => {
+  const real = await original<typeof import('node:fs')>();
+  return {
+    ...real,
+    renameSync: (from: string, to: string) => {
+      disk.beforeRename();
+      real.renameSync(from, to);
+    },
+    linkSync: (from: string, to: string) => {
+      disk.link?.();
+      real.linkSync(from, to);
+    },
+  };
+});
+
 let app: TestApp;
+let errors: string[] = [];
 const backend = createMemoryBackend();
 
 beforeAll(async () => {
   app = await startIdleApp();
+  app.ctx.log = pino({ level: 'error' }, { write: (line: string) => errors.push(line) });
 });
 afterEach(() => {
   dying.beforeNote = () => {};
   dying.beforeForget = async () => {};
+  disk.beforeRename = () => {};
+  disk.link = undefined;
+  errors = [];
   backend.onRead = async (_volume, _position, bytes) => bytes;
 });
-afterAll(() => app.close());
+afterAll(async () => {
+  await cleanUp();
+  await app.close();
+});
 
 const place = (file: string) => path.join(app.restoreDir, file);
 const removeAll = () => removeUnheld(app.ctx, new AbortController().signal);
@@ -59,13 +99,13 @@ const die = () => {
 let volumes = 0;
 
 async function restore(file: string): Promise<number> {
-  await addTaped(app.ctx, backend, [{ path: file, volume: `MADE${++volumes}` }]);
+  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `MADE${++volumes}` }]);
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await restoreByHand(app, file, contents.get(file) ?? Buffer.of());
   return id;
 }
 
-/** Of the folders that are noted, those in one of the root's. */
+/** Returns the recorded folders at and below one. */
 async function listNoted(top: string): Promise<string[]> {
   const { rows } = await app.ctx.db.pool.query<{ path: string }>(
     `SELECT path FROM made_folder WHERE path = $1 OR path LIKE $1 || '/%' ORDER BY path`,
@@ -74,7 +114,7 @@ async function listNoted(top: string): Promise<string[]> {
   return rows.map((row) => row.path);
 }
 
-/** What the doctor tells of folders. */
+/** Returns the findings of the doctor about folders. */
 async function askDoctor(options: { repair?: boolean; adopt?: boolean } = {}): Promise<string[]> {
   const found: string[] = [];
   await examine(app.ctx, { repair: false, checksums: false, ...options }, ({ kind, thing, isRepaired }) => {
@@ -84,7 +124,7 @@ async function askDoctor(options: { repair?: boolean; adopt?: boolean } = {}): P
   return found;
 }
 
-test('a folder that was made for a copy goes with it, and one that looks the same and was there before stays', async () => {
+test('a folder that was made for a copy is removed with it, and one that existed before stays', async () => {
   mkdirSync(place('there'));
   chmodSync(place('there'), 0o755);
   const id = await restore('/there/made/below/file');
@@ -97,7 +137,7 @@ test('a folder that was made for a copy goes with it, and one that looks the sam
   rmdirSync(place('there'));
 });
 
-test('a folder that was put in the place of one that was made stays, and so does the one that was moved', async () => {
+test('a folder that replaces a made one stays, and so does the made one that was moved away', async () => {
   const id = await restore('/moved/made/file');
   renameSync(place('moved/made'), place('moved/elsewhere'));
   mkdirSync(place('moved/made'));
@@ -113,7 +153,7 @@ test('a folder that was put in the place of one that was made stays, and so does
   ]);
 });
 
-test('a folder that was made and not noted when its engine was killed goes with the first copy that is put there', async () => {
+test('a folder that was not recorded when its engine was killed is removed with the first copy that is put there', async () => {
   dying.beforeNote = die;
   await expect(openOf('/half/made/file')).rejects.toThrow('killed');
   expect(statSync(place('half')).mode & 0o7777).toBe(MAKING_MODE);
@@ -126,7 +166,7 @@ test('a folder that was made and not noted when its engine was killed goes with 
   expect(await listNoted('/half')).toEqual([]);
 });
 
-test('what an engine has made before it was killed goes when nobody needs it any more', async () => {
+test('a folder that an engine made before it was killed is removed if its request is cancelled', async () => {
   const file = '/dead/made/file';
   await addTaped(app.ctx, backend, [{ path: file, volume: 'MADEDEAD' }]);
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
@@ -136,14 +176,16 @@ test('what an engine has made before it was killed goes when nobody needs it any
   dying.beforeNote = () => {};
   expect(existsSync(place('dead/made'))).toBe(true);
   await cancel(app, id);
-  const other = await restore('/living/file'); // by an engine that takes the drive over
+  await addTaped(app.ctx, backend, [{ path: '/living/file', volume: 'LIVING' }]);
+  const other = await makeRequest(app, { quota: 'alice', files: ['/living/file'] });
+  await withEngine(app, backend, () => waitForState(app, other, 'COMPLETED'));
   expect(existsSync(place('dead'))).toBe(false);
   expect(await listNoted('/dead')).toEqual([]);
   await cancel(app, other);
   await removeAll();
 });
 
-test('a folder that was removed and is still noted when its engine was killed is forgotten by the next pass', async () => {
+test('a folder that was removed just before a kill is forgotten by the next check', async () => {
   const id = await restore('/gone/made/file');
   await cancel(app, id);
   dying.beforeForget = async () => die();
@@ -156,7 +198,7 @@ test('a folder that was removed and is still noted when its engine was killed is
   expect(await listNoted('/gone')).toEqual([]);
 });
 
-test('a folder that a disk may still make when nobody waits for that any more stays noted, and goes', async () => {
+test('a folder that a hanging disk makes late is still recorded, and removed', async () => {
   const at = { diskId: 1, mountpoint: app.restoreDir, path: '/hung/file' };
   let calls = 0;
   const hang = async <T>(call: () => Promise<T>): Promise<T> => {
@@ -171,7 +213,7 @@ test('a folder that a disk may still make when nobody waits for that any more st
   expect(await listNoted('/hung')).toEqual([]);
 });
 
-test('a folder that goes while one below it is made is made again', async () => {
+test('a folder that disappears while a folder below it is made is made again', async () => {
   const at = { diskId: 1, mountpoint: app.restoreDir, path: '/below/made/file' };
   await (await openOf('/below/file')).handle.close();
   let calls = 0;
@@ -184,7 +226,27 @@ test('a folder that goes while one below it is made is made again', async () => 
   expect(existsSync(place('below'))).toBe(false);
 });
 
-test('a folder that is made again while its note of before goes stays noted', async () => {
+test('a folder that another process removes again and again is opened, or found missing', async () => {
+  const script = `const { rmdirSync } = require('node:fs');
+    const remove = (folder) => { try { rmdirSync(folder); } catch {} };
+    console.log('removing');
+    for (;;) { remove('busy/b'); remove('busy'); }`;
+  const remover = startProcess(process.execPath, ['-e', script], { cwd: app.restoreDir });
+  await remover.waitForOutput(/removing/);
+  const failures = new Set<unknown>();
+  for (let round = 0; round < 100; round++) {
+    await openOf('/busy/b/file').then(
+      ({ handle }) => handle.close(),
+      (error) => failures.add(codeOf(error) ?? String(error)),
+    );
+  }
+  await kill(remover);
+  failures.delete('ENOENT'); // such a recall is tried again later
+  expect([...failures]).toEqual([]);
+  await removeEmptyFolders(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/busy/b/file' });
+});
+
+test('a folder that is made again while its old record is removed stays recorded', async () => {
   const id = await restore('/again/file');
   await cancel(app, id);
   dying.beforeForget = async () => {
@@ -200,7 +262,7 @@ test('a folder that is made again while its note of before goes stays noted', as
   expect(await listNoted('/again')).toEqual([]);
 });
 
-test('many recalls of a batch that fail together bring no warning of listeners', async () => {
+test('many recalls of a batch that fail together cause no warning about listeners', async () => {
   const warnings: string[] = [];
   const hear = ({ name }: Error) => warnings.push(name);
   process.on('warning', hear);
@@ -216,7 +278,7 @@ test('many recalls of a batch that fail together bring no warning of listeners',
   expect(warnings).toEqual([]);
 });
 
-test('a recall that fails leaves none of the folders that were made for it', async () => {
+test('a recall that fails leaves no folder that was made for it', async () => {
   const file = '/failing/made/file';
   await addTaped(app.ctx, backend, [{ path: file, volume: 'MADEFAIL' }]);
   backend.onRead = async () => {
@@ -228,7 +290,7 @@ test('a recall that fails leaves none of the folders that were made for it', asy
   expect(await listNoted('/failing')).toEqual([]);
 });
 
-test('the doctor tells notes without folders and empty folders without notes, mends the notes, and takes the folders when told to', async () => {
+test('the doctor reports records without folders and empty folders without records, repairs records, and removes folders with adopt', async () => {
   mkdirSync(place('doctor/anybodys'), { recursive: true });
   chmodSync(place('doctor/anybodys'), 0o755);
   mkdirSync(place('doctor/closed'));
@@ -254,7 +316,7 @@ test('the doctor tells notes without folders and empty folders without notes, me
   expect(readdirSync(place('doctor')).sort()).toEqual(['closed', 'three']);
 });
 
-test('a disk that is removed takes its notes of folders along, and leaves the folders', async () => {
+test('a disk that is removed loses its records of folders, and keeps the folders', async () => {
   const mountpoint = path.join(app.dataDir, 'other');
   const { disk } = await addDisk(app.ctx, { mountpoint, size: 10n, create: true });
   const folder = await openFolder(app.ctx, { diskId: disk.id, mountpoint, path: '/other/file' });
@@ -263,4 +325,78 @@ test('a disk that is removed takes its notes of folders along, and leaves the fo
   await removeDisk(app.ctx, mountpoint);
   expect(await listNoted('/other')).toEqual([]);
   expect(readdirSync(mountpoint)).toEqual(['other']);
+});
+
+const noLinks = () => {
+  throw Object.assign(new Error('EPERM: no links here'), { code: 'EPERM' });
+};
+
+/** Restores a file and releases its copy. @returns the temporary path at which the copy is removed */
+async function releaseCopy(file: string): Promise<string> {
+  const id = await restore(file);
+  await cancel(app, id);
+  await letGo(app.ctx, {
+    unchanged: (await readUnheld(app.ctx, { requestId: id, after: 0, limit: 1 })).copies,
+    changed: [],
+  });
+  const { ino, mtimeNs } = statSync(place(file), { bigint: true });
+  return path.join(path.dirname(place(file)), `.tapegate-removed-${ino}-${mtimeNs}.part`);
+}
+
+/** Replaces the copy by a file of another user, once, just before it is moved. */
+function swapBeforeRename(file: string): void {
+  disk.beforeRename = () => {
+    disk.beforeRename = () => {};
+    renameSync(place(file), path.join(app.dataDir, `swapped-${volumes}`));
+    writeFileSync(place(file), 'my own');
+  };
+}
+
+test.each([
+  ['with links', undefined],
+  ['without links', noLinks],
+])("on a file system %s, another user's file that was moved by mistake is moved back", async (what, link) => {
+  const file = `/aside/back ${what}/file`;
+  await releaseCopy(file);
+  swapBeforeRename(file);
+  disk.link = link;
+  await removeAll();
+  expect([readFileSync(place(file), 'utf8'), listTree(path.dirname(place(file)))]).toEqual(['my own', ['file']]);
+  await removeAll();
+  expect([readFileSync(place(file), 'utf8'), await readStage(app, file)]).toEqual(['my own', 'U']);
+});
+
+test.each([
+  ['with links', () => {}],
+  ['without links', noLinks],
+])("on a file system %s, another user's file that cannot be moved back stays, and is logged", async (what, link) => {
+  const file = `/aside/taken/${what}`;
+  const aside = await releaseCopy(file);
+  swapBeforeRename(file);
+  disk.link = () => {
+    writeFileSync(place(file), 'a third one');
+    link();
+  };
+  await removeAll();
+  expect([readFileSync(aside, 'utf8'), readFileSync(place(file), 'utf8')]).toEqual(['my own', 'a third one']);
+  expect(errors.join()).toContain('was moved out of its place by mistake, and cannot be put back');
+  disk.link = undefined;
+  await removeAll();
+  expect([readFileSync(aside, 'utf8'), readFileSync(place(file), 'utf8')]).toEqual(['my own', 'a third one']);
+});
+
+test('a copy that a process moved before it was killed is removed', async () => {
+  const aside = await releaseCopy('/aside/killed/copy');
+  renameSync(place('/aside/killed/copy'), aside);
+  expect(await removeAll()).toBe(1);
+  expect(existsSync(place('/aside/killed'))).toBe(false);
+});
+
+test("another user's file that a process moved before it was killed is moved back", async () => {
+  const aside = await releaseCopy('/aside/killed/other');
+  renameSync(place('/aside/killed/other'), path.join(app.dataDir, 'killed'));
+  writeFileSync(aside, 'my own');
+  expect(await removeAll()).toBe(0);
+  expect(readFileSync(place('/aside/killed/other'), 'utf8')).toBe('my own');
+  expect(listTree(place('/aside/killed'))).toEqual(['other']);
 });
