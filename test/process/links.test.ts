@@ -1,4 +1,4 @@
-/** Restored files at their archive paths: what is made there, what is left alone, and what a program that opens it sees. */
+/** Links to restored files at their archive paths: which are made, and which files and folders of others stay. */
 import {
   chmodSync,
   existsSync,
@@ -49,67 +49,71 @@ beforeEach(async () => {
 afterEach(() => rmSync(root, { recursive: true, force: true }));
 const start = createFreshApp({ now: () => clock.now() });
 
-async function ask(paths: readonly string[]): Promise<{ id: number; contents: Map<string, Uint8Array> }> {
-  const contents = await addTaped(
-    app.ctx,
-    backend,
-    paths.map((file) => ({ path: file, volume: 'V1' })),
-  );
-  return { id: await makeRequest(app, { quota: 'alice', files: [...paths], retention: '2099-01-01' }), contents };
+/** Restores files. @returns their request and their bytes */
+async function restore(...paths: string[]) {
+  const files = paths.map((file) => ({ path: file, volume: 'V1' }));
+  const contents = await addTaped(app.ctx, backend, files);
+  const id = await makeRequest(app, { quota: 'alice', files: paths, retention: '2099-01-01' });
+  await waitForState(app, id, 'COMPLETED');
+  return { id, bytesOf: (file: string) => Buffer.from(contents.get(file) ?? []) };
 }
 
 const at = (file: string) => path.join(root, file);
 const copyOf = (file: string) => path.join(app.restoreDir, file);
 
-/** @returns what the doctor finds of links; @param repair mends it */
+/** Returns what the doctor finds of links. @param repair repairs them */
 async function findLinks(repair = false): Promise<Finding[]> {
   const found: Finding[] = [];
   await examine(app.ctx, { repair, checksums: false }, (finding) => found.push(finding));
   return found;
 }
 
-async function expectGone(file: string): Promise<void> {
-  await waitFor('the copy to leave', async () => {
+const listFindings = async () => (await findLinks()).map(({ kind, thing }) => [kind, thing]);
+
+/** Waits while the engine looks for work. */
+const waitForWork = (what: string, isDone: () => Promise<boolean> | boolean) =>
+  waitFor(what, async () => {
     await ring(app, 'event');
-    return !existsSync(copyOf(file));
+    return await isDone();
   });
+const count = async (query: string, values: unknown[] = []) =>
+  (await app.ctx.db.pool.query(query, values)).rowCount ?? 0;
+
+/** Cancels a request, and waits until its copies have left. */
+async function end(id: number, ...files: string[]): Promise<void> {
+  await cancel(app, id);
+  await waitForWork('the copies to leave', () => !files.some((file) => existsSync(copyOf(file))));
 }
 
-async function settleDue(): Promise<void> {
-  await waitFor('no link to be due', async () => {
-    await ring(app, 'event');
+const settleDue = () =>
+  waitForWork('no link to be due', async () => {
     const settled = 'look_at IS NULL OR problem IS NOT NULL OR NOT is_there AND at IS NOT NULL';
-    const { rowCount } = await app.ctx.db.pool.query(
-      `SELECT FROM archive_link WHERE look_at = '1970-01-01' OR NOT (${settled})`,
-    );
-    return rowCount === 0;
+    return (await count(`SELECT FROM archive_link WHERE look_at = '1970-01-01' OR NOT (${settled})`)) === 0;
   });
-}
+const waitForNoRows = () =>
+  waitForWork('the rows of links to go', async () => (await count('SELECT FROM archive_link')) === 0);
 
-test('a restored file is at its archive path before anybody is told of it, and leaves it before its copy does', async () => {
+test('a link exists before a file is reported as restored, and leaves before the copy', async () => {
   const paths = ['/badc/deep/a', '/badc/deep/b', '/neodc/c'];
-  const { id, contents } = await ask(paths);
-  await waitForState(app, id, 'COMPLETED');
+  const { id, bytesOf } = await restore(...paths);
   for (const file of paths) {
-    expect(readFileSync(at(file))).toEqual(Buffer.from(contents.get(file) ?? []));
+    expect(readFileSync(at(file))).toEqual(bytesOf(file));
     expect(readlinkSync(at(file))).toBe(copyOf(file));
   }
   await settleDue();
   expect(await findLinks()).toEqual([]);
-  await cancel(app, id);
-  for (const file of paths) await expectGone(file);
+  await end(id, ...paths);
   expect(listTree(root)).toEqual(['badc', 'badc/deep', 'neodc']);
   expect(await findLinks()).toEqual([]);
 });
 
-test('what stands at an archive path stays, is told of, and keeps nothing from being restored', async () => {
+test('a file, folder or link of others at an archive path stays, is reported, and prevents no restore', async () => {
   mkdirSync(at('/badc/folder'), { recursive: true });
   writeFileSync(at('/badc/file'), 'mine');
   writeFileSync(at('/elsewhere'), 'elsewhere');
   symlinkSync(at('/elsewhere'), at('/badc/link'));
   const paths = ['/badc/file', '/badc/folder', '/badc/link'];
-  const { id } = await ask(paths);
-  await waitForState(app, id, 'COMPLETED');
+  const { id } = await restore(...paths);
   await settleDue();
   const found = await findLinks();
   expect(found.map(({ kind, thing }) => [kind, thing])).toEqual(paths.map((file) => ['link-stuck', at(file)]));
@@ -119,18 +123,14 @@ test('what stands at an archive path stays, is told of, and keeps nothing from b
   // what was in the way goes, and the link comes
   unlinkSync(at('/badc/file'));
   clock.advance(300);
-  await waitFor('the link', async () => {
-    await ring(app, 'event');
-    return existsSync(at('/badc/file'));
-  });
-  await cancel(app, id);
-  for (const file of paths) await expectGone(file);
+  await waitForWork('the link', () => existsSync(at('/badc/file')));
+  await end(id, ...paths);
   expect(readFileSync(at('/badc/link'), 'utf8')).toBe('elsewhere');
   expect(lstatSync(at('/badc/folder')).isDirectory()).toBe(true);
   expect(existsSync(at('/badc/file'))).toBe(false);
 });
 
-test('a link to nothing is replaced, and so is one into the restore area; a folder that is a link is followed', async () => {
+test('a dangling link and a link into the restore area are replaced, and a linked folder is followed', async () => {
   mkdirSync(at('/badc'), { recursive: true });
   mkdirSync(at('/pot'), { recursive: true });
   symlinkSync('/nowhere/at/all', at('/badc/dangling'));
@@ -139,41 +139,34 @@ test('a link to nothing is replaced, and so is one into the restore area; a fold
   writeFileSync(copyOf('/old-name'), 'what the system before has restored');
   symlinkSync(copyOf('/old-name'), at('/badc/theirs'));
   const paths = ['/badc/dangling', '/badc/loop', '/badc/set/file', '/badc/theirs'];
-  const { id, contents } = await ask(paths);
-  await waitForState(app, id, 'COMPLETED');
-  for (const file of paths) expect(readFileSync(at(file))).toEqual(Buffer.from(contents.get(file) ?? []));
+  const { bytesOf } = await restore(...paths);
+  for (const file of paths) expect(readFileSync(at(file))).toEqual(bytesOf(file));
   expect(readlinkSync(at('/pot/file'))).toBe(copyOf('/badc/set/file'));
   expect(listTree(root).filter((name) => name.includes('.tapegate'))).toEqual([]);
 });
 
-test('a folder of links that cannot be written holds up no restore, and no copy leaves while a link may point to it', async () => {
+test('a link that cannot be made delays no restore, and no copy leaves while a link may point to it', async () => {
   writeFileSync(at('/badc'), 'no folder');
-  const { id } = await ask(['/badc/a']);
-  await waitForState(app, id, 'COMPLETED');
+  const { id } = await restore('/badc/a');
   await settleDue();
   expect((await findLinks()).map(({ kind }) => kind)).toEqual(['link-stuck']);
   unlinkSync(at('/badc'));
   clock.advance(300);
-  await waitFor('the link', async () => {
-    await ring(app, 'event');
-    return existsSync(at('/badc/a'));
-  });
+  await waitForWork('the link', () => existsSync(at('/badc/a')));
   await settleDue();
   renameSync(at('/badc'), at('/away'));
   renameSync(at('/away'), at('/badc'));
-  await cancel(app, id);
-  await expectGone('/badc/a');
+  await end(id, '/badc/a');
   expect(existsSync(at('/badc/a'))).toBe(false);
 });
 
-test('a link that somebody has replaced, or taken away, is told of; what was put there stays', async () => {
-  const { id } = await ask(['/a', '/b']);
-  await waitForState(app, id, 'COMPLETED');
+test('a link that was replaced or removed is reported, and only the removed one is made again', async () => {
+  const { id } = await restore('/a', '/b');
   await settleDue();
   unlinkSync(at('/a'));
   unlinkSync(at('/b'));
   writeFileSync(at('/b'), 'mine');
-  expect((await findLinks()).map(({ kind, thing }) => [kind, thing])).toEqual([
+  expect(await listFindings()).toEqual([
     ['link-missing', at('/a')],
     ['link-changed', at('/b')],
   ]);
@@ -183,16 +176,14 @@ test('a link that somebody has replaced, or taken away, is told of; what was put
     [at('/b'), false],
   ]);
   expect(readlinkSync(at('/a'))).toBe(copyOf('/a'));
-  await cancel(app, id);
-  await expectGone('/b');
+  await end(id, '/b');
   expect(readFileSync(at('/b'), 'utf8')).toBe('mine');
 });
 
 test('links follow LINK_ROOT when it is set, changed and unset', async () => {
   app.ctx.config.linkRoot = undefined;
   await beginLinks(app.ctx);
-  const { id } = await ask(['/badc/a']);
-  await waitForState(app, id, 'COMPLETED');
+  const { id } = await restore('/badc/a');
   await settleDue();
   expect(existsSync(at('/badc'))).toBe(false);
   for (const to of [root, path.join(root, 'other'), undefined]) {
@@ -202,12 +193,11 @@ test('links follow LINK_ROOT when it is set, changed and unset', async () => {
     const links = listTree(root).filter((name) => name.endsWith('/a'));
     expect(links).toEqual(to === undefined ? [] : [path.relative(root, path.join(to, 'badc/a'))]);
   }
-  await cancel(app, id);
-  await expectGone('/badc/a');
+  await end(id, '/badc/a');
 });
 
 test.runIf(isRoot).each([
-  ['is a link of somebody else', () => lchownSync(at('/badc'), STRANGER, STRANGER)],
+  ['is a link of another user', () => lchownSync(at('/badc'), STRANGER, STRANGER)],
   [
     'is reached by one',
     () => {
@@ -221,71 +211,56 @@ test.runIf(isRoot).each([
   mkdirSync(at('/elsewhere'));
   symlinkSync(at('/elsewhere'), at('/badc'));
   change();
-  const { id } = await ask(['/badc/a']);
-  await waitForState(app, id, 'COMPLETED');
+  await restore('/badc/a');
   await settleDue();
   expect(listTree(at('/elsewhere'))).toEqual([]);
   const [found] = await findLinks();
   expect([found?.kind, found?.found]).toEqual(['link-stuck', expect.stringContaining('a link of somebody else')]);
 });
 
-test('a copy that was changed by hand keeps its link as long as it is there', async () => {
-  const { id } = await ask(['/badc/a']);
-  await waitForState(app, id, 'COMPLETED');
+test('a copy that was changed outside Tapegate keeps its link as long as it exists', async () => {
+  const { id } = await restore('/badc/a');
   await settleDue();
   writeFileSync(copyOf('/badc/a'), 'changed');
   await cancel(app, id);
-  await waitFor('the file to be UNVERIFIED', async () => {
-    await ring(app, 'event');
-    const { rows } = await app.ctx.db.pool.query("SELECT FROM tape_file WHERE stage = 'UNVERIFIED'");
-    return rows.length === 1;
-  });
+  await waitForWork(
+    'the file to be UNVERIFIED',
+    async () => (await count("SELECT FROM tape_file WHERE stage = 'UNVERIFIED'")) === 1,
+  );
   await settleDue();
   expect(readFileSync(at('/badc/a'), 'utf8')).toBe('changed');
   expect(await findLinks()).toEqual([]);
 });
 
-test('who settles links late, after others did, puts right what it has made and removed', async () => {
-  const { id } = await ask(['/badc/a']);
-  await waitForState(app, id, 'COMPLETED');
+test('two engines that settle the same link leave it right, and a late link of a stalled one is removed', async () => {
+  const { id } = await restore('/badc/a');
   await settleDue();
   const stop = new AbortController().signal;
-  const { rows } = await app.ctx.db.pool.query<{ change: bigint }>(
-    `UPDATE archive_link SET look_at = '1970-01-01' RETURNING change`,
-  );
-  expect(rows).toHaveLength(1);
+  expect(await count(`UPDATE archive_link SET look_at = '1970-01-01'`)).toBe(1);
   const [early, late] = [new LinkKeeper(app.ctx), new LinkKeeper(app.ctx)];
   await Promise.all([early.settleAll(stop), late.settleAll(stop)]);
   expect(readlinkSync(at('/badc/a'))).toBe(copyOf('/badc/a'));
-  await cancel(app, id);
-  await expectGone('/badc/a');
+  await end(id, '/badc/a');
   // once more, long after, for whoever stood still meanwhile
   mkdirSync(at('/badc'), { recursive: true });
   symlinkSync(copyOf('/badc/a'), at('/badc/a'));
   clock.advance(600);
-  await waitFor('the row to go', async () => {
-    await ring(app, 'event');
-    return (await app.ctx.db.pool.query('SELECT FROM archive_link')).rowCount === 0;
-  });
+  await waitForNoRows();
   expect(listTree(root)).toEqual([]);
 });
 
-/** Another file comes into the place of a folder that was restored to. */
-async function replaceFolder(folder: string, file: string): Promise<number> {
-  const { id } = await ask([file]);
-  await waitForState(app, id, 'COMPLETED');
+/** Restores a file below a folder, renames it, and restores a file in the place of the folder. */
+async function replaceFolder(folder: string, file: string): Promise<void> {
+  const { id } = await restore(file);
   await settleDue();
-  await cancel(app, id);
-  await expectGone(file);
+  await end(id, file);
   await settleDue();
   await renameFiles(app.ctx, { from: file, to: `${folder}-moved` });
-  const next = await ask([folder]);
-  await waitForState(app, next.id, 'COMPLETED');
+  await restore(folder);
   await settleDue();
-  return next.id;
 }
 
-test('a link comes where a folder of links was, however deep, and not where somebody has made one', async () => {
+test('a link replaces a folder of links, however deep, but no folder of others', async () => {
   await replaceFolder('/kk/a', '/kk/a/b/c');
   // where the copy is, is another place while the folder stands there in the restore area
   const { rows: copies } = await app.ctx.db.pool.query<{ place: string }>(
@@ -294,26 +269,22 @@ test('a link comes where a folder of links was, however deep, and not where some
   expect(readlinkSync(at('/kk/a'))).toBe(copyOf(copies[0]?.place ?? ''));
   mkdirSync(at('/kk/theirs'));
   await replaceFolder('/kk/theirs', '/kk/theirs/b/c');
-  expect((await findLinks()).map(({ kind, thing }) => [kind, thing])).toEqual([['link-stuck', at('/kk/theirs')]]);
+  expect(await listFindings()).toEqual([['link-stuck', at('/kk/theirs')]]);
   expect(lstatSync(at('/kk/theirs')).isDirectory()).toBe(true);
   // theirs is in one of Tapegate's
-  const { id } = await ask(['/kk/ours/x']);
-  await waitForState(app, id, 'COMPLETED');
+  const { id } = await restore('/kk/ours/x');
   mkdirSync(at('/kk/ours/theirs'));
-  await cancel(app, id);
-  await expectGone('/kk/ours/x');
+  await end(id, '/kk/ours/x');
   await renameFiles(app.ctx, { from: '/kk/ours/x', to: '/kk/moved' });
-  const next = await ask(['/kk/ours']);
-  await waitForState(app, next.id, 'COMPLETED');
+  await restore('/kk/ours');
   await settleDue();
   expect(listTree(root)).toContain('kk/ours/theirs');
 });
 
-test('folders that were made for links go some time after these, and no others', async () => {
+test('folders that were made for links are removed some time after these, and no others', async () => {
   mkdirSync(at('/badc'));
   const paths = ['/badc/deep/er/a', '/badc/b', '/neodc/c', '/used/by/d'];
-  const { id } = await ask(paths);
-  await waitForState(app, id, 'COMPLETED');
+  const { id } = await restore(...paths);
   await settleDue();
   expect(lstatSync(at('/neodc')).mode & 0o7777).toBe(0o777 & ~process.umask());
   writeFileSync(at('/used/mine'), 'mine');
@@ -322,28 +293,23 @@ test('folders that were made for links go some time after these, and no others',
   mkdirSync(at('/neodc'));
   symlinkSync(copyOf('/neodc/c'), at('/neodc/c'));
   rmSync(at('/away'), { recursive: true });
-  await cancel(app, id);
-  for (const file of paths) await expectGone(file);
+  await end(id, ...paths);
   await settleDue();
   expect(listTree(root)).toContain('badc/deep/er');
   clock.advance(600);
-  await waitFor('the rows to go', async () => {
-    await ring(app, 'event');
-    return (await app.ctx.db.pool.query('SELECT FROM archive_link')).rowCount === 0;
-  });
+  await waitForNoRows();
   expect(listTree(root)).toEqual(['badc', 'neodc', 'used', 'used/mine']);
   const { rows } = await app.ctx.db.pool.query('SELECT path FROM link_folder ORDER BY path');
   expect(rows).toEqual([{ path: at('/neodc') }, { path: at('/used') }]);
 });
 
-test('a folder that a process was killed over is finished by the next one; a like one of somebody is not', async () => {
+test('a folder that a killed process has begun is finished by the next one, and a similar folder of others is not', async () => {
   await app.ctx.db.pool.query('INSERT INTO link_folder (path) VALUES ($1)', [at('/half')]);
   for (const folder of ['/half', '/like']) {
     mkdirSync(at(folder));
     chmodSync(at(folder), 0o1700);
   }
-  const { id } = await ask(['/half/a', '/like/a']);
-  await waitForState(app, id, 'COMPLETED');
+  await restore('/half/a', '/like/a');
   await settleDue();
   expect(['/half', '/like'].map((folder) => lstatSync(at(folder)).mode & 0o7777)).toEqual([
     0o777 & ~process.umask(),
@@ -353,17 +319,17 @@ test('a folder that a process was killed over is finished by the next one; a lik
   expect(rows).toEqual([{ path: at('/half'), ino: lstatSync(at('/half'), { bigint: true }).ino }]);
 });
 
-test('a folder that a process was killed over goes, also where those within it were never made', async () => {
+test('a folder that a killed process has begun is removed, even if those below it were never made', async () => {
   await app.ctx.db.pool.query('INSERT INTO link_folder (path) VALUES ($1)', [at('/killed')]);
   mkdirSync(at('/killed'));
   chmodSync(at('/killed'), 0o1700);
   await tidyLinkFolders(app.ctx, at('/killed/before/these/a'));
   expect(listTree(root)).toEqual([]);
-  expect((await app.ctx.db.pool.query('SELECT FROM link_folder')).rowCount).toBe(0);
+  expect(await count('SELECT FROM link_folder')).toBe(0);
 });
 
-test('links are made while another engine takes their empty folders away', async () => {
-  const links = Array.from({ length: 200 }, (_, n) => ({ at: at(`/busy/in/${n}`), target: copyOf(`/busy/in/${n}`) }));
+test('links are made while another engine removes their empty folders', async () => {
+  const links = Array.from({ length: 60 }, (_, n) => ({ at: at(`/busy/in/${n}`), target: copyOf(`/busy/in/${n}`) }));
   for (const link of links) {
     const tidy = () => tidyLinkFolders(app.ctx, at('/busy/in/x'));
     const making = makeLink(app.ctx, link, { fileId: 1n, mountpoints: [app.restoreDir] });
@@ -373,5 +339,5 @@ test('links are made while another engine takes their empty folders away', async
   }
   await tidyLinkFolders(app.ctx, at('/busy/in/x'));
   expect(listTree(root)).toEqual([]);
-  expect((await app.ctx.db.pool.query('SELECT FROM link_folder')).rowCount).toBe(0);
+  expect(await count('SELECT FROM link_folder')).toBe(0);
 });

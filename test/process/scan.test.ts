@@ -1,4 +1,4 @@
-/** Cartridges that others have written: registered by `scan`, and restored. */
+/** Cartridges that another program has written: `scan` registers their files, which are restored then. */
 import { readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -51,7 +51,7 @@ const file = (name: string, size: bigint, position: bigint) => {
   return { path: `/tape/${name}`, size, stage: 'ONTAPE', spot: 'spot-1', ...place, hasTime: true };
 };
 
-test('a cartridge is registered once, with places, and what changes on it is followed', async () => {
+test('a scan registers files with their positions once, and changes at the next scan', async () => {
   expect(await scan('V1', '--spot', 'spot-1', '--json')).toMatchObject({
     code: 0,
     stdout: `${JSON.stringify({ files: 3, unchanged: 0, skipped: 1, added: 3, updated: 0 })}\n`,
@@ -68,7 +68,7 @@ test('a cartridge is registered once, with places, and what changes on it is fol
   expect(bench.readChanger().drives).toEqual(Array.from({ length: 2 }, () => ({ volume: null, source: null })));
 });
 
-test('what was registered is restored, whole', async () => {
+test('registered files are restored', async () => {
   const id = await makeRequest(app, { quota: 'alice', patterns: '/tape/', retention: '2099-01-01' });
   await waitForState(app, id, 'COMPLETED');
   const { rows } = await app.ctx.db.pool.query(
@@ -78,7 +78,7 @@ test('what was registered is restored, whole', async () => {
   expect(contents).toEqual(['written anew', 'second', '']);
 });
 
-test('a scan that breaks off registers nothing, and leaves the drive empty', async () => {
+test('a scan that fails registers nothing and leaves the drive empty', async () => {
   const before = await readStored();
   await bench.put('V2', 1n, Buffer.from('good'), '/c/good');
   await bench.put('V2', null, Buffer.from('no block'), '/c/lost');
@@ -90,28 +90,17 @@ test('a scan that breaks off registers nothing, and leaves the drive empty', asy
   expect(bench.readChanger().drives).toEqual(Array.from({ length: 2 }, () => ({ volume: null, source: null })));
 });
 
-test('a cartridge or a library that there is not, and one that cannot be scanned, is told', async () => {
-  expect(await scan('V9')).toMatchObject({
-    code: 1,
-    stderr: expect.stringContaining('the changer has no cartridge V9'),
-  });
-  expect(await scan('V1', '--library', 'tapes')).toMatchObject({
-    code: 2,
-    stderr: expect.stringContaining('there is no library "tapes"; of the kind ltfs there are lto'),
-  });
+test('a scan of an unknown cartridge, drive or library, or of another library type, is refused with the reason', async () => {
   const first = app.ctx.config.tapeBackend;
-  expect(await scan('NEW', '--library', first)).toMatchObject({
-    code: 1,
-    stderr: expect.stringContaining('scan is for cartridges of the kind ltfs'),
-  });
-  expect(await scan('V1', '--library', first)).toMatchObject({
-    code: 1,
-    stderr: expect.stringContaining(`volume "V1" is in library "lto", not in "${first}"`),
-  });
-  expect(await scan('V1', '--drive', 'lto-7')).toMatchObject({
-    code: 1,
-    stderr: expect.stringContaining('no drive lto-7'),
-  });
+  const refusals: [string[], number, string][] = [
+    [['V9'], 1, 'the changer has no cartridge V9'],
+    [['V1', '--library', 'tapes'], 2, 'there is no library "tapes"; of the kind ltfs there are lto'],
+    [['NEW', '--library', first], 1, 'scan is for cartridges of the kind ltfs'],
+    [['V1', '--library', first], 1, `volume "V1" is in library "lto", not in "${first}"`],
+    [['V1', '--drive', 'lto-7'], 1, 'no drive lto-7'],
+  ];
+  for (const [args, code, reason] of refusals)
+    expect([args, await scan(...args)]).toMatchObject([args, { code, stderr: expect.stringContaining(reason) }]);
   bench.behave('status', { fail: 'mtx: not ready' });
   expect(await scan('V1')).toMatchObject({ code: 1, stderr: expect.stringContaining('mtx: not ready') });
   bench.goOn('status');
