@@ -1,4 +1,3 @@
-import net from 'node:net';
 import { Readable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { MAX_BODY_BYTES } from '../../src/http-body.js';
@@ -12,7 +11,7 @@ import { type BadTape, badTape } from '../support/bad-tape.js';
 import { badWrites } from '../support/bad-writes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, sendGraphql } from '../support/graphql.js';
-import { send, sendAsIs } from '../support/http.js';
+import { send, sendAsIs, sendBytes } from '../support/http.js';
 import { call, errorBody, makeRequest } from '../support/rest.js';
 import { type Dump, dumpTables, keepTables } from '../support/tables.js';
 
@@ -33,7 +32,7 @@ beforeAll(async () => {
 });
 afterAll(() => app.close());
 
-/** What only somebody who reads the log may see. */
+/** What only the log may contain. */
 const INTERNALS = /internal error|node_modules|\n\s+at |\.[jt]s:\d+|prisma|postgres|syntax error at or near/i;
 
 async function expectRestRefusal(input: BadRest): Promise<void> {
@@ -76,25 +75,28 @@ async function expectTapeRefusal({ method, path, body, status, says, allow }: Ba
 }
 
 describe.each([
-  ['what writes', badWrites],
-  ['what changes the catalogue', badCatalogue],
-  ['what reads', badReads],
+  ['writes', badWrites],
+  ['changes of the catalogue', badCatalogue],
+  ['reads', badReads],
   ['HTTP', badHttp],
   ['the Tape REST API', badTape],
-] as const)('bad input of %s', (_name, inputs) => {
-  test.each(inputs.map((input) => [input.name, input] as const))('%s is refused clearly', async (_name, input) => {
-    if (input.protocol === 'REST') await expectRestRefusal(input);
-    else if (input.protocol === 'HTTP') await expectHttpRefusal(input);
-    else if (input.protocol === 'Tape REST') await expectTapeRefusal(input);
-    else await expectGraphqlRefusal(input);
-  });
+] as const)('bad input: %s', (_name, inputs) => {
+  test.each(inputs.map((input) => [input.name, input] as const))(
+    '%s is refused with a clear message',
+    async (_name, input) => {
+      if (input.protocol === 'REST') await expectRestRefusal(input);
+      else if (input.protocol === 'HTTP') await expectHttpRefusal(input);
+      else if (input.protocol === 'Tape REST') await expectTapeRefusal(input);
+      else await expectGraphqlRefusal(input);
+    },
+  );
 
   test('stores nothing', async () => {
     expect(await dumpTables(app.ctx)).toEqual(before);
   });
 });
 
-test('a body of unknown length that is too long is refused by GraphQL', async () => {
+test('a chunked body that is too long returns 413', async () => {
   const megabyte = Buffer.alloc(1024 * 1024, ' ');
   const body = Readable.from(Array.from({ length: MAX_BODY_BYTES / megabyte.length + 1 }, () => megabyte));
   const headers = { 'Content-Type': 'application/json' };
@@ -107,7 +109,7 @@ test('a body of unknown length that is too long is refused by GraphQL', async ()
   expect(await dumpTables(app.ctx)).toEqual(before);
 });
 
-test('many paths are no bad input of GraphQL', async () => {
+test('GraphQL accepts 10,000 paths', async () => {
   const files = Array.from({ length: 10_000 }, (_, n) => `/many/file-${n}.nc`);
   const created = await ask(
     app,
@@ -117,15 +119,6 @@ test('many paths are no bad input of GraphQL', async () => {
   await putBack();
   expect(created.data).toEqual({ createRequest: { filesUnknown: 10_000 } });
 });
-
-/** Sends bytes, and gives all that comes back until the connection ends. */
-async function sendBytes(text: string): Promise<string> {
-  const socket = net.connect(Number(new URL(app.url).port), '127.0.0.1');
-  socket.write(text);
-  const chunks: Buffer[] = [];
-  for await (const chunk of socket) chunks.push(chunk);
-  return Buffer.concat(chunks).toString();
-}
 
 const FILES = 'GET /tape_control/api/v1/files';
 
@@ -142,9 +135,9 @@ test.each([
     400,
     /^the request is not HTTP: /,
   ],
-  ['a line that is none', 'nonsense\r\n\r\n', 400, /^the request is not HTTP: /],
-])('what is no request of HTTP, such as %s, is answered as every error is', async (_name, text, status, says) => {
-  const [head = '', body = ''] = (await sendBytes(text)).split('\r\n\r\n');
+  ['a line that is not HTTP', 'nonsense\r\n\r\n', 400, /^the request is not HTTP: /],
+])('%s is refused in the form of every error', async (_name, text, status, says) => {
+  const [head = '', body = ''] = (await sendBytes(app, text)).split('\r\n\r\n');
   const { error } = JSON.parse(body)[0];
   expect(error).toMatch(says);
   expect(JSON.parse(body)).toEqual(errorBody(error));
@@ -165,12 +158,13 @@ test.each([
     `the target must be a path, or a URL of http or https, not "${base}/tape_control/api/v1/files"`,
   ]),
 ])('%s is refused', async (_name, head = '', message) => {
-  const [start = '', body = ''] = (await sendBytes(`${head}Connection: close\r\n\r\n`)).split('\r\n\r\n');
+  const [start = '', body = ''] = (await sendBytes(app, `${head}Connection: close\r\n\r\n`)).split('\r\n\r\n');
   expect([start.split('\r\n')[0], JSON.parse(body)]).toEqual(['HTTP/1.1 400 Bad Request', errorBody(`${message}`)]);
 });
 
-test('what a client expects that nobody knows is passed over', async () => {
+test('an unknown Expect header is ignored', async () => {
   const answer = await sendBytes(
+    app,
     `${FILES} HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\nConnection: close\r\n\r\n`,
   );
   expect(answer).toMatch(/^HTTP\/1.1 200 OK\r\n[\s\S]*\[\{"count":2,/);

@@ -1,4 +1,4 @@
-/** The door for the bytes of restored files. How fast it is, bench/ tells. */
+/** WebDAV for restored files, and what callers of it may not do. bench/ measures its speed. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
@@ -6,6 +6,7 @@ import {
   linkSync,
   mkdirSync,
   readdirSync,
+  readFileSync,
   readlinkSync,
   renameSync,
   rmSync,
@@ -14,19 +15,23 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs';
+import { open } from 'node:fs/promises';
 import http from 'node:http';
 import net from 'node:net';
 import { hostname } from 'node:os';
 import path from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { DoorConfig } from '../../src/config-door.js';
+import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { addFiles, addQuota, putOnTape } from '../support/factories.js';
-import { request } from '../support/http.js';
-import { stageFiles, type TapeClient, waitForStaged } from '../support/tape-rest.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { addFiles, addQuota, addTaped, putOnTape } from '../support/factories.js';
+import { request, sendBytes } from '../support/http.js';
+import { whileLocked } from '../support/locks.js';
+import { callTape, poll, stageFiles, statesOf, type TapeClient, waitForStaged } from '../support/tape-rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
@@ -38,11 +43,14 @@ const door: DoorConfig = {
 };
 let app: TestApp;
 let alice: TapeClient;
+let bob: TapeClient;
 
 beforeAll(async () => {
   app = await startApp({ backend, config: { door, access: { auth: new Set(['token']) } } });
-  await addQuota(app.ctx, 'alice', 10n ** 12n);
-  alice = { url: app.url, token: (await createToken(app.ctx, { name: 'alice', role: 'USER' })).secret };
+  for (const user of ['alice', 'bob', 'lab']) await addQuota(app.ctx, user, 10n ** 12n);
+  const tokenOf = async (name: string) => (await createToken(app.ctx, { name, role: 'USER' })).secret;
+  alice = { url: app.url, token: await tokenOf('alice') };
+  bob = { url: app.url, token: await tokenOf('bob') };
 });
 afterAll(() => app.close());
 
@@ -61,7 +69,7 @@ interface Kept {
 
 let position = 0n;
 
-/** Brings files to disk. */
+/** Restores files to disk. */
 async function restore(files: Record<string, Kept>): Promise<void> {
   const rows = Object.entries(files).map(([name, { bytes = bytesOf(name, 1000), algorithm = 'sha256', mode }]) => {
     position += 1n;
@@ -79,27 +87,24 @@ async function restore(files: Record<string, Kept>): Promise<void> {
     };
   });
   await addFiles(app.ctx, rows as Parameters<typeof addFiles>[1]);
-  const { files: told } = await waitForStaged(
+  const id = await stageFiles(
     alice,
-    await stageFiles(
-      alice,
-      Object.keys(files).map((name) => ({ path: name })),
-    ),
+    Object.keys(files).map((name) => ({ path: name })),
   );
-  expect(told.map(({ state }) => state)).toEqual(rows.map(() => 'COMPLETED'));
+  expect((await waitForStaged(alice, id)).files.map(({ state }) => state)).toEqual(rows.map(() => 'COMPLETED'));
 }
 
-const placeOf = (name: string) => path.join(app.restoreDir, name);
+const copyOf = (name: string) => path.join(app.restoreDir, name);
+
+const bearer = ({ token }: TapeClient) => ({ Authorization: `Bearer ${token}` });
 
 async function fetchBytes(target: string, headers: Record<string, string> = {}, method = 'GET', gateway = app) {
-  const response = await request(gateway, `/webdav${target}`, {
-    method,
-    headers: { Authorization: `Bearer ${alice.token}`, ...headers },
-  });
+  const call = { method, headers: { ...bearer(alice), ...headers } };
+  const response = await request(gateway, `/webdav${target}`, call);
   return { status: response.status, headers: response.headers, bytes: Buffer.from(await response.arrayBuffer()) };
 }
 
-test('a restored file is read whole, with what it is known by', async () => {
+test('GET returns a restored file with its metadata and checksums', async () => {
   const bytes = bytesOf('0123456789abcdef-', 3_000_001);
   await restore({ '/b/large': { bytes } });
   const { status, headers, bytes: came } = await fetchBytes('//b/large');
@@ -118,24 +123,24 @@ test('a restored file is read whole, with what it is known by', async () => {
   expect([head.status, head.headers.get('content-length'), head.bytes.length]).toEqual([200, '3000001', 0]);
 });
 
-test('Adler-32 is told in hex in Digest, and only what is wanted is told', async () => {
+test('Digest contains Adler-32 in hex, and only requested algorithms are returned', async () => {
   const bytes = bytesOf('adler', 12_345);
   await restore({ '/b/adler': { bytes, algorithm: 'adler32' } });
-  const told = async (headers: Record<string, string>) => {
+  const digestsOf = async (headers: Record<string, string>) => {
     const { headers: answered } = await fetchBytes('/b/adler', headers, 'HEAD');
     return [answered.get('digest'), answered.get('repr-digest')];
   };
   const hex = adler32(bytes);
   const both = [`adler32=${hex}`, `adler=:${Buffer.from(hex, 'hex').toString('base64')}:`];
-  expect(await told({})).toEqual(both);
-  expect(await told({ 'Want-Digest': 'ADLER32' })).toEqual(both);
+  expect(await digestsOf({})).toEqual(both);
+  expect(await digestsOf({ 'Want-Digest': 'ADLER32' })).toEqual(both);
   expect(
-    await told({ 'Want-Digest': 'sha-256;q=1, adler32;q=0.3', 'Want-Repr-Digest': 'sha-256=10, adler=3' }),
+    await digestsOf({ 'Want-Digest': 'sha-256;q=1, adler32;q=0.3', 'Want-Repr-Digest': 'sha-256=10, adler=3' }),
   ).toEqual(both);
-  expect(await told({ 'Want-Digest': 'sha-256', 'Want-Repr-Digest': 'adler=0' })).toEqual([null, null]);
+  expect(await digestsOf({ 'Want-Digest': 'sha-256', 'Want-Repr-Digest': 'adler=0' })).toEqual([null, null]);
 });
 
-test('a file of no bytes is read', async () => {
+test('an empty file can be read', async () => {
   await restore({ '/b/empty': { bytes: Buffer.alloc(0) } });
   const { status, headers, bytes } = await fetchBytes('/b/empty');
   expect([status, headers.get('content-length'), bytes.length]).toEqual([200, '0', 0]);
@@ -155,7 +160,7 @@ test.each([
   ['bytes=x', 200, null, 'abcdefghijklmnopqrstuvwxyz'],
   ['lines=1-2', 200, null, 'abcdefghijklmnopqrstuvwxyz'],
   ['bytes=0-20,0-20', 200, null, 'abcdefghijklmnopqrstuvwxyz'],
-])('Range %s is answered with %s', async (range, status, contentRange, text) => {
+])('Range %s returns %s', async (range, status, contentRange, text) => {
   if ((await fetchBytes('/b/letters')).status === 404)
     await restore({ '/b/letters': { bytes: Buffer.from('abcdefghijklmnopqrstuvwxyz') } });
   const answer = await fetchBytes('/b/letters', { Range: range });
@@ -164,7 +169,7 @@ test.each([
     expect([answer.bytes.toString(), answer.headers.get('content-length')]).toEqual([text, String(text.length)]);
 });
 
-test('several ranges are several parts', async () => {
+test('several ranges return several parts', async () => {
   const { status, headers, bytes } = await fetchBytes('/b/letters', { Range: 'bytes=1-2, -2' });
   const boundary = /^multipart\/byteranges; boundary=(\w+)$/.exec(headers.get('content-type') ?? '')?.[1];
   const part = (range: string, text: string) =>
@@ -176,7 +181,7 @@ test('several ranges are several parts', async () => {
   ]);
 });
 
-test('conditions are kept', async () => {
+test('conditional headers are honoured', async () => {
   const { headers } = await fetchBytes('/b/letters', {}, 'HEAD');
   const [etag, modified] = [headers.get('etag') ?? '', headers.get('last-modified') ?? ''];
   const earlier = new Date(Date.parse(modified) - 1000).toUTCString();
@@ -197,7 +202,7 @@ test('conditions are kept', async () => {
   ]).toEqual([304, 304, 200, 304, 200, 200, 412, 412, 206, 200, 206, 200]);
 });
 
-test('what has no copy to be read is not found, or in conflict with where it is', async () => {
+test('a file without a copy returns 409, and an unknown one 404', async () => {
   await addFiles(app.ctx, [
     { path: '/n/tape' },
     { path: '/n/primary', stage: 'ONDISK' },
@@ -214,7 +219,7 @@ test('what has no copy to be read is not found, or in conflict with where it is'
   expect(answers[2]?.headers.get('retry-after')).toBe('60');
 });
 
-test('nobody reads without a token, or what rules by folders keep for others', async () => {
+test('reading needs a token and the right to fetch the path', async () => {
   await restore({ '/private/listed/a': {}, '/private/hidden/a': {} });
   await setPathRule(app.ctx, { prefix: '/private/listed', action: 'FETCH', kind: 'USER', name: 'bob' });
   await setPathRule(app.ctx, { prefix: '/private/hidden', action: 'LIST', kind: 'USER', name: 'bob' });
@@ -225,16 +230,15 @@ test('nobody reads without a token, or what rules by folders keep for others', a
     await statusOf('/b/letters', { Authorization: '' }),
     await statusOf('/b/letters', { Authorization: 'Bearer none' }),
   ]).toEqual([403, 404, 401, 401]);
-  const bob = (await createToken(app.ctx, { name: 'bob', role: 'USER', isReadOnly: true })).secret;
-  expect(await statusOf('/private/hidden/a', { Authorization: `Bearer ${bob}` })).toBe(200);
+  expect(await statusOf('/private/hidden/a', bearer(bob))).toBe(200);
 });
 
-test('nothing but the copy is read: no link, no file of others, and none that was changed', async () => {
+test('links, foreign files and changed copies are not served', async () => {
   const names = ['linked', 'exchanged', 'changed', 'folder', 'gone', 'same', 'touched'];
   await restore(Object.fromEntries(names.map((name) => [`/x/${name}/f`, { bytes: bytesOf(name, 500) }])));
   const secret = path.join(app.dataDir, 'secret');
   writeFileSync(secret, bytesOf('exchanged', 500));
-  const at = (name: string) => placeOf(`/x/${name}/f`);
+  const at = (name: string) => copyOf(`/x/${name}/f`);
   const keepTimes = (name: string, change: () => void) => {
     const { atime, mtime } = statSync(at(name));
     change();
@@ -247,7 +251,7 @@ test('nothing but the copy is read: no link, no file of others, and none that wa
   renameSync(path.dirname(at('folder')), path.join(app.dataDir, 'moved'));
   symlinkSync(path.join(app.dataDir, 'moved'), path.dirname(at('folder')));
   rmSync(at('gone'));
-  chmodSync(at('same'), 0o640); // its bytes are compared
+  chmodSync(at('same'), 0o640); // only its mode has changed, so its bytes are compared
   linkSync(at('touched'), path.join(app.dataDir, 'second-name'));
   const answers = await Promise.all(names.map((name) => fetchBytes(`/x/${name}/f`)));
   expect(Object.fromEntries(names.map((name, n) => [name, answers[n]?.status]))).toEqual({
@@ -262,7 +266,7 @@ test('nothing but the copy is read: no link, no file of others, and none that wa
   expect(answers.every(({ bytes }) => !bytes.toString().includes(app.dataDir))).toBe(true);
 });
 
-test('where only what is public is served, copies that others may not read, and those in closed folders, are not', async () => {
+test('WEBDAV=public serves only copies that everybody on the host may read, WEBDAV=off none', async () => {
   await restore({ '/public/open': { mode: 0o644 }, '/public/closed': { mode: 0o640 } });
   const statuses = async (webdav: DoorConfig['webdav']) => {
     Object.assign(app.ctx.config.door, { webdav });
@@ -277,20 +281,17 @@ test('where only what is public is served, copies that others may not read, and 
     [404, 404],
   ]);
   chmodSync(app.dataDir, 0o755);
-  await waitFor('the folder to be looked at again', async () => (await statuses('public'))[0] === 200);
-  expect(await statuses('public')).toEqual([200, 403]);
+  const { now } = performance;
+  performance.now = () => now.call(performance) + 6000; // modes of folders are remembered for 5 s
+  expect(await statuses('public').finally(() => Object.assign(performance, { now }))).toEqual([200, 403]);
 });
 
-test('a gateway without the disk sends readers to one that has it, or says that it is away', async () => {
+test('a gateway without the disk redirects to one that has it, or returns 503', async () => {
   await restore({ '/away/a b': {} });
   renameSync(app.restoreDir, `${app.restoreDir}-away`);
   mkdirSync(app.restoreDir);
   try {
-    const ask = () =>
-      fetch(`${app.url}/webdav/away/a%20b`, {
-        headers: { Authorization: `Bearer ${alice.token}` },
-        redirect: 'manual',
-      });
+    const ask = () => fetch(`${app.url}/webdav/away/a%20b`, { headers: bearer(alice), redirect: 'manual' });
     const first = await ask();
     expect([first.status, first.headers.get('retry-after')]).toEqual([503, '30']);
     await app.ctx.db.pool.query(
@@ -309,28 +310,7 @@ test('a gateway without the disk sends readers to one that has it, or says that 
   }
 });
 
-test('a file that is changed while it is read does not end as if it were whole', async () => {
-  const bytes = bytesOf('whole', 16 * 1024 * 1024);
-  await restore({ '/b/whole': { bytes } });
-  const { port } = new URL(app.url);
-  const asked = http.get({
-    port,
-    host: '127.0.0.1',
-    path: '/webdav/b/whole',
-    headers: { Authorization: `Bearer ${alice.token}` },
-  });
-  const [response] = (await once(asked, 'response')) as [http.IncomingMessage];
-  writeFileSync(placeOf('/b/whole'), 'x', { flag: 'a' });
-  const ended = await new Promise((resolve) => {
-    response
-      .on('data', () => {})
-      .on('end', () => resolve('end'))
-      .on('error', () => resolve('broken off'));
-  });
-  expect(ended).toBe('broken off');
-});
-
-/** Of this process. */
+/** Returns the open files of this process. */
 function openFiles(): string[] {
   return readdirSync('/proc/self/fd').map((fd) => {
     try {
@@ -341,25 +321,14 @@ function openFiles(): string[] {
   });
 }
 
-test('a reader that takes nothing keeps no file open', async () => {
-  const slow = await startApp({
-    backend: createMemoryBackend(),
-    config: { door, readerSeconds: 0.3, access: { auth: new Set(['open']) } },
-  });
+test('a client that reads nothing keeps no file open', async () => {
+  await restore({ '/b/whole': { bytes: bytesOf('whole', 16 * 1024 * 1024) } });
+  const slow = await startBeside(app, { config: { readerSeconds: 0.3 } });
   try {
-    const bytes = bytesOf('slow', 16 * 1024 * 1024);
-    const place = path.join(slow.restoreDir, 'slow');
-    await waitFor('the restore disk', async () => statSync(slow.restoreDir, { throwIfNoEntry: false }) !== undefined);
-    writeFileSync(place, bytes);
-    await addFiles(slow.ctx, [{ path: '/slow', size: BigInt(bytes.length), stage: 'RESTORED' }]);
-    const { ino, mtimeNs, ctimeNs } = statSync(place, { bigint: true });
-    await slow.ctx.db.pool.query(
-      'UPDATE tape_file SET disk_id = (SELECT id FROM restore_disk), disk_ino = $1, disk_mtime_ns = $2, disk_ctime_ns = $3',
-      [ino, mtimeNs, ctimeNs],
-    );
-    const isOpen = async () => openFiles().includes(place);
+    const isOpen = async () => openFiles().includes(copyOf('/b/whole'));
     const socket = net.connect(Number(new URL(slow.url).port), '127.0.0.1');
-    socket.pause().write('GET /webdav/slow HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    const head = ['GET /webdav/b/whole HTTP/1.1', 'Host: localhost', `Authorization: Bearer ${alice.token}`];
+    socket.pause().write(`${head.join('\r\n')}\r\n\r\n`);
     await waitFor('the file to be opened', isOpen);
     await waitFor('the file to be closed', async () => !(await isOpen()));
     socket.destroy();
@@ -368,33 +337,31 @@ test('a reader that takes nothing keeps no file open', async () => {
   }
 });
 
-test('files that are read at once are counted, and half of the places are one caller’s', async () => {
-  const busy = await startApp({ config: { door, access: { auth: new Set(['open']) } }, limits: { downloads: 2 } });
+test('a download of a file that changes meanwhile breaks off', async () => {
+  const asked = http.get(`${app.url}/webdav/b/whole`, { headers: bearer(alice) });
+  const [response] = (await once(asked, 'response')) as [http.IncomingMessage];
+  writeFileSync(copyOf('/b/whole'), 'x', { flag: 'a' });
+  await expect(buffer(response)).rejects.toThrow('aborted');
+});
+
+test('one caller may use half of the download slots', async () => {
+  const busy = await startBeside(app, { limits: { downloads: 2 } });
   try {
-    const gate = createGate();
-    const held = new Promise<void>((resolve) => {
-      const query = busy.ctx.db.pool.query.bind(busy.ctx.db.pool);
-      Object.assign(busy.ctx.db.pool, {
-        query: async (...args: Parameters<typeof query>) => {
-          resolve();
-          await gate.opened;
-          return await query(...args);
-        },
-      });
+    const statusOf = async () => (await fetchBytes('/none', {}, 'GET', busy)).status;
+    const first = await whileLocked(app, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async (waiters) => {
+      const waiting = statusOf();
+      await waiters(1);
+      const { status, headers } = await fetchBytes('/none', {}, 'GET', busy);
+      expect([status, headers.get('retry-after')]).toEqual([429, '5']);
+      return { waiting };
     });
-    const first = fetch(`${busy.url}/webdav/a`);
-    await held;
-    const second = await fetch(`${busy.url}/webdav/a`);
-    expect([second.status, second.headers.get('retry-after')]).toEqual([429, '5']);
-    gate.open();
-    expect((await first).status).toBe(404);
-    expect((await fetch(`${busy.url}/webdav/a`)).status).toBe(404);
+    expect([await first.waiting, await statusOf()]).toEqual([404, 404]);
   } finally {
     await busy.close();
   }
 });
 
-test('PROPFIND tells of files and folders, and of those that are on tape too', async () => {
+test('PROPFIND lists files and folders, whether on disk or on tape', async () => {
   await addFiles(app.ctx, [
     { path: '/f/a&b/x', size: 5n },
     { path: '/f/a&b.txt', size: 6n, mtime: '2024-01-02T03:04:05.678900' },
@@ -434,7 +401,7 @@ test('PROPFIND tells of files and folders, and of those that are on tape too', a
   ]).toEqual([404, 403, 404]);
 });
 
-test('what may be asked is told, and nothing is written', async () => {
+test('OPTIONS returns the allowed methods, and others return 405', async () => {
   const options = await fetchBytes('/b/letters', {}, 'OPTIONS');
   expect([options.status, options.headers.get('allow'), options.headers.get('dav')]).toEqual([
     200,
@@ -445,4 +412,216 @@ test('what may be asked is told, and nothing is written', async () => {
     const { status, headers } = await fetchBytes('/b/letters', {}, method);
     expect([method, status, headers.get('allow')]).toEqual([method, 405, 'OPTIONS, GET, HEAD, PROPFIND']);
   }
+});
+
+const fetchAs = (client: TapeClient, target: string, method = 'GET', headers = {}) =>
+  request(app, `/webdav${target}`, { method, headers: { ...bearer(client), ...headers } });
+
+/** Replaces reads of files by `read` until `end`; if that returns undefined, the file is read. */
+async function disturbReads(read: (...args: unknown[]) => Promise<unknown> | undefined): Promise<{ end(): void }> {
+  const handle = await open('/proc/self/cmdline');
+  const methods = Object.getPrototypeOf(handle) as { read(...args: unknown[]): Promise<unknown> };
+  await handle.close();
+  const real = methods.read;
+  methods.read = async function disturbed(this: unknown, ...args: unknown[]) {
+    return await (read(...args) ?? real.apply(this, args));
+  };
+  return { end: () => Object.assign(methods, { read: real }) };
+}
+
+test('the response for a hidden folder does not depend on the number of its files', async () => {
+  const folder = (name: string) => Array.from({ length: 60 }, (_, n) => ({ path: `/vault/${name}/${n}` }));
+  await addFiles(app.ctx, [...folder('a'), ...folder('b'), { path: '/vault/open/x' }, { path: '/vault-2' }]);
+  await setPathRule(app.ctx, { prefix: '/vault', action: 'LIST', kind: 'USER', name: 'alice' });
+  await setPathRule(app.ctx, { prefix: '/vault/open', action: 'LIST', kind: 'EVERYBODY', name: '' });
+  await app.ctx.db.pool.query('CREATE SEQUENCE looks; ALTER FUNCTION path_ruled RENAME TO path_ruled_for');
+  await app.ctx.db.pool.query(
+    `CREATE FUNCTION path_ruled(path text, wanted "PathAction", who text, groups text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+     BEGIN PERFORM nextval('looks'); RETURN path_ruled_for(path, wanted, who, groups); END $$`,
+  );
+  const looksOf = async (work: () => Promise<unknown>): Promise<number> => {
+    const read = async () => (await app.ctx.db.pool.query('SELECT last_value::int AS n FROM looks')).rows[0].n;
+    const before = await read();
+    await work();
+    return (await read()) - before;
+  };
+  const calls = [
+    async () => expect((await fetchAs(bob, '/vault/a')).status).toBe(404),
+    async () => expect((await fetchAs(bob, '/vault/a', 'PROPFIND', { Depth: '0' })).status).toBe(404),
+    async () =>
+      expect((await callTape(bob, 'POST', '/archiveinfo', { paths: ['/vault/a'] })).text).toContain('no such'),
+    async () =>
+      expect(statesOf(await poll(bob, await stageFiles(bob, [{ path: '/vault/b' }])))).toEqual({
+        '/vault/b': 'FAILED',
+      }),
+    async () => {
+      const listed = await (await fetchAs(bob, '/vault', 'PROPFIND', { Depth: '1' })).text();
+      expect([...listed.matchAll(/<D:href>(.*?)<\/D:href>/g)].map(([, href]) => href)).toEqual([
+        '/webdav/vault/',
+        '/webdav/vault/open/',
+      ]);
+    },
+    async () =>
+      expect(await (await fetchAs(bob, '/', 'PROPFIND', { Depth: '1' })).text()).toContain('/webdav/vault-2<'),
+  ];
+  try {
+    for (const call of calls) expect(await looksOf(call)).toBeLessThan(20);
+  } finally {
+    await app.ctx.db.pool.query('DROP FUNCTION path_ruled; ALTER FUNCTION path_ruled_for RENAME TO path_ruled');
+  }
+});
+
+test('a member of a quota cannot change the stage requests of another', async () => {
+  for (const name of ['alice', 'bob']) await setMember(app.ctx, { quota: 'lab', kind: 'USER', name, isManager: false });
+  await addTaped(app.ctx, backend, [{ path: '/lab/a', volume: 'LAB' }]);
+  const targetedMetadata = { TEST: { quota: 'lab' } };
+  const id = await stageFiles(alice, [{ path: '/lab/a', targetedMetadata }, { path: '/lab/none' }]);
+  await waitForStaged(alice, id);
+  const stored = async () =>
+    (
+      await app.ctx.db.pool.query(
+        'SELECT b.cancelled_at, f.path, f.was_on_disk FROM bulk b JOIN bulk_file f ON f.bulk_id = b.id WHERE b.id = $1 ORDER BY f.path',
+        [id],
+      )
+    ).rows;
+  const before = await stored();
+  const statuses = [];
+  for (const paths of [['/lab/none'], ['/lab/a']]) {
+    statuses.push((await callTape(bob, 'POST', `/stage/${id}/cancel`, { paths })).status);
+    statuses.push((await callTape(bob, 'POST', `/release/${id}`, { paths })).status);
+  }
+  statuses.push((await callTape(bob, 'DELETE', `/stage/${id}`)).status);
+  expect([statuses, await stored()]).toEqual([Array(5).fill(403), before]);
+  expect((await callTape(alice, 'DELETE', `/stage/${id}`)).status).toBe(200);
+});
+
+test('an invalid path fails alone, and not with the files beside it', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/odd/good', volume: 'ODD' }]);
+  const odd = [
+    ...['relative', '/webdav', '/odd/../x', '/odd/./x', `/${'x'.repeat(300)}`, `/${'long/'.repeat(600)}x`],
+    ...['/odd/.tapegate-x', '/webdav/odd/%00', '/webdav/odd/%2e%2e/y', '/webdav/odd/a%2F%2Fb'],
+  ];
+  const id = await stageFiles(
+    alice,
+    [...odd.slice(0, 5), '/odd/good', ...odd.slice(5)].map((each) => ({ path: each })),
+  );
+  const states = statesOf(await waitForStaged(alice, id));
+  expect(states).toEqual({ ...Object.fromEntries(odd.map((each) => [each, 'FAILED'])), '/odd/good': 'COMPLETED' });
+  const answers = [
+    await callTape(alice, 'POST', '/release/gfal2-placeholder-id', { paths: odd }),
+    await callTape(alice, 'POST', `/stage/${id}/cancel`, { paths: odd }),
+    await callTape(alice, 'POST', `/release/${id}`, { paths: odd }),
+    await callTape(alice, 'POST', `/stage/${id}/cancel`, { paths: ['/webdav/%00/other'] }),
+  ];
+  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 400]);
+  expect(answers[3]?.text).toContain('/other');
+  expect((await callTape(alice, 'DELETE', `/stage/${id}`)).status).toBe(200);
+});
+
+test('beyond the limit of paths archiveinfo answers the first ones, and a release is refused', async () => {
+  const small = await startBeside(app, { limits: { requestPaths: 2 } });
+  try {
+    const client = { ...alice, url: small.url };
+    const paths = ['/1', '/2', '/3'];
+    const { status, body } = await callTape(client, 'POST', '/archiveinfo', { paths });
+    expect([status, (body as { path: string }[]).map((info) => info.path)]).toEqual([200, ['/1', '/2']]);
+    expect((await callTape(client, 'POST', '/release/gfal2-placeholder-id', { paths })).status).toBe(400);
+  } finally {
+    await small.close();
+  }
+});
+
+test('a copy that cannot be read returns a complete 503, and the connection stays open', async () => {
+  await restore({ '/eio': { bytes: Buffer.alloc(54_321, 'e') } });
+  const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+  const get = async () => {
+    const asked = http.get(`${app.url}/webdav/eio`, { agent, headers: bearer(alice) });
+    const [response] = (await once(asked, 'response')) as [http.IncomingMessage];
+    const { etag, digest, 'repr-digest': repr, 'retry-after': retry } = response.headers;
+    const { length } = await buffer(response);
+    return { status: response.statusCode, length, of: [etag, digest, repr].filter(Boolean).length, retry };
+  };
+  const reads = await disturbReads((buffer) =>
+    (buffer as Buffer).length === 54_321
+      ? Promise.reject(Object.assign(new Error('EIO: i/o error, read'), { code: 'EIO' }))
+      : undefined,
+  );
+  const broken = await get().finally(reads.end);
+  expect(broken).toEqual({ status: 503, length: expect.any(Number), of: 0, retry: '30' });
+  expect(await get()).toMatchObject({ status: 200, length: 54_321, of: 3 });
+  agent.destroy();
+  const beyond = await fetchAs(alice, '/eio', 'GET', { Range: 'bytes=60000-' });
+  expect([beyond.status, beyond.headers.get('content-range'), beyond.headers.get('repr-digest')]).toEqual([
+    416,
+    'bytes */54321',
+    null,
+  ]);
+});
+
+test('a changed copy is compared only once', async () => {
+  const size = 4 * 1024 * 1024;
+  await restore({ '/altered': { bytes: Buffer.alloc(size, 'o') } });
+  const place = copyOf('/altered');
+  const { atime, mtime } = statSync(place);
+  writeFileSync(place, Buffer.alloc(size, 'x'));
+  utimesSync(place, atime, mtime);
+  const bytesRead = () => Number(/rchar: (\d+)/.exec(readFileSync('/proc/self/io', 'utf8'))?.[1]);
+  expect((await fetchAs(alice, '/altered')).status).toBe(409);
+  const before = bytesRead();
+  for (const method of ['GET', 'HEAD', 'GET']) expect((await fetchAs(alice, '/altered', method)).status).toBe(409);
+  expect(bytesRead() - before).toBeLessThan(size / 4);
+});
+
+test('listings of folders need a slot, and a look at a single folder does not', async () => {
+  const busy = await startBeside(app, { limits: { longLists: 2 }, database: { longLists: 2 } });
+  try {
+    await addFiles(app.ctx, [{ path: '/wide/a' }, { path: '/wide/b' }]);
+    const find = (Depth: string) => fetchBytes('/wide', { Depth }, 'PROPFIND', busy);
+    const gate = createGate();
+    const { looks } = busy.ctx.db;
+    const enter = looks.enter.bind(looks);
+    const held = new Promise<void>((resolve) => {
+      Object.assign(looks, {
+        enter: async (...args: Parameters<typeof enter>) => {
+          resolve();
+          await gate.opened;
+          return await enter(...args);
+        },
+      });
+    });
+    const first = find('1');
+    await held;
+    const second = await find('1');
+    expect([second.status, second.headers.get('retry-after'), (await find('0')).status]).toEqual([429, '5', 207]);
+    gate.open();
+    expect((await first).status).toBe(207);
+    expect((await find('1')).status).toBe(207);
+  } finally {
+    await busy.close();
+  }
+});
+
+test('a folder of thousands of files is listed completely', async () => {
+  await addFiles(
+    app.ctx,
+    Array.from({ length: 1201 }, (_, n) => ({ path: `/broad/${n}`, volume: 'BROAD', position: BigInt(n + 1) })),
+  );
+  const text = await (await fetchAs(alice, '/broad', 'PROPFIND', { Depth: '1' })).text();
+  expect([text.match(/<D:response>/g)?.length, text.endsWith('</D:multistatus>\n')]).toEqual([1202, true]);
+});
+
+test('double slashes in a path are accepted, and a request without a host is refused', async () => {
+  await restore({ '/slashes': { bytes: Buffer.from('slashes') } });
+  const shown = `Authorization: Bearer ${alice.token}\r\nConnection: close\r\n\r\n`;
+  const answers = [
+    await sendBytes(app, `GET //webdav//slashes HTTP/1.1\r\nHost: x\r\n${shown}`),
+    await sendBytes(app, 'GET //webdav//slashes HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'),
+    await sendBytes(app, 'GET /.well-known/wlcg-tape-rest-api HTTP/1.0\r\n\r\n'),
+  ];
+  expect(answers.map((answer) => answer.split('\r\n')[0])).toEqual([
+    'HTTP/1.1 200 OK',
+    'HTTP/1.1 401 Unauthorized',
+    'HTTP/1.1 400 Bad Request',
+  ]);
+  expect(answers[0]?.endsWith('slashes')).toBe(true);
 });
