@@ -5,7 +5,7 @@
  *   npm run compile && node dist/bench/checksums.js
  */
 import { randomBytes } from 'node:crypto';
-import { createChecksum } from '../src/engine/checksum.js';
+import { startChecksum } from '../src/engine/checksum.js';
 import { inTurns, tellFigure } from './figures.js';
 
 const size = Number(process.env.SIZE ?? 1e9);
@@ -15,7 +15,7 @@ const chunks = Array.from({ length: 256 }, () => randomBytes(128 * 1024));
 
 /** @returns MB in a second of processor time */
 async function rateOf(algorithm: string): Promise<number> {
-  const checksum = createChecksum(`${algorithm}:`);
+  const checksum = await startChecksum(`${algorithm}:`);
   const before = process.cpuUsage();
   let bytes = 0;
   while (bytes < size) {

@@ -8,7 +8,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { CRC64NVME, Crc } from '../src/tape/s3/crc.js';
+import { startHash } from '../src/core/running-hash.js';
 import { startS3Server } from '../test/support/s3-server.js';
 
 const [folder] = process.argv.slice(2);
@@ -25,15 +25,15 @@ const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
 for (const entry of entries.filter((each) => each.isFile())) {
   const file = path.join(entry.parentPath, entry.name);
   const bytes = readFileSync(file);
-  const checksum = { 'x-amz-checksum-crc64nvme': checksumOf(bytes), 'x-amz-checksum-type': 'FULL_OBJECT' };
+  const checksum = { 'x-amz-checksum-crc64nvme': await checksumOf(bytes), 'x-amz-checksum-type': 'FULL_OBJECT' };
   server.store.put(path.relative(folder, file), bytes, { storageClass: isPublic ? 'STANDARD' : 'GLACIER', checksum });
 }
 
 /** As S3 makes one for whatever comes without. */
-function checksumOf(bytes: Buffer): string {
-  const crc = new Crc(CRC64NVME);
-  crc.update(bytes);
-  return crc.digest().toString('base64');
+async function checksumOf(bytes: Buffer): Promise<string> {
+  const hash = await startHash('crc64nvme');
+  hash.update(bytes);
+  return hash.digest().toString('base64');
 }
 
 server.onRequest = async ({ operation, key }) => {

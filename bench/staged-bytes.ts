@@ -17,8 +17,8 @@ import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { addAdler32, EMPTY_ADLER32 } from '../src/adler32.js';
 import type { Context } from '../src/context.js';
+import { startHash } from '../src/core/running-hash.js';
 import { importRows } from '../src/operations/catalogue/import.js';
 import { addLibrary } from '../src/operations/libraries/add.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
@@ -65,7 +65,7 @@ for (const kind of kinds) {
     const files = new Map<string, CatalogueFile[]>();
     for (const { name, count, size } of shapes) {
       await writeFiles(path.join(source, name), count, size);
-      files.set(name, listFiles(source, name));
+      files.set(name, await listFiles(source, name));
     }
     const standIn = await start(dir, source);
     rmSync(source, { recursive: true }); // it has them in memory
@@ -90,16 +90,16 @@ interface CatalogueFile {
   checksum: string | null;
 }
 
-function listFiles(source: string, name: string): CatalogueFile[] {
+async function listFiles(source: string, name: string): Promise<CatalogueFile[]> {
   const entries = readdirSync(path.join(source, name), { recursive: true, withFileTypes: true });
-  return entries.flatMap((entry) => {
-    if (!entry.isFile()) return [];
-    const file = path.join(entry.parentPath, entry.name);
-    const bytes = readFileSync(file);
-    const sum = addAdler32(EMPTY_ADLER32, bytes).toString(16).padStart(8, '0');
-    const checksum = isCatalogued ? `adler32:${sum}` : null;
-    return [{ path: `/${path.relative(source, file)}`, size: bytes.length, checksum }];
-  });
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath, entry.name));
+  return await Promise.all(
+    files.map(async (file) => {
+      const bytes = readFileSync(file);
+      const checksum = isCatalogued ? `adler32:${await adler32Of(bytes)}` : null;
+      return { path: `/${path.relative(source, file)}`, size: bytes.length, checksum };
+    }),
+  );
 }
 
 interface Work {
@@ -168,15 +168,21 @@ async function fetchAll(dir: string, { shape, standIn, files }: Work, spent: Spe
   const elapsed = await seconds(() => run('curl', [...options, ...outputs]));
   const processor = endedChildrenSeconds() - before;
   const sync = await seconds(() => run('sync', [...targets, copies]));
-  const checksums = await seconds(async () => (isCatalogued ? takeAdler32(targets) : await run('sha256sum', targets)));
+  const checksums = await seconds(async () => (isCatalogued ? takeAdler32(targets) : run('sha256sum', targets)));
   spent.push({ processor, sync, checksums });
   rmSync(copies, { recursive: true });
   return elapsed;
 }
 
-/** There is no program of it that everybody has. */
-function takeAdler32(files: readonly string[]): void {
-  for (const file of files) addAdler32(EMPTY_ADLER32, readFileSync(file));
+async function adler32Of(bytes: Uint8Array): Promise<string> {
+  const hash = await startHash('adler32');
+  hash.update(bytes);
+  return hash.digest().toString('hex');
+}
+
+/** Debian has no program for it. */
+async function takeAdler32(files: readonly string[]): Promise<void> {
+  for (const file of files) await adler32Of(readFileSync(file));
 }
 
 async function addFiles(ctx: Context, files: readonly CatalogueFile[]): Promise<void> {

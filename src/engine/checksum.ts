@@ -1,45 +1,32 @@
-/** Checksums of tape copies, as the catalogue writes them: `sha256:…`, `adler32:…` or `md5:…`. */
-import { createHash } from 'node:crypto';
-import { addAdler32, EMPTY_ADLER32 } from '../adler32.js';
+/** Checksums of tape copies in the form of the catalogue: `sha256:…`, `adler32:…` or `md5:…`. */
+import { startHash } from '../core/running-hash.js';
 import { openPlain, readChunks } from './plain-file.js';
 
-/** A checksum that grows chunk by chunk; to be asked for its digest once, at the end. */
+/** The checksum of bytes that arrive in chunks. */
 export interface Checksum {
   update(chunk: Uint8Array): void;
-  /** With the algorithm's name before it. */
+  /** Returns the checksum with its algorithm. Call it once, at the end. */
   digest(): string;
 }
 
-/** A checksum of the algorithm that `expected` names; SHA-256 when it names none. */
-export function createChecksum(expected: string | null): Checksum {
-  const algorithm = expected?.split(':')[0] ?? 'sha256';
-  if (algorithm === 'adler32') return createAdler32();
-  const hash = createHash(algorithm);
-  return {
-    update: (chunk) => {
-      hash.update(chunk);
-    },
-    digest: () => `${algorithm}:${hash.digest('hex')}`,
-  };
-}
+const algorithms = ['sha256', 'adler32', 'md5'] as const;
 
-function createAdler32(): Checksum {
-  let sum = EMPTY_ADLER32;
-  return {
-    update: (chunk) => {
-      sum = addAdler32(sum, chunk);
-    },
-    digest: () => `adler32:${sum.toString(16).padStart(8, '0')}`,
-  };
+/** Starts a checksum of the algorithm of `expected`; SHA-256 if that is null. */
+export async function startChecksum(expected: string | null): Promise<Checksum> {
+  const name = expected?.split(':')[0] ?? 'sha256';
+  const algorithm = algorithms.find((each) => each === name);
+  if (!algorithm) throw new Error(`unknown checksum algorithm: ${name}`);
+  const hash = await startHash(algorithm);
+  return { update: hash.update, digest: () => `${algorithm}:${hash.digest().toString('hex')}` };
 }
 
 /**
- * The checksum of a plain file, of the algorithm that `like` names.
+ * Returns the checksum of a plain file, of the algorithm of `like`.
  * @param tick called with each chunk, to show progress
  * @throws TapeError POLICY for anything else, links included
  */
 export async function checksumOf(file: string, like: string, tick: () => void = () => {}): Promise<string> {
-  const checksum = createChecksum(like);
+  const checksum = await startChecksum(like);
   const handle = await openPlain(file);
   try {
     for await (const chunk of readChunks(handle)) {

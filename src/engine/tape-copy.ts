@@ -2,7 +2,7 @@
 import { giveBack } from '../blocks.js';
 import { TapeError } from '../errors.js';
 import type { FileOnVolume, MountedVolume } from '../tape/backend.js';
-import { createChecksum } from './checksum.js';
+import { startChecksum } from './checksum.js';
 
 /** What a tape copy should be. */
 export interface ExpectedCopy extends FileOnVolume {
@@ -35,7 +35,7 @@ export async function readChecked(
   },
 ): Promise<string> {
   const { signal, sink, tell } = how;
-  const checksum = createChecksum(expected.checksum);
+  const checksum = await startChecksum(expected.checksum);
   let bytes = 0n;
   for await (const chunk of volume.read(expected, signal)) {
     signal.throwIfAborted();

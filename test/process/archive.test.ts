@@ -21,7 +21,7 @@ import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { observeTransactions } from '../../src/database/transaction.js';
 import { type ArchiveInput, type ArchiveProgress, archiveTree } from '../../src/engine/archive.js';
-import { createChecksum } from '../../src/engine/checksum.js';
+import { startChecksum } from '../../src/engine/checksum.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { TapeError } from '../../src/errors.js';
 import type { WritableBackend } from '../../src/tape/backend.js';
@@ -229,7 +229,7 @@ test('a tape copy is compared byte by byte if the catalogue has a weak checksum'
   const backend = createMemoryBackend();
   backend.volumes.set('V00001', new Map([[1n, other]]));
   writeTree({ weak: bytes });
-  const sum = createChecksum('adler32:00000000');
+  const sum = await startChecksum('adler32:00000000');
   sum.update(bytes);
   await addFiles(app.ctx, [{ path: '/weak', size: 5n, checksum: sum.digest() }]);
   expect((await archive(backend, { move: true })).failed).toHaveLength(1);

@@ -47,7 +47,7 @@ const domain = 'audit caller errors json plural remembered request-ids signals s
 /** What each part may import, in addition to its own directories. */
 const mayImport: [part: string, from: string][] = [
   [
-    `adler32 blocks bytes caller cancellable config-limits database-url deadline errors json-scan json-thread package-root plural
+    `core/ blocks bytes caller cancellable config-limits database-url deadline errors json-scan json-thread package-root plural
       remembered request-ids secrets signals source-positions time traces`,
     '',
   ],
@@ -73,7 +73,7 @@ const mayImport: [part: string, from: string][] = [
   ['stages', `${database} events`],
   ['audit refusals', `${database} audit caller errors`],
   ['context', 'caller config database/ events refusals'],
-  ['tape/', 'adler32 blocks errors'],
+  ['tape/', 'core/ blocks errors'],
   ['planner/', 'time'],
   [
     'operations/',
@@ -81,7 +81,7 @@ const mayImport: [part: string, from: string][] = [
   ],
   [
     'engine/',
-    `operations/ planner/ tape/ adler32 audit blocks context deadline errors mail package-root secrets signals time traces
+    `operations/ planner/ tape/ core/ audit blocks context deadline errors mail package-root secrets signals time traces
       webhook-targets`,
   ],
   ['metrics/', 'operations/ database/ context errors package-root signals'],

@@ -69,7 +69,7 @@ test.each<[string, Record<string, string>]>([
 test.each<[string, Record<string, string>]>([
   ['adler32', { digest: 'adler32=00000001' }],
   ['md5', { digest: `md5=${hashOf('md5', Buffer.from('other'))}` }],
-  ['sha-256', { 'repr-digest': `sha-256=:${hashOf('sha256', Buffer.from('other'))}:` }],
+  ['sha256', { 'repr-digest': `sha-256=:${hashOf('sha256', Buffer.from('other'))}:` }],
 ])('bytes with another %s fail the file', async (algorithm, headers) => {
   await expectFailure(read(whole(headers)), TapeError, 'MEDIA', ` came with ${algorithm} `);
 });

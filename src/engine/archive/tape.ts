@@ -2,7 +2,7 @@
 import type { KnownFile } from '../../operations/catalogue/files.js';
 import type { Place } from '../../operations/catalogue/volumes.js';
 import type { WritableBackend } from '../../tape/backend.js';
-import { createChecksum } from '../checksum.js';
+import { startChecksum } from '../checksum.js';
 import { readChunks } from '../plain-file.js';
 import { readChecked } from '../tape-copy.js';
 import { isChanged, type Source, withSource } from './source.js';
@@ -21,7 +21,7 @@ export async function writeSource(
   signal: AbortSignal,
 ): Promise<Written> {
   return await withSource(source, async (handle) => {
-    const checksum = createChecksum(null);
+    const checksum = await startChecksum(null);
     const bytes = async function* () {
       for await (const chunk of readChunks(handle)) {
         checksum.update(chunk);
@@ -93,7 +93,7 @@ export async function checkSame(source: Source, known: KnownFile, signal: AbortS
   const other = `${source.path} ${OTHER_BYTES}`;
   if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);
   if (source.size !== known.size) throw new Error(other);
-  const sums = { known: createChecksum(known.checksum), own: createChecksum(null) };
+  const sums = { known: await startChecksum(known.checksum), own: await startChecksum(null) };
   await withSource(source, async (handle) => {
     for await (const chunk of readChunks(handle)) {
       signal.throwIfAborted();

@@ -10,7 +10,7 @@ import { type FileHandle, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, isExhausted, messageOf, TapeError } from '../../errors.js';
 import { CallWatch, HungError } from '../calls.js';
-import { createChecksum } from '../checksum.js';
+import { startChecksum } from '../checksum.js';
 import { openPlain } from '../plain-file.js';
 import { CallPlaces } from './call-places.js';
 import { isKnownBy, type LeftCopy } from './copy.js';
@@ -119,7 +119,7 @@ export class CopyDoor {
     const known = this.compared.get(key);
     if (known !== undefined) return known;
     if (stats.size > MOST_COMPARED) return false;
-    const checksum = createChecksum(copy.copyChecksum);
+    const checksum = await startChecksum(copy.copyChecksum);
     const buffer = Buffer.allocUnsafe(CHUNK);
     for (let position = 0; ; ) {
       const { bytesRead } = await handle.read(buffer, 0, CHUNK, position);

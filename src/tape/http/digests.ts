@@ -1,7 +1,5 @@
 /** What servers say that a file's bytes are: Repr-Digest (RFC 9530) and Digest (RFC 3230), compared with what came. */
-import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import { addAdler32, EMPTY_ADLER32 } from '../../adler32.js';
 
 /** To be asked for: Adler-32 is what storage of the field has at hand; another one it may have to work out. */
 export const WANTED_DIGESTS = {
@@ -10,17 +8,17 @@ export const WANTED_DIGESTS = {
 };
 
 /** The first that is told is compared: it is the cheapest, and what came is held against the catalogue's besides. */
-const ALGORITHMS = ['adler32', 'sha-256', 'md5'] as const;
+const ALGORITHMS = ['adler32', 'sha256', 'md5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
-const BYTES: Record<Algorithm, number> = { 'sha-256': 32, adler32: 4, md5: 16 };
+const BYTES: Record<Algorithm, number> = { sha256: 32, adler32: 4, md5: 16 };
 
 const NAMES: Record<string, Algorithm> = {
   adler: 'adler32',
   adler32: 'adler32',
   md5: 'md5',
-  'sha-256': 'sha-256',
-  sha256: 'sha-256',
+  'sha-256': 'sha256',
+  sha256: 'sha256',
 };
 
 export interface Digest {
@@ -53,27 +51,4 @@ function readValue(text: string, bytes: number): string | undefined {
   }
   const value = Buffer.from(inner, 'base64');
   return value.length === bytes ? value.toString('hex') : undefined;
-}
-
-/** Takes a file's bytes one chunk after the other. */
-export interface DigestCheck {
-  update(chunk: Uint8Array): void;
-  /** Of all that came; to be asked for once. */
-  value(): string;
-}
-
-export function createDigestCheck(algorithm: Algorithm): DigestCheck {
-  if (algorithm === 'adler32') return createAdler32();
-  const hash = createHash(algorithm === 'md5' ? 'md5' : 'sha256');
-  return { update: (chunk) => void hash.update(chunk), value: () => hash.digest('hex') };
-}
-
-function createAdler32(): DigestCheck {
-  let sum = EMPTY_ADLER32;
-  return {
-    update: (chunk) => {
-      sum = addAdler32(sum, chunk);
-    },
-    value: () => sum.toString(16).padStart(8, '0'),
-  };
 }

@@ -1,9 +1,10 @@
 /** A file's bytes over HTTP, from a byte on: what the answer says of them is compared with what comes. */
+import { startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
 import type { Reply, SiteClient } from './client.js';
-import { createDigestCheck, findDigest, WANTED_DIGESTS } from './digests.js';
+import { findDigest, WANTED_DIGESTS } from './digests.js';
 import { type Problem, readProblem } from './problems.js';
 
 /** The server does not give the file, and says why. */
@@ -56,12 +57,12 @@ export async function* readRange(
   }
   const digest = from === 0n ? reply.ways.concat(reply.response).map(({ headers }) => findDigest(headers)) : [];
   const last = digest.findLast((each) => each !== undefined);
-  const told = last && `${last.algorithm.replace('-', '')}:${last.value}` === checksum ? undefined : last;
-  const check = told && createDigestCheck(told.algorithm);
+  const told = last && `${last.algorithm}:${last.value}` === checksum ? undefined : last;
+  const hash = told && (await startHash(told.algorithm));
   let bytes = 0n;
   for await (const chunk of reply.read(signal)) {
     bytes += BigInt(chunk.length);
-    check?.update(chunk);
+    hash?.update(chunk);
     const rest = toSkip > 0n ? chunk.subarray(Number(toSkip < chunk.length ? toSkip : chunk.length)) : chunk;
     toSkip -= BigInt(chunk.length - rest.length);
     if (rest.length > 0) yield rest;
@@ -70,7 +71,7 @@ export async function* readRange(
     throw new LibraryError('TRANSIENT', `${reply.name} ended after ${bytes} of ${expected} bytes`);
   }
   if (toSkip > 0n) throw tellEnd(reply, from, bytes);
-  const found = check?.value();
+  const found = hash?.digest().toString('hex');
   if (told && found !== told.value) {
     const text = `${reply.name} came with ${told.algorithm} ${found}, and the server says ${told.value}`;
     throw new TapeError('MEDIA', text); // whoever went on from its end would take it for whole

@@ -5,11 +5,12 @@
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
 import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
+import { type RunningHash, startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
 import type { S3Calls } from './calls.js';
-import { checksumOf, type Expected, type Running, startChecksum } from './checksums.js';
+import { checksumOf, type Expected, hashOf } from './checksums.js';
 import { failureOf, readErrorOf } from './failures.js';
 import { keyOf } from './keys.js';
 import { Part } from './part.js';
@@ -95,7 +96,7 @@ class Reading {
   private current: Part | undefined;
   private whole: Whole | undefined;
   private expected: Expected | undefined;
-  private checksum: Running | undefined;
+  private hash: RunningHash | undefined;
 
   constructor(calls: S3Calls, wanted: Wanted, options: ReadOptions, signal: AbortSignal) {
     this.calls = calls;
@@ -124,12 +125,12 @@ class Reading {
 
   /** For the checksum, before the reader has it. */
   note(bytes: Uint8Array): void {
-    this.checksum?.update(bytes);
+    this.hash?.update(bytes);
   }
 
   /** Called after the last part. @throws TapeError TRANSIENT */
   compareChecksum(): void {
-    const found = this.checksum?.digest();
+    const found = this.hash?.digest().toString('base64');
     if (!this.expected || found === this.expected.value) return;
     const { algorithm, value } = this.expected;
     throw new TapeError(
@@ -145,7 +146,7 @@ class Reading {
     this.askAhead(first.whole, this.options.readParts - 1);
     const isComparable = this.wanted.from === 0n && this.options.compareChecksums;
     this.expected = isComparable ? await this.findChecksum(first.answer, first.whole) : undefined;
-    this.checksum = this.expected && startChecksum(this.expected);
+    this.hash = this.expected && (await startHash(hashOf(this.expected)));
     return first.part;
   }
 
