@@ -23,24 +23,16 @@ interface Bench {
 
 /** In the order in which the table has them. */
 const benches: readonly Bench[] = [
-  { name: 'callers', small: { SECONDS: '2', ROUNDS: '3' } },
   { name: 'graphql', small: { COUNT: '200000', SECONDS: '2', ROUNDS: '3' } },
   { name: 'requests', small: { SECONDS: '2', ROUNDS: '3' } },
   { name: 'watchers', small: { WATCHERS: '1000', ROUNDS: '5' } },
   { name: 'search', small: { FILES: '100000', SECONDS: '1', ROUNDS: '1' } },
   { name: 'lists', small: { FILES: '200000', ROUNDS: '1' } },
   { name: 'posts', small: { SECONDS: '2', ROUNDS: '3' } },
-  { name: 'bulk', small: { FILES: '20000', ROUNDS: '1' } },
   { name: 'import', small: { FILES: '100000', ROUNDS: '1' } },
-  { name: 'changes', small: { FILES: '50000', ROUNDS: '1' } },
-  { name: 'backup', small: { FILES: '100000', ROUNDS: '1' } },
   { name: 'small-files', small: { COUNT: '2000', ROUNDS: '3' } },
   { name: 'large-files', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
   { name: 'staged-bytes', small: { COUNT: '4', SIZE: '67108864', ROUNDS: '3' } },
-  { name: 's3-reads', small: { SIZE: '268435456', ROUNDS: '3' } },
-  { name: 'door', small: { SIZE: '268435456', ROUNDS: '3' } },
-  { name: 'checksums', small: { SIZE: '200000000', ROUNDS: '3' } },
-  { name: 'partition', small: { FILES: '50000', ROUNDS: '3' } },
 ];
 
 async function runBench({ name, small }: Bench, isSmall: boolean, figuresPath: string): Promise<boolean> {

@@ -35,7 +35,8 @@ function put(bench: S3Bench, size: number, checksum: (bytes: Buffer) => Record<s
 
 const crc32c = await createCRC32(0x82f63b78);
 const crc64nvme = await createCRC64('9a6c9329ac4bc9b5');
-const crcOf = (crc: IHasher, bytes: Buffer) => Buffer.from(crc.init().update(bytes).digest('binary')).toString('base64');
+const crcOf = (crc: IHasher, bytes: Buffer) =>
+  Buffer.from(crc.init().update(bytes).digest('binary')).toString('base64');
 
 benchTest('a large object is read in several parts, all of one version', async (bench) => {
   const { file, bytes } = put(bench, 5 * MB + 7);
