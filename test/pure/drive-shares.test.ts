@@ -134,6 +134,15 @@ test('an engine gives back no drive unless another engine asks and no drive is f
   );
 });
 
+test('an engine gives back a drive if the only free drive is beyond the reach of the engine that asks', () => {
+  const [engine, asker] = [3, 2].map((reach, n) => ({ id: IDS[n] ?? '', weight: 1, reach })) as [
+    SharingEngine,
+    SharingEngine,
+  ];
+  const { drives } = new Site([engine, asker], ['a', 'a', undefined]);
+  expect(isToGiveBack(engine, 2, { drives, askers: [asker] })).toBe(true);
+});
+
 test('an engine gives back one drive at a time', () => {
   const mounts = fc.array(fc.boolean(), { minLength: 12, maxLength: 12 });
   const asker = { id: 'new', weight: 1000, reach: 12 };
