@@ -303,50 +303,6 @@ test.each(rules)('$rule', ({ pattern, only = '', within, finds }) => {
   expect(allowed.filter((place) => !place.endsWith('/') && !found.includes(`${place}.ts`))).toEqual([]);
 });
 
-const MAX_FUNCTION_LINES = 60;
-
-/** Returns the functions and methods of a file, each with its number of lines. */
-function functionsOf(file: string, text: string): { name: string; lines: number }[] {
-  const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest, true);
-  const found: { name: string; lines: number }[] = [];
-  const visit = (node: ts.Node) => {
-    const isNamed = ts.isFunctionDeclaration(node) || ts.isMethodDeclaration(node);
-    if (isNamed || ts.isArrowFunction(node) || ts.isFunctionExpression(node) || ts.isConstructorDeclaration(node)) {
-      const [start = 0, end = 0] = [node.getStart(), node.getEnd()].map(
-        (at) => source.getLineAndCharacterOfPosition(at).line,
-      );
-      const owner = isNamed ? node.name : ts.isVariableDeclaration(node.parent) ? node.parent.name : undefined;
-      found.push({ name: owner?.getText() ?? 'a function', lines: end - start + 1 });
-    }
-    ts.forEachChild(node, visit);
-  };
-  visit(source);
-  return found;
-}
-
-/** Is there a run of lines without a closing bracket at the beginning, as long as a function that is too long? Saves most parsing. */
-function hasLongPart(text: string): boolean {
-  let since = 0;
-  return text.split('\n').some((line) => {
-    since = /^[}\])]/.test(line) ? 0 : since + 1;
-    return since >= MAX_FUNCTION_LINES;
-  });
-}
-
-test('no function is longer than 60 lines, and no file longer than 500', () => {
-  const long = files
-    .filter((file) => hasLongPart(read(file)))
-    .flatMap((file) => functionsOf(file, read(file)).map((found) => ({ file, ...found })))
-    .filter(({ lines }) => lines > MAX_FUNCTION_LINES);
-  expect(long).toEqual([]);
-  const planted = `class A { long() {${'\n'.repeat(60)}} }\nconst short = () => {\n};`;
-  expect(functionsOf('a.ts', planted)).toEqual([
-    { name: 'long', lines: 61 },
-    { name: 'short', lines: 2 },
-  ]);
-  expect(files.filter((file) => read(file).split('\n').length > 501)).toEqual([]);
-});
-
 test('every source file begins with a comment on its purpose', () => {
   expect(files.filter((file) => !/^(#!.*\n)?(import [^;]*;\n|\n)*\/\*\*/.test(read(file)))).toEqual([]);
 });

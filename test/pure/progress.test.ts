@@ -1,15 +1,103 @@
-/** How commands show the progress of an import. */
-import { Readable } from 'node:stream';
+/** How commands show progress and times. */
+
+import { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createImportView } from '../../src/commands/import-progress.js';
+import { createBar } from '../../src/commands/progress-bar.js';
+import { formatEnd, formatFromNow, formatSpan } from '../../src/commands/times.js';
+
+test.each([
+  [0.5, 'now'],
+  [119, '119 s'],
+  [7199, '120 min'],
+  [7200, '2 h'],
+  [9000, '2.5 h'],
+  [5 * 86_400, '5 days'],
+  [5.04 * 86_400, '5 days'],
+  [5.1 * 86_400, '5.1 days'],
+  [99_999.4 * 86_400, '99999 days'],
+])('%d seconds are shown as %s', (seconds, text) => {
+  expect(formatSpan(seconds)).toBe(text);
+});
+
+test.each([
+  [0, 'now'],
+  [300, 'in 5 min'],
+  [-300, '5 min ago'],
+])('%d seconds from now are shown as %s', (seconds, text) => {
+  expect(formatFromNow(seconds)).toBe(text);
+});
+
+test('the end of a request with a retry is shown as that of the retry', () => {
+  const now = '2026-01-02T03:04:05Z';
+  const end = { earliest: now, planned: now, latest: now };
+  expect(formatEnd(now, end)).toBe('done at once');
+  expect(formatEnd(now, end, { nextTry: now })).toBe('done with its next try, which is due');
+  expect(formatEnd(now, end, { nextTry: '2026-01-02T03:09:05Z' })).toBe('done with its next try, in 5 min');
+  const later = '2026-01-02T03:14:05Z';
+  const ends = { earliest: later, planned: later, latest: later };
+  expect(formatEnd(now, ends, { nextTry: now })).toMatch(/^done in 10 min by the plan/);
+});
 
 beforeEach(() => {
   vi.useFakeTimers();
 });
 afterEach(() => {
   vi.useRealTimers();
+});
+
+const HOUR_MS = 3_600_000;
+
+test('without a terminal, a bar writes each change, and the same again once an hour', async () => {
+  let text = '';
+  const bar = await createBar({
+    write: (more) => {
+      text += more;
+    },
+  });
+  const lineOf = (blocks: number, percentage: number, left: string) =>
+    `${'█'.repeat(blocks)}${'░'.repeat(30 - blocks)} ${percentage}%  ${percentage / 10}/10 files  1 of 2  0 bytes/s  ${left}\n`;
+  const says = (files: number, left: string) => ({
+    files: `${files}/10 files`,
+    size: '1 of 2',
+    rate: '0 bytes/s',
+    left,
+  });
+  bar.start(10, 0, says(0, 'waits; cleaning'));
+  vi.advanceTimersByTime(HOUR_MS - 10_000);
+  expect(text).toBe(lineOf(0, 0, 'waits; cleaning'));
+  vi.advanceTimersByTime(20_000);
+  expect(text).toBe(lineOf(0, 0, 'waits; cleaning').repeat(2));
+
+  text = '';
+  bar.update(4, says(4, '1s left'));
+  bar.update(5, says(5, '1s left'));
+  vi.advanceTimersByTime(60_000);
+  bar.update(10, says(10, 'done'));
+  bar.stop();
+  expect(text).toBe(lineOf(15, 50, '1s left') + lineOf(30, 100, 'done'));
+});
+
+test('in a terminal, the bar leaves room for the text after it', async () => {
+  let text = '';
+  const out = Object.assign(new Writable(), { isTTY: true, columns: 80 });
+  out.write = ((more: string) => {
+    text += more;
+    return true;
+  }) as typeof out.write;
+  for (const method of ['cursorTo', 'clearLine', 'moveCursor']) Object.assign(out, { [method]: () => true });
+  const bar = await createBar(out);
+  bar.start(10, 4, { files: '2/5 files, 3 failed', size: '60.0 kB of 150 kB', rate: '12.3 kB/s', left: '3h07m left' });
+  bar.stop();
+  const line = text
+    .split(/[\n\r]/)
+    .find((each) => each.includes('failed'))
+    ?.replace(/^.*?(?=[█░])/s, '');
+  const behind = ' 40%  2/5 files, 3 failed  60.0 kB of 150 kB  12.3 kB/s  3h07m left';
+  expect(line?.replace(/[█░]+/, '')).toContain(behind);
+  expect(/[█░]+/.exec(line ?? '')?.[0]).toHaveLength(79 - behind.length);
 });
 
 function createOutput(terminal: { isTTY?: boolean; columns?: number } = {}) {

@@ -1,0 +1,103 @@
+/** Caches: of results for short texts, of GraphQL documents, and of memory blocks. */
+
+import { type DocumentNode, parse } from 'graphql';
+import { expect, test } from 'vitest';
+import { DocumentCache } from '../../graphql/document-cache.js';
+import { BLOCK_BYTES, cutChunk, giveBack, takeBlock } from '../../src/blocks.js';
+import { remember } from '../../src/remembered.js';
+
+test('a result is computed once for a short text, and each time for a long one', () => {
+  const asked: string[] = [];
+  const lengthOf = remember((text) => {
+    asked.push(text);
+    return text === '' ? undefined : text.length;
+  });
+  const long = 'x'.repeat(301);
+  for (let n = 0; n < 2; n++) expect([lengthOf('ab'), lengthOf(''), lengthOf(long)]).toEqual([2, undefined, 301]);
+  expect(asked).toEqual(['ab', '', long, long]);
+});
+
+test('few results are kept', () => {
+  const asked: string[] = [];
+  const keep = remember((text) => {
+    asked.push(text);
+    return text;
+  });
+  for (let n = 0; n < 1000; n++) expect(keep(String(n))).toBe(String(n));
+  expect([keep('999'), keep('0')]).toEqual(['999', '0']);
+  expect(asked).toHaveLength(1001);
+});
+
+test('an error is not kept', () => {
+  let asked = 0;
+  const fail = remember(() => {
+    asked++;
+    throw new Error('no');
+  });
+  for (let n = 0; n < 2; n++) expect(() => fail('a')).toThrow('no');
+  expect(asked).toBe(2);
+});
+
+const documentOf = (n: number, length: number): [string, DocumentNode] => {
+  const text = `{ a${n} }`.padEnd(length);
+  return [text, parse(text)];
+};
+
+test('the documents used last are kept, up to a total length', () => {
+  const cache = new DocumentCache();
+  const documents = Array.from({ length: 30 }, (_, n) => documentOf(n, 5000));
+  const [first] = documents;
+  if (!first) throw new Error('there is no document');
+  for (const [text, document] of documents) {
+    cache.set(text, document);
+    cache.set(text, document);
+    expect(cache.get(first[0])).toBe(first[1]);
+  }
+  const kept = documents.filter(([text]) => cache.get(text));
+  expect(kept).toEqual([first, ...documents.slice(-19)]);
+});
+
+test('a very long document is not kept', () => {
+  const cache = new DocumentCache();
+  const [short, long] = [documentOf(1, 100), documentOf(2, 10_001)];
+  for (const [text, document] of [short, long]) cache.set(text, document);
+  expect([cache.get(short[0]), cache.get(long[0])]).toEqual([short[1], undefined]);
+});
+
+test('a returned block is the next one taken, once', () => {
+  const block = takeBlock();
+  const chunk = cutChunk(block, 10, BLOCK_BYTES);
+  expect(chunk.buffer).toBe(block.buffer);
+  const other = takeBlock();
+  expect(other.buffer).not.toBe(block.buffer);
+  giveBack(chunk);
+  giveBack(chunk);
+  const next = takeBlock();
+  expect([next.buffer === block.buffer, next.length]).toEqual([true, BLOCK_BYTES]);
+  expect(takeBlock().buffer).not.toBe(block.buffer);
+});
+
+test('a part of a chunk returns no block: other parts may be in use', () => {
+  const chunk = cutChunk(takeBlock(), 0, BLOCK_BYTES);
+  giveBack(chunk.subarray(0, 1000));
+  expect(takeBlock().buffer).not.toBe(chunk.buffer);
+  giveBack(chunk);
+  const next = takeBlock();
+  expect(next.buffer).toBe(chunk.buffer);
+  giveBack(chunk); // by its former owner
+  expect(takeBlock().buffer).not.toBe(next.buffer);
+});
+
+test('few bytes are copied, and their block is free at once', () => {
+  const block = takeBlock();
+  block.write('some bytes', 100);
+  const chunk = cutChunk(block, 100, 110);
+  expect(takeBlock().buffer).toBe(block.buffer);
+  expect([chunk.toString(), chunk.buffer === block.buffer]).toEqual(['some bytes', false]);
+});
+
+test('a buffer that is no block is not reused', () => {
+  const own = Buffer.alloc(BLOCK_BYTES);
+  giveBack(own);
+  expect(takeBlock().buffer).not.toBe(own.buffer);
+});

@@ -1,0 +1,268 @@
+/** SQL statements, database URLs, the clock of the database, standbys, and rows taken from a connection. */
+
+import type { Socket } from 'node:net';
+import { PassThrough } from 'node:stream';
+import fc from 'fast-check';
+import pg from 'pg';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { DatabaseClock } from '../../src/database/clock.js';
+import { askHosts } from '../../src/database/hosts.js';
+import { askTogether, findMismatch, type PrimaryPosition, type StandbyPosition } from '../../src/database/positions.js';
+import { RowTap } from '../../src/database/row-tap.js';
+import { allOf, empty, join, raw, type Sql, sql } from '../../src/database/sql.js';
+import { nameOfUrl, splitHosts } from '../../src/database-url.js';
+import { NotFoundError, OverShareError, UnavailableError } from '../../src/errors.js';
+import { Prisma } from '../../src/generated/prisma/client.js';
+import { isChanging } from '../../src/operations/audit/audited.js';
+import { isOfStandby, listServers } from '../../src/operations/list-server.js';
+import { type Operation, policy } from '../../src/operations/policy.js';
+
+const plain = ({ text, values }: Sql) => ({ text, values });
+
+test('a statement has the texts and values of its fragments, also when it is built again', () => {
+  const condition = (names: readonly string[] | undefined) => (names ? sql`name = ANY(${names})` : sql`true`);
+  const make = (names: readonly string[] | undefined, direction: string, limit: number) =>
+    sql`SELECT ${join([raw('a'), sql`${limit} + 1`])} FROM t WHERE ${condition(names)} ORDER BY a ${raw(direction)}${empty} LIMIT ${limit}`;
+  for (const limit of [1, 2]) {
+    for (const direction of ['ASC', 'DESC']) {
+      expect(plain(make(['x'], direction, limit))).toEqual({
+        text: `SELECT a,$1 + 1 FROM t WHERE name = ANY($2) ORDER BY a ${direction} LIMIT $3`,
+        values: [limit, ['x'], limit],
+      });
+      expect(plain(make(undefined, direction, limit))).toEqual({
+        text: `SELECT a,$1 + 1 FROM t WHERE true ORDER BY a ${direction} LIMIT $2`,
+        values: [limit, limit],
+      });
+    }
+  }
+});
+
+test('lists of different lengths, separators and parts are different statements', () => {
+  const of = (count: number) => Array.from({ length: count }, (_, n) => n);
+  for (const _ of [1, 2]) {
+    expect(plain(join(of(2)))).toEqual({ text: '$1,$2', values: [0, 1] });
+    expect(plain(join(of(3)))).toEqual({ text: '$1,$2,$3', values: [0, 1, 2] });
+    expect(plain(join(of(2), ' OR '))).toEqual({ text: '$1 OR $2', values: [0, 1] });
+    expect(plain(join([sql`a = ${1}`, 2], ' OR '))).toEqual({ text: 'a = $1 OR $2', values: [1, 2] });
+    expect(plain(join([2, sql`a = ${1}`], ' OR '))).toEqual({ text: '$1 OR a = $2', values: [2, 1] });
+    expect(plain(raw(' OR '))).toEqual({ text: ' OR ', values: [] });
+    expect(plain(sql`${1}${raw(',')}${2}`)).toEqual({ text: '$1,$2', values: [1, 2] });
+    expect(plain(allOf([]))).toEqual({ text: 'true', values: [] });
+    expect(plain(allOf([sql`a`, sql`b = ${1}`]))).toEqual({ text: 'a AND b = $1', values: [1] });
+  }
+  expect(() => join([])).toThrow(RangeError);
+});
+
+test('more statements than are cached are right', () => {
+  const names = Array.from({ length: 10_000 }, (_, n) => `c${n}`);
+  const made = names.map((name, n) => plain(sql`SELECT ${raw(name)} WHERE a = ${n}`));
+  expect(made).toEqual(names.map((name, n) => ({ text: `SELECT ${name} WHERE a = $1`, values: [n] })));
+});
+
+test('fragments of Prisma are accepted', () => {
+  for (const part of [Prisma.sql`a = ${1}`, Prisma.sql`b IN (${1}, ${2})`, 3]) {
+    expect(plain(sql`SELECT ${part}`)).toEqual(plain(Prisma.sql`SELECT ${part}`));
+  }
+});
+
+test.each([
+  [
+    'postgresql://u:p,w%40@a,b:5433/tapes?sslmode=require',
+    ['a', 'b:5433'].map((h) => `postgresql://u:p,w%40@${h}/tapes?sslmode=require`),
+  ],
+  ['postgres://a,[::1]:5433/tapes', ['postgres://a/tapes', 'postgres://[::1]:5433/tapes']],
+  ['postgresql://a/tapes?options=-c%20x,y', ['postgresql://a/tapes?options=-c%20x,y']],
+  ['postgresql:///tapes?host=/run/postgresql', ['postgresql:///tapes?host=/run/postgresql']],
+  ['postgresql://a/ta,pes', ['postgresql://a/ta,pes']],
+])('%s is split into a URL for each server', (url, urls) => {
+  expect(splitHosts(url)).toEqual(urls);
+});
+
+test('the name of a URL contains all servers and no secret', () => {
+  expect(nameOfUrl('postgresql://u:secret@a,b:5433/tapes')).toBe('a,b:5433/tapes');
+  expect(nameOfUrl('postgresql:///tapes?host=/run/postgresql')).toBe('/run/postgresql/tapes');
+});
+
+test('the first answer of a server counts; a refusal counts more than a server that is away', async () => {
+  const away = Object.assign(new Error('away'), { syscall: 'connect' });
+  const answers: Record<string, unknown> = {
+    'postgresql://a/t': away,
+    'postgresql://b/t': 'here',
+    'postgresql://c/t': new Error('no'),
+  };
+  const ask = async (url: string) => {
+    const answer = answers[url];
+    if (answer instanceof Error) throw answer;
+    return answer;
+  };
+  expect(await askHosts('postgresql://a,b,c/t', ask)).toBe('here');
+  await expect(askHosts('postgresql://a,c/t', ask)).rejects.toThrow('no');
+  await expect(askHosts('postgresql://a/t', ask)).rejects.toThrow('away');
+});
+
+describe('the clock', () => {
+  /** Milliseconds on the clock of the process. */
+  let elapsedMs: number;
+
+  beforeEach(() => {
+    elapsedMs = 5000;
+    vi.spyOn(performance, 'now').mockImplementation(() => elapsedMs);
+  });
+  afterEach(() => {
+    vi.restoreAllMocks();
+  });
+
+  /** Sets the clock by an answer of the database: seconds since the beginning of 2026, and how long the answer took. */
+  function set(clock: DatabaseClock, seconds: number, tookMs = 0): void {
+    clock.set(Date.UTC(2026, 0, 1) * 1000 + seconds * 1e6, { from: elapsedMs - tookMs, until: elapsedMs });
+  }
+
+  test('the clock continues from the time of the database, to the microsecond', () => {
+    const clock = new DatabaseClock();
+    set(clock, 60.000007);
+    expect(clock.now()).toBe('2026-01-01T00:01:00.000007');
+    elapsedMs += 1500.25;
+    expect(clock.now()).toBe('2026-01-01T00:01:01.500257');
+  });
+
+  test('an answer is the time of its middle, and a slow answer does not replace a fast one', () => {
+    const clock = new DatabaseClock();
+    set(clock, 60, 200);
+    expect(clock.now()).toBe('2026-01-01T00:01:00.100000');
+    set(clock, 59, 4000); // 58 to 62
+    expect(clock.now()).toBe('2026-01-01T00:01:00.100000');
+    set(clock, 60.05, 20);
+    expect(clock.now()).toBe('2026-01-01T00:01:00.100000');
+    elapsedMs += 100;
+    expect(clock.now()).toBe('2026-01-01T00:01:00.160000');
+  });
+
+  test('a slow answer counts if it contradicts the clock', () => {
+    const clock = new DatabaseClock();
+    set(clock, 60);
+    set(clock, 240, 4000);
+    expect(clock.now()).toBe('2026-01-01T00:04:02');
+  });
+
+  test('the clock stops for a small step back of the database, and follows a large one', () => {
+    const clock = new DatabaseClock();
+    set(clock, 60);
+    expect(clock.now()).toBe('2026-01-01T00:01:00');
+    set(clock, 59.5);
+    expect(clock.now()).toBe('2026-01-01T00:01:00');
+    set(clock, 30);
+    expect(clock.now()).toBe('2026-01-01T00:00:30');
+  });
+});
+
+const primary: PrimaryPosition = { system: 7n, timeline: 2, database: 'tapes', written: 100n };
+const standby: StandbyPosition = { ...primary, isStandby: true, replayed: 90n };
+
+test.each<[string | undefined, Partial<StandbyPosition>]>([
+  [undefined, {}],
+  ['it is no standby', { isStandby: false }],
+  ['it is no copy of the server that takes writes', { system: 8n }],
+  ['it was asked for database other, not tapes', { database: 'other' }],
+  ['it follows timeline 1, and the server that takes writes is on 2', { timeline: 1 }],
+  ['it follows timeline 3, and the server that takes writes is on 2', { timeline: 3 }],
+])('the problem of a standby is: %s', (problem, is) => {
+  expect(findMismatch({ ...standby, ...is }, primary)).toBe(problem);
+});
+
+const ofPostgres = (code: string) => Object.assign(new pg.DatabaseError('x', 1, 'error'), { code });
+const busy = (cause?: unknown) => new UnavailableError('busy', 'x', cause);
+
+test.each([
+  ['cancelled by replay', ofPostgres('40001'), true],
+  ['deadlock with replay', ofPostgres('40P01'), true],
+  ['gone', new UnavailableError('away', 'x', ofPostgres('57P01')), true],
+  ['without a free connection', busy(ofPostgres('53300')), true],
+  ['time limit', busy(ofPostgres('57014')), false],
+  ['no free slot', busy(), false],
+  ['over its share', new OverShareError('x'), false],
+  ['an error of the caller', new NotFoundError('x'), false],
+])('whether a failed read is repeated at the primary: %s', (_what, error, isAgain) => {
+  expect(isOfStandby(error)).toBe(isAgain);
+});
+
+test('each reading operation declares which servers may answer it', () => {
+  const reading = (Object.keys(policy) as Operation[]).filter((operation) => !isChanging(operation));
+  expect(Object.keys(listServers).sort()).toEqual(reading.sort());
+});
+
+test('calls during a query share the next query', async () => {
+  const answers: ((value: number) => void)[] = [];
+  const ask = askTogether(() => new Promise<number>((resolve) => void answers.push(resolve)));
+  const first = ask();
+  const [second, third] = [ask(), ask()];
+  expect(answers).toHaveLength(1);
+  answers[0]?.(1);
+  expect(await first).toBe(1);
+  await Promise.resolve();
+  expect(answers).toHaveLength(2);
+  answers[1]?.(2);
+  expect(await Promise.all([second, third])).toEqual([2, 2]);
+  const fourth = ask();
+  answers[2]?.(3);
+  expect(await fourth).toBe(3);
+});
+
+function message(kind: string, body: Buffer): Buffer {
+  const bytes = Buffer.alloc(5 + body.length);
+  bytes.write(kind);
+  bytes.writeInt32BE(4 + body.length, 1);
+  body.copy(bytes, 5);
+  return bytes;
+}
+
+function row(text: string): Buffer {
+  const column = Buffer.from(text);
+  const head = Buffer.alloc(6);
+  head.writeInt16BE(1);
+  head.writeInt32BE(column.length, 2);
+  return message('D', Buffer.concat([head, column]));
+}
+
+test('rows go to the tap, and all other messages to the driver; after close() the driver gets all', () => {
+  const each = fc.oneof(
+    fc.string({ unit: 'binary', maxLength: 30 }).map((text) => ({ text })),
+    fc.constant({ kind: 'N' }),
+  );
+  fc.assert(
+    fc.property(fc.array(each, { maxLength: 30 }), fc.array(fc.nat(), { maxLength: 10 }), (messages, places) => {
+      const stream = new PassThrough();
+      const driver: Buffer[] = [];
+      stream.on('data', (bytes: Buffer) => driver.push(bytes));
+      const taken: Buffer[] = [];
+      const tap = new RowTap(stream as unknown as Socket, (rows) => taken.push(Buffer.from(rows)));
+      const sent = messages.map((one) => ('text' in one ? row(one.text) : message(one.kind, Buffer.from('a notice'))));
+      const bytes = Buffer.concat(sent);
+      const cuts = [0, ...places.map((place) => place % (bytes.length + 1)).sort((a, b) => a - b), bytes.length];
+      for (const [at, from] of cuts.slice(0, -1).entries())
+        stream.emit('data', Buffer.from(bytes.subarray(from, cuts[at + 1])));
+      const texts = messages.flatMap((one) => ('text' in one ? [one.text] : []));
+      expect(Buffer.concat(taken).toString()).toBe(texts.map((text) => `,${text}`).join(''));
+      expect(Buffer.concat(driver)).toEqual(Buffer.concat(sent.filter((_, at) => !('text' in (messages[at] ?? {})))));
+      tap.close();
+      driver.length = 0;
+      stream.emit('data', row('after'));
+      expect(driver).toEqual([row('after')]);
+    }),
+    { numRuns: 25 },
+  );
+});
+
+test('messages after the rows go to the driver, also when it closes the tap', () => {
+  const stream = new PassThrough();
+  const driver: Buffer[] = [];
+  let tap: RowTap | undefined;
+  stream.on('data', (bytes: Buffer) => {
+    driver.push(Buffer.from(bytes));
+    tap?.close();
+  });
+  tap = new RowTap(stream as unknown as Socket, () => {});
+  const ready = message('Z', Buffer.from('T'));
+  stream.emit('data', Buffer.concat([row('a'), ready, ready.subarray(0, 3)]));
+  stream.emit('data', Buffer.from(ready.subarray(3)));
+  expect(Buffer.concat(driver)).toEqual(Buffer.concat([ready, ready]));
+});
