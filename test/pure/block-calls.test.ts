@@ -3,6 +3,7 @@ import net from 'node:net';
 import { afterAll, expect, test } from 'vitest';
 import { LibraryError } from '../../src/tape/backend.js';
 import { BlockCalls } from '../../src/tape/http/blocks.js';
+import { listen } from '../support/ports.js';
 import { quiet } from '../support/tape-backend.js';
 import { waitFor } from '../support/wait.js';
 
@@ -31,9 +32,7 @@ async function serve(answer: (socket: net.Socket, asked: number, connection: num
     });
   });
   servers.push(server);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as net.AddressInfo;
-  return { url: new URL(`http://127.0.0.1:${port}/a?b=c`), requests, connections: () => connections };
+  return { url: new URL(`http://127.0.0.1:${await listen(server)}/a?b=c`), requests, connections: () => connections };
 }
 
 const createCalls = (sockets = 4) => new BlockCalls({ limits, sockets, restMs: 5000 });

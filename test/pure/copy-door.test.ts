@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { mkdirSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -12,6 +11,7 @@ import { expect, test } from 'vitest';
 import { sendParts } from '../../rest/bytes/send.js';
 import { CopyDoor } from '../../src/engine/disk/copy-door.js';
 import { writeMarker } from '../../src/engine/disk/marker.js';
+import { listen } from '../support/ports.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createGate, waitFor } from '../support/wait.js';
 
@@ -84,8 +84,7 @@ test('a reader of many parts uses constant memory', async () => {
     const parts = [{ head: '', range: { start: 0, length: PARTS } }];
     sendParts(res as unknown as Response, copy, { parts, tail: '' }).catch((error) => res.destroy(error));
   });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listen(server);
   const [answer] = (await once(http.get({ port, host: '127.0.0.1' }), 'response')) as [http.IncomingMessage];
   let size = 0;
   for await (const part of answer) size += part.length;

@@ -1,11 +1,11 @@
 /** How the library type `wlcg` interprets the answers of different servers. A file fails only if the server says so of that file. */
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import type { FileState } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
+import { closeServer, listen } from '../support/ports.js';
 import { errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
@@ -229,8 +229,7 @@ test('a discovery document that never ends fails the call after its time limit, 
     drips.push(setInterval(() => response.write(' '), 100));
   };
   const server = http.createServer((_request, response) => answer(response));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const discoveryUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const discoveryUrl = `http://127.0.0.1:${await listen(server)}/`;
   try {
     const library = bench.open({ discoveryUrl, connectSeconds: 1, answerSeconds: 1, silenceSeconds: 60 });
     const files = await putFiles(bench, ['/a']);
@@ -241,7 +240,6 @@ test('a discovery document that never ends fails the call after its time limit, 
     expect((await library.stage(files, quiet())).id).not.toBeNull();
   } finally {
     for (const drip of drips) clearInterval(drip);
-    server.closeAllConnections();
-    server.close();
+    await closeServer(server);
   }
 });

@@ -1,12 +1,12 @@
 /** How the library type `wlcg` reads bytes: checks on digests, ranges, connections and redirects. */
 import { randomBytes } from 'node:crypto';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
+import { closeServer, listen } from '../support/ports.js';
 import { errorOf, makeReady, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
@@ -202,9 +202,8 @@ async function listenElsewhere(): Promise<{ origin: string; tokens: (string | un
     tokens.push(request.headers.authorization);
     response.end(BYTES);
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  opened.push({ close: () => new Promise((resolve) => server.close(resolve).closeAllConnections()) });
-  return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, tokens };
+  opened.push({ close: () => closeServer(server) });
+  return { origin: `http://127.0.0.1:${await listen(server)}`, tokens };
 }
 
 const redirectTo =

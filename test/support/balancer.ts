@@ -1,7 +1,8 @@
 /** A TCP balancer: each connection goes to the next server that is ready and accepts it. Readiness is polled. */
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { listen } from './ports.js';
 
 const POLL_MS = 100;
 
@@ -52,18 +53,17 @@ export async function startBalancer(ports: readonly number[]) {
   const server = createServer({ allowHalfOpen: true }, (near) => {
     keep(near);
     join(near, next(), ports.length);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  });
+  const port = await listen(server);
   return {
     /** `http://127.0.0.1:port` */
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     taken,
     close: async (): Promise<void> => {
       closed.abort();
       await Promise.all(polls);
       for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, 'close');
+      await once(server.close(), 'close');
     },
   };
 }

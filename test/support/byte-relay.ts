@@ -1,6 +1,7 @@
 /** A TCP relay between clients and a server that moves. It can stall and break. */
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
+import { listen } from './ports.js';
 
 export type ByteRelay = Awaited<ReturnType<typeof startByteRelay>>;
 
@@ -39,11 +40,10 @@ export async function startByteRelay() {
       if (carried < limit) far.resume();
     });
     far.on('end', () => near.end());
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  });
   return {
     /** The port for clients, which stays the same. */
-    port: (server.address() as AddressInfo).port,
+    port: await listen(server),
     /** Sets the port of the server. Without one, all connections break and new ones are refused. */
     lead: (port: number | undefined): void => {
       target = port;

@@ -4,6 +4,7 @@ import { appendFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'n
 import path from 'node:path';
 import pg from 'pg';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
+import { queryOnce, withClient } from './database.js';
 import { startDatabaseRelay } from './database-relay.js';
 import { waitFor } from './wait.js';
 
@@ -74,23 +75,7 @@ export async function startDatabasePair(dir: string, database: string, standbySe
   };
 }
 
-async function ask(server: Embedded, text: string, database = 'postgres'): Promise<Record<string, unknown>[]> {
-  return await withClient(server, async (client) => (await client.query(text)).rows, database);
-}
-
-async function withClient<T>(
-  server: Embedded,
-  work: (client: pg.Client) => Promise<T>,
-  database = 'postgres',
-): Promise<T> {
-  const client = new pg.Client(server.config(database));
-  await client.connect();
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
-}
+const ask = (server: Embedded, sql: string, database = 'postgres') => queryOnce(server.config(database), sql);
 
 /** Allows replication. */
 async function letFollow(dataDir: string, server: Embedded): Promise<void> {
@@ -101,7 +86,7 @@ async function letFollow(dataDir: string, server: Embedded): Promise<void> {
 
 /** Makes a base backup of the running server. */
 async function copyCluster(from: string, to: string, server: Embedded): Promise<void> {
-  await withClient(server, async (client) => {
+  await withClient(server.config('postgres'), async (client) => {
     await client.query(`SELECT pg_backup_start('standby', true)`);
     mkdirSync(path.dirname(to), { recursive: true });
     execFileSync('cp', ['-a', from, to]);

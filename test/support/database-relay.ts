@@ -1,7 +1,8 @@
 /** A relay to a PostgreSQL server that can stall without an error, or refuse connections. */
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import type { ClientConfig } from 'pg';
+import { listen } from './ports.js';
 
 export type DatabaseRelay = Awaited<ReturnType<typeof startDatabaseRelay>>;
 
@@ -39,12 +40,11 @@ export async function startDatabaseRelay(target: ClientConfig) {
     }
   };
   let server: Server;
-  const listen = async (port: number) => {
-    server = createServer(join).listen(port, '127.0.0.1');
-    await once(server, 'listening');
-    return (server.address() as AddressInfo).port;
+  const accept = (port?: number): Promise<number> => {
+    server = createServer(join);
+    return listen(server, port);
   };
-  const port = await listen(0);
+  const port = await accept();
   const stop = async (): Promise<void> => {
     const closed = once(server, 'close');
     server.close();
@@ -69,7 +69,7 @@ export async function startDatabaseRelay(target: ClientConfig) {
     countOf: (text: string): number => Buffer.concat(sent).toString('latin1').split(text).length - 1,
     /** Breaks all connections, and refuses new ones until `accept`. */
     refuse: stop,
-    accept: async (): Promise<void> => void (await listen(port)),
+    accept: async (): Promise<void> => void (await accept(port)),
     close: stop,
   };
 }

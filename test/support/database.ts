@@ -10,22 +10,31 @@ export async function createDatabase(options: { empty?: boolean } = {}) {
   if (!postgres) throw new Error('this run began with tests that need no database: start another one');
   const { connection, template } = postgres;
   const name = `test_${randomUUID().replaceAll('-', '')}`;
-  const admin = async (sql: string) => {
-    const client = new pg.Client(connection);
-    await client.connect();
-    try {
-      await client.query(sql);
-    } finally {
-      await client.end();
-    }
-  };
   // costs half of the strategy wal_log, in memory and without syncs
-  await admin(`CREATE DATABASE ${name} TEMPLATE ${options.empty ? 'template0' : template} STRATEGY file_copy`);
+  await queryOnce(
+    connection,
+    `CREATE DATABASE ${name} TEMPLATE ${options.empty ? 'template0' : template} STRATEGY file_copy`,
+  );
   const host = encodeURIComponent(String(connection.host));
   return {
     connection: { ...connection, database: name } as pg.ClientConfig,
     /** For DATABASE_URL. */
     url: `postgresql://${connection.user}@localhost:${connection.port}/${name}?host=${host}`,
-    drop: (): Promise<void> => admin(`DROP DATABASE ${name} WITH (FORCE)`),
+    drop: async (): Promise<void> => void (await queryOnce(connection, `DROP DATABASE ${name} WITH (FORCE)`)),
   };
 }
+
+/** Runs `work` with a connection of its own. */
+export async function withClient<T>(connection: pg.ClientConfig, work: (client: pg.Client) => Promise<T>): Promise<T> {
+  const client = new pg.Client(connection);
+  await client.connect();
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
+/** Runs a query on a connection of its own. @returns the rows */
+export const queryOnce = (connection: pg.ClientConfig, sql: string): Promise<Record<string, unknown>[]> =>
+  withClient(connection, async (client) => (await client.query(sql)).rows);

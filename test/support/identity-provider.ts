@@ -1,9 +1,8 @@
 /** A real OpenID provider on this host, whose keys can be rotated, and which can be away. */
-import { once } from 'node:events';
 import http, { type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { type CryptoKey, exportJWK, generateKeyPair, type JWK, type JWTPayload, SignJWT } from 'jose';
 import { Provider } from 'oidc-provider';
+import { closeServer, listen } from './ports.js';
 
 export interface SigningKey {
   jwk: JWK & { kid: string };
@@ -53,9 +52,7 @@ export async function startIdentityProvider(pages: string[] = []): Promise<Ident
     if (req.url === '/device/auth') replaceInterval(res, provider.intervalSeconds);
     answer(req, res);
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const url = `http://127.0.0.1:${await listen(server)}`;
   let claims: Record<string, unknown> = {};
   const create = (key: SigningKey) =>
     new Provider(url, configure(key, { claimsOf: () => claims, lifeOf: () => provider.lifeSeconds, pages })).callback();
@@ -86,10 +83,7 @@ export async function startIdentityProvider(pages: string[] = []): Promise<Ident
       provider.key = await makeKey(kid);
       answer = create(provider.key);
     },
-    close: async () => {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    },
+    close: () => closeServer(server),
   };
   return provider;
 }
@@ -107,9 +101,8 @@ export async function startRealms(...names: string[]) {
     res.setHeader('Content-Type', 'application/json');
     res.end(JSON.stringify(asked === 'keys' ? { keys: [jwk] } : { issuer, jwks_uri: `${issuer}/keys` }));
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const urlOf = (name: string) => `http://127.0.0.1:${(server.address() as AddressInfo).port}/realms/${name}`;
+  const port = await listen(server);
+  const urlOf = (name: string) => `http://127.0.0.1:${port}/realms/${name}`;
   return {
     /** Returns the issuer of a realm. */
     urlOf,
@@ -117,10 +110,7 @@ export async function startRealms(...names: string[]) {
       await new SignJWT({ iss: urlOf(name), aud: AUDIENCE, sub: 'alice', ...claims })
         .setProtectedHeader({ alg: 'RS256', kid: 'first' })
         .sign(keyOf(name).privateKey),
-    close: async (): Promise<void> => {
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
-    },
+    close: (): Promise<void> => closeServer(server),
   };
 }
 

@@ -1,13 +1,25 @@
-/** Free ports. */
+/** Servers of tests, on free ports of this host. */
 import { once } from 'node:events';
-import net from 'node:net';
+import type http from 'node:http';
+import net, { type AddressInfo } from 'node:net';
+
+/** Starts a server on 127.0.0.1. @param port Default: a free one @returns the port */
+export async function listen(server: net.Server, port = 0): Promise<number> {
+  await once(server.listen(port, '127.0.0.1'), 'listening');
+  return (server.address() as AddressInfo).port;
+}
+
+/** Stops a server and closes its connections. */
+export async function closeServer(server: http.Server): Promise<void> {
+  server.closeAllConnections();
+  await once(server.close(), 'close');
+}
 
 /** Takes a free port until `letGo`. */
 export async function takePort(): Promise<{ port: number; letGo(): Promise<void> }> {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as net.AddressInfo;
-  return { port, letGo: () => new Promise((resolve) => server.close(() => resolve())) };
+  const server = net.createServer();
+  const port = await listen(server);
+  return { port, letGo: async () => void (await once(server.close(), 'close')) };
 }
 
 /** Returns a port that was free a moment ago. */

@@ -1,8 +1,8 @@
 /** A reverse proxy between an example and Tapegate, which also serves the page of the example. It can break the first event stream. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
+import { closeServer, listen } from './ports.js';
 
 export interface Relay {
   /** `http://127.0.0.1:port` */
@@ -46,21 +46,16 @@ export async function startRelay(target: string): Promise<Relay> {
     res.end();
   };
   const server = createServer((req, res) => void answer(req, res).catch(() => res.destroy()));
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  const port = await listen(server);
   const relay: Relay = {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `http://127.0.0.1:${port}`,
     page: '',
     onReport: () => {},
     watch: (options) => {
       stream = { ...options, watch: { asked: [], first: '' } };
       return stream.watch;
     },
-    close: async () => {
-      server.close();
-      server.closeAllConnections();
-      await once(server, 'close');
-    },
+    close: () => closeServer(server),
   };
   return relay;
 }

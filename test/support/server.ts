@@ -2,9 +2,9 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import pg from 'pg';
 import { startEmbedded } from '../../src/database/embedded.js';
 import { markerName } from '../../src/engine/disk/marker.js';
+import { queryOnce } from './database.js';
 import { askData, type Edges } from './graphql.js';
 import { type Gateway, send } from './http.js';
 import { get } from './rest.js';
@@ -56,10 +56,8 @@ export async function hashVolumes(gateway: Gateway, dataDir: string, match: stri
 /** Ends the leases of killed engines. */
 export async function endLeases(dataDir: string): Promise<void> {
   const embedded = await startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
-  const client = new pg.Client(embedded.config('tapegate'));
-  await client.connect();
-  await client.query(`UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`);
-  await client.end();
+  const sql = `UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`;
+  await queryOnce(embedded.config('tapegate'), sql);
   await embedded.close();
 }
 

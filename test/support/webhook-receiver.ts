@@ -1,10 +1,9 @@
 /** A receiver of webhooks, which checks signatures with the library of the Standard Webhooks project. */
-import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { Webhook } from 'standardwebhooks';
+import { closeServer, listen } from './ports.js';
 import { waitFor } from './wait.js';
 
 export interface ReceivedMessage {
@@ -43,10 +42,9 @@ export async function startReceiver(tls?: { cert: string; key: string }, port = 
     receiver.answer(message, response);
   };
   const server: Server = tls ? createTlsServer(tls, listener) : createServer(listener);
-  server.listen(port, '127.0.0.1');
-  await once(server, 'listening');
+  const listening = await listen(server, port);
   const receiver: WebhookReceiver = {
-    url: `${tls ? 'https' : 'http'}://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: `${tls ? 'https' : 'http'}://127.0.0.1:${listening}`,
     messages,
     answer: take,
     types: () => messages.map(({ type }) => type),
@@ -55,11 +53,7 @@ export async function startReceiver(tls?: { cert: string; key: string }, port = 
         const found = messages.filter((message) => message.type === type);
         return found.length >= count && found[count - 1];
       }),
-    close: async () => {
-      server.closeAllConnections();
-      server.close();
-      await once(server, 'close');
-    },
+    close: () => closeServer(server),
   };
   return receiver;
 }
