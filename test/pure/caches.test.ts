@@ -1,5 +1,4 @@
 /** Caches: of results for short texts, of GraphQL documents, and of memory blocks. */
-
 import { type DocumentNode, parse } from 'graphql';
 import { expect, test } from 'vitest';
 import { DocumentCache } from '../../graphql/document-cache.js';

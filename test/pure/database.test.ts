@@ -1,5 +1,4 @@
 /** SQL statements, database URLs, the clock of the database, standbys, and rows taken from a connection. */
-
 import type { Socket } from 'node:net';
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';

@@ -1,5 +1,4 @@
 /** How commands show progress and times. */
-
 import { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { gzipSync } from 'node:zlib';
