@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
-import { takePort } from './ports.js';
+import { findFreePort } from './ports.js';
 import { kill, startProcess } from './process.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
@@ -21,8 +21,7 @@ export async function startPrometheus(target: string, change: (rules: string) =>
   };
   writeFileSync(path.join(dir, 'prometheus.yml'), JSON.stringify(config)); // JSON is YAML
   writeFileSync(path.join(dir, 'rules.yml'), change(readFileSync(RULES, 'utf8')));
-  const { port, letGo } = await takePort();
-  await letGo();
+  const port = await findFreePort();
   const running = startProcess('prometheus', [
     `--config.file=${path.join(dir, 'prometheus.yml')}`,
     `--storage.tsdb.path=${path.join(dir, 'data')}`,
