@@ -130,8 +130,8 @@ const cases: [query: string, variables?: Record<string, unknown>, operationName?
 
 const plain = (result: ExecutionResult) => {
   const errors = result.errors?.map((error) => {
-    const { extensions: _, ...told } = error.toJSON();
-    return told;
+    const { extensions: _, ...others } = error.toJSON();
+    return others;
   });
   return JSON.parse(JSON.stringify({ data: result.data, errors }));
 };
@@ -213,6 +213,6 @@ test('plans are kept by the values of the Boolean variables that decide on field
 test('a null variable in a condition is refused as by graphql-js', async () => {
   const document = parse('query ($x: Boolean = true) { echo @skip(if: $x) }');
   const given = { schema, document, rootValue: createRoot(), variableValues: { x: null } };
-  const told = JSON.stringify(await execute(given));
-  expect(JSON.stringify(await executeOperation(given))).toBe(told);
+  const expected = JSON.stringify(await execute(given));
+  expect(JSON.stringify(await executeOperation(given))).toBe(expected);
 });

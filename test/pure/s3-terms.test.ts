@@ -8,8 +8,8 @@ const terms = (settings: object) =>
 const price = { currency: 'EUR', pricePerGb: 0.01, pricePerThousandRequests: 0.05, pricePerGbMonth: 0.023 };
 
 test('the price of S3 has a part for retrieval, one for requests, and one for the copies', () => {
-  const told = terms({ ...price, currency: 'USD', tier: 'Bulk', days: 15 }).price?.({ count: 2000, bytes: 100n * GB });
-  expect(told).toEqual({
+  const found = terms({ ...price, currency: 'USD', tier: 'Bulk', days: 15 }).price?.({ count: 2000, bytes: 100n * GB });
+  expect(found).toEqual({
     currency: 'USD',
     parts: [
       { micros: 1_000_000n, what: 'to retrieve 100.0 GB (Bulk)' },
@@ -21,14 +21,14 @@ test('the price of S3 has a part for retrieval, one for requests, and one for th
 });
 
 test('a part without a price is left out, and amounts are rounded up to a millionth', () => {
-  const told = terms({ currency: 'EUR', pricePerGb: '0.000000001', days: 1 }).price?.({ count: 1, bytes: 1n });
-  expect(told).toEqual({ currency: 'EUR', parts: [{ micros: 1n, what: 'to retrieve less than 0.1 GB (Standard)' }] });
+  const found = terms({ currency: 'EUR', pricePerGb: '0.000000001', days: 1 }).price?.({ count: 1, bytes: 1n });
+  expect(found).toEqual({ currency: 'EUR', parts: [{ micros: 1n, what: 'to retrieve less than 0.1 GB (Standard)' }] });
 });
 
 test('amounts are exact integers', () => {
   const { price: priceOf } = terms({ currency: 'EUR', pricePerGb: '0.1', pricePerThousandRequests: '0.2' });
-  const told = priceOf?.({ count: 1000, bytes: GB });
-  expect(told?.parts.reduce((sum, { micros }) => sum + micros, 0n)).toBe(300_000n);
+  const found = priceOf?.({ count: 1000, bytes: GB });
+  expect(found?.parts.reduce((sum, { micros }) => sum + micros, 0n)).toBe(300_000n);
   // 90 PB and a byte: beyond the precision of a number
   const large = priceOf?.({ count: 0, bytes: 90n * 2n ** 50n + 1n }).parts[0]?.micros;
   expect(large).toBe(90n * 2n ** 20n * 100_000n + 1n);

@@ -64,7 +64,7 @@ class Reader implements Listener {
   end(): void {}
 }
 
-const cases: [place: string, told: number[]][] = [
+const cases: [place: string, expected: number[]][] = [
   ['', [5, 6]],
   ['1', [2, 3, 4, 5, 6]],
   ['2', [3, 4, 5, 6]],
@@ -72,7 +72,7 @@ const cases: [place: string, told: number[]][] = [
 
 test.concurrent.each(cases)(
   'a client that resumes after "%s" does not wait for a reader that is stuck',
-  async (place, told) => {
+  async (place, expected) => {
     const history = new History();
     const operations = new SharedOperations();
     const slow = new Reader(1);
@@ -83,6 +83,6 @@ test.concurrent.each(cases)(
     await waitFor('the past events', async () => late.ids.at(-1) === 5);
     history.add();
     await waitFor('the new event', async () => late.ids.at(-1) === 6);
-    expect(late.ids).toEqual(told);
+    expect(late.ids).toEqual(expected);
   },
 );

@@ -47,10 +47,10 @@ test('one file takes the middle of the range, and the last of many takes the max
 });
 
 test('a file on disk there takes no time, and without measurements there is no estimate', () => {
-  const nobody = { ...quiet, waits: [] };
-  expect(waitOf(nobody, part({ state: 'ready' }))).toEqual({ earliest: 0, planned: 0, latest: 0 });
-  expect(waitOf(nobody, part())).toBeUndefined();
-  expect(waitOf(nobody, part({ state: 'asked', askedSeconds: 60 }))).toBeUndefined();
+  const unknown = { ...quiet, waits: [] };
+  expect(waitOf(unknown, part({ state: 'ready' }))).toEqual({ earliest: 0, planned: 0, latest: 0 });
+  expect(waitOf(unknown, part())).toBeUndefined();
+  expect(waitOf(unknown, part({ state: 'asked', askedSeconds: 60 }))).toBeUndefined();
 });
 
 test('the time since the request is subtracted', () => {
