@@ -1,7 +1,7 @@
 /** How the library type `wlcg` calls its server: how often, in which batches, at which URL, and with which credentials. */
-import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
@@ -12,13 +12,10 @@ import { quiet } from '../support/tape-backend.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
 
-async function withBench(options: Parameters<typeof createWlcgBench>, run: (bench: WlcgBench) => Promise<void>) {
+async function open(...options: Parameters<typeof createWlcgBench>): Promise<WlcgBench> {
   const bench = await createWlcgBench(...options);
-  try {
-    await run(bench);
-  } finally {
-    await bench.close();
-  }
+  onTestFinished(() => bench.close());
+  return bench;
 }
 
 const countBy = (calls: readonly string[]) =>
@@ -45,130 +42,129 @@ async function restore(bench: WlcgBench, library: StagingLibrary, paths: readonl
   for (const demand of demands) expect(await library.release(demand, quiet())).toEqual([]);
 }
 
-test.each(['dcache', 'eos'] as const)('10,000 files on %s take at most 100 calls', (dialect) =>
-  withBench([dialect], async (bench) => {
-    await restore(bench, bench.library, pathsOf(10_000));
-    expect(bench.server.calls.length).toBeLessThanOrEqual(100);
-    expect(countBy(bench.server.calls)).toEqual({ delete: 20, discovery: 1, poll: 21, release: 20, stage: 20 });
-    expect(bench.server.storage.requests.size).toBe(0);
-    expect(await bench.isStaged('/many/7')).toBe(false);
-  }),
-);
+test.each(['dcache', 'eos'] as const)('10,000 files on %s take at most 100 calls', async (dialect) => {
+  const bench = await open(dialect);
+  await restore(bench, bench.library, pathsOf(10_000));
+  expect(bench.server.calls.length).toBeLessThanOrEqual(100);
+  expect(countBy(bench.server.calls)).toEqual({ delete: 20, discovery: 1, poll: 21, release: 20, stage: 20 });
+  expect(bench.server.storage.requests.size).toBe(0);
+  expect(await bench.isStaged('/many/7')).toBe(false);
+});
 
-test('files that are already on disk there are ready at once', () =>
-  withBench(['dcache'], async (bench) => {
-    const files = await putFiles(bench, pathsOf(3));
-    await makeReady(bench, files.slice(0, 2));
-    const { known } = await bench.reopen().stage(files, quiet());
-    expect(known.map(({ path, state }) => `${path} ${state}`)).toEqual(['/many/0 ready', '/many/1 ready']);
-    bench.server.lose('poll');
-    expect(await bench.reopen().stage(files, quiet())).toEqual({ id: expect.any(String), known: [] });
-  }));
+test('files that are already on disk there are ready at once', async () => {
+  const bench = await open('dcache');
+  const files = await putFiles(bench, pathsOf(3));
+  await makeReady(bench, files.slice(0, 2));
+  const { known } = await bench.reopen().stage(files, quiet());
+  expect(known.map(({ path, state }) => `${path} ${state}`)).toEqual(['/many/0 ready', '/many/1 ready']);
+  bench.server.lose('poll');
+  expect(await bench.reopen().stage(files, quiet())).toEqual({ id: expect.any(String), known: [] });
+});
 
-test('files released one by one need no poll, and the last one deletes the request', () =>
-  withBench(['dcache'], async (bench) => {
-    const files = await putFiles(bench, pathsOf(20));
-    const { demand } = await makeReady(bench, files);
-    bench.server.calls.length = 0;
-    for (const file of files) await bench.library.release({ ...demand, files: [file] }, quiet());
-    expect(countBy(bench.server.calls)).toEqual({ delete: 1, release: 20 });
-    expect(bench.server.storage.requests.size).toBe(0);
-  }));
+test('files released one by one need no poll, and the last one deletes the request', async () => {
+  const bench = await open('dcache');
+  const files = await putFiles(bench, pathsOf(20));
+  const { demand } = await makeReady(bench, files);
+  bench.server.calls.length = 0;
+  for (const file of files) await bench.library.release({ ...demand, files: [file] }, quiet());
+  expect(countBy(bench.server.calls)).toEqual({ delete: 1, release: 20 });
+  expect(bench.server.storage.requests.size).toBe(0);
+});
 
-test('a request with unreleased files is not deleted: another process may need them', () =>
-  withBench(['eos'], async (bench) => {
-    const files = await putFiles(bench, pathsOf(4));
-    const { demand } = await ask(bench.library, files);
-    await bench.arrive(['/many/1', '/many/2']);
-    await bench.library.release({ ...demand, files: files.slice(0, 2) }, quiet());
-    await bench.reopen().release({ ...demand, files: files.slice(2, 3) }, quiet());
-    expect(bench.server.storage.requests.size).toBe(1);
-    await bench.arrive(pathsOf(4));
-    expect(await Promise.all(pathsOf(4).map((path) => bench.isStaged(path)))).toEqual([false, false, false, true]);
-    await bench.library.release({ ...demand, files: files.slice(3) }, quiet());
-    expect(await bench.isStaged('/many/3')).toBe(false);
-  }));
+test('a request with unreleased files is not deleted: another process may need them', async () => {
+  const bench = await open('eos');
+  const files = await putFiles(bench, pathsOf(4));
+  const { demand } = await ask(bench.library, files);
+  await bench.arrive(['/many/1', '/many/2']);
+  await bench.library.release({ ...demand, files: files.slice(0, 2) }, quiet());
+  await bench.reopen().release({ ...demand, files: files.slice(2, 3) }, quiet());
+  expect(bench.server.storage.requests.size).toBe(1);
+  await bench.arrive(pathsOf(4));
+  expect(await Promise.all(pathsOf(4).map((path) => bench.isStaged(path)))).toEqual([false, false, false, true]);
+  await bench.library.release({ ...demand, files: files.slice(3) }, quiet());
+  expect(await bench.isStaged('/many/3')).toBe(false);
+});
 
-test('a server that refuses large calls gets smaller ones, and larger ones again after many that succeeded', () =>
-  withBench(['dcache'], async (bench) => {
-    const { dialect, storage } = bench.server;
-    dialect.maxFiles = 70;
-    await restore(bench, bench.library, pathsOf(300));
-    expect(bench.library.limits).toEqual({ stage: 38, poll: 500, release: 500 });
-    expect(storage.requests.size).toBe(0);
-    expect(await Promise.all(pathsOf(300).map((path) => bench.isStaged(path)))).not.toContain(true);
-    dialect.maxFiles = Number.POSITIVE_INFINITY;
-    const files = await putFiles(bench, pathsOf(76));
-    const stage = () => bench.library.stage(files.slice(0, bench.library.limits.stage), quiet());
-    for (let calls = 0; calls < 32; calls++) await stage();
-    expect(bench.library.limits.stage).toBe(76);
-    dialect.maxFiles = 70;
-    for (let calls = 0; calls < 40; calls++) await stage();
-    expect(bench.library.limits.stage).toBe(38);
-  }));
+test('a server that refuses large calls gets smaller ones, and larger ones again after many that succeeded', async () => {
+  const bench = await open('dcache');
+  const { dialect, storage } = bench.server;
+  dialect.maxFiles = 70;
+  await restore(bench, bench.library, pathsOf(300));
+  expect(bench.library.limits).toEqual({ stage: 38, poll: 500, release: 500 });
+  expect(storage.requests.size).toBe(0);
+  expect(await Promise.all(pathsOf(300).map((path) => bench.isStaged(path)))).not.toContain(true);
+  dialect.maxFiles = Number.POSITIVE_INFINITY;
+  const files = await putFiles(bench, pathsOf(76));
+  const stage = () => bench.library.stage(files.slice(0, bench.library.limits.stage), quiet());
+  for (let calls = 0; calls < 32; calls++) await stage();
+  expect(bench.library.limits.stage).toBe(76);
+  dialect.maxFiles = 70;
+  for (let calls = 0; calls < 40; calls++) await stage();
+  expect(bench.library.limits.stage).toBe(38);
+});
 
-test('if a server refuses a call because of one path, that path fails and the others are staged', () =>
-  withBench(['dcache'], async (bench) => {
-    const paths = [...pathsOf(40), '/refused'];
-    const files = await putFiles(bench, paths);
-    bench.server.onCall = (kind, given) =>
-      kind === 'stage' && given.includes('/refused')
-        ? bench.server.dialect.problem(400, 'Bad Request', 'an odd path')
-        : undefined;
-    const { id, known } = await bench.library.stage(files, quiet());
-    expect(known).toMatchObject([{ path: '/refused', state: 'failed', error: { errorClass: 'PERMANENT' } }]);
-    await bench.arrive(paths);
-    const states = await bench.library.poll({ id, files: files.slice(0, 40) }, quiet());
-    expect(states.map(({ state }) => state)).toEqual(pathsOf(40).map(() => 'ready'));
-  }));
+test('if a server refuses a call because of one path, that path fails and the others are staged', async () => {
+  const bench = await open('dcache');
+  const paths = [...pathsOf(40), '/refused'];
+  const files = await putFiles(bench, paths);
+  bench.server.onCall = (kind, given) =>
+    kind === 'stage' && given.includes('/refused')
+      ? bench.server.dialect.problem(400, 'Bad Request', 'an odd path')
+      : undefined;
+  const { id, known } = await bench.library.stage(files, quiet());
+  expect(known).toMatchObject([{ path: '/refused', state: 'failed', error: { errorClass: 'PERMANENT' } }]);
+  await bench.arrive(paths);
+  const states = await bench.library.poll({ id, files: files.slice(0, 40) }, quiet());
+  expect(states.map(({ state }) => state)).toEqual(pathsOf(40).map(() => 'ready'));
+});
 
-test('a server that refuses everything gets few calls, and what it accepted of a call is deleted', () =>
-  withBench(['eos'], async (bench) => {
-    const files = await putFiles(bench, pathsOf(500));
-    bench.server.onCall = (kind, given) => (kind === 'stage' && given.length > 0 ? { status: 400 } : undefined);
-    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({
-      message: expect.stringContaining('answers 400'),
-    });
-    expect(bench.server.calls.length).toBeLessThan(40);
-    bench.server.onCall = (kind, given) => {
-      if (kind !== 'stage') return undefined;
-      if (given.length > 250) return { status: 413 };
-      return given.includes('/many/0') ? undefined : { status: 500 };
+test('a server that refuses everything gets few calls, and what it accepted of a call is deleted', async () => {
+  const bench = await open('eos');
+  const files = await putFiles(bench, pathsOf(500));
+  bench.server.onCall = (kind, given) => (kind === 'stage' && given.length > 0 ? { status: 400 } : undefined);
+  expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({
+    message: expect.stringContaining('answers 400'),
+  });
+  expect(bench.server.calls.length).toBeLessThan(40);
+  bench.server.onCall = (kind, given) => {
+    if (kind !== 'stage') return undefined;
+    if (given.length > 250) return { status: 413 };
+    return given.includes('/many/0') ? undefined : { status: 500 };
+  };
+  await errorOf(bench.open().stage(files, quiet()));
+  expect(bench.server.storage.requests.size).toBe(0);
+});
+
+test('paths without a locality in an answer are asked for again while answers contain any', async () => {
+  const bench = await open('storm');
+  const files = await putFiles(bench, pathsOf(30));
+  const { demand } = await makeReady(bench, files);
+  await bench.forget();
+  bench.server.calls.length = 0;
+  bench.server.onCall = (kind, given) => {
+    if (kind !== 'archiveinfo') return undefined;
+    return {
+      status: 200,
+      body: given
+        .slice(0, 20)
+        .filter((path) => path !== '/many/3')
+        .map((path) => ({ path, locality: 'DISK' })),
     };
-    await errorOf(bench.open().stage(files, quiet()));
-    expect(bench.server.storage.requests.size).toBe(0);
-  }));
+  };
+  const states = await bench.library.poll(demand, quiet());
+  expect(states.filter(({ state }) => state === 'ready').length).toBe(29);
+  expect(states.filter(({ path }) => path === '/many/3')).toEqual([{ path: '/many/3', state: 'forgotten' }]);
+  expect(countBy(bench.server.calls).archiveinfo).toBe(3);
+});
 
-test('paths without a locality in an answer are asked for again while answers contain any', () =>
-  withBench(['storm'], async (bench) => {
-    const files = await putFiles(bench, pathsOf(30));
-    const { demand } = await makeReady(bench, files);
-    await bench.forget();
-    bench.server.calls.length = 0;
-    bench.server.onCall = (kind, given) => {
-      if (kind !== 'archiveinfo') return undefined;
-      return {
-        status: 200,
-        body: given
-          .slice(0, 20)
-          .filter((path) => path !== '/many/3')
-          .map((path) => ({ path, locality: 'DISK' })),
-      };
-    };
-    const states = await bench.library.poll(demand, quiet());
-    expect(states.filter(({ state }) => state === 'ready').length).toBe(29);
-    expect(states.filter(({ path }) => path === '/many/3')).toEqual([{ path: '/many/3', state: 'forgotten' }]);
-    expect(countBy(bench.server.calls).archiveinfo).toBe(3);
-  }));
-
-test('a tape API that has moved is discovered again', () =>
-  withBench(['eos'], async (bench) => {
-    const files = await putFiles(bench, ['/a']);
-    await makeReady(bench, files);
-    bench.server.moveBase('/api/v1/elsewhere');
-    await makeReady(bench, files);
-    expect(countBy(bench.server.calls).discovery).toBe(2);
-  }));
+test('a tape API that has moved is discovered again', async () => {
+  const bench = await open('eos');
+  const files = await putFiles(bench, ['/a']);
+  await makeReady(bench, files);
+  bench.server.moveBase('/api/v1/elsewhere');
+  await makeReady(bench, files);
+  expect(countBy(bench.server.calls).discovery).toBe(2);
+});
 
 test.each<[string, object, RegExp]>([
   [
@@ -183,140 +179,130 @@ test.each<[string, object, RegExp]>([
     { endpoints: [{ uri: 'https://other.example.org/api', version: 'v1' }] },
     /gets no token before tokenOrigins has "https:\/\/other.example.org"$/,
   ],
-])('discovery that returns %s fails the call', (_what, body, message) =>
-  withBench(['eos'], async (bench) => {
-    bench.server.onDiscovery = () => ({ status: 200, body });
-    expect(await errorOf(bench.library.stage([staged('/a')], quiet()))).toMatchObject({
-      message: expect.stringMatching(message),
-    });
-    expect(bench.server.calls).toEqual(['discovery']);
-  }),
-);
-
-test.each(['v1', 'V1', '1', 'v1.0', '1.2'])('discovery accepts the version %s', (version) =>
-  withBench(['dcache'], async (bench) => {
-    const uri = `${bench.server.dialect.base}/`;
-    bench.server.onDiscovery = () => ({
-      status: 200,
-      body: {
-        endpoints: [
-          { uri: '/old', version: 'v0' },
-          { uri, version },
-        ],
-      },
-    });
-    expect((await bench.library.stage([staged('/a')], quiet())).id).toEqual(expect.any(String));
-  }),
-);
-
-test('each call reads the token from its file, which must be private', () =>
-  withBench(['eos'], async (bench) => {
-    const files = await putFiles(bench, ['/a']);
-    const { tokenFile } = bench.files;
-    await makeReady(bench, files);
-    bench.server.token = 'a.newer.token';
-    await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', '401');
-    writeFileSync(tokenFile, 'a.newer.token');
-    await makeReady(bench, files);
-    for (const [text, problem] of [
-      ['', 'has nothing in it'],
-      ['two words', 'has more than one word in it'],
-    ]) {
-      writeFileSync(tokenFile, text ?? '');
-      const error = (await errorOf(bench.library.stage(files, quiet()))) as Error;
-      expect(error.message).toBe(`the file ${tokenFile} ${problem}, where a token should be`);
-    }
-    chmodSync(tokenFile, 0o644);
-    const message = `the token's file ${tokenFile} cannot be used: everybody on this host may read or change it (mode 0644): chmod o= is needed`;
-    await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', message);
-  }));
-
-test('a token that a refusal repeats is not in the error message', () =>
-  withBench(['dcache'], async (bench) => {
-    const files = await putFiles(bench, pathsOf(1));
-    const detail = 'invalid token: a.bearer.token, get a new one';
-    for (const special of [{ body: { detail } }, { headers: { title: detail } }]) {
-      bench.server.onCall = () => ({ status: 403, ...special });
-      const message = expect.stringMatching(/answers 403: invalid token: …, get a new one$/);
-      expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({ message });
-    }
-  }));
-
-test('a token can be in an environment variable', async () => {
-  const settings = { tokenFile: undefined, tokenEnv: 'WLCG_TOKEN' };
-  await withBench(['eos', { settings }], async (bench) => {
-    const says = 'the variable WLCG_TOKEN, which should hold the token, is not set';
-    await expectFailure(bench.library.stage([staged('/a')], quiet()), LibraryError, 'POLICY', says);
+])('discovery that returns %s fails the call', async (_what, body, message) => {
+  const bench = await open('eos');
+  bench.server.onDiscovery = () => ({ status: 200, body });
+  expect(await errorOf(bench.library.stage([staged('/a')], quiet()))).toMatchObject({
+    message: expect.stringMatching(message),
   });
-  await withBench(['eos', { settings, env: { WLCG_TOKEN: 'a.bearer.token\n' } }], async (bench) => {
-    expect((await bench.library.stage([staged('/a')], quiet())).id).toEqual(expect.any(String));
-  });
+  expect(bench.server.calls).toEqual(['discovery']);
 });
 
-test('a server with an untrusted certificate gets no call', () =>
-  withBench(['eos', { tls: true, settings: { caFile: undefined } }], async (bench) => {
-    const untrusted = bench.library.stage([staged('/a')], quiet());
-    await expectFailure(untrusted, LibraryError, 'POLICY', /cannot be reached: self-signed certificate\b/);
-    expect(bench.server.calls).toEqual([]);
-    const missing = bench.open({ caFile: '/nowhere.pem' }).stage([staged('/a')], quiet());
-    const says = /^the certificates \(\/nowhere.pem\) cannot be used: ENOENT/;
-    await expectFailure(missing, LibraryError, 'POLICY', says);
-  }));
+test.each(['v1', 'V1', '1', 'v1.0', '1.2'])('discovery accepts the version %s', async (version) => {
+  const bench = await open('dcache');
+  const uri = `${bench.server.dialect.base}/`;
+  bench.server.onDiscovery = () => ({
+    status: 200,
+    body: {
+      endpoints: [
+        { uri: '/old', version: 'v0' },
+        { uri, version },
+      ],
+    },
+  });
+  expect((await bench.library.stage([staged('/a')], quiet())).id).toEqual(expect.any(String));
+});
 
-test('a changed file of certificates is read again', () =>
-  withBench(['eos', { tls: true }], async (bench) => {
-    const { caFile } = bench.files;
-    const files = await putFiles(bench, ['/a']);
-    const right = readFileSync(caFile, 'utf8');
-    await makeReady(bench, files);
-    writeFileSync(caFile, makeCertificate().cert);
-    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({
-      message: expect.stringMatching(/self-signed certificate\b/),
-    });
-    writeFileSync(caFile, `${right}\n`);
-    await makeReady(bench, files);
-    expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
-  }));
+test('each call reads the token from its file, which must be private', async () => {
+  const bench = await open('eos');
+  const files = await putFiles(bench, ['/a']);
+  const { tokenFile } = bench.files;
+  await makeReady(bench, files);
+  bench.server.token = 'a.newer.token';
+  await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', '401');
+  writeFileSync(tokenFile, 'a.newer.token');
+  await makeReady(bench, files);
+  for (const [text, problem] of [
+    ['', 'has nothing in it'],
+    ['two words', 'has more than one word in it'],
+  ]) {
+    writeFileSync(tokenFile, text ?? '');
+    const error = (await errorOf(bench.library.stage(files, quiet()))) as Error;
+    expect(error.message).toBe(`the file ${tokenFile} ${problem}, where a token should be`);
+  }
+  chmodSync(tokenFile, 0o644);
+  const message = `the token's file ${tokenFile} cannot be used: everybody on this host may read or change it (mode 0644): chmod o= is needed`;
+  await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', message);
+});
 
-test('a client certificate replaces the token, and its file must be private', async () => {
-  const own = makeCertificate();
-  const dir = makeTempDir();
-  const certFile = path.join(dir, 'proxy.pem');
-  writeFileSync(certFile, `${own.cert}${own.key}`, { mode: 0o600 });
-  try {
-    const settings = { certFile, tokenFile: undefined };
-    await withBench(['dcache', { tls: true, settings, clients: own.cert }], async (bench) => {
-      const files = await putFiles(bench, ['/a']);
-      await makeReady(bench, files);
-      expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
-      const nobody = bench.open({ certFile: undefined });
-      expect(await errorOf(nobody.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY' });
-      chmodSync(certFile, 0o644);
-      const says = `cannot be used: everybody on this host may read ${certFile}: chmod o= is needed`;
-      await expectFailure(bench.open().stage(files, quiet()), LibraryError, 'POLICY', says);
-    });
-  } finally {
-    rmSync(dir, { recursive: true });
+test('a token that a refusal repeats is not in the error message', async () => {
+  const bench = await open('dcache');
+  const files = await putFiles(bench, pathsOf(1));
+  const detail = 'invalid token: a.bearer.token, get a new one';
+  for (const special of [{ body: { detail } }, { headers: { title: detail } }]) {
+    bench.server.onCall = () => ({ status: 403, ...special });
+    const message = expect.stringMatching(/answers 403: invalid token: …, get a new one$/);
+    expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({ message });
   }
 });
 
-test('paths below pathPrefix are looked for below remotePathPrefix, and all others are refused', () =>
-  withBench(['dcache', { settings: { pathPrefix: '/archive', remotePathPrefix: '/pnfs/data/' } }], async (bench) => {
-    await bench.put('/pnfs/data/a/b', Buffer.from('bytes'));
-    const files = ['/archive/a/b', '/archived/c', '/archive', '/archive/../d', '/archive/\ud800'].map((path) =>
-      staged(path, 5),
-    );
-    const { id, known } = await bench.library.stage(files, quiet());
-    expect(known.map(({ path, state }) => `${path} ${state}`)).toEqual(
-      files.slice(1).map(({ path }) => `${path} failed`),
-    );
-    await bench.arrive(['/pnfs/data/a/b']);
-    expect(await bench.library.poll({ id, files: files.slice(0, 1) }, quiet())).toMatchObject([
-      { path: '/archive/a/b', state: 'ready' },
-    ]);
-    expect((await readStaged(bench.library, staged('/archive/a/b'))).toString()).toBe('bytes');
-    const says = '"/archived/c" is not below "/archive" (pathPrefix), which the library has';
-    await expectFailure(readStaged(bench.library, staged('/archived/c')), TapeError, 'PERMANENT', says);
-    await bench.library.release({ id, files: files.slice(0, 1) }, quiet());
-    expect(bench.server.storage.requests.size).toBe(0);
-  }));
+test('a token can be in an environment variable', async () => {
+  const settings = { tokenFile: undefined, tokenEnv: 'WLCG_TOKEN' };
+  const without = await open('eos', { settings });
+  const says = 'the variable WLCG_TOKEN, which should hold the token, is not set';
+  await expectFailure(without.library.stage([staged('/a')], quiet()), LibraryError, 'POLICY', says);
+  const { library } = await open('eos', { settings, env: { WLCG_TOKEN: 'a.bearer.token\n' } });
+  expect((await library.stage([staged('/a')], quiet())).id).toEqual(expect.any(String));
+});
+
+test('a server with an untrusted certificate gets no call', async () => {
+  const bench = await open('eos', { tls: true, settings: { caFile: undefined } });
+  const untrusted = bench.library.stage([staged('/a')], quiet());
+  await expectFailure(untrusted, LibraryError, 'POLICY', /cannot be reached: self-signed certificate\b/);
+  expect(bench.server.calls).toEqual([]);
+  const missing = bench.open({ caFile: '/nowhere.pem' }).stage([staged('/a')], quiet());
+  const says = /^the certificates \(\/nowhere.pem\) cannot be used: ENOENT/;
+  await expectFailure(missing, LibraryError, 'POLICY', says);
+});
+
+test('a changed file of certificates is read again', async () => {
+  const bench = await open('eos', { tls: true });
+  const { caFile } = bench.files;
+  const files = await putFiles(bench, ['/a']);
+  const right = readFileSync(caFile, 'utf8');
+  await makeReady(bench, files);
+  writeFileSync(caFile, makeCertificate().cert);
+  expect(await errorOf(bench.library.stage(files, quiet()))).toMatchObject({
+    message: expect.stringMatching(/self-signed certificate\b/),
+  });
+  writeFileSync(caFile, `${right}\n`);
+  await makeReady(bench, files);
+  expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
+});
+
+test('a client certificate replaces the token, and its file must be private', async () => {
+  const own = makeCertificate();
+  const certFile = path.join(makeTempDir(), 'proxy.pem');
+  writeFileSync(certFile, `${own.cert}${own.key}`, { mode: 0o600 });
+  const settings = { certFile, tokenFile: undefined };
+  const bench = await open('dcache', { tls: true, settings, clients: own.cert });
+  const files = await putFiles(bench, ['/a']);
+  await makeReady(bench, files);
+  expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
+  const anonymous = bench.open({ certFile: undefined });
+  expect(await errorOf(anonymous.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY' });
+  chmodSync(certFile, 0o644);
+  const says = `cannot be used: everybody on this host may read ${certFile}: chmod o= is needed`;
+  await expectFailure(bench.open().stage(files, quiet()), LibraryError, 'POLICY', says);
+});
+
+test('paths below pathPrefix are looked for below remotePathPrefix, and all others are refused', async () => {
+  const bench = await open('dcache', { settings: { pathPrefix: '/archive', remotePathPrefix: '/pnfs/data/' } });
+  await bench.put('/pnfs/data/a/b', Buffer.from('bytes'));
+  const files = ['/archive/a/b', '/archived/c', '/archive', '/archive/../d', '/archive/\ud800'].map((path) =>
+    staged(path, 5),
+  );
+  const { id, known } = await bench.library.stage(files, quiet());
+  expect(known.map(({ path, state }) => `${path} ${state}`)).toEqual(
+    files.slice(1).map(({ path }) => `${path} failed`),
+  );
+  await bench.arrive(['/pnfs/data/a/b']);
+  expect(await bench.library.poll({ id, files: files.slice(0, 1) }, quiet())).toMatchObject([
+    { path: '/archive/a/b', state: 'ready' },
+  ]);
+  expect((await readStaged(bench.library, staged('/archive/a/b'))).toString()).toBe('bytes');
+  const says = '"/archived/c" is not below "/archive" (pathPrefix), which the library has';
+  await expectFailure(readStaged(bench.library, staged('/archived/c')), TapeError, 'PERMANENT', says);
+  await bench.library.release({ id, files: files.slice(0, 1) }, quiet());
+  expect(bench.server.storage.requests.size).toBe(0);
+});
