@@ -1,10 +1,10 @@
-/** What Prometheus reads of a gateway: who may, what it tells, and that nothing of it grows with what callers send. */
+/** Metrics for Prometheus: who may read them, what they contain, and that callers cannot add labels. */
 import { execFileSync } from 'node:child_process';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { routeOf } from '../../src/access/routes.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
 import { startDatabaseRelay } from '../support/database-relay.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -12,11 +12,9 @@ import { readMetrics, sampleOf } from '../support/metrics.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram } from '../support/run-example.js';
 import { recordStatements } from '../support/statements.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
-
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addFiles(app.ctx, [
     { path: '/a/1', size: 700n, stage: 'ONTAPE' },
@@ -24,24 +22,23 @@ beforeAll(async () => {
   ]);
   await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 5000n });
 });
-afterAll(() => app.close());
 
-test('requests are counted by templates of routes, whatever paths and methods are asked for', async () => {
+test('requests are counted by route, and unknown paths and methods as other', async () => {
   const id = await makeRequest(app, { quota: 'alice', patterns: '/a/' });
   await fetch(`${app.api}/requests/${id}`);
-  for (let n = 0; n < 20; n++) await fetch(`${app.url}/secret-${n}/of/alice?x=${n}`);
+  for (let n = 0; n < 3; n++) await fetch(`${app.url}/secret-${n}/of/alice?x=${n}`);
   await fetch(`${app.api}/quota/alice`, { method: 'PATCH' });
   const text = await readMetrics(app.url);
   const of = (method: string, route: string, status: string) =>
     sampleOf(text, 'tapegate_http_request_seconds_count', { method, route, status });
   expect(of('POST', '/tape_control/api/v1/requests', '2xx')).toBeGreaterThanOrEqual(1);
   expect(of('GET', '/tape_control/api/v1/requests/{id}', '2xx')).toBeGreaterThanOrEqual(1);
-  expect(of('GET', 'other', '4xx')).toBeGreaterThanOrEqual(20);
+  expect(of('GET', 'other', '4xx')).toBeGreaterThanOrEqual(3);
   expect(of('other', '/tape_control/api/v1/quota/{user}', '4xx')).toBeGreaterThanOrEqual(1);
   expect(text).not.toMatch(/secret-|alice|\/a\/1/);
 });
 
-test('the queue, the disks and the requests are those of the site', async () => {
+test('the queue, the disks and the requests of the site are metrics', async () => {
   const value = async (name: string, labels: Record<string, string> = {}) =>
     sampleOf(await readMetrics(app.url), name, labels);
   await expect.poll(() => value('tapegate_site_queue_files', { state: 'waiting' }), { timeout: 20_000 }).toBe(2);
@@ -49,55 +46,46 @@ test('the queue, the disks and the requests are those of the site', async () => 
   expect(await value('tapegate_site_open_requests')).toBe(1);
   expect(await value('tapegate_site_engines')).toBe(0);
   expect(await value('tapegate_site_disk_size_bytes', { disk: '/mnt/a' })).toBe(5000);
-  expect(await value('tapegate_site_disk_free_bytes')).toBeUndefined(); // nobody has looked
+  expect(await value('tapegate_site_disk_free_bytes')).toBeUndefined(); // no engine has measured it
   expect(await value('tapegate_site_mail_waiting')).toBe(0);
   expect(await value('tapegate_site_look_success')).toBe(1);
   expect(await value('tapegate_database_up')).toBe(1);
-  expect(
-    await value('tapegate_operation_seconds_count', { operation: 'createRequest', result: 'DONE' }),
-  ).toBeGreaterThan(0);
+  const made = { operation: 'createRequest', result: 'DONE' };
+  expect(await value('tapegate_operation_seconds_count', made)).toBeGreaterThan(0);
 });
 
-test('many who scrape at once have the site looked at once', async () => {
-  const fresh = await startApp();
-  const many = () => Promise.all(Array.from({ length: 30 }, () => readMetrics(fresh.url)));
+test('concurrent scrapes share one query of the site', async () => {
+  const fresh = await startBeside(app, {});
+  const many = () => Promise.all(Array.from({ length: 10 }, () => readMetrics(fresh.url)));
   const asked = await recordStatements(many, { isFeedToo: true });
   await fresh.close();
   expect(asked.filter(({ text }) => text.includes('openRequests'))).toHaveLength(1);
 });
 
-test.skipIf(!findProgram('promtool'))('promtool finds nothing to say of them', async () => {
+test.skipIf(!findProgram('promtool'))('promtool finds no fault', async () => {
   const text = await readMetrics(app.url);
-  // it names no fault, and says so by its exit code
   expect(execFileSync('promtool', ['check', 'metrics'], { input: text, encoding: 'utf8' })).toBe('');
 });
 
-describe('where callers are to be known', () => {
-  let closed: TestApp;
-  beforeAll(async () => {
-    closed = await startApp({ config: { access: { auth: new Set(['token']) } } });
-  });
-  afterAll(() => closed.close());
-
-  test.each([
-    ['VIEWER', 200],
-    ['OPERATOR', 200],
-    ['USER', 403],
-    ['SERVICE', 403],
-    [undefined, 401],
-  ] as const)('a caller of role %s is answered %i', async (role, status) => {
-    const make = async () =>
-      role &&
-      (await createToken(closed.ctx, { name: `a-${role}`, role, ...(role === 'SERVICE' && { quotas: ['alice'] }) }));
-    const made = await make();
-    const headers: Record<string, string> = made ? { Authorization: `Bearer ${made.secret}` } : {};
+test('where callers must authenticate, viewers and operators may read metrics, and others may not', async () => {
+  const closed = await startBeside(app, { config: { access: { ...app.ctx.config.access, auth: new Set(['token']) } } });
+  const read = async (headers: Record<string, string> = {}) => {
     const answer = await fetch(`${closed.url}/metrics`, { headers });
-    expect(answer.status).toBe(status);
-    expect((await answer.text()).includes('tapegate_http_request_seconds')).toBe(status === 200);
-  });
+    return [answer.status, (await answer.text()).includes('tapegate_http_request_seconds')];
+  };
+  try {
+    expect(await read()).toEqual([401, false]);
+    for (const role of ['VIEWER', 'OPERATOR', 'USER'] as const) {
+      const { secret } = await createToken(app.ctx, { name: `a-${role}`, role });
+      const expected = role === 'USER' ? [403, false] : [200, true];
+      expect([role, ...(await read({ Authorization: `Bearer ${secret}` }))]).toEqual([role, ...expected]);
+    }
+  } finally {
+    await closed.close();
+  }
 });
 
-test('a gateway tells of itself while its database does not answer, and nothing of the site', async () => {
+test('without its database a gateway still serves its own metrics', async () => {
   const database = await createDatabase();
   const relay = await startDatabaseRelay(database.connection);
   const lost = await startApp({ through: (connection) => relay.through(connection), database: { lostMs: 1000 } });
@@ -121,7 +109,6 @@ test.each([
   ['//webdav/a/b.nc', '/webdav/{path}'],
   ['/webdavx', 'other'],
   ['/graphql?query={a}', '/graphql'],
-  ['*', 'other'],
-])('%s is asked by the route %s', (target, route) => {
+])('%s is counted as route %s', (target, route) => {
   expect(routeOf(target)).toBe(route);
 });

@@ -1,11 +1,11 @@
-/** Callers that show a token of an identity provider, a real one: who they are, and which tokens are refused. */
+/** Callers with a token of an OpenID Connect provider: who they are, and which tokens are refused. */
 import { exportSPKI, type JWTPayload, SignJWT } from 'jose';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { backendNames } from '../../src/tape/index.js';
 import { secondsOf } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { ask } from '../support/graphql.js';
 import { request, send } from '../support/http.js';
 import { AUDIENCE, type IdentityProvider, makeKey, startIdentityProvider } from '../support/identity-provider.js';
@@ -14,7 +14,7 @@ import { call, errorBody } from '../support/rest.js';
 let provider: IdentityProvider;
 let other: IdentityProvider;
 let app: TestApp;
-/** The app's clock is off by so many seconds. */
+/** Seconds by which the app's clock is ahead. */
 let offset = 0;
 
 const env = () => ({
@@ -26,11 +26,9 @@ const env = () => ({
   OIDC_ROLES: 'operator=/tapes/ops,viewer=user:eve',
 });
 
-const startWith = async (settings: Record<string, string>) =>
-  await startApp({ config: { access: readConfig(settings, backendNames).access }, now: () => at(offset) });
+const accessOf = (settings: Record<string, string>) => ({ access: readConfig(settings, backendNames).access });
 
-/** So many seconds from now. */
-/** All clocks of the process go forward: that by which keys are exchanged is the host's, pauses go by one that nobody sets. */
+/** Advances all clocks of the process: the host's, which decides when keys are fetched again, and the one that measures pauses. */
 function later(ms: number): void {
   aheadMs += ms;
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + ms });
@@ -46,7 +44,7 @@ const epoch = (seconds: number) => secondsOf(at(seconds));
 beforeAll(async () => {
   provider = await startIdentityProvider();
   other = await startIdentityProvider();
-  app = await startWith(env());
+  app = await startApp({ config: accessOf(env()), now: () => at(offset) });
   for (const user of ['alice', 'bob', 'scripts', `alice@${new URL(other.url).host}`])
     await setQuota(app.ctx, { user, size: 1000n });
 });
@@ -66,13 +64,12 @@ afterEach(() => {
 const show = (token: string) => ({ Authorization: `Bearer ${token}` });
 const get = (path: string, token: string) => call(app, 'GET', path, { headers: show(token) });
 
-/** The statuses for the quotas of some users. */
+/** Returns the statuses of the quotas of some users. */
 const sees = async (token: string, ...users: string[]) =>
   await Promise.all(users.map(async (user) => (await get(`/quota/${user}`, token)).status));
 
 const hour = { exp: epoch(3600) };
 
-/** A token is refused, with this reason. */
 async function expectRefused(token: string, message: string): Promise<void> {
   const { status, headers, body } = await get('/quota/alice', token);
   expect([status, body]).toEqual([401, errorBody(message)]);
@@ -80,14 +77,14 @@ async function expectRefused(token: string, message: string): Promise<void> {
   expect(message).not.toContain(token.slice(-20));
 }
 
-test('a token that the provider has issued is its subject, on both protocols', async () => {
+test('a caller with a token of the provider is its subject, by REST and by GraphQL', async () => {
   const token = await provider.issue();
   expect(await sees(token, 'scripts', 'alice')).toEqual([200, 404]);
   const { data } = await ask({ ...app, token }, '{ quotas { edges { node { user } } } }');
   expect(data).toEqual({ quotas: { edges: [{ node: { user: 'scripts' } }] } });
 });
 
-test('groups and names bring roles, with the claims of the WLCG profile', async () => {
+test('groups of the WLCG profile and names give roles', async () => {
   const ops = await provider.issue({ 'wlcg.ver': '1.0', 'wlcg.groups': ['/tapes', '/tapes/ops'] });
   expect(await sees(ops, 'alice', 'bob')).toEqual([200, 200]);
   const suspend = 'mutation { suspend(input: { kind: BACKEND, name: "none", mode: HELD }) { __typename } }';
@@ -99,7 +96,7 @@ test('groups and names bring roles, with the claims of the WLCG profile', async 
   expect(await sees(tapes, 'alice', 'bob')).toEqual([200, 404]);
 });
 
-test('scopes for storage limit what a token is good for', async () => {
+test('storage scopes limit what a token allows', async () => {
   const asks = (token: string) =>
     call(app, 'POST', '/requests', { body: { quota: 'alice', files: '/none' }, headers: show(token) });
   const scoped = (scope: string, claims: JWTPayload = {}) => provider.sign({ ...hour, ...claims, scope });
@@ -119,16 +116,13 @@ test('scopes for storage limit what a token is good for', async () => {
   expect(await sees(await scoped('storage.stage:/', { groups: ['/tapes/ops'] }), 'alice', 'bob')).toEqual([200, 404]);
 });
 
-test('a second issuer counts as well, each with its own keys', async () => {
-  // whoever is called alice there is another one
+test('each issuer has its own users and its own keys', async () => {
   expect(await sees(await other.sign(hour), 'alice', `alice@${new URL(other.url).host}`)).toEqual([404, 200]);
-  await expectRefused(
-    await other.sign({ ...hour, iss: provider.url }, { kid: provider.key.jwk.kid }),
-    'the token is not signed by a key of its issuer',
-  );
+  const foreign = await other.sign({ ...hour, iss: provider.url }, { kid: provider.key.jwk.kid });
+  await expectRefused(foreign, 'the token is not signed by a key of its issuer');
 });
 
-test('the clock of an issuer may be off by so much, by the clock of the database', async () => {
+test('the clock of an issuer may differ by OIDC_CLOCK_SKEW', async () => {
   expect(await sees(await provider.sign({ exp: epoch(-15) }), 'alice')).toEqual([200]);
   expect(await sees(await provider.sign({ ...hour, nbf: epoch(15) }), 'alice')).toEqual([200]);
   await expectRefused(await provider.sign({ exp: epoch(-45) }), 'the token has expired');
@@ -136,10 +130,10 @@ test('the clock of an issuer may be off by so much, by the clock of the database
   const token = await provider.sign(hour);
   expect(await sees(token, 'alice')).toEqual([200]);
   offset = 3640;
-  await expectRefused(token, 'the token has expired'); // though it was good a moment ago
+  await expectRefused(token, 'the token has expired');
 });
 
-test('what is not signed as it should be is refused', async () => {
+test('a token with a missing, wrong or foreign signature is refused', async () => {
   const [header, payload] = (await provider.sign(hour)).split('.');
   const none = Buffer.from(JSON.stringify({ alg: 'none', kid: 'first' })).toString('base64url');
   const algorithm = 'the token is not signed as is asked for here (alg)';
@@ -150,22 +144,21 @@ test('what is not signed as it should be is refused', async () => {
     const signed = await new SignJWT(claims).setProtectedHeader({ alg, kid: 'first' }).sign(secret);
     await expectRefused(signed, algorithm);
   }
+  const wrongKey = 'the token is not signed by a key of its issuer';
   const key = await makeKey('first');
   const withKey = { alg: 'RS256', kid: 'first', jwk: { ...key.jwk, d: undefined } };
   const forged = await new SignJWT(claims).setProtectedHeader(withKey as never).sign(key.privateKey);
-  await expectRefused(forged, 'the token is not signed by a key of its issuer');
+  await expectRefused(forged, wrongKey);
   const changed = Buffer.from(JSON.stringify({ ...claims, sub: 'bob' })).toString('base64url');
   const [, , signature] = (await provider.sign(hour)).split('.');
-  await expectRefused(`${header}.${changed}.${signature}`, 'the token is not signed by a key of its issuer');
-  await expectRefused(
-    await provider.sign(hour, { kid: undefined }),
-    'the token does not say by which key it is signed (kid)',
-  );
-  await expectRefused(await provider.sign(hour, { kid: 'unknown' }), 'the token is not signed by a key of its issuer');
+  await expectRefused(`${header}.${changed}.${signature}`, wrongKey);
+  const withoutKid = await provider.sign(hour, { kid: undefined });
+  await expectRefused(withoutKid, 'the token does not say by which key it is signed (kid)');
+  await expectRefused(await provider.sign(hour, { kid: 'unknown' }), wrongKey);
   await expectRefused(await provider.sign(hour, { typ: 'logout+jwt' }), 'the token is no access token (typ)');
 });
 
-test('what is for others, of others, of nobody or without an end is refused', async () => {
+test('a token with another audience or issuer, without an expiry or without a valid subject is refused', async () => {
   await expectRefused(await provider.sign({ ...hour, aud: 'https://other' }), 'the token is for somebody else (aud)');
   await expectRefused(await provider.sign({ ...hour, aud: [] }), 'the token is for somebody else (aud)');
   const unknown = 'the token is of an issuer that is not known here';
@@ -173,15 +166,14 @@ test('what is for others, of others, of nobody or without an end is refused', as
     await expectRefused(await provider.sign({ ...hour, iss }), unknown);
   }
   await expectRefused(await provider.sign({}), 'the token does not say when it expires (exp)');
-  for (const token of ['a.b.c', 'eyJ.e30.x', `${'x'.repeat(3000)}.y.z`])
-    await expectRefused(token, 'the token is no JWT');
+  for (const token of ['a.b.c', `${'x'.repeat(3000)}.y.z`]) await expectRefused(token, 'the token is no JWT');
   for (const sub of ['', 'a\nb', 'x'.repeat(256)]) {
     expect((await get('/quota/alice', await provider.sign({ ...hour, sub }))).status).toBe(401);
   }
   expect((await get('/quota/alice', 'opaque')).status).toBe(401);
 });
 
-test('a client that is refused is told where the issuers are named', async () => {
+test('a refused client learns where the issuers are listed', async () => {
   const { status, headers } = await send(app, '/tape_control/api/v1/requests');
   const [, place = ''] = /Bearer [^,]*, resource_metadata="([^"]*)"$/.exec(headers.get('www-authenticate') ?? '') ?? [];
   expect([status, place]).toEqual([401, `${app.url}/.well-known/oauth-protected-resource`]);
@@ -194,30 +186,25 @@ test('a client that is refused is told where the issuers are named', async () =>
     tapegate_audience: AUDIENCE,
     tapegate_client_id: 'tapegate-cli',
   });
-  const without = await startWith({ AUTH: 'token' });
+  const without = await startBeside(app, { config: accessOf({ AUTH: 'token' }) });
   expect((await send(without, '/.well-known/oauth-protected-resource')).status).toBe(404);
-  expect((await send(without, '/tape_control/api/v1/requests')).headers.get('www-authenticate')).not.toContain(
-    'metadata',
-  );
+  const refused = await send(without, '/tape_control/api/v1/requests');
+  expect(refused.headers.get('www-authenticate')).not.toContain('metadata');
   await without.close();
 });
 
-test('a list that goes on ends when its token does', async () => {
+test('a stream ends when its token expires', async () => {
   const token = await provider.sign({ exp: epoch(60) });
-  const response = await request(app, '/graphql/stream', {
-    body: { query: 'subscription { stageChanges { path } }' },
-    headers: { ...show(token), 'Content-Type': 'application/json', Accept: 'text/event-stream' },
-  });
+  const headers = { ...show(token), 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  const body = { query: 'subscription { stageChanges { path } }' };
+  const response = await request(app, '/graphql/stream', { body, headers });
   expect(response.status).toBe(200);
-  const end = response.text().then(
-    () => 'ended',
-    () => 'broken off',
-  );
-  offset = 91; // beyond what the issuer's clock may be off
+  const end = response.text().catch(() => 'broken off');
+  offset = 91; // beyond the clock skew
   expect(await end).toBe('broken off');
 });
 
-test('keys may be exchanged: the new one counts, and the old one no longer', async () => {
+test('after a key rotation the new key counts, the old one does not, and unknown keys do not make the gateway ask again', async () => {
   const old = await provider.issue();
   expect(await sees(old, 'scripts')).toEqual([200]);
   await provider.rotate('second');
@@ -226,12 +213,11 @@ test('keys may be exchanged: the new one counts, and the old one no longer', asy
   const asked = provider.asked.length;
   expect(await sees(fresh, 'scripts')).toEqual([200]);
   await expectRefused(await provider.sign(hour, { kid: 'first' }), 'the token is not signed by a key of its issuer');
-  // whoever makes up keys has the issuer asked no more often than that
   for (let n = 0; n < 5; n++) await get('/quota/alice', await provider.sign(hour, { kid: `made up ${n}` }));
   expect(provider.asked.slice(asked)).toEqual(['/jwks']);
 });
 
-test('while an issuer is away its known keys go on, and for others it is 503', async () => {
+test('while an issuer is unavailable its known keys count, and unknown ones return 503', async () => {
   expect(await sees(await provider.sign(hour), 'alice')).toEqual([200]);
   provider.isAway = true;
   later(700_000);
@@ -245,24 +231,12 @@ test('while an issuer is away its known keys go on, and for others it is 503', a
   expect(await sees(await provider.sign(hour), 'alice')).toEqual([200]);
 });
 
-test('an issuer that is away from the beginning is asked again', async () => {
-  const late = await startWith(env());
-  provider.isAway = true;
-  const headers = show(await provider.sign(hour));
-  const path = '/tape_control/api/v1/requests';
-  expect((await send(late, path, { headers })).status).toBe(503);
-  provider.isAway = false;
-  later(5001);
-  expect((await send(late, path, { headers })).status).toBe(200);
-  await late.close();
-});
-
-test('an issuer that fails is left in peace, whoever shows tokens of it', async () => {
-  const late = await startWith(env());
+test('an issuer that fails is asked rarely, however many of its tokens callers show', async () => {
+  const late = await startBeside(app, { config: accessOf(env()), now: () => at(offset) });
   const path = '/tape_control/api/v1/requests';
   const statusOf = async (header?: Record<string, string>) =>
     (await send(late, path, { headers: show(await provider.sign(hour, header)) })).status;
-  /** What it is asked for while so many tokens are shown. */
+  /** Returns the paths that the gateway asks the issuer for while callers show five tokens. */
   const askedFor = async (header?: (n: number) => Record<string, string>) => {
     const asked = provider.asked.length;
     for (let n = 0; n < 5; n++) expect(await statusOf(header?.(n))).toBe(503);
@@ -273,7 +247,7 @@ test('an issuer that fails is left in peace, whoever shows tokens of it', async 
   expect(await askedFor()).toEqual([discovery]);
   later(5001);
   expect(await askedFor()).toEqual([discovery]);
-  // it says where its keys are, and not which
+  // it answers where its keys are, and no keys
   provider.isAway = false;
   provider.instead = async (asked) => (asked === '/jwks' ? { status: 500 } : undefined);
   later(5001);
@@ -281,7 +255,7 @@ test('an issuer that fails is left in peace, whoever shows tokens of it', async 
   provider.instead = undefined;
   later(5001);
   expect(await statusOf()).toBe(200);
-  // its known keys go on, and keys that somebody makes up do not have it asked
+  // known keys still count, and unknown ones do not make the gateway ask again
   provider.isAway = true;
   later(31_000);
   expect(await askedFor((n) => ({ kid: `made up ${n}` }))).toEqual(['/jwks']);

@@ -1,28 +1,24 @@
-/** The operator's token that a start leaves in DATA_DIR: for nobody else, and one at a time. */
+/** The operator's token that a gateway writes to DATA_DIR. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, readFileSync, renameSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { ensureOperatorToken } from '../../src/access/operator-token.js';
 import { readOperatorToken } from '../../src/access/operator-token-file.js';
 import { findNoted, findToken } from '../../src/operations/access/tokens.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let file: string;
-
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   file = path.join(app.dataDir, 'operator.token');
 });
-afterAll(() => app.close());
 
 const read = () => readFileSync(file, 'utf8').trim();
 const goodIn = () => findNoted(app.ctx, `made at a start, in ${file} of ${hostname()}`);
 
-test('it is for this user alone, and stays while it is good', async () => {
+test('its file is private, and stays while the token is valid', async () => {
   await ensureOperatorToken(app.ctx);
   expect(statSync(file).mode & 0o777).toBe(0o600);
   const first = read();
@@ -32,10 +28,10 @@ test('it is for this user alone, and stays while it is good', async () => {
 });
 
 test.each<[string, () => void]>([
-  ['others could read', () => chmodSync(file, 0o644)],
-  ['has gone', () => rmSync(file)],
-  ['is no token', () => writeFileSync(file, 'nothing')],
-])('one that %s is made anew, and the old one is good no longer', async (_name, spoil) => {
+  ['others can read', () => chmodSync(file, 0o644)],
+  ['is missing', () => rmSync(file)],
+  ['contains no token', () => writeFileSync(file, 'nothing')],
+])('a token whose file %s is replaced and revoked', async (_name, spoil) => {
   await ensureOperatorToken(app.ctx);
   const old = read();
   spoil();
@@ -45,7 +41,7 @@ test.each<[string, () => void]>([
   expect((await readOperatorToken(app.dataDir))?.secret).toBe(read());
 });
 
-test('it is good for thirty days, from the last time that a gateway ran there', async () => {
+test('it is valid for thirty days after the last start of a gateway', async () => {
   const at = (days: number) => ({ ...app.ctx, now: () => addSeconds(app.ctx.now(), days * 86_400) });
   await ensureOperatorToken(app.ctx);
   const first = read();
@@ -57,13 +53,13 @@ test('it is good for thirty days, from the last time that a gateway ran there', 
   expect(read()).not.toBe(first);
 });
 
-test('starts at the same time leave one that is good', async () => {
+test('concurrent starts leave one valid token', async () => {
   rmSync(file);
   await Promise.all([1, 2, 3].map(() => ensureOperatorToken(app.ctx)));
   expect(await findToken(app.ctx, read())).toBeDefined();
 });
 
-test('a command takes neither a pipe nor a link in its place', async () => {
+test('a command accepts neither a pipe nor a link in its place', async () => {
   rmSync(file);
   execFileSync('mkfifo', [file]);
   expect(await readOperatorToken(app.dataDir)).toBeUndefined();

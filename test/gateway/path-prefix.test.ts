@@ -1,15 +1,12 @@
 /** A gateway that users find below a path: what is asked for has its prefix, or a proxy has taken it off. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+import { describe, expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
 import { send, sendAsIs } from '../support/http.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ config: { publicUrl: 'https://archive.example/tapes/one' } });
+const app = useApp({ config: { publicUrl: 'https://archive.example/tapes/one' } }, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
-afterAll(() => app.close());
 
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 

@@ -1,21 +1,18 @@
-/** What a client sends ahead, and what nobody has shown before, keeps nobody else waiting. */
+/** Requests that a client sends ahead on one connection, and unknown tokens, do not delay others. */
 import { once } from 'node:events';
 import net from 'node:net';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+import { expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
 import { send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { get } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
-import { waitFor, whenClosed } from '../support/wait.js';
+import { useApp } from '../support/use-app.js';
+import { whenClosed } from '../support/wait.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ limits: { callerRequests: 3 } });
+const app = useApp({ limits: { callerRequests: 3 } }, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
-afterAll(() => app.close());
 
 const ask = (path: string, header = '') =>
   `GET /tape_control/api/v1${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n${header}\r\n`;
@@ -27,7 +24,7 @@ async function connect(): Promise<net.Socket> {
   return socket;
 }
 
-/** The statuses of what comes on a connection, until there are so many or it ends. */
+/** Returns the statuses of the responses on a connection, until there are `count` or it ends. */
 async function readStatuses(socket: net.Socket, count: number): Promise<number[]> {
   let text = '';
   const found = () => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => Number(status));
@@ -38,47 +35,28 @@ async function readStatuses(socket: net.Socket, count: number): Promise<number[]
   return found();
 }
 
-test('requests that are sent ahead on one connection are answered in turn, one at a time', async () => {
-  const socket = await connect();
-  socket.write(ask('/quota/alice').repeat(40));
-  expect(await readStatuses(socket, 40)).toEqual(Array(40).fill(200));
-});
-
-test('what is sent ahead comes in order, bodies and an answer that ends the connection included', async () => {
+test('pipelined requests of one caller are answered one at a time, in order, up to one that closes the connection', async () => {
+  const forty = await connect();
+  forty.write(ask('/quota/alice').repeat(40));
+  expect(await readStatuses(forty, 40)).toEqual(Array(40).fill(200));
   const body = JSON.stringify([{ quota: 'alice', files: '/none' }]);
   const post = `POST /tape_control/api/v1/requests HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
-  const socket = await connect();
-  socket.write(ask('/quota/nobody') + post + ask('/requests/1') + ask('/requests', 'Connection: close\r\n'));
-  expect(await readStatuses(socket, 5)).toEqual([404, 200, 200, 200]);
+  const mixed = await connect();
+  mixed.write(ask('/quota/nobody') + post + ask('/requests/1') + ask('/requests', 'Connection: close\r\n'));
+  expect(await readStatuses(mixed, 5)).toEqual([404, 200, 200, 200]);
 });
 
-test.each([
-  ['an import that is refused', 'PUT /import HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\n\r\npath\n'],
-  ['what asks for it', ask('/quota/alice', 'Connection: close\r\n')],
-])('what is sent behind %s, which ends the connection, is not begun', async (_name, first) => {
-  const wish = JSON.stringify({ quota: 'alice', files: [`/behind/${first.length}`] });
-  const watch = JSON.stringify({ query: 'subscription { stageChanges { path } }' });
-  const post = (path: string, body: string, header = '') =>
-    `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n${header}Content-Length: ${body.length}\r\n\r\n${body}`;
-  const behind = [
-    post('/tape_control/api/v1/requests', wish),
-    post('/graphql', watch, 'Accept: text/event-stream\r\n'),
-    ask('/requests'),
-  ];
+test('a request that follows one with Connection: close is not run', async () => {
+  const body = JSON.stringify({ quota: 'alice', files: ['/behind'] });
+  const head = `POST /tape_control/api/v1/requests HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${body.length}`;
   const before = await dumpTables(app.ctx);
-  for (const next of [...behind, ...behind]) {
-    const socket = await connect();
-    socket.write(first + next);
-    expect(await readStatuses(socket, 2)).toHaveLength(1);
-  }
-  await waitFor('all turns of the caller to be free', async () => {
-    const answers = await Promise.all(Array.from({ length: 3 }, () => get(app, '/quota/alice')));
-    return answers.every(({ status }) => status === 200);
-  });
-  expect([await dumpTables(app.ctx), app.ctx.events.readers]).toEqual([before, 0]);
+  const socket = await connect();
+  socket.write(`${ask('/quota/alice', 'Connection: close\r\n')}${head}\r\n\r\n${body}`);
+  expect(await readStatuses(socket, 2)).toHaveLength(1);
+  expect(await dumpTables(app.ctx)).toEqual(before);
 });
 
-test('a connection on which very many requests wait is ended, and others are served', async () => {
+test('a connection with very many pipelined requests is closed, and others are served', async () => {
   const socket = await connect();
   const closed = whenClosed(socket);
   socket.resume();
@@ -87,7 +65,7 @@ test('a connection on which very many requests wait is ended, and others are ser
   expect((await get(app, '/quota/alice')).status).toBe(200);
 });
 
-test('tokens that nobody knows leave the database to who is known', async () => {
+test('lookups of unknown tokens leave connections to known callers', async () => {
   const show = (n: number) => `Authorization: Bearer tapegate_${String(n).padStart(43, 'x')}\r\n`;
   const sockets = await Promise.all(Array.from({ length: 60 }, connect));
   const refused = sockets.map((socket) => readStatuses(socket, 1));

@@ -1,8 +1,5 @@
-/** Statements that are prepared by name on connections which live longer than what was prepared. */
+/** Prepared statements survive what happens to their connection or their tables. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { prepared } from '../../src/database/prepared.js';
-import { sql } from '../../src/database/sql.js';
-import { transaction } from '../../src/database/transaction.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { get, makeRequest } from '../support/rest.js';
@@ -25,44 +22,32 @@ const namesOf = async () => {
   return rows;
 };
 
-test('a request that is read again and again is prepared once', async () => {
+test('a request that is read repeatedly is prepared once, and again when the statement, its types or the connection have gone', async () => {
+  const { pool } = app.ctx.db;
   const first = await get(app, `/requests/${id}`);
   const names = await namesOf();
   for (let n = 0; n < 8; n++) expect((await get(app, `/requests/${id}`)).text).toBe(first.text);
   expect(first.status).toBe(200);
   expect(names.filter(({ statement }) => statement.includes('any_hold'))).toHaveLength(1);
   expect(await namesOf()).toEqual(names);
-});
-
-test('a migration that changes the type of a column under a running gateway fails nothing', async () => {
-  const before = await get(app, `/requests/${id}`);
-  for (const type of ['varchar(300)', 'text']) {
-    await app.ctx.db.pool.query(`ALTER TABLE request ALTER COLUMN label TYPE ${type}`);
-    for (let n = 0; n < 2; n++) {
-      const { status, text } = await get(app, `/requests/${id}`);
-      expect([status, text]).toEqual([200, before.text]);
-    }
+  for (const change of [
+    'ALTER TABLE request ALTER COLUMN label TYPE varchar(300)',
+    'ALTER TABLE request ALTER COLUMN label TYPE text',
+    'DEALLOCATE ALL',
+    'DISCARD ALL',
+  ]) {
+    await pool.query(change);
+    const answers = [await get(app, `/requests/${id}`), await get(app, `/requests/${id}`)];
+    for (const { status, text } of answers) expect([change, status, text]).toEqual([change, 200, first.text]);
   }
-});
-
-test('what somebody between takes away is prepared again', async () => {
-  const before = await get(app, `/requests/${id}`);
-  await app.ctx.db.pool.query('DEALLOCATE ALL');
-  expect(await get(app, `/requests/${id}`)).toMatchObject({ status: 200, text: before.text });
-  await app.ctx.db.pool.query('DISCARD ALL');
-  expect(await get(app, `/requests/${id}`)).toMatchObject({ status: 200, text: before.text });
-});
-
-test('a connection that is made anew prepares anew', async () => {
-  const before = await get(app, `/requests/${id}`);
   await app.ctx.db.streamPool.query(
     `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%any_hold%'`,
   );
-  await waitFor('the connection to be gone', async () => app.ctx.db.pool.totalCount === 0);
-  expect(await get(app, `/requests/${id}`)).toMatchObject({ status: 200, text: before.text });
+  await waitFor('the connection to be gone', async () => pool.totalCount === 0);
+  expect(await get(app, `/requests/${id}`)).toMatchObject({ status: 200, text: first.text });
 });
 
-test('a search by a date is prepared once for all dates, and again where somebody between takes it away', async () => {
+test('a search by date is prepared once for all dates, and again when the statement has gone', async () => {
   const search = async (date: string) => (await get(app, `/files?match=/${date}`)).body;
   await addFiles(app.ctx, [{ path: '/a/20200102T0304_1.nc' }, { path: '/a/20200102T0506_1.nc' }]);
   for (const date of ['20200102T0304', '20200102T0506', '20200102T0607']) {
@@ -74,33 +59,6 @@ test('a search by a date is prepared once for all dates, and again where somebod
     await app.ctx.db.pool.query(command);
     expect(await search('20200102T0304')).toMatchObject([{ count: 1 }]);
   }
-  const { rows } = await app.ctx.db.pool.query('SHOW plan_cache_mode'); // what held for the search holds no longer
+  const { rows } = await app.ctx.db.pool.query('SHOW plan_cache_mode'); // the setting of the search does not remain
   expect(rows).toEqual([{ plan_cache_mode: 'auto' }]);
-});
-
-const labelOf = () => prepared(sql`SELECT r.label FROM request r WHERE r.id = ${id}::int`);
-
-test('in a transaction it is run again as a whole, and what it did before counts once', async () => {
-  const { pool } = app.ctx.db;
-  await pool.query(labelOf());
-  await pool.query('ALTER TABLE request ALTER COLUMN label TYPE varchar(300)');
-  let runs = 0;
-  const rows = await transaction(pool, 'test', async (tx) => {
-    runs++;
-    await tx.query(sql`UPDATE quota SET notes = notes || 'x' WHERE "user" = 'alice'`);
-    return await tx.query(labelOf());
-  });
-  const { rows: quotas } = await pool.query(`SELECT notes FROM quota WHERE "user" = 'alice'`);
-  expect([rows, runs, quotas]).toEqual([[{ label: '/a/one.nc' }], 2, [{ notes: 'x' }]]);
-});
-
-test('what fails for a reason of its own is told, and not done again', async () => {
-  const divide = (by: number) => prepared(sql`SELECT 1 / ${by}::int AS quotient`);
-  const { pool } = app.ctx.db;
-  expect((await pool.query(divide(1))).rows).toEqual([{ quotient: 1 }]);
-  await expect(pool.query(divide(0))).rejects.toMatchObject({ code: '22012' });
-  await expect(pool.query(prepared(sql`SELECT nothing FROM quota WHERE id = ${1}::int`))).rejects.toMatchObject({
-    code: '42703',
-  });
-  expect((await pool.query(divide(1))).rows).toEqual([{ quotient: 1 }]);
 });

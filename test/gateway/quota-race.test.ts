@@ -1,29 +1,24 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+import { expect, test } from 'vitest';
 import { addFiles, addQuota } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { makeRequest, post, put, read, readUsed } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 
 const FILE_BYTES = 1_000_003n;
 const ROOM = 4;
 const RACERS = 20;
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
-  await addFiles(
-    app.ctx,
-    Array.from({ length: RACERS }, (_, n) => ({ path: `/race/${n}.nc`, size: FILE_BYTES })),
-  );
+const app = useApp({}, async () => {
+  const files = Array.from({ length: RACERS }, (_, n) => ({ path: `/race/${n}.nc`, size: FILE_BYTES }));
+  await addFiles(app.ctx, files);
 });
-afterAll(() => app.close());
 
 const CREATE = `mutation ($input: CreateRequestInput!) {
   createRequest(input: $input) { __typename ... on Failure { message } } }`;
 
 type End = 'taken' | 'refused' | string;
 
-/** Every second one goes through GraphQL, and every other pair names the file by a pattern rather than a list. */
+/** Makes a request by REST or by GraphQL, with a list or with a pattern, depending on `n`. */
 async function race(quota: string, n: number): Promise<End> {
   const path = `/race/${n}.nc`;
   const isPattern = n % 4 > 1;
@@ -44,7 +39,7 @@ const count = (ends: End[]) => ({
   refused: ends.filter((end) => end === 'refused').length,
 });
 
-/** What the quota says, and what the requests that it lists hold. */
+/** Returns the charge of a quota, and the bytes in its requests. */
 async function readCharge(user: string) {
   const { requests } = await read<{ requests: { id: number }[] }>(app, `/quota/${user}`);
   const { rows } = await app.ctx.db.pool.query<{ held: bigint }>(
@@ -57,30 +52,17 @@ async function readCharge(user: string) {
 
 const FULL = { requests: ROOM, used: ROOM * Number(FILE_BYTES), held: ROOM * Number(FILE_BYTES) };
 
-test('of 20 requests at once, through REST and GraphQL, exactly the 4 that fit are taken', async () => {
-  // one byte less than one more would need
-  await addQuota(app.ctx, 'alice', BigInt(ROOM + 1) * FILE_BYTES - 1n);
-  const ends = await Promise.all(Array.from({ length: RACERS }, (_, n) => race('alice', n)));
-  expect(count(ends)).toEqual({ taken: ROOM, refused: RACERS - ROOM });
-  expect(await readCharge('alice')).toEqual(FULL);
-});
-
-test('of 20 requests at once the 4 that fit to the last byte are taken, for one and the same file', async () => {
+test('of 20 concurrent requests by REST and GraphQL exactly the 4 that fit are taken, also of the same files', async () => {
+  await addQuota(app.ctx, 'alice', BigInt(ROOM + 1) * FILE_BYTES - 1n); // one byte less than five files
   await addQuota(app.ctx, 'bob', BigInt(ROOM) * FILE_BYTES);
-  const ends = await Promise.all(Array.from({ length: RACERS }, (_, n) => race('bob', n % 4)));
-  expect(count(ends)).toEqual({ taken: ROOM, refused: RACERS - ROOM });
-  expect(await readCharge('bob')).toEqual(FULL);
+  for (const [user, files] of [['alice', RACERS] as const, ['bob', ROOM] as const]) {
+    const ends = await Promise.all(Array.from({ length: RACERS }, (_, n) => race(user, n % files)));
+    expect([user, count(ends)]).toEqual([user, { taken: ROOM, refused: RACERS - ROOM }]);
+    expect([user, await readCharge(user)]).toEqual([user, FULL]);
+  }
 });
 
-test('two quotas that race for the same files are each filled', async () => {
-  for (const user of ['carol', 'dave']) await addQuota(app.ctx, user, BigInt(ROOM) * FILE_BYTES);
-  const users = Array.from({ length: RACERS }, (_, n) => (n % 3 === 0 ? 'carol' : 'dave'));
-  const ends = await Promise.all(users.map((user, n) => race(user, n)));
-  expect(count(ends)).toEqual({ taken: 2 * ROOM, refused: RACERS - 2 * ROOM });
-  expect([await readCharge('carol'), await readCharge('dave')]).toEqual([FULL, FULL]);
-});
-
-test('requests that are revived race for the last bytes as new ones do', async () => {
+test('revived and new requests that race for the last bytes never exceed the quota', async () => {
   await addQuota(app.ctx, 'erin', BigInt(ROOM) * FILE_BYTES);
   const ended: number[] = [];
   for (let n = 0; n < ROOM; n++) {

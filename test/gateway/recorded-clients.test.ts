@@ -1,43 +1,34 @@
-/**
- * The calls of gfal2 2.21.3 and davix 0.8.4, as they were recorded, header by header: the clients themselves are on few machines, and have a command of their
- * own (`npm run test:clients`).
- */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+/** Recorded requests of gfal2 2.21.3 and davix 0.8.4. The clients themselves: `npm run test:clients`. */
+import { expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { sendAsIs } from '../support/http.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
 const door = { siteName: undefined, webdav: 'all' as const, gateways: new Map(), diskCalls: 2 };
 const GFAL2 = { 'User-Agent': 'gfal2/2.21.3 neon/0.0.29', TE: 'trailers' };
-let app: TestApp;
 let token: string;
 let contents: Map<string, Uint8Array>;
-
-beforeAll(async () => {
-  app = await startApp({ backend, config: { door, access: { auth: new Set(['token']) } } });
+const app = useApp({ backend, config: { door, access: { auth: new Set(['token']) } } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   token = (await createToken(app.ctx, { name: 'alice', role: 'USER' })).secret;
   contents = await addTaped(app.ctx, backend, [{ path: '/grid/data/large' }, { path: '/grid/data/with space' }]);
 });
-afterAll(() => app.close());
 
 async function call(
   method: string,
   target: string,
   { body, ...headers }: { body?: string; [header: string]: string | undefined } = {},
 ) {
-  const type = method === 'POST' ? { 'Content-Type': 'application/json' } : {};
-  const length = body === undefined ? {} : { 'Content-Length': String(Buffer.byteLength(body)) };
   const shown = {
     ...GFAL2,
     ...(headers as Record<string, string>),
     Authorization: `Bearer ${token}`,
-    ...type,
-    ...length,
+    ...(method === 'POST' && { 'Content-Type': 'application/json' }),
+    ...(body !== undefined && { 'Content-Length': String(Buffer.byteLength(body)) }),
   };
   return await sendAsIs(app, target, { method, headers: shown, body });
 }
@@ -45,7 +36,7 @@ async function call(
 const LIST = `<?xml version="1.0" encoding="utf-8" ?><D:propfind xmlns:D="DAV:" xmlns:L="LCGDM:"><D:prop><D:displayname/><D:getlastmodified/><D:creationdate/>
 <D:getcontentlength/><D:quota-used-bytes/><D:resourcetype><D:collection/></D:resourcetype><L:mode/></D:prop></D:propfind>`;
 
-test('gfal2 discovers, stages, polls, looks, reads and releases', async () => {
+test('gfal2 discovers, stages, polls, lists, reads and releases', async () => {
   const found = await call('GET', '/.well-known/wlcg-tape-rest-api', { Connection: 'Keep-Alive', 'Keep-Alive': '' });
   const [{ uri, version }] = (found.body as { endpoints: [{ uri: string; version: string }] }).endpoints;
   expect([version, uri]).toEqual(['v1', `${app.url}/tape_rest/v1`]);
@@ -53,10 +44,8 @@ test('gfal2 discovers, stages, polls, looks, reads and releases', async () => {
 
   const paths = '{"paths": ["/webdav/grid/data/large", "/webdav/grid/data/with%20space"]}';
   const info = await call('POST', `${base}/archiveinfo/`, { body: paths });
-  expect([info.status, info.body]).toEqual([
-    200,
-    ['large', 'with%20space'].map((name) => ({ path: `/webdav/grid/data/${name}`, locality: 'TAPE' })),
-  ]);
+  const localities = ['large', 'with%20space'].map((name) => ({ path: `/webdav/grid/data/${name}`, locality: 'TAPE' }));
+  expect([info.status, info.body]).toEqual([200, localities]);
   const staged = await call('POST', `${base}/stage/`, {
     body: '{"files": [{"path": "/webdav/grid/data/large", "targetedMetadata": {"default": {"activity": "x"}}}, {"path": "/webdav/grid/data/with%20space"}]}',
   });
@@ -65,11 +54,8 @@ test('gfal2 discovers, stages, polls, looks, reads and releases', async () => {
   const polled = await waitFor('all to be on disk', async () => {
     const { status, body } = await call('GET', `${base}/stage/${requestId}`);
     const answer = body as { id: string; files: { path: string; state: string; error?: string }[] };
-    expect([status, answer.id, answer.files.map(({ error }) => error)]).toEqual([
-      200,
-      requestId,
-      [undefined, undefined],
-    ]);
+    expect([status, answer.id]).toEqual([200, requestId]);
+    expect(answer.files.map(({ error }) => error)).toEqual([undefined, undefined]);
     return answer.files.every(({ state }) => state === 'COMPLETED') && answer;
   });
   expect(polled.files.map(({ path }) => path)).toEqual(['/webdav/grid/data/large', '/webdav/grid/data/with%20space']);
@@ -83,12 +69,8 @@ test('gfal2 discovers, stages, polls, looks, reads and releases', async () => {
   const read = await call('GET', '/webdav/grid/data/with%20space');
   expect([read.status, read.headers.get('content-length')]).toEqual([200, '1000']);
   const part = await call('GET', '/webdav/grid/data//large', { Range: 'bytes=990-' });
-  expect([part.status, part.text]).toEqual([
-    206,
-    Buffer.from(contents.get('/grid/data/large') ?? [])
-      .subarray(990)
-      .toString(),
-  ]);
+  const last = Buffer.from(contents.get('/grid/data/large') ?? []).subarray(990);
+  expect([part.status, part.text]).toEqual([206, last.toString()]);
 
   const released = await call('POST', `${base}/release/${requestId}`, { body: paths });
   expect([released.status, released.text]).toEqual([200, '']);

@@ -1,58 +1,28 @@
-/** Files that get other paths, and withdrawn files that are forgotten, as clients see it. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+/** Files that are renamed, as clients see it. */
+import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { stepSize } from '../../src/operations/catalogue/chosen-files.js';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { addFiles, addQuota, buildRow } from '../support/factories.js';
-import { findFaults } from '../support/faults.js';
+import { readPlaces } from '../../src/operations/catalogue/places.js';
+import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
+import { addLibrary } from '../../src/operations/libraries/add.js';
+import { setLibrary } from '../../src/operations/libraries/set.js';
+import { addFiles, addPaths, addQuota, buildRow } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
-import { cancel, retry } from '../support/mutations.js';
+import { AS_AN_IMPORT, whileLocked } from '../support/locks.js';
+import { cancel, made, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
 import { get, makeRequest, readUsed } from '../support/rest.js';
+import { STEP, useCatalogue } from '../support/use-app.js';
 
-/** Files that an operation takes at a time here. */
-const STEP = 100;
-
-let app: TestApp;
-
-beforeAll(async () => {
-  stepSize.files = STEP;
-  app = await startApp();
-  await addQuota(app.ctx, 'ann', 1_000_000n);
-});
-afterAll(() => {
-  stepSize.files = 10_000;
-});
-afterAll(async () => {
-  expect(await findFaults(app)).toEqual([]);
-  await app.close();
+const app = useCatalogue({ config: { access: { auth: new Set(['token', 'open']) } } }, async () => {
+  for (const user of ['ann', 'bob']) await addQuota(app.ctx, user, 1_000_000n);
 });
 
-interface Changed {
-  __typename: string;
-  files?: number;
-  bytes?: string;
-  requests?: number;
-  kept?: number;
-  message?: string;
-}
-
-async function rename(from: string, to: string, more: object = {}): Promise<Changed> {
+async function rename(from: string, to: string, more: object = {}): Promise<{ message?: string }> {
   const query = `mutation ($input: RenameFilesInput!) { result: renameFiles(input: $input) {
     __typename ... on ChosenFiles { files bytes requests } ... on Failure { message } } }`;
-  return (await askData<{ result: Changed }>(app, query, { input: { from, to, ...more } })).result;
-}
-
-async function forget(path: string, more: object = {}): Promise<Changed> {
-  const query = `mutation ($input: ForgetFilesInput!) { result: forgetFiles(input: $input) {
-    __typename ... on ForgottenFiles { files bytes kept } ... on Failure { message } } }`;
-  return (await askData<{ result: Changed }>(app, query, { input: { path, ...more } })).result;
-}
-
-async function withdraw(path: string): Promise<void> {
-  const query = 'mutation ($path: String!) { withdrawFiles(input: { path: $path, why: "wrong" }) { __typename } }';
-  expect(await askData(app, query, { path })).toEqual({ withdrawFiles: { __typename: 'ChosenFiles' } });
+  return (await askData<{ result: { message?: string } }>(app, query, { input: { from, to, ...more } })).result;
 }
 
 async function list(match: string, more = ''): Promise<string[]> {
@@ -61,46 +31,40 @@ async function list(match: string, more = ''): Promise<string[]> {
   return tapeFiles.edges.map(({ node }) => node.path);
 }
 
-const pathsOf = (view: { holds: { path: string }[] }) => view.holds.map(({ path }) => path);
-const add = (...paths: string[]) =>
-  addFiles(
-    app.ctx,
-    paths.map((path) => ({ path })),
-  );
+const add = (...paths: string[]) => addPaths(app.ctx, ...paths);
+const pathsOf = async (id: number) => (await viewRequest(app, id)).holds.map(({ path }) => path);
+const awaitedOf = async (id: number) => (await viewRequest(app, id)).awaited;
+const tapePathOf = async (path: string) =>
+  (await askData<{ tapeFile: { tapePath: string | null } }>(app, `{ tapeFile(path: "${path}") { tapePath } }`)).tapeFile
+    .tapePath;
 
-test('a file that is renamed stays the same file: requests keep it, at the same charge', async () => {
+test('a renamed file stays in its requests, with the same charge and whatever rules apply to its new path', async () => {
   await add('/one/a', '/one/b');
+  await setPathRule(app.ctx, { prefix: '/uno', action: 'REQUEST', kind: 'USER', name: 'nobody-else' });
   const id = await makeRequest(app, { quota: 'ann', files: ['/one/a', '/one/b'] });
   const used = await readUsed(app, 'ann');
-  expect(await rename('/one/a', '/uno/ä', { dryRun: true })).toMatchObject({ files: 1, bytes: '1000', requests: 1 });
-  expect(pathsOf(await viewRequest(app, id))).toEqual(['/one/a', '/one/b']);
-  expect(await rename('/one/a', '/uno/ä')).toEqual({
-    __typename: 'ChosenFiles',
-    files: 1,
-    bytes: '1000',
-    requests: 1,
-  });
-  expect(pathsOf(await viewRequest(app, id))).toEqual(['/uno/ä', '/one/b']);
+  const renamed = { __typename: 'ChosenFiles', files: 1, bytes: '1000', requests: 1 };
+  expect(await rename('/one/a', '/uno/ä', { dryRun: true })).toEqual(renamed);
+  expect(await pathsOf(id)).toEqual(['/one/a', '/one/b']);
+  expect(await rename('/one/a', '/uno/ä')).toEqual(renamed);
+  expect(await pathsOf(id)).toEqual(['/uno/ä', '/one/b']);
   expect((await get(app, `/requests/${id}`)).text).toContain('/uno/ä');
   expect(await list('/one/')).toEqual(['/one/b']);
   expect(await readUsed(app, 'ann')).toBe(used);
   await cancel(app, id);
 });
 
-test('a folder is renamed with all below it, what is withdrawn included, and nothing beside it', async () => {
+test('a directory is renamed with all its files, also withdrawn ones, and nothing else', async () => {
   await add('/two/x/1', '/two/x/y/2', '/two/x.nc', '/two/x0', '/two/x/gone');
-  await withdraw('/two/x/gone');
+  await withdrawFiles(app.ctx, { path: '/two/x/gone' });
   expect(await rename('/two/x/', '/zwei/und/mehr/')).toMatchObject({ files: 3 });
   expect(await list('/two/')).toEqual(['/two/x.nc', '/two/x0']);
   expect(await list('/zwei/')).toEqual(['/zwei/und/mehr/1', '/zwei/und/mehr/y/2']);
   expect(await list('/zwei/', 'withdrawn: true')).toEqual(['/zwei/und/mehr/gone']);
 });
 
-test('folders of more files than one step has are renamed whole, also upwards', async () => {
-  await addFiles(
-    app.ctx,
-    Array.from({ length: STEP + 2 }, (_, n) => ({ path: `/many/deep/f${100_000 + n}`, size: 1n })),
-  );
+test('a directory with more files than a step is renamed completely, also to its parent', async () => {
+  await add(...Array.from({ length: STEP + 2 }, (_, n) => `/many/deep/f${100_000 + n}`));
   const id = await makeRequest(app, { quota: 'ann', patterns: '/many/' });
   expect(await rename('/many/deep/', '/many/')).toMatchObject({ files: STEP + 2, requests: 1 });
   expect(await list('/many/deep/')).toEqual([]);
@@ -115,25 +79,23 @@ test('folders of more files than one step has are renamed whole, also upwards', 
   await cancel(app, id);
 });
 
-test('what waits for the new path takes the file in, by path and by pattern, and not twice', async () => {
+test('requests that wait for the new path, or whose pattern matches it, get the renamed file once', async () => {
   await add('/three/a');
   const before = Number(await readUsed(app, 'ann'));
   const listed = await makeRequest(app, { quota: 'ann', files: ['/drei/a', '/three/a'] });
   const pattern = await makeRequest(app, { quota: 'ann', patterns: '/drei/' });
-  expect(await viewRequest(app, listed)).toMatchObject({ awaited: [{ path: '/drei/a', reason: 'UNKNOWN' }] });
+  expect(await awaitedOf(listed)).toEqual([{ path: '/drei/a', reason: 'UNKNOWN' }]);
   const other = await makeRequest(app, { quota: 'ann', files: ['/drei/a'] });
   expect(await rename('/three/a', '/drei/a')).toMatchObject({ files: 1 });
-  for (const id of [listed, pattern, other]) {
-    const { holds, awaited } = await viewRequest(app, id);
-    expect([holds.map(({ path }) => path), awaited]).toEqual([['/drei/a'], []]);
-  }
+  for (const id of [listed, pattern, other])
+    expect([await pathsOf(id), await awaitedOf(id)]).toEqual([['/drei/a'], []]);
   expect(await readUsed(app, 'ann')).toBe(before + 3000);
   const { rows } = await app.ctx.db.pool.query(`SELECT awaited_paths AS n FROM quota WHERE "user" = 'ann'`);
   expect(rows).toEqual([{ n: 0 }]);
   for (const id of [listed, pattern, other]) await cancel(app, id);
 });
 
-test('a file that was released does not come back under its new name', async () => {
+test('a released file does not join its request again under its new path', async () => {
   await add('/four/a', '/four/b');
   const id = await makeRequest(app, { quota: 'ann', patterns: '/four/' });
   await askData(app, `mutation { releaseFiles(input: { id: ${id}, paths: ["/four/a"] }) { __typename } }`);
@@ -147,162 +109,123 @@ test('a file that was released does not come back under its new name', async () 
   await cancel(app, id);
 });
 
-test('what waits for room goes on waiting for the file, under its new name', async () => {
+test('a file that waits for quota still waits under its new path, unless that is hidden from the user', async () => {
   await addQuota(app.ctx, 'bob', 1500n);
-  await add('/five/a');
-  const id = await makeRequest(app, { quota: 'bob', patterns: '/five/' });
-  await addFiles(app.ctx, [{ path: '/five/c' }]);
-  expect(await viewRequest(app, id)).toMatchObject({
-    awaited: expect.arrayContaining([{ path: '/five/c', reason: 'QUOTA_FULL' }]),
-  });
-  expect(await rename('/five/c', '/fünf/c')).toMatchObject({ files: 1, requests: 1 });
-  const { awaited } = await viewRequest(app, id);
-  expect(awaited.map(({ path }) => path)).toContain('/fünf/c');
-  expect(awaited.map(({ path }) => path)).not.toContain('/five/c');
-  await cancel(app, id);
+  await add('/full/a');
+  await setPathRule(app.ctx, { prefix: '/hidden', action: 'LIST', kind: 'USER', name: 'carl' });
+  const bob = { url: app.url, token: (await createToken(app.ctx, { name: 'bob', role: 'USER' })).secret };
+  const asBob = (input: object) => made(bob, { quota: 'bob', ...input });
+  const [listed, pattern] = [await asBob({ files: ['/full/a', '/full/b'] }), await asBob({ pattern: '/full/b' })];
+  await add('/full/b');
+  const full = (path: string) => [{ path, reason: 'QUOTA_FULL' }];
+  expect([await awaitedOf(listed), await awaitedOf(pattern)]).toEqual([full('/full/b'), full('/full/b')]);
+  expect(await rename('/full/b', '/full/bb')).toMatchObject({ files: 1, requests: 2 });
+  expect(await awaitedOf(pattern)).toEqual(full('/full/bb'));
+  await rename('/full/bb', '/hidden/b');
+  expect([await awaitedOf(listed), await awaitedOf(pattern)]).toEqual([[{ path: '/full/bb', reason: 'UNKNOWN' }], []]);
+  for (const id of [listed, pattern]) await cancel(app, id);
 });
 
-test('rules by folders hold under the new name for what joins by it', async () => {
-  await add('/six/a');
-  await setPathRule(app.ctx, { prefix: '/sechs', action: 'REQUEST', kind: 'USER', name: 'nobody-else' });
-  const id = await makeRequest(app, { quota: 'ann', files: ['/six/a'] });
-  expect(await rename('/six/a', '/sechs/a')).toMatchObject({ files: 1 });
-  expect(pathsOf(await viewRequest(app, id))).toEqual(['/sechs/a']); // what it has stays
+test('a path that waited for quota is unknown after its request is revived, if its file was renamed', async () => {
+  await addQuota(app.ctx, 'dora', 1500n);
+  await add('/room/a');
+  const id = await makeRequest(app, { quota: 'dora', files: ['/room/a', '/room/b'] });
+  await add('/room/b');
+  expect(await awaitedOf(id)).toEqual([{ path: '/room/b', reason: 'QUOTA_FULL' }]);
+  await cancel(app, id);
+  await rename('/room/b', '/raum/b');
+  await update(app, { id, retention: '2099-01-01T00:00:00Z' });
+  expect(await awaitedOf(id)).toEqual([{ path: '/room/b', reason: 'UNKNOWN' }]);
   await cancel(app, id);
 });
 
 test.each([
-  ['no such file', '/bad/none', '/bad/x', 'NotFound', 'there is no file "/bad/none"'],
-  ['a folder without its slash', '/bad', '/bad2', 'NotFound', '"/bad/" are the files below it'],
+  ['a directory without its slash', '/bad', '/bad2', 'NotFound', '"/bad/" are the files below it'],
   ['the same path', '/bad/a', '/bad/a', 'InvalidInput', 'must be another path than "/bad/a"'],
   [
-    'a folder to a file',
+    'a directory to a file',
     '/bad/',
     '/worse',
     'InvalidInput',
-    'must be a folder, with a slash at its end, as "/bad/" is: "/worse"',
+    'must be a folder, with a slash at its end, as "/bad/" is',
   ],
   [
-    'a file to a folder',
+    'a file to a directory',
     '/bad/a',
     '/worse/',
     'InvalidInput',
-    'must be a file, without a slash at its end, as "/bad/a" is: "/worse/"',
+    'must be a file, without a slash at its end, as "/bad/a"',
   ],
-  ['a folder into itself', '/bad/', '/bad/in/', 'InvalidInput', 'must not be in "/bad/": "/bad/in/"'],
-  ['everything', '/', '/all/', 'InvalidInput', 'must be a file or a folder, and not all there is: "/"'],
-  ['a path that leads out', '/bad/a', '/bad/../../b', 'InvalidInput', 'has the part ".."'],
-  ['a name that is kept', '/bad/a', '/bad/.tapegate-x', 'InvalidInput', 'that Tapegate keeps for itself'],
+  ['a directory into itself', '/bad/', '/bad/in/', 'InvalidInput', 'must not be in "/bad/": "/bad/in/"'],
   ['a path that is taken', '/bad/a', '/bad/b', 'InUse', '1 path is taken: "/bad/b"; nothing was renamed'],
-  ['a path that a withdrawn file has', '/bad/a', '/bad/gone', 'InUse', '"/bad/gone" (withdrawn)'],
+  ['a path of a withdrawn file', '/bad/a', '/bad/gone', 'InUse', '"/bad/gone" (withdrawn)'],
   ['a file below a file', '/bad/a', '/bad/b/c', 'InUse', '"/bad/b" cannot be a file and a folder, of "/bad/b/c"'],
-  ['a file where a folder is', '/bad/a', '/bad/deep', 'InUse', '"/bad/deep" cannot be a file and a folder'],
-  ['a folder onto another', '/bad/deep/', '/bad/', 'InUse', '"/bad/b"'],
+  ['a file where a directory is', '/bad/a', '/bad/deep', 'InUse', '"/bad/deep" cannot be a file and a folder'],
+  ['a directory onto another', '/bad/deep/', '/bad/', 'InUse', '"/bad/b"'],
   ['a path that is too long', '/bad/', `/${'long/'.repeat(409)}`, 'InvalidInput', 'longer than 2048 bytes'],
-])('%s is refused, and nothing is renamed', async (_what, from, to, type, message) => {
+])('a rename with %s is refused and changes nothing', async (_what, from, to, type, message) => {
   if ((await list('/bad/')).length === 0) {
     await add('/bad/a', '/bad/b', '/bad/deep/b', '/bad/gone');
-    await withdraw('/bad/gone');
+    await withdrawFiles(app.ctx, { path: '/bad/gone' });
   }
   const refused = await rename(from, to);
-  expect([refused.__typename, refused.message]).toEqual([type, expect.stringContaining(message)]);
+  expect(refused).toEqual({ __typename: type, message: expect.stringContaining(message) });
   expect(await rename(from, to, { dryRun: true })).toEqual(refused);
   expect(await list('/bad/')).toEqual(['/bad/a', '/bad/b', '/bad/deep/b']);
 });
 
-test('a folder that would be within itself again is refused before anything is renamed', async () => {
+test('a rename that would put a path below its own source again is refused before it starts', async () => {
   await add('/up/y/1', '/up/y/y/2');
   expect((await rename('/up/y/', '/up/')).message).toContain('"/up/y/2" would be in "/up/y/" again');
   expect(await list('/up/')).toEqual(['/up/y/1', '/up/y/y/2']);
 });
 
-test('a path is free for another file once its own was renamed', async () => {
+test('a rename that fails after some steps does not report that nothing was renamed', async () => {
+  await add('/other/x', ...Array.from({ length: STEP + 2 }, (_, n) => `/steps/f${100_000 + n}`));
+  const { renamed } = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
+    const renamed = rename('/steps/', '/stufen/');
+    await waiters(1);
+    await app.ctx.db.pool.query(`UPDATE tape_file SET path = '/stufen/f100101' WHERE path = '/other/x'`);
+    return { renamed };
+  });
+  const { message = '' } = await renamed;
+  expect(message).toContain('1 path is taken: "/stufen/f100101"');
+  const { rows } = await app.ctx.db.pool.query<{ n: number }>(
+    `SELECT count(*)::int AS n FROM tape_file WHERE path LIKE '/stufen/f1%' AND path <> '/stufen/f100101'`,
+  );
+  expect([rows[0]?.n, message.includes('nothing was renamed')]).toEqual([STEP, false]);
+});
+
+test('the old path of a renamed file is free for another file', async () => {
   await add('/seven/latest');
   const id = await makeRequest(app, { quota: 'ann', files: ['/seven/latest'] });
   await rename('/seven/latest', '/seven/v1');
   await addFiles(app.ctx, [{ path: '/seven/latest', size: 7n }]);
   expect(await list('/seven/')).toEqual(['/seven/latest', '/seven/v1']);
-  expect(pathsOf(await viewRequest(app, id))).toEqual(['/seven/v1']);
+  expect(await pathsOf(id)).toEqual(['/seven/v1']);
   await cancel(app, id);
 });
 
-test('what no request tells of goes altogether when it is forgotten, and its path is free', async () => {
-  await add('/eight/a', '/eight/b');
-  expect((await forget('/eight/a')).message).toBe('file "/eight/a": not withdrawn');
-  await withdraw('/eight/a');
-  expect(await forget('/eight/', { dryRun: true })).toEqual({
-    __typename: 'ForgottenFiles',
-    files: 1,
-    bytes: '1000',
-    kept: 0,
-  });
-  expect(await forget('/eight/')).toEqual({ __typename: 'ForgottenFiles', files: 1, bytes: '1000', kept: 0 });
-  expect((await forget('/eight/a')).message).toBe('there is no file "/eight/a"');
-  expect(await askData(app, '{ tapeFile(path: "/eight/a") { path } }')).toEqual({ tapeFile: null });
-  await addFiles(app.ctx, [{ path: '/eight/a', size: 5n }]);
-  expect(await askData(app, '{ tapeFile(path: "/eight/a") { size withdrawnAt } }')).toEqual({
-    tapeFile: { size: '5', withdrawnAt: null },
-  });
-});
-
-test('what requests tell of stays for them under a name of its own, whatever becomes of the path', async () => {
-  await add('/nine/a', '/nine/b');
-  const id = await makeRequest(app, { quota: 'ann', files: ['/nine/a', '/nine/b'] });
-  await withdraw('/nine/a'); // who waits is told, and has nothing of it any more
-  expect(await forget('/nine/a')).toMatchObject({ files: 1, kept: 0 });
-  await addFiles(app.ctx, [{ path: '/nine/a', size: 3n }]);
-  const { holds, filesFailed } = await viewRequest(app, id);
-  expect(filesFailed).toBe(1);
-  expect(holds.map(({ path, state }) => [path, state])).toEqual([
-    [expect.stringMatching(/^\/\.tapegate-forgotten\/\d+\/nine\/a$/), 'FAILED'],
-    ['/nine/b', 'WAITING'],
-  ]);
-  await retry(app, { id });
-  expect((await viewRequest(app, id)).holds[0]).toMatchObject({
-    state: 'FAILED',
-    error: 'withdrawn from the archive: wrong',
-  });
-  expect(await list('/nine/', 'withdrawn: true')).toEqual([]);
-  const hidden = holds[0]?.path ?? '';
-  const reinstate =
-    'mutation ($path: String!) { result: reinstateFiles(input: { path: $path }) { __typename ... on Failure { message } } }';
-  const { result } = await askData<{ result: Changed }>(app, reinstate, { path: hidden });
-  expect(result.message).toContain('that Tapegate keeps for itself');
-  await cancel(app, id);
-  expect((await get(app, `/requests/${id}`)).text).toContain(hidden);
-});
-
-test('what is in a live request is passed over, and goes when that has ended', async () => {
-  await addFiles(app.ctx, [{ path: '/ten/a', stage: 'ONDISK' }, { path: '/ten/b' }]);
-  const id = await makeRequest(app, { quota: 'ann', files: ['/ten/a'] });
-  await withdraw('/ten/');
-  expect((await forget('/ten/a')).message).toBe(`"/ten/a" cannot be forgotten yet: request ${id} has it`);
-  expect(await forget('/ten/')).toMatchObject({ files: 1, kept: 1 });
-  await cancel(app, id);
-  expect(await forget('/ten/')).toMatchObject({ files: 1, kept: 0 });
-  expect(await list('/ten/', 'withdrawn: true')).toEqual([]);
-});
-
-test('a list that has the name of before makes a new file; one of a library that goes by names is refused', async () => {
-  const addLibrary = `mutation { addLibrary(input: { name: "east", kind: "wlcg", settings: "{\\"url\\": \\"https://tape.example\\"}" }) { __typename ... on Failure { message } } }`;
-  expect(await askData(app, addLibrary)).toEqual({ addLibrary: { __typename: 'Library' } });
+test('a list of a library of names finds a renamed file by its name there', async () => {
+  await addLibrary(app.ctx, { name: 'east', kind: 'wlcg', settings: { url: 'https://tape.example' } });
   const row = (path: string) => buildRow({ path, volume: 'EAST1', library: 'east', position: null });
   await importRows(app.ctx, [row('/east/a')]);
   expect(await rename('/east/a', '/east/b')).toMatchObject({ files: 1 });
-  const shown = '{ tapeFile(path: "/east/b") { tapePath } }';
-  expect(await askData(app, shown)).toEqual({ tapeFile: { tapePath: '/east/a' } });
+  expect(await tapePathOf('/east/b')).toBe('/east/a');
   await expect(importRows(app.ctx, [row('/east/a')])).rejects.toThrow(
     /line 1: the library has one file of the name "\/east\/a", which was renamed to "\/east\/b" here/,
   );
+  // another file may have the old path, and gets none of the bytes
+  await addFiles(app.ctx, [{ path: '/east/a', volume: 'V00009', position: 5n }]);
+  expect((await readPlaces(app.ctx, ['/east/a'], 'EAST1')).get('/east/a')).toMatchObject({ volume: 'EAST1' });
+  await expect(importRows(app.ctx, [{ ...row('/east/a'), stage: null }])).rejects.toThrow('which was renamed to');
+  await rename('/east/a', '/west/a');
   expect(await rename('/east/b', '/east/c')).toMatchObject({ files: 1 });
-  expect(await askData(app, '{ tapeFile(path: "/east/c") { tapePath } }')).toEqual({
-    tapeFile: { tapePath: '/east/a' },
-  });
-  // back again, and then in the library, too
+  expect(await tapePathOf('/east/c')).toBe('/east/a');
   expect(await rename('/east/c', '/east/a')).toMatchObject({ files: 1 });
-  expect(await askData(app, '{ tapeFile(path: "/east/a") { tapePath } }')).toEqual({ tapeFile: { tapePath: null } });
+  expect(await tapePathOf('/east/a')).toBeNull();
   expect(await rename('/east/a', '/east/d', { inLibrary: true })).toMatchObject({ files: 1 });
-  expect(await askData(app, '{ tapeFile(path: "/east/d") { tapePath } }')).toEqual({ tapeFile: { tapePath: null } });
+  expect(await tapePathOf('/east/d')).toBeNull();
   await importRows(app.ctx, [row('/east/a')]);
   await rename('/east/a', '/east/e');
   expect((await rename('/east/d', '/east/a', { inLibrary: true })).message).toContain(
@@ -310,14 +233,30 @@ test('a list that has the name of before makes a new file; one of a library that
   );
 });
 
-test('a library that has names for some folders only is told of no others', async () => {
-  const settings = JSON.stringify({ bucket: 'archive', region: 'eu-west-2', prefixes: ['/bucket/=k/'] });
-  const addLibrary =
-    'mutation ($settings: String!) { addLibrary(input: { name: "cold", kind: "s3", settings: $settings }) { __typename ... on Failure { message } } }';
-  expect(await askData(app, addLibrary, { settings })).toEqual({ addLibrary: { __typename: 'Library' } });
-  await importRows(app.ctx, [buildRow({ path: '/bucket/a', volume: 'COLD1', library: 'cold', position: null })]);
-  expect((await rename('/bucket/a', '/other/a', { inLibrary: true })).message).toBe(
-    'to must have names in library cold, and "/other/a" is below none of "/bucket/"',
+test('a renamed file that an import moves to another volume keeps the name in the library of its second copy', async () => {
+  const settings = { url: 'https://tape.example' };
+  for (const name of ['left', 'right']) await addLibrary(app.ctx, { name, kind: 'wlcg', settings });
+  const rowOf = (path: string, volume: string) =>
+    buildRow({ path, volume, library: 'left', position: null, copyVolume: 'RIGHT1', copyPosition: null });
+  await importRows(app.ctx, [rowOf('/twice/a', 'LEFT1')]);
+  await rename('/twice/a', '/twice/b');
+  await importRows(app.ctx, [{ ...rowOf('/twice/b', 'V00010'), library: undefined, position: 7n }]);
+  const query = '{ tapeFile(path: "/twice/b") { tapePath volume { name } copyVolume { name } } }';
+  expect(await askData(app, query)).toEqual({
+    tapeFile: { tapePath: '/twice/a', volume: { name: 'V00010' }, copyVolume: { name: 'RIGHT1' } },
+  });
+});
+
+test('a library with names for some directories only accepts no rename to others, and keeps the prefixes of renamed files', async () => {
+  const place = { bucket: 'archive', region: 'eu-west-2', tier: 'Bulk' };
+  await addLibrary(app.ctx, { name: 'deep', kind: 's3', settings: { ...place, prefixes: ['/deep/=', '/e/='] } });
+  await addFiles(app.ctx, [{ path: '/deep/1', volume: 'DEEP1', library: 'deep' }]);
+  expect((await rename('/deep/1', '/other/1', { inLibrary: true })).message).toBe(
+    'to must have names in library deep, and "/other/1" is below none of "/deep/", "/e/"',
   );
-  expect(await rename('/bucket/a', '/other/a')).toMatchObject({ files: 1 });
+  const set = (prefixes: string[]) => setLibrary(app.ctx, { name: 'deep', settings: { prefixes } });
+  await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is below none of "/e/"');
+  expect(await rename('/deep/1', '/e/1')).toMatchObject({ files: 1 });
+  await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is below none of "/e/"');
+  expect(await set(['/deep/='])).toMatchObject({ settings: { prefixes: ['/deep/='] } });
 });

@@ -16,7 +16,7 @@ const [MADE, STARTED, FIRST, LAST, LATER, EXPIRED] = [
   '2026-11-25T10:00:00.000001',
 ];
 
-/** What REST said at one moment of the story. */
+/** The responses of REST at one time. */
 interface Moment {
   request: Record<string, unknown>;
   text: string;
@@ -27,7 +27,7 @@ interface Moment {
 
 let now = MADE;
 let app: TestApp;
-/** Reads that have begun; each gives its bytes when it is told to finish. */
+/** Reads that have begun. Each returns its bytes when the test finishes it. */
 const reads: { finish: () => void }[] = [];
 const backend = createMemoryBackend();
 backend.onRead = (_volume, _position, bytes) => new Promise((resolve) => reads.push({ finish: () => resolve(bytes) }));
@@ -37,7 +37,7 @@ const moments = {} as Record<'made' | 'started' | 'first' | 'last' | 'later' | '
 let mail: MailServer;
 const recipients = () => mail.mails.flatMap(({ to }) => to);
 
-/** One drive; the clock goes on while it reads, and what it reads comes when the story says so. */
+/** Restores two files with one drive, one after another; the clock advances during each read. */
 async function tellStory(): Promise<void> {
   mail = await startMailServer();
   const limits = { mailRate: 60_000, userMailRate: 60_000 };
@@ -60,16 +60,16 @@ async function tellStory(): Promise<void> {
   now = FIRST;
   first.finish();
   const last = await nextRead();
-  await waitFor('the first mail', async () => recipients().length === 1);
+  await waitFor('the first email', async () => recipients().length === 1);
   moments.first = await look(id);
   now = LAST;
   last.finish();
-  await waitFor('the last mail', async () => recipients().length === 2);
+  await waitFor('the last email', async () => recipients().length === 2);
   moments.last = await look(id);
   now = LATER;
   moments.later = await look(id);
   now = EXPIRED;
-  await waitFor('the files to leave', async () => (await look(id)).stages === 'TT');
+  await waitFor('the files to be removed', async () => (await look(id)).stages === 'TT');
   moments.expired = await look(id);
 }
 
@@ -87,16 +87,16 @@ afterAll(async () => {
   await mail.close();
 });
 
-test('R43 the times of progress are absent until they are known', () => {
-  const times = (moment: Moment) => Object.keys(moment.request).filter((key) => /^tapestore|on_disk$/.test(key));
-  expect([times(moments.made), times(moments.started), times(moments.first)]).toEqual([
-    [],
-    ['tapestore_request_start'],
-    ['tapestore_request_start', 'first_files_on_disk'],
-  ]);
+type Name = keyof typeof moments;
+const valuesOf = (field: string, ...names: Name[]) => names.map((name) => moments[name].request[field]);
+
+test('R43 times of progress are absent until they are known', () => {
+  const times = (name: Name) => Object.keys(moments[name].request).filter((key) => /^tapestore|on_disk$/.test(key));
+  expect([times('made'), times('started')]).toEqual([[], ['tapestore_request_start']]);
+  expect(times('first')).toEqual(['tapestore_request_start', 'first_files_on_disk']);
 });
 
-test('R44 the times of progress stand between the label and the files, in the order of the table', () => {
+test('R44 times of progress are between the label and the files, in the order of the table', () => {
   expect(Object.keys(moments.last.request)).toEqual([
     ...['id', 'quota', 'retention', 'request_date', 'request_patterns', 'notify_on_first_file', 'notify_on_last_file'],
     ...['label', 'tapestore_request_start', 'tapestore_request_end', 'first_files_on_disk', 'last_files_on_disk'],
@@ -104,48 +104,42 @@ test('R44 the times of progress stand between the label and the files, in the or
   ]);
 });
 
-test('R45 tapestore_request_start is when the first recall began, and stays', () => {
-  const { started, last, expired } = moments;
-  const times = [started, last, expired].map(({ request }) => request.tapestore_request_start);
-  expect(times).toEqual([STARTED, STARTED, STARTED]);
+test('R45 tapestore_request_start is the time when the first recall began', () => {
+  expect(valuesOf('tapestore_request_start', 'started', 'last', 'expired')).toEqual([STARTED, STARTED, STARTED]);
 });
 
-test('R46 tapestore_request_end is when the last recall ended', () => {
-  const times = [moments.first, moments.last].map(({ request }) => request.tapestore_request_end);
-  expect(times).toEqual([undefined, LAST]);
+test('R46 tapestore_request_end is the time when the last recall ended', () => {
+  expect(valuesOf('tapestore_request_end', 'first', 'last')).toEqual([undefined, LAST]);
 });
 
-test('R47 first_files_on_disk is when the first file was on disk, and stays', () => {
-  const times = [moments.started, moments.first, moments.last].map(({ request }) => request.first_files_on_disk);
-  expect(times).toEqual([undefined, FIRST, FIRST]);
+test('R47 first_files_on_disk is the time when the first file was on disk', () => {
+  expect(valuesOf('first_files_on_disk', 'started', 'first', 'last')).toEqual([undefined, FIRST, FIRST]);
 });
 
-test('R48 last_files_on_disk is when the last file was on disk', () => {
-  const times = [moments.first, moments.last, moments.later].map(({ request }) => request.last_files_on_disk);
-  expect(times).toEqual([undefined, LAST, LAST]);
+test('R48 last_files_on_disk is the time when the last file was on disk', () => {
+  expect(valuesOf('last_files_on_disk', 'first', 'last', 'later')).toEqual([undefined, LAST, LAST]);
 });
 
-test('R51 a file goes from T to A to R as it is restored', () => {
-  const { made, started, first, last } = moments;
-  expect(made.stages).toBe('TT');
-  expect([...started.stages].sort().join('')).toBe('AT');
-  expect([...first.stages].sort().join('')).toBe('AR');
-  expect(last.stages).toBe('RR');
+test('R51 the stage of a file changes from T to A to R while it is restored', () => {
+  const stages = (['made', 'started', 'first', 'last'] as const).map((name) =>
+    [...moments[name].stages].sort().join(''),
+  );
+  expect(stages).toEqual(['TT', 'AT', 'AR', 'RR']);
 });
 
-test('R52 a file stays restored until the retention, and then goes back to tape', () => {
+test('R52 a file stays restored until the retention ends, and then its stage is T', () => {
   expect([moments.later.stages, moments.expired.stages]).toEqual(['RR', 'TT']);
 });
 
-test('R53 the first address gets one mail when the first file is there', () => {
+test('R53 the first address gets one email when the first file is on disk', () => {
   expect([moments.started.mails, moments.first.mails]).toEqual([[], [ADDRESSES.notify_on_first_file]]);
 });
 
-test('R54 the last address gets one mail when nothing is left to do', () => {
-  expect(moments.expired.mails).toEqual([ADDRESSES.notify_on_first_file, ADDRESSES.notify_on_last_file]);
+test('R54 the last address gets one email when the request is complete', () => {
+  expect(moments.expired.mails).toEqual(Object.values(ADDRESSES));
 });
 
-test('R49 files that are on disk already arrive when the request is made, without tape', async () => {
+test('R49 files that are on disk already count when the request is made', async () => {
   await addFiles(app.ctx, [
     { path: '/d/one.nc', stage: 'ONDISK' },
     { path: '/d/two.nc', stage: 'UNVERIFIED' },
@@ -156,28 +150,27 @@ test('R49 files that are on disk already arrive when the request is made, withou
   );
 });
 
-test('R50 a file that joins a complete request takes its last times away until it has arrived', async () => {
+test('R50 a file that joins a complete request removes its last times until it is on disk', async () => {
   const arrived = '2026-11-26T00:00:00';
   await addFiles(app.ctx, [{ path: '/j/one.nc', stage: 'ONDISK' }]);
   const id = await makeRequest(app, { quota: 'alice', patterns: '/j/' });
   await addTaped(app.ctx, backend, [{ path: '/j/two.nc', volume: 'V00003' }]);
   const read = await nextRead();
-  const { first_files_on_disk, last_files_on_disk, tapestore_request_end } = await readRequest(app, id);
-  expect([first_files_on_disk, last_files_on_disk, tapestore_request_end]).toEqual([EXPIRED, undefined, undefined]);
+  const joined = await readRequest(app, id);
+  expect(joined.first_files_on_disk).toBe(EXPIRED);
+  expect(joined).not.toHaveProperty('last_files_on_disk');
+  expect(joined).not.toHaveProperty('tapestore_request_end');
   now = arrived;
   read.finish();
   const after = await waitFor('the file to arrive', async () => {
     const request = await readRequest(app, id);
     return 'last_files_on_disk' in request && request;
   });
-  expect(after).toMatchObject({
-    first_files_on_disk: EXPIRED,
-    last_files_on_disk: arrived,
-    tapestore_request_end: arrived,
-  });
+  const last = { last_files_on_disk: arrived, tapestore_request_end: arrived };
+  expect(after).toMatchObject({ first_files_on_disk: EXPIRED, ...last });
 });
 
-test('R133 in a quota the times of progress follow the label in the order of the table, once known', () => {
+test('R133 in a quota known times of progress follow the label, in the order of the table', () => {
   expect(moments.made.quota).toContain('"label":"/p/"}]}]');
   expect(moments.last.quota).toContain(
     `"label":"/p/","tapestore_request_start":"${STARTED}","tapestore_request_end":"${LAST}",` +

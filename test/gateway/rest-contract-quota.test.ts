@@ -1,26 +1,17 @@
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { expectError, useContract } from '../support/contract.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
-import { errorBody, get, makeRequest, read, readUsed } from '../support/rest.js';
-import { emptyTables } from '../support/tables.js';
+import { get, makeRequest, read, readUsed } from '../support/rest.js';
 
-let now: string;
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ now: () => now });
-});
-beforeEach(async () => {
-  now = '2026-11-20T10:00:00.000007';
-  await emptyTables(app.ctx);
+const { app, time } = useContract(10_000n, async () => {
   await setQuota(app.ctx, { user: 'alice', size: 10_000n, email: 'alice@example.org', notes: 'ocean project' });
   await addFiles(app.ctx, [
     { path: '/a/one.nc', size: 600n },
     { path: '/d/two.nc', size: 40n, stage: 'ONDISK' },
   ]);
 });
-afterAll(() => app.close());
 
 const listIds = async (user: string) =>
   (await read<{ requests: { id: number }[] }>(app, `/quota/${user}`)).requests.map(({ id }) => id);
@@ -44,34 +35,34 @@ test('R132 the requests of a quota have the fields of the contract in their orde
   );
 });
 
-test('R134 a quota lists its own requests, the oldest first', async () => {
+test('R134 a quota lists its own requests, oldest first', async () => {
   await addQuota(app.ctx, 'bob', 100n);
   for (const quota of ['alice', 'bob', 'alice', 'alice']) await makeRequest(app, { quota, files: ['/x'] });
   expect([await listIds('alice'), await listIds('bob')]).toEqual([[1, 3, 4], [2]]);
 });
 
-test('R135 a quota lists only requests that have not passed their retention', async () => {
+test('R135 a quota lists only live requests', async () => {
   await makeRequest(app, { quota: 'alice', files: ['/x'], retention: '2026-11-21' });
   await makeRequest(app, { quota: 'alice', files: ['/x'] });
   await makeRequest(app, { quota: 'alice', files: ['/x'] });
   await cancel(app, 3);
-  now = '2026-11-20T23:59:59.999999';
+  time.now = '2026-11-20T23:59:59.999999';
   expect(await listIds('alice')).toEqual([1, 2]);
-  now = '2026-11-21T00:00:00';
+  time.now = '2026-11-21T00:00:00';
   expect(await listIds('alice')).toEqual([2]);
 });
 
-test('R136 what is used are the bytes of live requests, whether or not the end of others was noticed', async () => {
+test('R136 used is the bytes of live requests, also before the end of others was recorded', async () => {
   await makeRequest(app, { quota: 'alice', files: ['/a/one.nc'], retention: '2026-11-21' });
   await makeRequest(app, { quota: 'alice', files: ['/d/two.nc'] });
   expect(await readUsed(app, 'alice')).toBe(640);
-  now = '2026-11-21T00:00:00';
+  time.now = '2026-11-21T00:00:00';
   expect(await readUsed(app, 'alice')).toBe(40);
   await cancel(app, 2);
   expect(await readUsed(app, 'alice')).toBe(0);
 });
 
-test('R137 an address or notes that nobody gave are empty', async () => {
+test('R137 a missing address and missing notes are empty', async () => {
   await setQuota(app.ctx, { user: 'bob', size: 1n });
   expect((await get(app, '/quota/bob')).text).toContain('"used":0,"email":"","notes":"","requests":[]');
 });
@@ -83,9 +74,8 @@ test('R138 the user in the path is percent-decoded', async () => {
   }
 });
 
-test('R139 an unknown user answers 404 and is named', async () => {
+test('R139 an unknown user returns 404 and is named', async () => {
   for (const user of ['nobody', 'alic', '%', '\0', '1']) {
-    const { status, body } = await get(app, `/quota/${encodeURIComponent(user)}`);
-    expect([status, body]).toEqual([404, errorBody(`there is no user ${JSON.stringify(user)}`)]);
+    await expectError(get(app, `/quota/${encodeURIComponent(user)}`), 404, `there is no user ${JSON.stringify(user)}`);
   }
 });

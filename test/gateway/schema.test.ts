@@ -15,32 +15,47 @@ import {
   isScalarType,
   isSpecifiedScalarType,
   isUnionType,
+  Kind,
+  parse,
+  validate,
 } from 'graphql';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
+import { START_QUERY } from '../../graphql/graphiql-start.js';
 import { printSorted } from '../../graphql/printed.js';
 import { integerFields } from '../../src/commands/answers.js';
 import { packageRoot } from '../../src/package-root.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startBeside } from '../support/app.js';
+import { addPaths, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
+import { send, sendAsIs } from '../support/http.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let schema: GraphQLSchema;
-
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  await addPaths(app.ctx, '/demo/ocean/2024/a.nc');
   schema = buildClientSchema(await askData(app, getIntrospectionQuery({ specifiedByUrl: true })));
 });
-afterAll(() => app.close());
 
-test('graphql/schema.graphql is the schema that is served; npm run schema prints it', () => {
-  expect(readFileSync(path.join(packageRoot, 'graphql/schema.graphql'), 'utf8')).toBe(printSorted(schema));
+const PLACE = '/graphql/schema.graphql';
+
+test('graphql/schema.graphql is the schema, is served as text, and has an ETag; npm run schema prints it', async () => {
+  const file = readFileSync(path.join(packageRoot, 'graphql/schema.graphql'), 'utf8');
+  expect(file).toBe(printSorted(schema));
+  const answer = await sendAsIs(app, PLACE);
+  expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'text/plain; charset=utf-8']);
+  expect(answer.text).toBe(file);
+  const tag = { 'If-None-Match': answer.headers.get('etag') ?? '' };
+  expect((await sendAsIs(app, PLACE, { headers: tag })).status).toBe(304);
+  const head = await sendAsIs(app, PLACE, { method: 'HEAD' });
+  expect([head.status, head.text]).toEqual([200, '']);
 });
 
-/** What everything in the schema is for, as text; what says nothing has an empty one. */
+/** Each name of the schema with its description, which may be empty. */
 function* describeAll(): Generator<[name: string, description: string]> {
   for (const type of Object.values(schema.getTypeMap())) {
     if (isIntrospectionType(type) || isSpecifiedScalarType(type)) continue;
-    // the members of a result say what there is to be said
+    // the members of a union are described instead
     if (!isUnionType(type)) yield [type.name, type.description ?? ''];
     if (isEnumType(type)) {
       for (const value of type.getValues()) yield [`${type.name}.${value.name}`, value.description ?? ''];
@@ -54,13 +69,13 @@ function* describeAll(): Generator<[name: string, description: string]> {
   }
 }
 
-test('each type, field, argument and value says what it is for', () => {
+test('each type, field, argument and value has a description', () => {
   const all = [...describeAll()];
   expect(all.length).toBeGreaterThan(400);
   expect(all.filter(([, description]) => !/^\S.*[.:]$/s.test(description)).map(([name]) => name)).toEqual([]);
 });
 
-test('each scalar of our own says where it is specified', () => {
+test('each custom scalar links to its specification', () => {
   const scalars = Object.values(schema.getTypeMap()).filter(
     (type) => isScalarType(type) && !isSpecifiedScalarType(type),
   );
@@ -68,7 +83,7 @@ test('each scalar of our own says where it is specified', () => {
   expect(scalars.every((type) => isScalarType(type) && URL.canParse(type.specifiedByURL ?? ''))).toBe(true);
 });
 
-test('a noun has one connection type, and one edge type', () => {
+test('each type has at most one connection type and one edge type', () => {
   const nodes = Object.values(schema.getTypeMap()).flatMap((type) => {
     const node = isObjectType(type) && type.name.endsWith('Edge') ? type.getFields().node : undefined;
     return node ? [String(getNamedType(node.type))] : [];
@@ -78,8 +93,8 @@ test('a noun has one connection type, and one edge type', () => {
 });
 
 /**
- * What breaks clients of the last release, and must: `graphql/schema.released.graphql` is its schema. A release takes the
- * present schema there, and empties this list.
+ * Intended breaking changes since the last release, whose schema is `graphql/schema.released.graphql`. A release replaces that
+ * file, and empties this list.
  */
 const BREAKING = [
   'AwaitedPath.reason changed type from String! to AwaitedReason!.',
@@ -94,13 +109,13 @@ const BREAKING = [
   'WrongQuota.code changed type from String! to FailureCode!.',
 ];
 
-test('what breaks clients of the last release is listed, and nothing else does', () => {
+test('nothing but the listed changes breaks clients of the last release', () => {
   const released = buildSchema(readFileSync(path.join(packageRoot, 'graphql/schema.released.graphql'), 'utf8'));
   const changes = findBreakingChanges(released, schema).map(({ description }) => description);
   expect(changes.sort()).toEqual([...BREAKING].sort());
 });
 
-test('the commands know each field that is a BigInt, and no other field has its name', () => {
+test('the commands parse each BigInt field exactly, and no other field has such a name', () => {
   const types = Object.values(schema.getTypeMap()).filter((type) => isObjectType(type) || isInterfaceType(type));
   const fields = types.flatMap((type) => Object.values(type.getFields()));
   const isInteger = (field: (typeof fields)[number]) => getNamedType(field.type).name === 'BigInt';
@@ -108,108 +123,35 @@ test('the commands know each field that is a BigInt, and no other field has its 
   expect(fields.filter((field) => integerFields.has(field.name) && !isInteger(field))).toEqual([]);
 });
 
-/** What clients rely on: name and type of each field, and of its arguments. Others may be there beside them. */
-const FIXED: Record<string, Record<string, string>> = {
-  Query: {
-    'request(id: Int!)': 'Request',
-    'requests(quota: String, states: [RequestState!], first: Int, after: String, last: Int, before: String)':
-      'QueryRequestsConnection!',
-    'tapeFile(path: String!)': 'TapeFile',
-    'tapeFiles(match: String, stages: [Stage!], first: Int, after: String, last: Int, before: String)':
-      'QueryTapeFilesConnection!',
-    'quota(user: String!)': 'Quota',
-    'node(id: ID!)': 'Node',
-  },
-  Mutation: {
-    'createRequest(input: CreateRequestInput!)': 'CreateRequestResult!',
-    'updateRequest(input: UpdateRequestInput!)': 'UpdateRequestResult!',
-    'cancelRequest(id: Int!)': 'CancelRequestResult!',
-  },
-  Subscription: {
-    'requestProgress(id: Int!, after: BigInt)': 'RequestProgress!',
-    'stageChanges(requestId: Int, match: String, after: BigInt)': 'StageChange!',
-  },
-  RequestProgress: {
-    state: 'RequestState!',
-    filesTotal: 'Int!',
-    filesOnDisk: 'Int!',
-    filesFailed: 'Int!',
-    bytesTotal: 'BigInt!',
-    bytesOnDisk: 'BigInt!',
-    eta: 'DateTime',
-    eventId: 'BigInt!',
-  },
-  StageChange: { path: 'String!', from: 'Stage', to: 'Stage!', at: 'DateTime!', eventId: 'BigInt!' },
-  QueryRequestsConnection: { totalCount: 'Int!', edges: '[QueryRequestsConnectionEdge!]!', pageInfo: 'PageInfo!' },
-  QueryTapeFilesConnection: { totalCount: 'Int!', edges: '[QueryTapeFilesConnectionEdge!]!', pageInfo: 'PageInfo!' },
-  Request: { id: 'ID!', requestId: 'Int!', quota: 'Quota!', state: 'RequestState!', retention: 'DateTime!' },
-  TapeFile: { id: 'ID!', path: 'String!', size: 'BigInt!', stage: 'Stage!', verified: 'DateTime' },
-  Quota: { id: 'ID!', user: 'String!', size: 'BigInt!', used: 'BigInt!' },
-  InvalidInput: { message: 'String!', field: 'String!' },
-  UnknownUser: { message: 'String!', user: 'String!' },
-  QuotaExceeded: { message: 'String!', user: 'String!', size: 'BigInt!', used: 'BigInt!', requested: 'BigInt!' },
-  NotFound: { message: 'String!' },
-};
-
-describe.each(Object.entries(FIXED))('%s', (typeName, fields) => {
-  test.each(Object.entries(fields))('has %s: %s', (signature, type) => {
-    const [, name = '', args = ''] = /^(\w+)(?:\((.*)\))?$/.exec(signature) ?? [];
-    const object = schema.getType(typeName);
-    const field = isObjectType(object) ? object.getFields()[name] : undefined;
-    expect(String(field?.type)).toBe(type);
-    const has = field?.args.map((arg) => `${arg.name}: ${arg.type}`);
-    expect(has).toEqual(expect.arrayContaining(args === '' ? [] : args.split(', ')));
-    // an argument that must be given would break those who do not know it
-    expect(field?.args.filter((arg) => String(arg.type).endsWith('!') && !args.includes(`${arg.name}:`))).toEqual([]);
-  });
+test('the schema returns 404 without introspection, and 401 to unknown callers of a closed gateway', async () => {
+  const quiet = await startBeside(app, { config: { introspection: false } });
+  const closed = await startBeside(app, { config: { access: { ...app.ctx.config.access, auth: new Set(['token']) } } });
+  try {
+    expect((await sendAsIs(quiet, PLACE)).status).toBe(404);
+    expect((await sendAsIs(closed, PLACE)).status).toBe(401);
+    const headers = { Authorization: `Bearer ${closed.token}` };
+    expect((await sendAsIs(closed, PLACE, { headers })).status).toBe(200);
+  } finally {
+    await quiet.close();
+    await closed.close();
+  }
 });
 
-test.each([
-  ['CreateRequestInput', ['quota: String!', 'pattern: String', 'files: [String!]', 'retention: DateTime']],
-  ['CreateRequestInput', ['label: String', 'notifyOnFirstFile: String', 'notifyOnLastFile: String']],
-  ['UpdateRequestInput', ['id: Int!', 'quota: String', 'retention: DateTime', 'label: String']],
-  ['UpdateRequestInput', ['notifyOnFirstFile: String', 'notifyOnLastFile: String']],
-])('%s has %s', (typeName, expected) => {
-  const type = schema.getType(typeName);
-  const fields = type && 'getFields' in type ? Object.values(type.getFields()) : [];
-  expect(fields.map((field) => `${field.name}: ${field.type}`)).toEqual(expect.arrayContaining(expected));
+const operations = parse(START_QUERY).definitions.filter((each) => each.kind === Kind.OPERATION_DEFINITION);
+
+test('the start page of GraphiQL has valid operations of each kind', async () => {
+  expect(validate(schema, parse(START_QUERY)).map(String)).toEqual([]);
+  const kinds = new Set(operations.map(({ operation }) => operation));
+  expect(kinds).toEqual(new Set(['query', 'mutation', 'subscription']));
+  const { text } = await send(app, '/graphql', { headers: { Accept: 'text/html' } });
+  expect(text).toContain(JSON.stringify(START_QUERY).slice(1, 60));
 });
 
-test.each([
-  ['RequestState', 'QUEUED RESTORING COMPLETED PARTIAL EXPIRED CANCELLED'],
-  ['Stage', 'UNVERIFIED ONDISK ONTAPE RESTORING RESTORED'],
-])('%s has exactly the values %s', (typeName, values) => {
-  const type = schema.getType(typeName);
-  const names = type && 'getValues' in type ? type.getValues().map((value) => value.name) : [];
-  expect(names.sort()).toEqual(values.split(' ').sort());
-});
+const answered = operations.filter(({ operation }) => operation !== 'subscription').map(({ name }) => name?.value);
 
-test.each([
-  ['CreateRequestResult', ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'LimitReached', 'Forbidden']],
-  [
-    'UpdateRequestResult',
-    ['Request', 'InvalidInput', 'UnknownUser', 'QuotaExceeded', 'LimitReached', 'WrongQuota', 'NotFound', 'Forbidden'],
-  ],
-  ['CancelRequestResult', ['Request', 'NotFound', 'Forbidden']],
-  ['SuspendResult', ['Suspension', 'InvalidInput', 'NotFound', 'Forbidden']],
-  ['ResumeResult', ['Suspension', 'InvalidInput', 'NotFound', 'Forbidden']],
-  ['CreateTokenResult', ['CreatedToken', 'InvalidInput', 'Forbidden']],
-  ['RevokeTokenResult', ['Token', 'NotFound', 'Forbidden']],
-  ['SetQuotaResult', ['Quota', 'InvalidInput', 'Forbidden']],
-  ['RemoveQuotaResult', ['RemovedQuota', 'InvalidInput', 'UnknownUser', 'InUse', 'Forbidden']],
-  ['SetVolumeResult', ['ChangedVolumes', 'InvalidInput', 'NotFound', 'Forbidden']],
-  ['ResizeDiskResult', ['RestoreDisk', 'InvalidInput', 'NotFound', 'Forbidden']],
-  ['RemoveDiskResult', ['RemovedDisk', 'InvalidInput', 'NotFound', 'InUse', 'Forbidden']],
-  ['ForgetUserResult', ['ForgottenUser', 'InvalidInput', 'NotFound', 'InUse', 'Forbidden']],
-  ['RepairFindingsResult', ['RepairedFindings', 'InvalidInput', 'Forbidden']],
-  ['SetPriorityResult', ['Request', 'InvalidInput', 'NotFound', 'Forbidden']],
-])('%s is a union of %s', (typeName, members) => {
-  const type = schema.getType(typeName);
-  const names = isUnionType(type) ? type.getTypes().map((member) => member.name) : [];
-  expect(names.sort()).toEqual(members.sort());
-});
-
-test.each(['Request', 'TapeFile', 'Quota', 'Volume', 'Drive', 'RestoreDisk'])('%s is a Node', (typeName) => {
-  const type = schema.getType(typeName);
-  expect(isObjectType(type) ? type.getInterfaces().map(String) : []).toContain('Node');
+test.each(answered)('the operation %s of the start page succeeds on the demo archive', async (operationName) => {
+  const body = { query: START_QUERY, operationName };
+  const answer = await send(app, '/graphql', { body, headers: { 'Content-Type': 'application/json' } });
+  expect(answer.body).toEqual({ data: expect.anything() });
+  expect(answer.text).not.toMatch(/"__typename":"(InvalidInput|UnknownUser|Forbidden|QuotaExceeded)"/);
 });

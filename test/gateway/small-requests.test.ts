@@ -1,15 +1,12 @@
-/** What a small request costs where others are large. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+/** The cost of a small request beside large ones. */
+import { expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
 import { makeRequest } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ database: { poolSize: 1 } });
+const app = useApp({ database: { poolSize: 1 } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 15n);
 });
-afterAll(() => app.close());
 
 async function countRead(): Promise<number> {
   await app.ctx.db.pool.query('SELECT pg_stat_force_next_flush()');
@@ -19,7 +16,7 @@ async function countRead(): Promise<number> {
   return Number(rows[0]?.read);
 }
 
-test('a request of two files looks at theirs, however many are held by others', async () => {
+test('a request for two files reads few rows, however many others requested', async () => {
   const post = () => makeRequest(app, { quota: 'alice', files: ['/p/1', '/p/2'] });
   for (const statement of [
     `INSERT INTO tape_file (path, size, stage) SELECT '/p/' || n, n, 'ONTAPE' FROM generate_series(1, 10000) n`,

@@ -1,4 +1,4 @@
-/** Every list of the schema costs as many statements for many rows as for two, with whatever may be asked of each row. */
+/** The number of SQL statements does not grow with the number of rows. */
 import {
   type GraphQLField,
   type GraphQLObjectType,
@@ -9,36 +9,30 @@ import {
   isObjectType,
   isRequiredArgument,
 } from 'graphql';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { schema } from '../../graphql/schema.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { addFiles, addQuota } from '../support/factories.js';
+import { addPaths, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
-import { makeRequest } from '../support/rest.js';
+import { get, makeRequest } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
+import { useApp } from '../support/use-app.js';
 
 const FEW = 2;
 const MANY = 12;
 
 type Field = GraphQLField<unknown, unknown>;
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   const { pool } = app.ctx.db;
   await pool.query(`INSERT INTO volume (name) SELECT 'V' || n FROM generate_series(1, ${MANY}) n`);
   for (let n = 0; n < MANY; n++) {
     await addQuota(app.ctx, `user${n}`, 10n ** 9n);
-    await addFiles(
-      app.ctx,
-      [0, 1, 2].map((file) => ({ path: `/level/${n}/${file}.nc`, size: 1n })),
-    );
+    await addPaths(app.ctx, ...[0, 1, 2].map((file) => `/level/${n}/${file}.nc`));
     await makeRequest(app, { quota: `user${n}`, patterns: `/level/${n}/` });
     await makeRequest(app, { quota: 'user0', files: [`/level/${n}/0.nc`, `/unknown/${n}`] });
   }
   await pool.query('UPDATE tape_file f SET volume_id = (SELECT min(v.id) + f.id % 12 FROM volume v)');
 });
-afterAll(() => app.close());
 
 const isConnection = (field: Field) =>
   field.args.some(({ name }) => name === 'first') && !field.args.some(isRequiredArgument);
@@ -47,10 +41,10 @@ const fieldsOf = (field: Field) => {
   return isObjectType(type) ? Object.values((type as GraphQLObjectType).getFields()) : [];
 };
 const isList = (field: Field) => isListType(isNonNullType(field.type) ? field.type.ofType : field.type);
-/** They are made anew for each row by planning, and cost as much as an operation may have of them. */
+/** Fields that are computed for each row by planning. */
 const COSTLY = ['waiting', 'plan'];
 
-/** Everything of a row, and of what belongs to it. */
+/** Selects all fields of a row, and of related rows. */
 function selectionOf(field: Field, depth: number, size: number): string {
   const parts = fieldsOf(field).flatMap((inner) => {
     if (inner.args.some(isRequiredArgument) || COSTLY.includes(inner.name)) return [];
@@ -75,14 +69,17 @@ const lists = Object.values(schema.getQueryType()?.getFields() ?? {}).filter(
 
 const readTexts = (query: string) => recordStatements(() => askData(app, query));
 
-test.each(lists.map((field) => [field.name, field] as const))('%s', async (_name, field) => {
-  const [few, many] = [FEW, MANY].map((size) => `{ ${connectionOf(field, 1, size)} }`);
-  const before = (await readTexts(few ?? '')).map(({ text }) => text);
-  const after = (await readTexts(many ?? '')).map(({ text }) => text);
-  expect(after.length, after.join('\n')).toBeLessThanOrEqual(before.length);
-});
+test.each(lists.map((field) => [field.name, field] as const))(
+  'the list %s takes as many statements for many rows as for few',
+  async (_name, field) => {
+    const [few, many] = [FEW, MANY].map((size) => `{ ${connectionOf(field, 1, size)} }`);
+    const before = (await readTexts(few ?? '')).map(({ text }) => text);
+    const after = (await readTexts(many ?? '')).map(({ text }) => text);
+    expect(after.length, after.join('\n')).toBeLessThanOrEqual(before.length);
+  },
+);
 
-test('lists within lists within lists', async () => {
+test('nested lists take as many statements for many rows as for few', async () => {
   const query = (size: number) =>
     `{ quotas(first: ${size}) { edges { node { user used requests(first: ${size}) { totalCount edges { node { state filesUnknown
       holds(first: ${size}) { edges { node { state file { path volume { name } } } } } awaited(first: ${size}) { edges { node { path } } } } } } } } } }`;
@@ -91,7 +88,7 @@ test('lists within lists within lists', async () => {
   expect(many.length).toBeLessThan(15);
 });
 
-test('nodes that are asked for by their ids are read together', async () => {
+test('nodes by id are read together', async () => {
   const { tapeFiles } = await askData<{ tapeFiles: { edges: { node: { id: string } }[] } }>(
     app,
     `{ tapeFiles(first: ${MANY}) { edges { node { id } } } }`,
@@ -101,4 +98,19 @@ test('nodes that are asked for by their ids are read together', async () => {
     `{ ${wanted.map((id, n) => `n${n}: node(id: "${id}") { ... on TapeFile { path } }`).join(' ')} }`;
   const texts = await readTexts(query(ids));
   expect(texts.length).toBeLessThanOrEqual((await readTexts(query(ids.slice(0, 1)))).length);
+});
+
+test('REST reads a request by one statement, whatever it contains', async () => {
+  const ids = [
+    await makeRequest(app, { quota: 'user0', files: Array.from({ length: 25 }, (_, n) => `/level/${n}/1.nc`) }),
+    await makeRequest(app, { quota: 'user0', patterns: '/level/' }),
+    await makeRequest(app, { quota: 'user0', patterns: '/none/' }),
+  ];
+  for (const id of ids) {
+    const statements = await recordStatements(async () => expect((await get(app, `/requests/${id}`)).status).toBe(200));
+    expect(statements.map(({ text }) => text)).toEqual([expect.stringContaining('any_hold')]);
+  }
+  expect(await recordStatements(async () => expect((await get(app, '/requests/999')).status).toBe(404))).toHaveLength(
+    1,
+  );
 });

@@ -1,22 +1,19 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { request } from '../support/http.js';
 import { CHANGES, drain, PROGRESS, type Progress, readEvents, transports } from '../support/streams.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
-afterAll(() => app.close());
 
 const TIME = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$/);
 
 describe.each(transports)('over %s', (_name, open) => {
-  test('the stream of a finished request tells its state and completes; after its last event it only completes', async () => {
+  test('a subscription to a finished request returns its state and completes, and after its last event it only completes', async () => {
     await addFiles(app.ctx, [{ path: `/done/${_name}`, stage: 'ONDISK' }]);
     const id = await createRequest(app.ctx, { quota: 'alice', files: [`/done/${_name}`] });
     const results = await drain(open<Progress>(app, { query: PROGRESS, variables: { id } }));
@@ -44,32 +41,20 @@ describe.each(transports)('over %s', (_name, open) => {
     expect(more.map(({ data }) => data?.requestProgress.state)).toEqual(['CANCELLED']);
   });
 
+  const unknown = 'there is no request with id 2147483647';
   test.each([
-    ['an unknown request', PROGRESS, { id: 2_147_483_647 }, 'NOT_FOUND', 'there is no request with id 2147483647'],
+    ['an unknown request', PROGRESS, { id: 2_147_483_647 }, 'NOT_FOUND', unknown],
+    ['changes of an unknown request', CHANGES, { requestId: 2_147_483_647 }, 'NOT_FOUND', unknown],
     [
-      'an unknown request',
-      CHANGES,
-      { requestId: 2_147_483_647 },
-      'NOT_FOUND',
-      'there is no request with id 2147483647',
-    ],
-    [
-      'an event to come',
+      'a future event',
       CHANGES,
       { after: 4e15 },
       'INVALID_INPUT',
-      expect.stringMatching(/^after must be the id of an event, from 0 to \d+, not 40+$/),
+      expect.stringMatching(/^after must be the id .*, not 40+$/),
     ],
     ['an impossible event', CHANGES, { after: -1 }, 'INVALID_INPUT', expect.stringMatching(/not -1$/)],
-    [
-      'an impossible match',
-      CHANGES,
-      { match: '\0' },
-      'INVALID_INPUT',
-      'match must not hold the character NUL: "\\u0000"',
-    ],
   ] as const)(
-    '%s is refused with a clear error, and the stream completes',
+    '%s is refused with its error, and the stream completes',
     async (_what, query, variables, code, message) => {
       const results = await drain(open(app, { query, variables }));
       expect(results).toMatchObject([{ errors: [{ message, extensions: { code } }] }]);
@@ -77,15 +62,12 @@ describe.each(transports)('over %s', (_name, open) => {
   );
 });
 
-test.each(['/graphql', '/graphql/stream'])(
-  '%s also streams to a GET, as the EventSource of a browser sends it',
-  async (path) => {
-    await addFiles(app.ctx, [{ path: '/get/1', stage: 'ONDISK' }]);
-    const id = await createRequest(app.ctx, { quota: 'alice', files: ['/get/1'] });
-    const query = encodeURIComponent(`subscription { requestProgress(id: ${id}) { state } }`);
-    const headers = { Accept: 'text/event-stream, */*;q=0.1' };
-    const results: unknown[] = [];
-    for await (const result of readEvents(request(app, `${path}?query=${query}`, { headers }))) results.push(result);
-    expect(results).toEqual([{ data: { requestProgress: { state: 'COMPLETED' } } }]);
-  },
-);
+test.each(['/graphql', '/graphql/stream'])('%s streams to a GET as an EventSource sends it', async (path) => {
+  await addFiles(app.ctx, [{ path: '/get/1', stage: 'ONDISK' }]);
+  const id = await createRequest(app.ctx, { quota: 'alice', files: ['/get/1'] });
+  const query = encodeURIComponent(`subscription { requestProgress(id: ${id}) { state } }`);
+  const headers = { Accept: 'text/event-stream, */*;q=0.1' };
+  const results: unknown[] = [];
+  for await (const result of readEvents(request(app, `${path}?query=${query}`, { headers }))) results.push(result);
+  expect(results).toEqual([{ data: { requestProgress: { state: 'COMPLETED' } } }]);
+});

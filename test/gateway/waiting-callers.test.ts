@@ -1,27 +1,21 @@
-/** Callers who wait for an import, or for what others have locked: what that keeps of the gateway, and what becomes of it when they go. */
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+/** Calls that wait for an import or for locked rows: what they occupy, and what happens when their caller disconnects. */
+import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config-limits.js';
 import type { DatabaseOptions } from '../../src/database/client.js';
-import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
-import { ask } from '../support/graphql.js';
-import { type Call, request, send } from '../support/http.js';
-import { whileLocked } from '../support/locks.js';
-import { get, makeRequest } from '../support/rest.js';
+import { ask, sendGraphql } from '../support/graphql.js';
+import { send } from '../support/http.js';
+import { AS_AN_IMPORT, whileLocked } from '../support/locks.js';
+import { get, makeRequest, post, put } from '../support/rest.js';
 import { emptyTables } from '../support/tables.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const AS_AN_IMPORT = `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`;
-
-let first: TestApp;
+const first = useApp();
 let app: TestApp;
-beforeAll(async () => {
-  first = await startApp();
-});
 afterEach(() => app.close());
-afterAll(() => first.close());
 
 async function start(limits: Partial<Limits>, database: Partial<DatabaseOptions> = {}): Promise<void> {
   await emptyTables(first.ctx);
@@ -34,68 +28,41 @@ const labels = async () =>
     ({ label }) => label,
   );
 
-/** Of the caller who shows nothing, as which the tests ask. */
-const hasTurn = async () => (await get(app, '/quota/alice')).status !== 429;
+/** Whether the anonymous caller of these tests has a free slot. */
+const hasSlot = async () => (await get(app, '/quota/alice')).status !== 429;
 
-/** What the gateway has been told by now it has heard of. */
-const heardOf = () => send({ url: app.url }, '/health/live');
+/** Waits until the gateway has handled what it received before. */
+const settle = () => send({ url: app.url }, '/health/live');
 
-type Make = (path: string, signal: AbortSignal) => Promise<unknown>;
-
-const byRest: Make = (path, signal) =>
+const byRest = (path: string, signal: AbortSignal) =>
   send({ url: app.url }, '/tape_control/api/v1/requests', { body: [{ quota: 'alice', files: [path] }], signal });
 
 const MAKE = 'mutation ($path: String!) { createRequest(input: { quota: "alice", files: [$path] }) { __typename } }';
+const byGraphql = (path: string, signal: AbortSignal) =>
+  sendGraphql({ url: app.url }, { query: MAKE, variables: { path } }, { signal });
 
-const byGraphql: Make = (path, signal) =>
-  send({ url: app.url }, '/graphql', {
-    headers: { 'Content-Type': 'application/json' },
-    body: { query: MAKE, variables: { path } },
-    signal,
-  });
+const ways = [['REST', byRest] as const, ['GraphQL', byGraphql] as const];
 
-/** Each step again where others have all turns just now. */
-const byStream: Make = async (path, signal) => {
-  const exchange = (call: Call) =>
-    waitFor('a turn for it', async () => {
-      const answer = await request({ url: app.url }, '/graphql/stream', call);
-      return answer.status !== 429 && answer;
-    });
-  const headers = { 'X-GraphQL-Event-Stream-Token': await (await exchange({ method: 'PUT' })).text() };
-  const stream = await exchange({ headers: { ...headers, Accept: 'text/event-stream' }, signal });
-  await exchange({
-    headers: { ...headers, 'Content-Type': 'application/json' },
-    body: { query: MAKE, variables: { path }, extensions: { operationId: 'make' } },
-  });
-  await stream.text();
-};
-
-const ways: [name: string, make: Make][] = [
-  ['REST', byRest],
-  ['GraphQL', byGraphql],
-  ['a stream that others share', byStream],
-];
-
-test.each(ways)('what waits for an import is not made once its caller has gone: %s', async (_name, make) => {
+test.each(ways)('a request that waits for an import is not made if its caller disconnects: %s', async (_name, make) => {
   await start({ callerRequests: 12 });
   const leaving = new AbortController();
-  const asked = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
+  const { ended } = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
     const all = Array.from({ length: 12 }, (_, n) => make(`/gone/${n}`, leaving.signal));
     const ended = Promise.allSettled(all);
     await waiters(2);
-    await waitFor('all turns to be taken', async () => !(await hasTurn()));
+    await waitFor('all slots to be taken', async () => !(await hasSlot()));
     leaving.abort();
-    // what has not begun is given up at once, with its turn
-    await waitFor('a turn', hasTurn);
+    // a call that has not begun gives its slot back at once
+    await waitFor('a slot', hasSlot);
     return { ended };
   });
-  expect((await asked.ended).map(({ status }) => status)).toEqual(Array(12).fill('rejected'));
-  await makeRequest(app, { quota: 'alice', files: ['/here'] }); // which comes last where all wait in line
+  expect((await ended).map(({ status }) => status)).toEqual(Array(12).fill('rejected'));
+  await makeRequest(app, { quota: 'alice', files: ['/here'] }); // the last one in the queue
   await waitFor('all to be over', async () => app.ctx.db.pool.idleCount === app.ctx.db.pool.totalCount);
   expect(await labels()).toEqual(['/here']);
 });
 
-test.each(ways)('what has begun keeps the turn of its caller, also when that has gone: %s', async (_name, make) => {
+test.each(ways)('a call that has begun keeps its slot after its caller has disconnected: %s', async (_name, make) => {
   await start({ callerRequests: 2 });
   const leaving = new AbortController();
   await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
@@ -105,34 +72,48 @@ test.each(ways)('what has begun keeps the turn of its caller, also when that has
     leaving.abort();
     await ended;
     for (let n = 0; n < 3; n++) {
-      await heardOf();
-      expect(await hasTurn()).toBe(false);
+      await settle();
+      expect(await hasSlot()).toBe(false);
     }
   });
-  await waitFor('a turn', hasTurn);
+  await waitFor('a slot', hasSlot);
   expect(await labels()).toEqual([]);
 });
 
-test('the body of what has begun keeps its room, also when its sender has gone', async () => {
+test('the body of a call that has begun counts after its sender has disconnected', async () => {
   await start({ callerBodiesMb: 1 });
   const leaving = new AbortController();
   const files = Array.from({ length: 10_000 }, (_, n) => `/large/${'x'.repeat(60)}${n}`);
-  const large = () => ({ body: [{ quota: 'alice', files }], signal: leaving.signal });
+  const body = [{ quota: 'alice', files }];
   const path = '/tape_control/api/v1/requests';
   await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
-    const begun = send({ url: app.url }, path, large()).catch(() => undefined);
+    const begun = send({ url: app.url }, path, { body, signal: leaving.signal }).catch(() => undefined);
     await waiters(1);
     leaving.abort();
     await begun;
-    await heardOf();
-    const second = await send({ url: app.url }, path, { ...large(), signal: new AbortController().signal });
+    await settle();
+    const second = await send({ url: app.url }, path, { body });
     expect([second.status, second.text]).toEqual([429, expect.stringContaining('more than 1 MB')]);
   });
 });
 
-/** What changes a request of alice, and her quota. */
-const changes: [name: string, mutation: (id: number | undefined) => string, type: string][] = [
-  ['cancelRequest', (id) => `cancelRequest(id: ${id})`, 'Request'],
+test('many requests that are made or revived during an import leave connections to others, and all are done', async () => {
+  await start({}, { poolSize: 9 });
+  const ended = await makeRequest(app, { quota: 'alice', files: ['/a'] });
+  await put(app, ended, { quota: 'alice', retention: '2020-01-01' });
+  const { answers } = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
+    const revived = put(app, ended, { quota: 'alice', retention: '2999-01-01' });
+    const made = Array.from({ length: 12 }, (_, n) => post(app, { quota: 'alice', files: [`/new/${n}`] }));
+    await waiters(2);
+    expect((await get(app, '/quota/alice')).status).toBe(200);
+    expect(app.ctx.db.pool.waitingCount).toBe(0);
+    return { answers: [revived, ...made] };
+  });
+  expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(Array(13).fill(200));
+});
+
+/** Mutations of a request of alice, or of her quota. */
+const changes: [name: string, mutation: (id: number) => string, type: string][] = [
   ['updateRequest', (id) => `updateRequest(input: { id: ${id}, label: "other" })`, 'Request'],
   ['releaseFiles', (id) => `releaseFiles(input: { id: ${id}, match: "/" })`, 'Request'],
   ['retryRequest', (id) => `retryRequest(input: { id: ${id} })`, 'Request'],
@@ -143,35 +124,34 @@ const changes: [name: string, mutation: (id: number | undefined) => string, type
     (id) => `setMember(input: { quota: "alice", kind: USER, name: "member-${id}", isManager: false })`,
     'QuotaMember',
   ],
+  ['cancelRequest', (id) => `cancelRequest(id: ${id})`, 'Request'],
 ];
 
-test.each(changes)(
-  'who makes many changes of what somebody has locked keeps no reader waiting: %s',
-  async (_name, mutation, type) => {
-    await start({}, { poolSize: 15 }); // five of them for those who wait for rows, and three for those who set a member
-    const make = (n: number) => makeRequest(app, { quota: 'alice', files: [`/${n}`] });
-    const ids = await Promise.all(Array.from({ length: 8 }, (_, n) => make(n)));
+test('many changes of locked rows do not delay readers', async () => {
+  await start({}, { poolSize: 15 }); // five connections for calls that wait for rows, and three for setMember
+  const make = (n: number) => makeRequest(app, { quota: 'alice', files: [`/${n}`] });
+  const ids = await Promise.all(Array.from({ length: 8 }, (_, n) => make(n)));
+  for (const [name, mutation, type] of changes) {
     const asked = await whileLocked(app, 'SELECT FROM request r, quota q FOR UPDATE', async (waiters) => {
       const all = Promise.all(ids.map((id) => ask(app, `mutation { result: ${mutation(id)} { __typename } }`)));
       await waiters(2);
-      for (const path of ['/requests', '/quota/alice', `/requests/${ids[0]}`]) {
-        expect((await get(app, path)).status).toBe(200);
-      }
-      expect(app.ctx.db.pool.waitingCount).toBe(0);
+      for (const path of ['/requests', '/quota/alice', `/requests/${ids[0]}`])
+        expect([name, (await get(app, path)).status]).toEqual([name, 200]);
+      expect([name, app.ctx.db.pool.waitingCount]).toEqual([name, 0]);
       return { all };
     });
-    expect(await asked.all).toEqual(ids.map(() => ({ data: { result: { __typename: type } } })));
-  },
-);
+    expect([name, await asked.all]).toEqual([name, ids.map(() => ({ data: { result: { __typename: type } } }))]);
+  }
+});
 
-const BACK_END = 'kind: BACKEND, name: "directory"';
+const LIBRARY = 'kind: BACKEND, name: "directory"';
 const RULE = 'prefix: "/closed", action: REQUEST, kind: EVERYBODY';
 const MEMBER = 'quota: "alice", kind: USER, name: "bob"';
 
-/** What nobody keeps locked. */
-const deeds: [mutation: string, type: string][] = [
-  [`suspend(input: { ${BACK_END}, mode: HELD, reason: "fire" })`, 'Suspension'],
-  [`resume(input: { ${BACK_END} })`, 'Suspension'],
+/** Mutations that wait for no lock of a user's calls. */
+const unblocked: [mutation: string, type: string][] = [
+  [`suspend(input: { ${LIBRARY}, mode: HELD, reason: "fire" })`, 'Suspension'],
+  [`resume(input: { ${LIBRARY} })`, 'Suspension'],
   ['suspend(input: { kind: USER, name: "alice", mode: HELD })', 'Suspension'],
   ['suspend(input: { kind: VOLUME, name: "V1", mode: HELD })', 'Suspension'],
   ['suspend(input: { kind: DISK, name: "/mnt/a", mode: HELD })', 'Suspension'],
@@ -183,24 +163,21 @@ const deeds: [mutation: string, type: string][] = [
   ['removeDisk(mountpoint: "/mnt/a")', 'RemovedDisk'],
 ];
 
-test('what is to be stopped is stopped, also while those who wait for rows have all of their places', async () => {
-  await start({}, { poolSize: 5 }); // one of them for those who wait for rows
+test('operators can suspend and change access while all connections for calls that wait for rows are in use', async () => {
+  await start({}, { poolSize: 5 }); // one connection for calls that wait for rows
   await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 1n });
   await app.ctx.db.pool.query(`INSERT INTO volume (name) VALUES ('V1')`);
-  const [first, second] = [
-    await makeRequest(app, { quota: 'alice', files: ['/1'] }),
-    await makeRequest(app, { quota: 'alice', files: ['/2'] }),
-  ];
-  const cancel = (id: number) => ask(app, `mutation { result: cancelRequest(id: ${id}) { __typename } }`);
+  const ids: number[] = [];
+  for (const path of ['/1', '/2']) ids.push(await makeRequest(app, { quota: 'alice', files: [path] }));
   const asked = await whileLocked(app, 'SELECT FROM request r, quota q FOR NO KEY UPDATE', async (waiters) => {
-    const both = Promise.all([cancel(first), cancel(second)]);
+    const both = ids.map((id) => ask(app, `mutation { result: cancelRequest(id: ${id}) { __typename } }`));
     await waiters(1);
-    for (const [mutation, type] of deeds) {
+    for (const [mutation, type] of unblocked) {
       const answer = await ask(app, `mutation { result: ${mutation} { __typename } }`);
       expect(answer).toEqual({ data: { result: { __typename: type } } });
     }
     return { both };
   });
   const done = { data: { result: { __typename: 'Request' } } };
-  expect(await asked.both).toEqual([done, done]);
+  expect(await Promise.all(asked.both)).toEqual([done, done]);
 });

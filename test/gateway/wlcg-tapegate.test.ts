@@ -1,43 +1,34 @@
-/** One Tapegate as the storage element of another: what its door serves, the kind `wlcg` asks for, reads and lets go. */
-import { chmodSync, writeFileSync } from 'node:fs';
+/** One Tapegate as the storage of another, through the library type `wlcg`. */
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { NotReadyError, type StagedFile, type StagingLibrary } from '../../src/tape/staging.js';
 import { wlcg } from '../../src/tape/wlcg/index.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { ask, errorOf, readStaged, settle, staged, wordsOf } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
 const hooks = { onRead: backend.onRead };
-let app: TestApp;
 let library: StagingLibrary;
 
-beforeAll(async () => {
-  const door = { siteName: 'TEST', webdav: 'all' as const, gateways: new Map(), diskCalls: 2 };
-  app = await startApp({ backend, config: { door, access: { auth: new Set(['token']) } } });
+const door = { siteName: 'TEST', webdav: 'all' as const, gateways: new Map(), diskCalls: 2 };
+const app = useApp({ backend, config: { door, access: { auth: new Set(['token']) } } }, async () => {
   await addQuota(app.ctx, 'other-site', 10n ** 12n);
   const tokenFile = path.join(app.dataDir, 'token');
   const { secret } = await createToken(app.ctx, { name: 'other-site', role: 'USER' });
-  writeFileSync(tokenFile, `${secret}\n`);
-  chmodSync(tokenFile, 0o600);
-  const settings = {
-    url: `${app.url}/webdav`,
-    pathPrefix: '/here',
-    remotePathPrefix: '/there',
-    tokenFile,
-    diskLifetime: 'P1D',
-  };
+  writeFileSync(tokenFile, `${secret}\n`, { mode: 0o600 });
+  const paths = { pathPrefix: '/here', remotePathPrefix: '/there' };
+  const settings = { url: `${app.url}/webdav`, ...paths, tokenFile, diskLifetime: 'P1D' };
   library = wlcg.create(wlcg.parse(settings), { name: 'tape', dataDir: app.dataDir, env: {} });
 });
 afterEach(() => Object.assign(backend, hooks));
-afterAll(() => app.close());
 
 let position = 0n;
 
@@ -54,7 +45,7 @@ const stageOf = async (name: string): Promise<string> =>
   (await askData<{ tapeFile: { stage: string } }>(app, `{ tapeFile(path: "/there/${name}") { stage } }`)).tapeFile
     .stage;
 
-test('files come, are read whole and from a byte on, and leave when they are released', async () => {
+test('files are staged, read from the start or from an offset, and removed from disk when they are released', async () => {
   const gate = holdReads(backend);
   const bytes = Buffer.alloc(3_000_000, 'the bytes');
   const files = await putThere(['a b/ü%', 'c'], bytes);
@@ -70,13 +61,13 @@ test('files come, are read whole and from a byte on, and leave when they are rel
   expect((await readStaged(library, file)).equals(bytes)).toBe(true);
   expect((await readStaged(library, file, 2_999_000n)).equals(bytes.subarray(2_999_000))).toBe(true);
   expect(await library.release({ ...asked.demand, files: [file] }, quiet())).toEqual([]);
-  await waitFor('the file to leave', async () => (await stageOf('a b/ü%')) === 'ONTAPE');
+  await waitFor('the file to be removed', async () => (await stageOf('a b/ü%')) === 'ONTAPE');
   expect(await stageOf('c')).toBe('RESTORED');
   await library.release(asked.demand, quiet());
-  await waitFor('the other file to leave', async () => (await stageOf('c')) === 'ONTAPE');
+  await waitFor('the other file to be removed', async () => (await stageOf('c')) === 'ONTAPE');
 });
 
-test('what is let go before it came does not come, and what was forgotten is told as that', async () => {
+test('a file that is released before it was staged is not staged, and an unknown stage request is reported', async () => {
   const gate = holdReads(backend);
   const [one = staged(''), two = staged('')] = await putThere(['one', 'two'], Buffer.from('bytes'));
   const { demand } = await ask(library, [one, two]);
@@ -84,7 +75,7 @@ test('what is let go before it came does not come, and what was forgotten is tol
   await library.release({ ...demand, files: [two] }, quiet());
   gate.open();
   await settle(library, await ask(library, [one]));
-  await waitFor('the other to be let go', async () => (await stageOf('two')) === 'ONTAPE');
+  await waitFor('the other file to be released', async () => (await stageOf('two')) === 'ONTAPE');
   expect(await library.poll({ id: '00000000-0000-4000-8000-000000000000', files: [two] }, quiet())).toEqual([
     { path: two.path, state: 'forgotten' },
   ]);

@@ -39,6 +39,14 @@ export async function addFiles(ctx: Context, rows: (Partial<CatalogueRow> & { pa
   );
 }
 
+/** Adds files of 1000 bytes that are on tape. */
+export async function addPaths(ctx: Context, ...paths: string[]): Promise<void> {
+  await addFiles(
+    ctx,
+    paths.map((path) => ({ path })),
+  );
+}
+
 export async function addQuota(ctx: Context, user: string, size: bigint, email = `${user}@example.org`): Promise<void> {
   await setQuota(ctx, { user, size, email });
 }

@@ -1,6 +1,10 @@
 /** Database locks that a test holds, so that others wait for them. */
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import type { TestApp } from './app.js';
 import { waitFor } from './wait.js';
+
+/** Takes the lock that an import of the catalogue holds. */
+export const AS_AN_IMPORT = `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`;
 
 /** Takes locks. @param sql a SELECT that locks @returns a function that releases them */
 export async function lock(app: TestApp, sql: string): Promise<() => Promise<void>> {

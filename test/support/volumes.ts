@@ -1,5 +1,6 @@
-/** The positions of files on tape. */
+/** Positions of files on tape, and changes of volumes. */
 import type { TestApp } from './app.js';
+import { addFiles } from './factories.js';
 
 /** The result of a mutation of a volume. */
 export interface Told {
@@ -22,4 +23,35 @@ export async function placesBelow(app: TestApp, prefix: string): Promise<string[
     [prefix],
   );
   return rows.map(({ text }) => text);
+}
+
+/** Makes updates of a file fail, as if the process were killed there. @returns what ends that */
+export async function failAt(app: TestApp, path: string): Promise<() => Promise<unknown>> {
+  await app.ctx.db.pool.query(
+    `CREATE FUNCTION fail_here() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken off'; END $$;
+     CREATE TRIGGER fail_here BEFORE UPDATE ON tape_file FOR EACH ROW WHEN (NEW.path = '${path}') EXECUTE FUNCTION fail_here()`,
+  );
+  return () => app.ctx.db.pool.query('DROP TRIGGER fail_here ON tape_file; DROP FUNCTION fail_here');
+}
+
+/** Returns how many files below a prefix each volume has. */
+export async function countByVolume(app: TestApp, prefix: string): Promise<Record<string, number>> {
+  const { rows } = await app.ctx.db.pool.query<{ name: string; files: number }>(
+    `SELECT coalesce(v.name, '-') AS name, count(*)::int AS files FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
+     WHERE starts_with(f.path, $1) GROUP BY 1`,
+    [prefix],
+  );
+  return Object.fromEntries(rows.map(({ name, files }) => [name, files]));
+}
+
+/** Adds files by their positions: path, first copy and perhaps second copy, like `/a V1:1 V2:7`. */
+export async function addPlaced(app: TestApp, ...places: string[]): Promise<void> {
+  const rows = places.map((place) => {
+    const [path = '', first = '', second = ''] = place.split(' ');
+    const [volume = '', position = ''] = first.split(':');
+    const [copyVolume = '', copyPosition = ''] = second.split(':');
+    const copy = copyVolume ? { copyVolume, copyPosition: copyPosition === '-' ? null : BigInt(copyPosition) } : {};
+    return { path, volume, position: BigInt(position), ...copy };
+  });
+  await addFiles(app.ctx, rows);
 }
