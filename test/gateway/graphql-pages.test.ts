@@ -15,6 +15,12 @@ afterAll(() => app.close());
 
 const sql = (text: string, values: unknown[] = []) => app.ctx.db.pool.query(text, values);
 const numbers = [1, 2, 3, 4, 5, 6];
+/** Sorts before the rows of other tests. */
+const FIRST = '000';
+
+async function addEach(add: (n: number) => Promise<unknown>): Promise<void> {
+  for (const n of numbers) await add(n);
+}
 
 interface List {
   /** The query; `%` stands for the arguments of the connection. */
@@ -38,6 +44,9 @@ const addSix = (name: string, volume = (n: number) => `${name}-${n}`) =>
     numbers.map((n) => ({ path: `/${name}/${n}`, volume: volume(n) })),
   );
 
+const removeRecalls = (volume: string) =>
+  sql('DELETE FROM recall WHERE volume_id = (SELECT id FROM volume WHERE name = $1)', [volume]);
+
 const lists: Record<string, List> = {
   tapeFiles: {
     query: () => '{ tapeFiles(match: "/tapeFiles/", stages: [ONTAPE], %',
@@ -50,7 +59,7 @@ const lists: Record<string, List> = {
     node: 'requestId',
     fill: async (name) => {
       await addFiles(app.ctx, [{ path: `/${name}/1` }]);
-      for (const _ of numbers) await addRequest(name, { files: [`/${name}/1`] });
+      await addEach(() => addRequest(name, { files: [`/${name}/1`] }));
     },
     remove: (id) => askData(app, `mutation { cancelRequest(id: ${id}) { __typename } }`),
   },
@@ -67,45 +76,33 @@ const lists: Record<string, List> = {
   volumes: {
     query: () => '{ volumes(%',
     node: 'name',
-    fill: async () => {
-      for (const n of numbers) await sql('INSERT INTO volume (name) VALUES ($1)', [`000-${n}`]); // sorts before the rows of other tests
-    },
+    fill: () => addEach((n) => sql('INSERT INTO volume (name) VALUES ($1)', [`${FIRST}-${n}`])),
     remove: (name) => sql('DELETE FROM volume WHERE name = $1', [name]),
   },
   quotas: {
     query: () => '{ quotas(%',
     node: 'user',
-    fill: async () => {
-      for (const n of numbers) await addQuota(app.ctx, `000-${n}`, 1n); // sorts before the rows of other tests
-    },
+    fill: () => addEach((n) => addQuota(app.ctx, `${FIRST}-${n}`, 1n)),
     remove: (user) => sql('UPDATE quota SET removed_at = now() WHERE "user" = $1', [user]),
   },
   drives: {
     query: () => '{ drives(%',
     node: 'name',
-    fill: async () => {
-      for (const n of numbers) await sql('INSERT INTO drive (name) VALUES ($1)', [`drive-${n}`]);
-    },
+    fill: () => addEach((n) => sql('INSERT INTO drive (name) VALUES ($1)', [`drive-${n}`])),
     remove: (name) => sql('DELETE FROM drive WHERE name = $1', [name]),
   },
   restoreDisks: {
     query: () => '{ restoreDisks(%',
     node: 'mountpoint',
-    fill: async () => {
-      for (const n of numbers) await setDisk(app.ctx, { mountpoint: `/mnt/${n}`, size: 1n });
-    },
+    fill: () => addEach((n) => setDisk(app.ctx, { mountpoint: `/mnt/${n}`, size: 1n })),
     remove: (mountpoint) => sql('DELETE FROM restore_disk WHERE mountpoint = $1', [mountpoint]),
   },
   suspensions: {
     query: () => '{ suspensions(%',
     node: 'name',
-    fill: async (name) => {
-      for (const n of numbers) {
-        await sql(`INSERT INTO suspension (kind, name, mode, reason, since) VALUES ('VOLUME', $1, 'HELD', '', now())`, [
-          `${name}-${n}`,
-        ]);
-      }
-    },
+    fill: () =>
+      sql(`INSERT INTO suspension (kind, name, mode, reason, since)
+        SELECT 'VOLUME', 'volume-' || n, 'HELD', '', now() FROM generate_series(1, 6) n`),
     remove: (name) => sql('DELETE FROM suspension WHERE name = $1', [name]),
   },
   holds: {
@@ -128,12 +125,9 @@ const lists: Record<string, List> = {
   'requests of a quota': {
     query: () => '{ quota(user: "of-quota") { requests(%',
     node: 'requestId',
-    fill: async () => {
-      for (const n of numbers) await addRequest('of-quota', { files: [`/of-quota/${n}`] });
-    },
+    fill: () => addEach((n) => addRequest('of-quota', { files: [`/of-quota/${n}`] })),
     remove: async (id) => {
-      await sql('DELETE FROM awaited_path WHERE request_id = $1', [id]);
-      await sql('DELETE FROM event WHERE request_id = $1', [id]);
+      for (const table of ['awaited_path', 'event']) await sql(`DELETE FROM ${table} WHERE request_id = $1`, [id]);
       await sql('DELETE FROM request WHERE id = $1', [id]);
     },
   },
@@ -145,7 +139,7 @@ const lists: Record<string, List> = {
       await addSix('queue', (n) => `q${n}`);
       return await addRequest('queue', { pattern: '/queue/' });
     },
-    remove: (name) => sql('DELETE FROM recall WHERE volume_id = (SELECT id FROM volume WHERE name = $1)', [name]),
+    remove: removeRecalls,
   },
   'where a request waits': {
     query: (id) => `{ request(id: ${id}) { waiting { parts(%`,
@@ -154,7 +148,7 @@ const lists: Record<string, List> = {
       await addSix('parts', (n) => `p${n}`);
       return await addRequest('parts', { pattern: '/parts/' });
     },
-    remove: (name) => sql('DELETE FROM recall WHERE volume_id = (SELECT id FROM volume WHERE name = $1)', [name]),
+    remove: removeRecalls,
   },
 };
 
