@@ -14,6 +14,7 @@ import { sendGraphql } from '../support/graphql.js';
 import { request, send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { errorBody, get, post } from '../support/rest.js';
+import { reserveStream, sendReserved } from '../support/streams.js';
 import { waitFor, whenClosed } from '../support/wait.js';
 
 const open: { destroy(): unknown }[] = [];
@@ -54,14 +55,6 @@ async function connect({ url }: TestApp, localAddress: string): Promise<net.Sock
 
 const EVENTS = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
 const CHANGES = 'subscription { stageChanges(match: "/a/") { path } }';
-const reserve = (gateway: TestApp) => send(gateway, '/graphql/stream', { method: 'PUT' });
-
-/** Sends an operation to a reserved stream. */
-async function sendOperation(gateway: TestApp, token: string, operationId: string, query: string) {
-  const headers = { 'Content-Type': 'application/json', 'X-GraphQL-Event-Stream-Token': token };
-  return await send(gateway, '/graphql/stream', { headers, body: { query, extensions: { operationId } } });
-}
-
 const GET = 'GET /tape_control/api/v1/requests HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
 
 /** Sends a request and returns the status, `Retry-After` and body of the response. */
@@ -180,7 +173,7 @@ test('streams have their own limits, and release their slots when they end', asy
   expect((await watch('/graphql')).status).toBe(200);
   expect((await watch('/graphql/stream')).status).toBe(200);
   const open = async () => {
-    const headers = { ...EVENTS, 'X-GraphQL-Event-Stream-Token': (await reserve(narrow)).text };
+    const headers = { ...EVENTS, 'X-GraphQL-Event-Stream-Token': await reserveStream(narrow) };
     return await request(narrow, '/graphql/stream', { headers, signal: leaving.signal });
   };
   expect((await open()).status).toBe(200);
@@ -201,7 +194,7 @@ test('streams have their own limits, and release their slots when they end', asy
 test('reservations have a limit of their own, and take no slots of streams', async () => {
   const narrow = await start({ streams: 5 });
   const statuses: number[] = [];
-  for (let n = 0; n < 101; n++) statuses.push((await reserve(narrow)).status);
+  for (let n = 0; n < 101; n++) statuses.push((await send(narrow, '/graphql/stream', { method: 'PUT' })).status);
   expect(statuses).toEqual([...Array(100).fill(201), 429]);
   const leaving = new AbortController();
   const call = { headers: EVENTS, body: { query: CHANGES }, signal: leaving.signal };
@@ -211,8 +204,8 @@ test('reservations have a limit of their own, and take no slots of streams', asy
 
 test('a stream in single connection mode has a limit of operations', async () => {
   const narrow = await start({ streamOperations: 2 });
-  const { text: token } = await reserve(narrow);
-  const begin = (operationId: string) => sendOperation(narrow, token, operationId, CHANGES);
+  const token = await reserveStream(narrow);
+  const begin = (operationId: string) => sendReserved(narrow, token, { query: CHANGES }, operationId);
   const answers = [await begin('a'), await begin('b'), await begin('c')];
   expect(answers.map(({ status }) => status)).toEqual([202, 202, 429]);
   expect(answers[2]?.body).toMatchObject({
@@ -247,10 +240,10 @@ test('the rate-limit key of a user is its name, whatever its token, address and 
 
 test('operations of a stream that nobody has opened count as requests', async () => {
   const narrow = await start({ callerRequests: 3 });
-  const { text: token } = await reserve(narrow);
+  const token = await reserveStream(narrow);
   const statuses = [];
   for (const id of ['a', 'b', 'c', 'd'])
-    statuses.push((await sendOperation(narrow, token, id, '{ __typename }')).status);
+    statuses.push((await sendReserved(narrow, token, { query: '{ __typename }' }, id)).status);
   expect(statuses).toEqual([202, 202, 202, 429]);
   expect((await sendGraphql(anonymous(narrow), { query: '{ __typename }' })).status).toBe(200);
 });

@@ -13,7 +13,7 @@ import { request, send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { call } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
-import { PROGRESS, postOperation, take, waitForReaders } from '../support/streams.js';
+import { PROGRESS, postOperation, reserveStream, sendReserved, take, waitForReaders } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';
 
 const clock = createClock();
@@ -55,8 +55,7 @@ test('a revoked token ends its own streams, over both stream protocols', async (
   const gateway = { url: app.url, token: mine.secret };
   const alone = postOperation(gateway, STAGES);
   const [ended, goesOn] = [endOf(alone), endOf(postOperation({ url: app.url, token: other.secret }, STAGES))];
-  const reservation = await send(gateway, '/graphql/stream', { method: 'PUT' });
-  const headers = { 'X-GraphQL-Event-Stream-Token': reservation.text, Accept: 'text/event-stream' };
+  const headers = { 'X-GraphQL-Event-Stream-Token': await reserveStream(gateway), Accept: 'text/event-stream' };
   const singleEnded = endOfBody(await request(gateway, '/graphql/stream', { headers }));
   await waitForReaders(app, 2);
   await revokeToken(app.ctx, mine.token.id);
@@ -79,11 +78,9 @@ test('an expired token ends its streams', async () => {
 
 test('a reserved stream is not found by another token', async () => {
   const [mine, other] = [await makeToken(), await makeToken()];
-  const reservation = await send({ url: app.url, token: mine.secret }, '/graphql/stream', { method: 'PUT' });
-  const headers = { 'X-GraphQL-Event-Stream-Token': reservation.text, 'Content-Type': 'application/json' };
-  const body = { query: PROGRESS, variables: { id }, extensions: { operationId: 'one' } };
+  const stream = await reserveStream({ url: app.url, token: mine.secret });
   const found = async (token: string) =>
-    (await send({ url: app.url, token }, '/graphql/stream', { headers, body })).status;
+    (await sendReserved({ url: app.url, token }, stream, { query: PROGRESS, variables: { id } })).status;
   expect([await found(other.secret), await found(mine.secret)]).toEqual([404, 202]);
 });
 
@@ -141,16 +138,13 @@ test('a change of rights ends no streams of other callers', async () => {
 test('a stream that was reserved with other rights is lost', async () => {
   await setMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice', isManager: false });
   const gateway = { url: app.url, token: (await makeToken()).secret };
-  const headers = {
-    'X-GraphQL-Event-Stream-Token': (await send(gateway, '/graphql/stream', { method: 'PUT' })).text,
-    'Content-Type': 'application/json',
-  };
+  const stream = await reserveStream(gateway);
   const hers = await createRequest(app.ctx, { quota: 'carol', files: ['/not/yet'] });
-  const body = { query: PROGRESS, variables: { id: hers }, extensions: { operationId: 'one' } };
-  expect((await send(gateway, '/graphql/stream', { headers, body })).status).toBe(202);
+  expect((await sendReserved(gateway, stream, { query: PROGRESS, variables: { id: hers } })).status).toBe(202);
   await removeMember(app.ctx, { quota: 'carol', kind: 'USER', name: 'alice' });
   await waitFor('the end of the membership', async () => (await statusOf(gateway.token, `/requests/${hers}`)) === 404);
-  const opened = await send(gateway, '/graphql/stream', { headers: { ...headers, Accept: 'text/event-stream' } });
+  const headers = { 'X-GraphQL-Event-Stream-Token': stream, Accept: 'text/event-stream' };
+  const opened = await send(gateway, '/graphql/stream', { headers });
   expect(opened.text).not.toContain('requestProgress');
 });
 

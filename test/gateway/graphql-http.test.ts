@@ -4,7 +4,8 @@ import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { type Answer, type Call, request, send, sendAsIs } from '../support/http.js';
+import { type Answer, request, send, sendAsIs } from '../support/http.js';
+import { reserveStream, sendReserved } from '../support/streams.js';
 
 let app: TestApp;
 /** Without GraphiQL and introspection. */
@@ -62,54 +63,44 @@ test.each(['/graphql', '/graphql/stream'])('HEAD of %s returns 405 with the allo
 
 const RESPONSE = 'application/graphql-response+json';
 
-describe('the weights of Accept select the media type', () => {
-  test.each([
-    ['*/*', 'application/json'],
-    ['application/json;q=0.1, text/event-stream;q=0.9', 'text/event-stream'],
-    ['application/json;q=0.9, text/event-stream;q=0.1', 'application/json'],
-    ['application/json; q=0, text/event-stream', 'text/event-stream'],
-    ['text/event-stream; q=0, */*', 'application/json'],
-    ['text/event-stream, */*;q=0.1', 'text/event-stream'],
-    [`application/json;q=0.5, ${RESPONSE};q=0.8`, RESPONSE],
-    [`${RESPONSE}; charset=utf-8, application/json; charset=utf-8`, RESPONSE],
-    [`application/json; charset=utf-8, ${RESPONSE}; charset=utf-8`, 'application/json'],
-    ['APPLICATION/JSON', 'application/json'],
-    ['application/*;q=0.5, text/*', 'text/event-stream'],
-    ['text/html, application/json;q=0.5', 'application/json'],
-  ])('%s: %s', async (accept, type) => {
-    const answer = await send(app, '/graphql', { headers: { ...JSON_TYPE, Accept: accept }, body: TYPENAME });
-    expect([answer.status, answer.headers.get('content-type')?.split(';')[0]]).toEqual([200, type]);
-    expect(answer.text).toContain(JSON.stringify(RESULT));
-  });
+const post = (path: string, body: object, headers: Record<string, string> = {}) =>
+  send(app, path, { headers: { ...JSON_TYPE, ...headers }, body });
 
-  test.each([
-    ['text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8', 'text/html'],
-    ['text/html;q=0, */*', 'application/json'],
-    ['text/html;q=0.1, application/json', 'application/json'],
-  ])('by GET, %s: %s', async (accept, type) => {
-    const answer = await send(app, `/graphql?query=${encode(TYPENAME.query)}`, { headers: { Accept: accept } });
-    expect([answer.status, answer.headers.get('content-type')?.split(';')[0]]).toEqual([200, type]);
-  });
+test.each([
+  ['*/*', 'application/json'],
+  ['application/json;q=0.1, text/event-stream;q=0.9', 'text/event-stream'],
+  ['application/json;q=0.9, text/event-stream;q=0.1', 'application/json'],
+  ['application/json; q=0, text/event-stream', 'text/event-stream'],
+  ['text/event-stream; q=0, */*', 'application/json'],
+  ['text/event-stream, */*;q=0.1', 'text/event-stream'],
+  [`application/json;q=0.5, ${RESPONSE};q=0.8`, RESPONSE],
+  [`application/json; charset=utf-8, ${RESPONSE}; charset=utf-8`, 'application/json'],
+  ['APPLICATION/JSON', 'application/json'],
+  ['application/*;q=0.5, text/*', 'text/event-stream'],
+])('Accept: %s returns %s', async (Accept, type) => {
+  const answer = await post('/graphql', TYPENAME, { Accept });
+  expect([answer.status, answer.headers.get('content-type')?.split(';')[0]]).toEqual([200, type]);
+  expect(answer.text).toContain(JSON.stringify(RESULT));
+});
 
-  test('a subscription is an event stream if that is acceptable', async () => {
-    const body = { query: 'subscription { requestProgress(id: 2147483647) { state } }' };
-    for (const accept of ['application/json, text/event-stream', 'application/json, text/event-stream;q=0.1', '*/*']) {
-      const { headers, text } = await send(app, '/graphql', { headers: { ...JSON_TYPE, Accept: accept }, body });
-      expect(headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
-      expect(messagesOf(text)).toHaveLength(2);
-    }
-  });
+test.each([
+  ['text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8', 'text/html'],
+  ['text/html;q=0, */*', 'application/json'],
+  ['text/html;q=0.1, application/json', 'application/json'],
+])('by GET, Accept: %s returns %s', async (Accept, type) => {
+  const answer = await send(app, `/graphql?query=${encode(TYPENAME.query)}`, { headers: { Accept } });
+  expect([answer.status, answer.headers.get('content-type')?.split(';')[0]]).toEqual([200, type]);
+});
 
-  test('/graphql/stream returns an event stream', async () => {
-    for (const accept of [
-      'text/event-stream;q=0.5',
-      'text/event-stream; q=1.0',
-      'text/plain;q=0.9, TEXT/event-stream',
-    ]) {
-      const call = { headers: { ...JSON_TYPE, Accept: accept }, body: TYPENAME };
-      expect(messagesOf((await send(app, '/graphql/stream', call)).text)).toEqual(COMPLETE);
-    }
-  });
+test('subscriptions and /graphql/stream return an event stream if it is acceptable', async () => {
+  const subscription = { query: 'subscription { requestProgress(id: 2147483647) { state } }' };
+  for (const Accept of ['application/json, text/event-stream', 'application/json, text/event-stream;q=0.1', '*/*']) {
+    const { headers, text } = await post('/graphql', subscription, { Accept });
+    expect(headers.get('content-type')).toBe('text/event-stream; charset=utf-8');
+    expect(messagesOf(text)).toHaveLength(2);
+  }
+  for (const Accept of ['text/event-stream;q=0.5', 'text/event-stream; q=1.0', 'text/plain;q=0.9, TEXT/event-stream'])
+    expect(messagesOf((await post('/graphql/stream', TYPENAME, { Accept })).text)).toEqual(COMPLETE);
 });
 
 test('integers in the variables of a GET are exact', async () => {
@@ -141,47 +132,32 @@ const INVALID = [
   ['a variable that is missing', { query: 'query ($id: Int!) { request(id: $id) { state } }' }, /"\$id"/],
 ] as const;
 
-test.each(['{', '{ 1a }', '[', '{ a(b: '])(
-  'the query %j is refused with 400, the first time and again',
-  async (query) => {
-    const ask = (accept: string) =>
-      send(app, '/graphql', { headers: { ...JSON_TYPE, Accept: accept }, body: { query } });
-    const errors = [expect.objectContaining({ extensions: { code: 'GRAPHQL_PARSE_FAILED' } })];
-    expect((await ask('text/event-stream')).status).toBe(200);
-    for (const status of [400, 400]) expect(await ask(RESPONSE)).toMatchObject({ status, body: { errors } });
-    expect(await ask('application/json')).toMatchObject({ status: 200, body: { errors } });
-  },
-);
+test.each(['{', '{ 1a }', '['])('the query %j is refused with 400, the first time and again', async (query) => {
+  const errors = [expect.objectContaining({ extensions: { code: 'GRAPHQL_PARSE_FAILED' } })];
+  expect((await post('/graphql', { query }, EVENTS)).status).toBe(200);
+  for (const status of [400, 400])
+    expect(await post('/graphql', { query }, { Accept: RESPONSE })).toMatchObject({ status, body: { errors } });
+  expect(await post('/graphql', { query })).toMatchObject({ status: 200, body: { errors } });
+});
 
-describe.each(INVALID)('%s', (_name, body, says) => {
+test.each(INVALID)('%s returns errors and no data on each stream', async (_name, body, says) => {
   const errors = [expect.objectContaining({ message: expect.stringMatching(says) })];
-
-  test.each(['/graphql', '/graphql/stream'])(
-    'returns a result with errors and no data on an event stream of %s',
-    async (path) => {
-      const { status, text } = await send(app, path, { headers: { ...JSON_TYPE, ...EVENTS }, body });
-      const [next = '', complete, ...more] = messagesOf(text);
-      const data = /^event: next\ndata: (.*)$/.exec(next)?.[1] ?? '{}';
-      expect([status, JSON.parse(data), complete, more]).toEqual([200, { errors }, 'event: complete\ndata:', []]);
-    },
-  );
-
-  test('is refused with 400 in single connection mode', async () => {
-    const token = (await send(app, '/graphql/stream', { method: 'PUT' })).text;
-    const post = (operation: object): Call => ({
-      headers: { ...JSON_TYPE, 'X-GraphQL-Event-Stream-Token': token },
-      body: { ...operation, extensions: { operationId: 'one' } },
-    });
-    const refused = await send(app, '/graphql/stream', post(body));
-    expect([refused.status, refused.body]).toEqual([400, { errors }]);
-    // the operation id is still free
-    expect((await send(app, '/graphql/stream', post(TYPENAME))).status).toBe(202);
-  });
+  for (const path of ['/graphql', '/graphql/stream']) {
+    const { status, text } = await post(path, body, EVENTS);
+    const [next = '', ...rest] = messagesOf(text);
+    const data = /^event: next\ndata: (.*)$/.exec(next)?.[1] ?? '{}';
+    expect([status, JSON.parse(data), rest]).toEqual([200, { errors }, ['event: complete\ndata:']]);
+  }
+  const token = await reserveStream(app);
+  const refused = await sendReserved(app, token, body);
+  expect([refused.status, refused.body]).toEqual([400, { errors }]);
+  // the operation id is still free
+  expect((await sendReserved(app, token, TYPENAME)).status).toBe(202);
 });
 
 test('an error of a subscription source has no data', async () => {
   const query = 'subscription { requestProgress(id: 2147483647) { state } }';
-  const { text } = await send(app, '/graphql/stream', { headers: { ...JSON_TYPE, ...EVENTS }, body: { query } });
+  const { text } = await post('/graphql/stream', { query }, EVENTS);
   expect(messagesOf(text)[0]).toMatch(/^event: next\ndata: \{"errors":\[/);
   expect(text).not.toContain('"data"');
 });
@@ -203,10 +179,7 @@ describe('the id of an event', () => {
   }
 
   async function idsOf(path: string, variables: object, headers: Record<string, string> = {}): Promise<string[]> {
-    const { text } = await send(app, path, {
-      headers: { ...JSON_TYPE, ...EVENTS, ...headers },
-      body: { query: PROGRESS, variables },
-    });
+    const { text } = await post(path, { query: PROGRESS, variables }, { ...EVENTS, ...headers });
     return messagesOf(text).flatMap((message) => /^event: next\nid: (\d+)\ndata:/.exec(message)?.[1] ?? []);
   }
 
@@ -227,10 +200,8 @@ describe('the id of an event', () => {
 
   test.each(['x', '-1', '1.5', '99999999999999999999'])('is refused if it is %s', async (place) => {
     const { id } = await addRequest(`bad${place}`);
-    const { text } = await send(app, '/graphql/stream', {
-      headers: { ...JSON_TYPE, ...EVENTS, 'Last-Event-ID': place },
-      body: { query: PROGRESS, variables: { id } },
-    });
+    const headers = { ...EVENTS, 'Last-Event-ID': place };
+    const { text } = await post('/graphql/stream', { query: PROGRESS, variables: { id } }, headers);
     expect(text).toContain('Last-Event-ID must be the id of an event, not ');
     expect(text).toContain('INVALID_INPUT');
   });
@@ -249,12 +220,12 @@ describe('the id of an event', () => {
     const query = encode('subscription { stageChanges(match: "/present/") { path } }');
     expect(await readUntil(`/graphql/stream?query=${query}`, {}, '/present/2')).not.toContain('id:');
     const { id } = await addRequest('several');
-    const headers = { 'X-GraphQL-Event-Stream-Token': (await send(app, '/graphql/stream', { method: 'PUT' })).text };
-    const body = { query: PROGRESS, variables: { id }, extensions: { operationId: 'one' } };
-    await send(app, '/graphql/stream', { headers: { ...headers, ...JSON_TYPE }, body });
+    const token = await reserveStream(app);
+    await sendReserved(app, token, { query: PROGRESS, variables: { id } });
+    const headers = { 'X-GraphQL-Event-Stream-Token': token };
     expect(messagesOf(await readUntil('/graphql/stream', headers, 'event: complete'))).toEqual([
-      expect.stringMatching(/^event: next\ndata: \{"id":"one","payload":\{"data":/),
-      'event: complete\ndata: {"id":"one"}',
+      expect.stringMatching(/^event: next\ndata: \{"id":"1","payload":\{"data":/),
+      'event: complete\ndata: {"id":"1"}',
     ]);
   });
 });
@@ -280,11 +251,7 @@ const ways: [name: string, ask: Ask][] = [
   ['a stream by GET', byGet('/graphql/stream', EVENTS)],
   [
     'a stream in single connection mode',
-    async (gateway, query) => {
-      const token = (await send(gateway, '/graphql/stream', { method: 'PUT' })).text;
-      const headers = { ...JSON_TYPE, 'X-GraphQL-Event-Stream-Token': token };
-      return await send(gateway, '/graphql/stream', { headers, body: { query, extensions: { operationId: '1' } } });
-    },
+    async (gateway, query) => await sendReserved(gateway, await reserveStream(gateway), { query }),
   ],
 ];
 

@@ -2,7 +2,7 @@
 import { type Client, createClient } from 'graphql-sse';
 import { parseJson } from '../../src/json.js';
 import type { TestApp } from './app.js';
-import { type Gateway, request } from './http.js';
+import { type Gateway, request, send } from './http.js';
 import { waitFor } from './wait.js';
 
 export interface Result<Data> {
@@ -45,6 +45,17 @@ export function postOperation<Data>(app: Gateway, operation: Operation): Stream<
   const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
   const results = readEvents<Data>(request(app, '/graphql', { headers, body: operation, signal: controller.signal }));
   return { next: () => results.next(), close: () => controller.abort() };
+}
+
+/** Reserves a stream in single connection mode. @returns its token */
+export async function reserveStream(gateway: Gateway): Promise<string> {
+  return (await send(gateway, '/graphql/stream', { method: 'PUT' })).text;
+}
+
+/** Sends an operation to a reserved stream. */
+export async function sendReserved(gateway: Gateway, token: string, operation: object, operationId = '1') {
+  const headers = { 'Content-Type': 'application/json', 'X-GraphQL-Event-Stream-Token': token };
+  return await send(gateway, '/graphql/stream', { headers, body: { ...operation, extensions: { operationId } } });
 }
 
 /** Yields the results of an event stream, with exact integers, until it is complete. */
