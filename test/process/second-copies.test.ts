@@ -1,21 +1,38 @@
-/** Files that are on tape twice: what cannot be read at the one place is read at the other. */
+/** Files that are on tape twice: what cannot be read from one copy is read from the other, whatever goes wrong or is imported meanwhile. */
 import { randomBytes } from 'node:crypto';
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
+import { readLocalities } from '../../src/operations/bulks/localities.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
+import { type CatalogueRow, checkRow } from '../../src/operations/catalogue/import-rows.js';
+import { retireVolume } from '../../src/operations/catalogue/retirements.js';
+import { readVolumeFigures } from '../../src/operations/catalogue/volumes.js';
+import { finishRecalls } from '../../src/operations/recalls/ends.js';
+import { endLeftBehind, failUnplaced } from '../../src/operations/recalls/repair.js';
 import { leaveUnreadable } from '../../src/operations/recalls/unreadable.js';
+import { failStaged } from '../../src/operations/staging/failures.js';
 import { listSuspensions, resume, suspend } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
-import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { findIllegalMoves, readRestored } from '../support/engine-watch.js';
+import { claim, idOf, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { findIllegalMoves, readRestored, readStage, ring } from '../support/engine-watch.js';
 import { buildRow, checksumOf, putOnTape } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
 import { send } from '../support/http.js';
-import { retry } from '../support/mutations.js';
-import { viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
+import { cancel, retry } from '../support/mutations.js';
+import {
+  type RequestView,
+  viewRequest,
+  waitForState,
+  waitForView,
+  waitThroughPauses,
+} from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { addStagingLibrary } from '../support/staging.js';
+import { placesBelow } from '../support/volumes.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const clock = createClock();
@@ -34,164 +51,431 @@ afterAll(async () => {
   await app.close();
 });
 
-interface Twice {
+interface Copies {
   path: string;
+  /** The first copy is at position 1 of this, the second at position 2 of the volume with a B. */
   volume: string;
-  copyVolume: string;
   bytes: Uint8Array;
 }
 
-const rowOf = ({ path, volume, copyVolume, bytes }: Twice) =>
+const rowOf = ({ path, volume, bytes }: Copies): CatalogueRow =>
   buildRow({
-    path,
-    size: BigInt(bytes.length),
-    volume,
-    position: 1n,
-    copyVolume,
-    copyPosition: 2n,
-    checksum: checksumOf(bytes),
+    ...{ path, size: BigInt(bytes.length), checksum: checksumOf(bytes) },
+    ...{ volume, position: 1n, copyVolume: `${volume}B`, copyPosition: 2n },
   });
 
-/** The same bytes on both volumes, unless others are given for the first. */
-async function addTwice(path: string, volume: string, first?: Uint8Array): Promise<Twice> {
-  const twice = { path, volume, copyVolume: `${volume}B`, bytes: randomBytes(1000) };
-  putOnTape(backend, { volume, position: 1n, bytes: first ?? twice.bytes });
-  putOnTape(backend, { volume: twice.copyVolume, position: 2n, bytes: twice.bytes });
-  await importRows(app.ctx, [rowOf(twice)]);
-  return twice;
+/** Adds a file with two copies. @param first other bytes of the first copy @param more what its row says otherwise */
+async function addTwice(volume: string, { first, ...more }: Partial<CatalogueRow> & { first?: Uint8Array } = {}) {
+  const copies = { path: `/twice/${volume}`, volume, bytes: randomBytes(1000) };
+  putOnTape(backend, { volume, position: 1n, bytes: first ?? copies.bytes });
+  putOnTape(backend, { volume: `${volume}B`, position: 2n, bytes: copies.bytes });
+  await importRows(app.ctx, [{ ...rowOf(copies), ...more }]);
+  return copies;
 }
 
-interface Places {
-  volume: { name: string };
-  position: string;
-  copyVolume: { name: string } | null;
-  copyPosition: string | null;
-  copyError: string | null;
-}
+/** A row of a list that says nothing else of the file. */
+const partial = (row: Partial<CatalogueRow> & { path: string }): CatalogueRow => ({
+  ...{ line: 1, size: 1000n, stage: null, verified: undefined, spotName: undefined, volume: undefined },
+  ...{ position: undefined, checksum: undefined },
+  ...row,
+});
 
-async function placesOf(path: string): Promise<Places> {
-  const query = `query ($path: String!) { tapeFile(path: $path) {
-    volume { name } position copyVolume { name } copyPosition copyError } }`;
-  return (await askData<{ tapeFile: Places }>(app, query, { path })).tapeFile;
-}
+const request = (...files: string[]) => makeRequest(app, { quota: 'alice', files });
+const hold = (name: string, kind: 'VOLUME' | 'DRIVE' = 'VOLUME') =>
+  suspend(app.ctx, { kind, name, mode: 'HELD', reason: 'planned' });
+const release = (name: string) => resume(app.ctx, { kind: 'VOLUME', name });
+const sql = (text: string, values: unknown[] = []) => app.ctx.db.pool.query(text, values);
 
-const readsOf = (volume: string) =>
-  backend.log.filter((entry) => entry.what === 'read' && entry.volume === volume).length;
-const broken = (volume: string) => new TapeError('PERMANENT', `nothing can be read of ${volume}`);
+/** Both places of a file, as `A1:1 A1B:2`, and why the second of them could not be read. */
+const placesOf = async (file: string) => (await placesBelow(app, file))[0]?.slice(file.length + 1);
+const readsOf = (volume: string) => backend.log.filter((e) => e.what === 'read' && e.volume === volume).length;
+const failReads = (isBad: (volume: string) => boolean, errorClass: 'PERMANENT' | 'POLICY' = 'PERMANENT') => {
+  backend.onRead = async (volume, _position, bytes) => {
+    if (isBad(volume)) throw new TapeError(errorClass, `nothing can be read of ${volume}`);
+    return bytes;
+  };
+};
+const waitForEnd = (id: number) => waitForView(app, id, 'to end', ({ state }) => /PARTIAL|COMPLETED/.test(state));
+const readHold = async (id: number): Promise<RequestView['holds'][number] | undefined> =>
+  (await viewRequest(app, id)).holds[0];
+
+/** Adds a library with one drive. */
+const addLibrary = (name: string, volumes: string[] = []) =>
+  sql(
+    `WITH l AS (INSERT INTO library (name, kind, contract, drives, added_at) VALUES ($1, 'directory', 'DRIVE', 1, now()) RETURNING id),
+     d AS (INSERT INTO drive (name, library_id) SELECT $1 || '-1', id FROM l)
+     INSERT INTO volume (name, library_id) SELECT v, id FROM l, unnest($2::text[]) v`,
+    [name, volumes],
+  );
 
 test('a file whose first copy has other bytes is restored from the second, and says why', async () => {
-  const twice = await addTwice('/twice/wrong', 'C1', randomBytes(1000));
-  const id = await makeRequest(app, { quota: 'alice', files: [twice.path] });
+  const twice = await addTwice('A1', { first: randomBytes(1000) });
+  const id = await request(twice.path);
   await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
-  expect(readRestored(app, twice.path)).toEqual(Buffer.from(twice.bytes));
-  expect(await placesOf(twice.path)).toEqual({
-    volume: { name: 'C1B' },
-    position: '2',
-    copyVolume: { name: 'C1' },
-    copyPosition: '1',
-    copyError: expect.stringContaining('checksum'),
-  });
-  // the archive's list has them as it always had: nothing is new, the copy stays, and why is still known
+  expect(readRestored(app, twice.path)).toEqual(twice.bytes);
+  expect(await placesOf(twice.path)).toMatch(/^A1B:2 A1:1 .*checksum/);
+  // the archive's list names the copies in the old order: nothing changes
   expect(await importRows(app.ctx, [rowOf(twice)])).toMatchObject({ added: 0, updated: 0 });
   const plain = { ...rowOf(twice), copyVolume: undefined, copyPosition: undefined };
   expect(await importRows(app.ctx, [plain])).toMatchObject({ added: 0, updated: 0 });
-  expect((await placesOf(twice.path)).copyError).not.toBeNull();
-  expect(readRestored(app, twice.path)).toEqual(Buffer.from(twice.bytes));
+  expect(await placesOf(twice.path)).toMatch(/^A1B:2 A1:1 .*checksum/);
+  expect(readRestored(app, twice.path)).toEqual(twice.bytes);
 });
 
-test('a file that cannot be read at either place fails with both reasons, and a retry asks both again', async () => {
-  const twice = await addTwice('/twice/lost', 'C2');
+test.each<[string, string, Partial<CatalogueRow>, number]>([
+  ['has no known position', 'A2', { position: null }, 0],
+  ['may not be read', 'A3', {}, 1],
+])('a file whose first copy %s is restored from the second', async (_what, volume, more, reads) => {
+  const twice = await addTwice(volume, more);
+  failReads((name) => name === 'A3', 'POLICY');
+  const id = await request(twice.path);
+  const { state, holds } = await withEngine(app, backend, () => waitForEnd(id));
+  expect([state, holds[0]?.error]).toEqual(['COMPLETED', null]);
+  expect([readsOf(volume), readsOf(`${volume}B`)]).toEqual([reads, 1]);
+});
+
+test('a file that can be read from neither copy fails with both reasons, and a retry tries both again', async () => {
+  const twice = await addTwice('B1');
   let isMended = false;
-  backend.onRead = async (volume, _position, bytes) => {
-    if (isMended) return bytes;
-    throw broken(volume);
-  };
-  const id = await makeRequest(app, { quota: 'alice', files: [twice.path] });
+  failReads(() => !isMended);
+  const id = await request(twice.path);
   await withEngine(app, backend, async () => {
     const { holds } = await waitForState(app, id, 'PARTIAL');
     expect(holds[0]?.error).toMatch(
-      /nothing can be read of C2B.*; its other copy, on volume C2, failed before: .*nothing can be read of C2$/,
+      /nothing can be read of B1B.*; its other copy, on volume B1, failed before: .*nothing can be read of B1$/,
     );
-    expect([readsOf('C2'), readsOf('C2B')]).toEqual([1, 1]);
+    expect([readsOf('B1'), readsOf('B1B')]).toEqual([1, 1]);
     await retry(app, { id });
     await waitForState(app, id, 'PARTIAL');
-    expect([readsOf('C2'), readsOf('C2B')]).toEqual([2, 2]);
+    expect([readsOf('B1'), readsOf('B1B')]).toEqual([2, 2]);
     isMended = true;
     await retry(app, { id });
     await waitForState(app, id, 'COMPLETED');
   });
-  expect(readRestored(app, twice.path)).toEqual(Buffer.from(twice.bytes));
-  expect((await placesOf(twice.path)).copyError).toBeNull();
+  expect(readRestored(app, twice.path)).toEqual(twice.bytes);
+  expect(await placesOf(twice.path)).toMatch(/^B1B?:\d B1B?:\d$/);
 });
 
-test('files that wait for a volume out of service are read from their other copies, and stay where both are away', async () => {
-  const [one, other] = [await addTwice('/twice/held', 'C3'), await addTwice('/twice/away', 'C4')];
-  for (const name of ['C3', 'C4', 'C4B'])
-    await suspend(app.ctx, { kind: 'VOLUME', name, mode: 'HELD', reason: 'planned' });
-  const id = await makeRequest(app, { quota: 'alice', files: [one.path, other.path] });
-  expect(await leaveUnreadable(app.ctx)).toBe(1);
-  expect(await leaveUnreadable(app.ctx)).toBe(0);
-  expect(await placesOf(one.path)).toMatchObject({ volume: { name: 'C3B' }, copyError: null });
-  expect(await placesOf(other.path)).toMatchObject({ volume: { name: 'C4' } });
-  await resume(app.ctx, { kind: 'VOLUME', name: 'C4B' });
-  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
-  expect([readsOf('C3'), readsOf('C4'), readsOf('C3B')]).toEqual([0, 0, 1]);
-  for (const { path, bytes } of [one, other]) expect(readRestored(app, path)).toEqual(Buffer.from(bytes));
-});
-
-test('a volume of which nothing can be read is taken out of service, also where all of it is there once more', async () => {
-  const files = [];
-  for (let n = 1; n <= 8; n++) {
-    const bytes = randomBytes(100);
-    putOnTape(backend, { volume: 'C7', position: BigInt(n), bytes: randomBytes(100) });
-    putOnTape(backend, { volume: 'C7B', position: BigInt(n), bytes });
-    files.push({ path: `/twice/worn/${n}`, position: BigInt(n), bytes });
-  }
-  await importRows(
-    app.ctx,
-    files.map(({ path, position, bytes }, index) => ({
-      ...rowOf({ path, volume: 'C7', copyVolume: 'C7B', bytes }),
-      ...{ line: index + 1, position, copyPosition: position },
-    })),
-  );
-  const id = await makeRequest(app, { quota: 'alice', files: files.map(({ path }) => path) });
-  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
-  for (const { path, bytes } of files) expect(readRestored(app, path)).toEqual(Buffer.from(bytes));
-  const held = (await listSuspensions(app.ctx)).map(({ kind, name, mode }) => [kind, name, mode]);
-  expect(held).toContainEqual(['VOLUME', 'C7', 'HELD']);
-});
-
-test('what has gone wrong is forgotten when the archive names another second place', async () => {
-  const twice = await addTwice('/twice/renewed', 'C5');
-  backend.onRead = async (volume, _position, bytes) => {
-    if (volume.startsWith('C5')) throw broken(volume);
-    return bytes;
-  };
-  const id = await makeRequest(app, { quota: 'alice', files: [twice.path] });
+test('if the second copy has no position, the error of the first is reported, and a retry reads the first again', async () => {
+  const twice = await addTwice('B2', { copyPosition: null });
+  let isMended = false;
+  failReads((volume) => volume === 'B2' && !isMended);
+  const id = await request(twice.path);
   await withEngine(app, backend, async () => {
-    await waitForState(app, id, 'PARTIAL');
-    putOnTape(backend, { volume: 'C6', position: 9n, bytes: twice.bytes });
-    await importRows(app.ctx, [{ ...rowOf(twice), copyVolume: 'C6', copyPosition: 9n }]);
-    expect(await placesOf(twice.path)).toMatchObject({ copyVolume: { name: 'C6' }, copyError: null });
+    const { holds } = await waitForState(app, id, 'PARTIAL');
+    expect(holds[0]?.error).toContain('nothing can be read of B2');
+    isMended = true;
     await retry(app, { id });
     await waitForState(app, id, 'COMPLETED');
   });
-  expect(readRestored(app, twice.path)).toEqual(Buffer.from(twice.bytes));
-  expect((await viewRequest(app, id)).holds[0]).toMatchObject({ state: 'ON_DISK', error: null });
+  expect(readsOf('B2')).toBe(2);
 });
 
-test('a second place that is none is a fault of its row', async () => {
-  const rows = [
-    'path,size,volume,position,copy_volume,copy_position',
-    '/twice/bad/1,1,V1,1,V1,2',
-    '/twice/bad/2,1,V1,1,V2,x',
-    '/twice/bad/3,1,V1,1,,2',
-    '/twice/bad/4,1,V1,1,V\u00072,2',
-    '/twice/bad/5,1,,,V2,2',
-  ];
+test('a copy that failed before is tried again while the other one is away', async () => {
+  const twice = await addTwice('B3');
+  let isMended = false;
+  failReads((volume) => volume === 'B3' && !isMended);
+  await hold('B3B');
+  const id = await request(twice.path);
+  await withEngine(app, backend, async () => {
+    await waitFor('the file to wait for its second copy', async () => (await placesOf(twice.path))?.startsWith('B3B'));
+    isMended = true;
+    await retry(app, { id });
+    await leaveUnreadable(app.ctx);
+    await waitThroughPauses(app, clock, id, 'COMPLETED');
+  });
+  expect(readsOf('B3')).toBe(2);
+});
+
+test('a copy that failed for an earlier request is tried again before the file fails', async () => {
+  const twice = await addTwice('B4');
+  let bad = 'B4';
+  failReads((volume) => volume === bad);
+  const first = await request(twice.path);
+  await withEngine(app, backend, async () => {
+    await waitForState(app, first, 'COMPLETED');
+    bad = 'B4B'; // the first copy is mended, and the second one is lost
+    await cancel(app, first);
+    await waitFor('the copy to leave', async () => {
+      const { rowCount } = await sql('SELECT FROM tape_file WHERE path = $1 AND disk_id IS NULL', [twice.path]);
+      return rowCount === 1 && (await readStage(app, twice.path)) === 'T';
+    });
+    const { state, holds } = await waitForEnd(await request(twice.path));
+    expect([state, holds[0]?.error, readsOf('B4')]).toEqual(['COMPLETED', null, 2]);
+  });
+});
+
+test('errors are forgotten when the archive names another second copy', async () => {
+  const twice = await addTwice('B5');
+  failReads((volume) => volume.startsWith('B5'));
+  const id = await request(twice.path);
+  await withEngine(app, backend, async () => {
+    await waitForState(app, id, 'PARTIAL');
+    putOnTape(backend, { volume: 'C5', position: 9n, bytes: twice.bytes });
+    await importRows(app.ctx, [{ ...rowOf(twice), copyVolume: 'C5', copyPosition: 9n }]);
+    expect(await placesOf(twice.path)).toBe('B5:1 C5:9');
+    await retry(app, { id });
+    await waitForState(app, id, 'COMPLETED');
+  });
+  expect(readRestored(app, twice.path)).toEqual(twice.bytes);
+  expect(await readHold(id)).toMatchObject({ state: 'ON_DISK', error: null });
+});
+
+/** Adds files at the same position of two volumes. @param isGood false if neither volume has their bytes */
+async function addMany(volume: string, count: number, isGood: boolean): Promise<Map<string, Uint8Array>> {
+  const files = Array.from({ length: count }, (_, n) => ({ path: `/many/${volume}/${n}`, bytes: randomBytes(100), n }));
+  for (const { bytes, n } of files) {
+    putOnTape(backend, { volume, position: BigInt(n + 1), bytes: randomBytes(100) });
+    putOnTape(backend, { volume: `${volume}B`, position: BigInt(n + 1), bytes: isGood ? bytes : randomBytes(100) });
+  }
+  const placed = (n: number) => ({ line: n + 1, position: BigInt(n + 1), copyPosition: BigInt(n + 1) });
+  await importRows(
+    app.ctx,
+    files.map(({ path: file, bytes, n }) => ({ ...rowOf({ path: file, volume, bytes }), ...placed(n) })),
+  );
+  return new Map(files.map(({ path: file, bytes }) => [file, bytes]));
+}
+
+test('a volume of which nothing can be read is suspended, even if all its files have a second copy', async () => {
+  const contents = await addMany('D1', 8, true);
+  const id = await request(...contents.keys());
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+  for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
+  const held = (await listSuspensions(app.ctx)).map(({ kind, name, mode }) => [kind, name, mode]);
+  expect(held).toContainEqual(['VOLUME', 'D1', 'HELD']);
+});
+
+test('files of two bad volumes fail in the end, even if both volumes are resumed again and again', async () => {
+  const contents = await addMany('D2', 4, false);
+  const id = await request(...contents.keys());
+  await withEngine(app, backend, () =>
+    waitFor('files to fail', async () => {
+      await leaveUnreadable(app.ctx);
+      for (const name of ['D2', 'D2B']) await release(name).catch(() => {}); // it may not be suspended yet
+      clock.advance(600);
+      await ring(app, 'recall');
+      return (await viewRequest(app, id)).filesFailed > 0;
+    }),
+  );
+});
+
+test('files that wait for a suspended volume are read from their other copies, unless these are suspended too', async () => {
+  const [one, other] = [await addTwice('E1'), await addTwice('E2')];
+  for (const name of ['E1', 'E2', 'E2B']) await hold(name);
+  const id = await request(one.path, other.path);
+  expect(await leaveUnreadable(app.ctx)).toBe(1);
+  expect(await leaveUnreadable(app.ctx)).toBe(0);
+  expect([await placesOf(one.path), await placesOf(other.path)]).toEqual(['E1B:2 E1:1', 'E2:1 E2B:2']);
+  await release('E2B');
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+  expect([readsOf('E1'), readsOf('E2'), readsOf('E1B')]).toEqual([0, 0, 1]);
+  for (const { path: file, bytes } of [one, other]) expect(readRestored(app, file)).toEqual(bytes);
+});
+
+test('a file waits for its suspended first copy if its second has no position', async () => {
+  const twice = await addTwice('E3', { copyPosition: null });
+  await hold('E3');
+  const id = await request(twice.path);
+  await leaveUnreadable(app.ctx);
+  await failUnplaced(app.ctx);
+  expect(await readHold(id)).toMatchObject({ state: 'WAITING', error: null });
+  expect(await placesOf(twice.path)).toBe('E3:1 E3B:-');
+  await release('E3');
+  await retry(app, { id });
+  await failUnplaced(app.ctx);
+  expect(await readHold(id)).toMatchObject({ state: 'WAITING' });
+});
+
+test('a file leaves a library whose drives are all suspended, and does not enter one', async () => {
+  for (const [library, volume] of [
+    ['far', 'E4B'],
+    ['away', 'E5'],
+  ] as const) {
+    await addLibrary(library, [volume]);
+    await hold(`${library}-1`, 'DRIVE');
+  }
+  const [entering, leaving] = [await addTwice('E4'), await addTwice('E5')];
+  await hold('E4');
+  await request(entering.path, leaving.path);
+  expect(await leaveUnreadable(app.ctx)).toBe(1);
+  expect([await placesOf(entering.path), await placesOf(leaving.path)]).toEqual(['E4:1 E4B:2', 'E5B:2 E5:1']);
+});
+
+test('a file keeps its first copy while the volume rests after a failure', async () => {
+  const twice = await addTwice('E6');
+  await request(twice.path);
+  await sql(
+    `UPDATE volume SET failures = 1, failing_since = now(), problem = 'x', retry_at = timezone('utc', now()) + interval '1 s' WHERE name = 'E6'`,
+  );
+  expect(await leaveUnreadable(app.ctx)).toBe(0);
+  expect(await placesOf(twice.path)).toBe('E6:1 E6B:2');
+});
+
+test('an engine whose drive was taken over changes nothing when its read fails', async () => {
+  const twice = await addTwice('F1');
+  const fileId = await idOf(app, twice.path);
+  await sql('DELETE FROM recall'); // of other tests
+  await request(twice.path);
+  const stale = await claim(app);
+  await startByHand(app, stale, [twice.path]);
+  const lease = await claim(app);
+  await endLeftBehind(app.ctx, lease, [{ epoch: stale.epoch, outcome: { fileId, kind: 'returned' } }]);
+  expect((await startByHand(app, lease, [twice.path])).length).toBe(1);
+  await finishRecalls(app.ctx, stale, [{ fileId, kind: 'failed', errorClass: 'MEDIA', error: 'of a stalled process' }]);
+  expect(await placesOf(twice.path)).toBe('F1:1 F1B:2');
+  await finishRecalls(app.ctx, lease, [{ fileId, kind: 'returned' }]);
+});
+
+/** Records that a staging library was asked for a file. @returns the id of the file */
+async function addStaged(file: string, libraryId: number, state: 'ASKED' | 'READY', batch: string): Promise<bigint> {
+  const fileId = await idOf(app, file);
+  await sql(
+    `INSERT INTO staging (file_id, library_id, state, batch, asked_at, since, due_at, size) VALUES ($1, $2, $3, $4, now(), now(), now(), 1000)`,
+    [fileId, libraryId, state, batch],
+  );
+  return fileId;
+}
+
+test('if both copies are in one staging library, the second is requested when the first fails', async () => {
+  const libraryId = await addStagingLibrary(app.ctx, { name: 'silo' });
+  await sql(`INSERT INTO volume (name, library_id) VALUES ('silo2', $1)`, [libraryId]);
+  const places = { volume: 'silo', position: null, copyVolume: 'silo2', copyPosition: null };
+  await importRows(app.ctx, [buildRow({ path: '/staged/a', ...places })]);
+  const id = await request('/staged/a');
+  const batch = '00000000-0000-4000-8000-000000000001';
+  const fileId = await addStaged('/staged/a', libraryId, 'ASKED', batch);
+  const error = 'no such file in silo';
+  await failStaged(app.ctx, libraryId, [
+    { fileId, batch, errorClass: 'PERMANENT', error, isTry: true, notBefore: null },
+  ]);
+  expect(await readHold(id)).toMatchObject({ state: 'WAITING', error: null });
+  expect(await placesOf('/staged/a')).toBe('silo2:- silo:- no such file in silo');
+  const { rows } = await sql(
+    'SELECT c.state, v.name FROM recall c JOIN volume v ON v.id = c.volume_id WHERE c.file_id = $1',
+    [fileId],
+  );
+  expect(rows).toEqual([{ state: 'WAITING', name: 'silo2' }]);
+});
+
+test('a file that a staging library has ready is read there while the library drains', async () => {
+  const libraryId = await addStagingLibrary(app.ctx, { name: 'pool' });
+  const places = { volume: 'pool', position: null, copyVolume: 'F2B', copyPosition: 1n };
+  await importRows(app.ctx, [buildRow({ path: '/staged/b', ...places })]);
+  await request('/staged/b');
+  await addStaged('/staged/b', libraryId, 'READY', '00000000-0000-4000-8000-000000000002');
+  await suspend(app.ctx, { kind: 'BACKEND', name: 'pool', mode: 'DRAINING', reason: 'planned' });
+  expect(await leaveUnreadable(app.ctx)).toBe(0);
+});
+
+test.each<[string, string, (place: string) => void]>([
+  ['file', 'G1', (place) => writeFileSync(place, 'a file where a folder should be')],
+  [
+    'link',
+    'G2',
+    (place) => {
+      mkdirSync(`${place}-elsewhere`);
+      symlinkSync(`${place}-elsewhere`, place);
+    },
+  ],
+])('a %s in the place of a folder of the restore area is no error of the tape copy', async (_what, volume, put) => {
+  const copies = { path: `/blocked-${volume}/f`, volume, bytes: randomBytes(1000) };
+  for (const [name, position] of [
+    [volume, 1n],
+    [`${volume}B`, 2n],
+  ] as const)
+    putOnTape(backend, { volume: name, position, bytes: copies.bytes });
+  await importRows(app.ctx, [rowOf(copies)]);
+  put(path.join(app.restoreDir, `blocked-${volume}`));
+  const id = await request(copies.path);
+  await sql('UPDATE recall SET attempts = 7 WHERE file_id = $1', [await idOf(app, copies.path)]);
+  await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  expect(await placesOf(copies.path)).toBe(`${volume}:1 ${volume}B:2`);
+});
+
+test('a file whose second copy can be read is available, and counts as a file of both volumes', async () => {
+  const { path: file } = await addTwice('H1');
+  await hold('H1');
+  expect(await readLocalities(app.ctx, [file])).toEqual([{ path: file, locality: 'TAPE', problem: null }]);
+  const figures = (await readVolumeFigures(app.ctx)).filter(({ name }) => name === 'H1' || name === 'H1B');
+  expect(figures.map(({ files }) => files)).toEqual([1, 1]);
+});
+
+test.each<[string, string, Partial<CatalogueRow>, Partial<CatalogueRow>, string]>([
+  ['the checksum for the first time', 'I1', { checksum: null }, { checksum: checksumOf('') }, 'I1:1 I1B:2'],
+  [
+    'a position of the second volume, as a scan does',
+    'I2',
+    { position: null, copyPosition: null },
+    { volume: 'I2B', position: 17n },
+    'I2:- I2B:17',
+  ],
+])('a list that brings %s keeps both copies', async (_what, volume, more, row, places) => {
+  const { path: file } = await addTwice(volume, more);
+  await importRows(app.ctx, [partial({ path: file, ...row })]);
+  expect(await placesOf(file)).toBe(places);
+});
+
+test('a list cannot name the volume of the first copy as that of the second', async () => {
+  const { path: file } = await addTwice('I3');
+  const row = partial({ path: file, copyVolume: 'I3', copyPosition: 7n });
+  await expect(importRows(app.ctx, [row])).rejects.toThrow();
+  expect(await placesOf(file)).toBe('I3:1 I3B:2');
+});
+
+test('a list without a second copy removes it with its position', async () => {
+  const { path: file } = await addTwice('I4');
+  await importRows(app.ctx, [checkRow(1, { path: file, size: '1000', copy_volume: null }) as CatalogueRow]);
+  expect(await placesOf(file)).toBe('I4:1 -');
+});
+
+test('after copies were exchanged, a list of second copies does not make both the same, and an older version loses neither', async () => {
+  const { path: file } = await addTwice('I5');
+  await hold('I5');
+  await request(file);
+  expect(await leaveUnreadable(app.ctx)).toBe(1);
+  await importRows(app.ctx, [partial({ path: file, copyVolume: 'I5B', copyPosition: 2n })]);
+  expect(await placesOf(file)).toBe('I5B:2 I5:1');
+  // what an older version writes of the list's row
+  await sql(
+    `UPDATE tape_file SET volume_id = (SELECT id FROM volume WHERE name = 'I5'), "position" = 1 WHERE path = $1`,
+    [file],
+  ).catch(() => {}); // refused is as good
+  expect(await placesOf(file)).toContain('I5B:2');
+});
+
+test('a list in the old order that names another second copy leaves the restored file where it is', async () => {
+  const twice = await addTwice('I6', { checksum: null });
+  await hold('I6');
+  const id = await request(twice.path);
+  await leaveUnreadable(app.ctx);
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+  const row = { ...rowOf(twice), checksum: undefined, stage: null, copyVolume: 'I6C', copyPosition: 5n };
+  await importRows(app.ctx, [row]);
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED', holds: [{ state: 'ON_DISK' }] });
+});
+
+test('a volume is in the library of the row that names it as the first one', async () => {
+  for (const name of ['near', 'other']) await addLibrary(name);
+  const second = { volume: 'I7B', library: 'other', copyVolume: 'I7', copyPosition: 9n, line: 2 };
+  await importRows(app.ctx, [
+    buildRow({ path: '/library/1', volume: 'I7', library: 'near' }),
+    buildRow({ path: '/library/2', ...second }),
+  ]);
+  const { rows } = await sql(
+    `SELECT v.name, l.name AS library FROM volume v JOIN library l ON l.id = v.library_id WHERE v.name LIKE 'I7%' ORDER BY 1`,
+  );
+  expect(rows).toEqual([
+    { name: 'I7', library: 'near' },
+    { name: 'I7B', library: 'other' },
+  ]);
+});
+
+test('faults of a second copy are reported by line', async () => {
+  const rows = ['1,V1,1,V1,2', '2,V1,1,V2,x', '3,V1,1,,2', '4,V1,1,V\u00072,2', '5,,,V2,2'];
+  const lines = rows.map((row) => `/twice/bad/1,${row}\n`).join('');
   const { status, body } = await send(app, '/import', {
     method: 'PUT',
-    body: `${rows.join('\n')}\n`,
+    body: `path,size,volume,position,copy_volume,copy_position\n${lines}`,
     headers: { Authorization: `Bearer ${app.token}` },
   });
   expect([status, (body as { faults: string[] }).faults]).toEqual([
@@ -204,4 +488,59 @@ test('a second place that is none is a fault of its row', async () => {
       'line 6: copy_volume must be left out where no volume is given, not "V2"',
     ],
   ]);
+});
+
+/** Restores a file from its second copy after the first has failed. */
+async function exchange(volume: string): Promise<Copies & { id: number }> {
+  const twice = await addTwice(volume);
+  const id = await request(twice.path);
+  const lease = await claim(app);
+  const fileId = await idOf(app, twice.path);
+  await startByHand(app, lease, [twice.path]);
+  await finishRecalls(app.ctx, lease, [{ fileId, kind: 'failed', errorClass: 'MEDIA', error: 'other bytes' }]);
+  clock.advance(5);
+  await restoreByHand(app, twice.path, twice.bytes);
+  expect(await placesOf(twice.path)).toBe(`${volume}B:2 ${volume}:1 other bytes`);
+  return { ...twice, id };
+}
+
+/** Imports a row of a list of first copies, with new bytes. */
+async function importCopy(place: { path: string; volume: string; position: bigint }): Promise<void> {
+  const bytes = randomBytes(1000);
+  putOnTape(backend, { ...place, bytes });
+  await importRows(app.ctx, [buildRow({ ...place, size: BigInt(bytes.length), checksum: checksumOf(bytes) })]);
+}
+
+test.each([
+  ['on another volume', 'K', 'KN', 7n],
+  ['on the volume of the first copy', 'L', 'L', 9n],
+  ['where the first copy was', 'M', 'M', 1n],
+  ['on the volume of the second copy', 'N', 'NB', 9n],
+  ['where the second copy was', 'O', 'OB', 2n],
+])('new bytes %s have no second copy, and are restored', async (_where, first, volume, position) => {
+  const { path: file, id } = await exchange(first);
+  await importCopy({ path: file, volume, position });
+  expect(await placesOf(file)).toBe(`${volume}:${position} -`);
+  await expect(retireVolume(app.ctx, { name: volume })).rejects.toThrow(/can be read nowhere else/);
+  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+});
+
+test.each([
+  ['at another position of the volume', 'P', 'P', 9n],
+  ['on another volume', 'R', 'RN', 1n],
+])(
+  'if a list has the bad copy %s, with the same bytes, the good copy is kept',
+  async (_where, first, volume, position) => {
+    const { path: file, bytes } = await exchange(first);
+    putOnTape(backend, { volume, position, bytes });
+    const checksum = volume === 'P' ? checksumOf(bytes) : undefined; // the other list has none
+    await importRows(app.ctx, [partial({ path: file, volume, position, checksum })]);
+    expect(await placesOf(file)).toContain(`${first}B:2`);
+  },
+);
+
+test('new bytes where the second copy was have no second copy', async () => {
+  const { path: file } = await addTwice('Q');
+  await importCopy({ path: file, volume: 'QB', position: 2n });
+  expect(await placesOf(file)).toBe('QB:2 -');
 });
