@@ -1,4 +1,4 @@
-/** When files will be there that a library brings which orders its tapes by itself, as far as anybody knows. */
+/** Estimates of when files of staging libraries will be restored. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { secondsBetween } from '../../src/commands/times.js';
 import { setLibrary } from '../../src/operations/libraries/set.js';
@@ -56,7 +56,7 @@ async function readWaiting(id: number): Promise<Told | null> {
 
 const minutesTo = (time: string | undefined) => Math.round(secondsBetween(clock.now(), time ?? '') / 60);
 const minutesOf = ({ end }: Told) => [end?.earliest, end?.planned, end?.latest].map(minutesTo);
-/** Its readers begin anew whenever its settings change, and until they do nobody knows. */
+/** Returns the estimate once the readers of the library have started again after a change of its settings. */
 const minutesOnceKnown = async (pattern: string) =>
   minutesOf(
     await waitFor('its readers', async () => {
@@ -74,7 +74,7 @@ const working = () =>
     return own.length === 2 && own.every(({ node }) => node.isClaimed);
   });
 
-test('of a library that has brought nothing nobody knows, and that is said', async () => {
+test('there is no estimate for a library without restores and settings, and the answer says why', async () => {
   await put('none', 2);
   await working();
   expect(await estimate('/none/')).toEqual({
@@ -86,23 +86,22 @@ test('of a library that has brought nothing nobody knows, and that is said', asy
   expect(stdout).toContain('cannot be told: library silo has brought no file yet, and its settings do not say');
 });
 
-test('where its settings say how long it takes, that is the end, and less for what was asked for a while ago', async () => {
+test('the estimate follows the wait in the settings, and is shorter for files that were requested before', async () => {
   await setLibrary(app.ctx, { name: 'silo', settings: { waitMinutes: '60', waitMinutesMost: '120' } });
   await put('told', 1);
   expect(await minutesOnceKnown('/told/')).toEqual([60, 90, 180]);
   const id = await makeRequest(app, { ...alice, patterns: '/told/' });
-  await waitFor('it to be asked for', async () => (await readStates(app.ctx))['/told/0'] === 'ASKED');
+  await waitFor('the file to be requested', async () => (await readStates(app.ctx))['/told/0'] === 'ASKED');
   clock.advance(1800);
   const waiting = await readWaiting(id);
   expect(waiting && minutesOf(waiting)).toEqual([30, 60, 120]);
-  // others that ask for the same have it as soon
   expect(await minutesOnceKnown('/told/')).toEqual([30, 60, 120]);
   clock.advance(1200);
   system.arrive(['/told/0']);
   await waitForState(app, id, 'COMPLETED');
 });
 
-test('what files have taken counts for more than the settings, until these say something else', async () => {
+test('the measured wait counts more than the settings, until these change', async () => {
   await put('measured', 1);
   expect(await minutesOnceKnown('/measured/')).toEqual([50, 50, 100]);
   await setLibrary(app.ctx, { name: 'silo', drives: 2, depthFiles: 100 });
@@ -111,7 +110,7 @@ test('what files have taken counts for more than the settings, until these say s
   expect(await minutesOnceKnown('/measured/')).toEqual([300, 300, 600]);
 });
 
-test('what does not fit into its depth waits several times over', async () => {
+test('files beyond the depth wait several times as long', async () => {
   await setLibrary(app.ctx, { name: 'silo', depthFiles: 10 });
   await put('many', 25);
   const [earliest, planned] = await minutesOnceKnown('/many/');
@@ -120,14 +119,14 @@ test('what does not fit into its depth waits several times over', async () => {
   expect((await minutesOnceKnown('/many/'))[1]).toBe(300);
 });
 
-test('while it cannot answer nobody knows, and that is said', async () => {
+test('there is no estimate while the library does not answer, and the answer says so', async () => {
   await put('away', 1);
   system.onCall = async () => {
     throw new LibraryError('TRANSIENT', 'the robot is being mended');
   };
   await makeRequest(app, { ...alice, patterns: '/away/' });
   await waitFor(
-    'it to be told',
+    'the reason',
     async () => (await estimate('/none/')).endUnknown === 'library silo could not answer lately',
   );
   expect((await estimate('/none/')).end).toBeNull();

@@ -1,4 +1,4 @@
-/** Tape copies of a staging library are read back when somebody has asked for it, and not before. */
+/** Tape copies of a staging library are read back only if an operator requests it. */
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { LibraryError } from '../../src/tape/backend.js';
@@ -30,30 +30,21 @@ afterEach(async () => {
   expect(await findIllegalMoves(app)).toEqual([]);
 });
 
-/** At the primary place, and on tape; nobody has compared the two. */
+/** Adds files at the primary path and on tape that no engine has compared. */
 async function addUnconfirmed(paths: readonly string[]): Promise<void> {
-  for (const path of paths) system.put(path, Buffer.from(`bytes of ${path}`));
-  await addFiles(
-    app.ctx,
-    paths.map((path) => {
-      const text = `bytes of ${path}`;
-      const place = { volume: 'silo', library: 'silo', position: null };
-      return {
-        path,
-        ...place,
-        size: BigInt(text.length),
-        checksum: checksumOf(text),
-        stage: 'UNVERIFIED',
-        verified: null,
-      };
-    }),
-  );
+  const rows = paths.map((path) => {
+    const bytes = Buffer.from(`bytes of ${path}`);
+    system.put(path, bytes);
+    const place = { volume: 'silo', library: 'silo', position: null };
+    const contents = { size: BigInt(bytes.length), checksum: checksumOf(bytes) };
+    return { path, ...place, ...contents, stage: 'UNVERIFIED' as const, verified: null };
+  });
+  await addFiles(app.ctx, rows);
 }
 
 async function readBack(match: string, staged = true): Promise<number> {
   const query = `mutation ($match: String!, $staged: Boolean) { again: verifyAgain(match: $match, staged: $staged) { ... on VerifyAgain { files } } }`;
-  const { again } = await askData<{ again: { files: number } }>(app, query, { match, staged });
-  return again.files;
+  return (await askData<{ again: { files: number } }>(app, query, { match, staged })).again.files;
 }
 
 interface Entry {
@@ -74,7 +65,6 @@ async function readEntries(): Promise<Entry[]> {
 
 const stagesOf = async (paths: readonly string[]) => await Promise.all(paths.map((path) => readStage(app, path)));
 
-/** Time goes on, in steps that no pause is shorter than. */
 async function waitForStages(paths: readonly string[], stage: string): Promise<void> {
   await waitFor(`${paths.join()} to be ${stage}`, async () => {
     clock.advance(5);
@@ -83,8 +73,8 @@ async function waitForStages(paths: readonly string[], stage: string): Promise<v
   });
 }
 
-async function waitForNothing(): Promise<void> {
-  await waitFor('nothing to be staged', async () => {
+async function waitForRelease(): Promise<void> {
+  await waitFor('all files to be released', async () => {
     clock.advance(5);
     await ring(app, 'event');
     return Object.keys(await readStates(app.ctx)).length === 0;
@@ -92,55 +82,52 @@ async function waitForNothing(): Promise<void> {
   expect([...system.disk.keys()]).toEqual([]);
 }
 
-test('what was asked for is staged, compared and let go, and nothing else is', async () => {
+test('requested copies are staged, compared and released, and no others', async () => {
   const [wanted, others] = [['/a/1', '/a/2', '/a/3'], ['/b/1']];
   await addUnconfirmed([...wanted, ...others]);
   expect(await readBack('/', false)).toBe(0);
   expect(await readBack('/a/')).toBe(3);
   await waitForStages(wanted, 'D');
-  await waitForNothing();
+  await waitForRelease();
   expect(await stagesOf(others)).toEqual(['U']);
   expect([...new Set(system.log.flatMap(({ paths }) => paths))].sort()).toEqual(wanted);
   expect(await readEntries()).toEqual([]);
 });
 
-test('a copy with other bytes is tried again from tape, and told as not confirmed', async () => {
+test('a copy with other bytes is read from tape three times, and reported as not confirmed', async () => {
   await addUnconfirmed(['/a/1']);
   system.onRead = async (_path, bytes) => randomBytes(bytes.length);
   await readBack('/a/');
-  const entry = await waitFor('it to be left', async () => {
+  const entry = await waitFor('the last try', async () => {
     clock.advance(60);
     await ring(app, 'recall');
     const [found] = await readEntries();
     return found?.nextTry === null && found;
   });
-  expect(entry).toMatchObject({
-    attempts: 3,
-    errorClass: 'MEDIA',
-    error: expect.stringContaining('the tape copy is '),
-  });
+  const error = expect.stringContaining('the tape copy is ');
+  expect(entry).toMatchObject({ attempts: 3, errorClass: 'MEDIA', error });
   expect(system.log.filter(({ what }) => what === 'stage')).toHaveLength(3);
-  await waitForNothing();
+  await waitForRelease();
   system.onRead = async (_path, bytes) => bytes;
   expect(await readBack('/a/', false)).toBe(1);
   await waitForStages(['/a/1'], 'D');
-  await waitForNothing();
+  await waitForRelease();
 });
 
-test('a copy that the library does not bring has failed by its class', async () => {
+test('a copy that the library has lost fails, and is not tried again', async () => {
   await addUnconfirmed(['/a/1', '/a/2']);
   system.spoil('/a/1', 'lost');
   await readBack('/a/');
   await waitForStages(['/a/2'], 'D');
-  const [entry] = await waitFor('the other one to fail', async () => {
+  const entries = await waitFor('the other copy to fail', async () => {
     const all = await readEntries();
     return all[0]?.attempts === 1 && all;
   });
-  expect(entry).toMatchObject({ file: { path: '/a/1' }, errorClass: 'PERMANENT', nextTry: null });
-  await waitForNothing();
+  expect(entries).toMatchObject([{ file: { path: '/a/1' }, errorClass: 'PERMANENT', nextTry: null }]);
+  await waitForRelease();
 });
 
-test('recalls go first, and a library that cannot be read costs a copy no try', async () => {
+test('recalls are read first, and a library that cannot be read charges a copy no try', async () => {
   await addUnconfirmed(['/a/1']);
   await addRemote(app.ctx, system, { library: 'silo', files: [{ path: '/r/1' }, { path: '/r/2' }] });
   const gate = createGate();

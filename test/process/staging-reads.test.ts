@@ -1,46 +1,50 @@
-/** Restores through a staging library, from the request to the file on disk. */
+/** Restores through a staging library, from the request to the file on disk, with files that it cannot deliver. */
 import { randomBytes } from 'node:crypto';
+import { setTimeout } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { StagedSource } from '../../src/engine/staging/source.js';
 import { Unread } from '../../src/engine/staging/unread.js';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { ChangedError, type ReadVersion } from '../../src/tape/staging.js';
-import type { MemoryTapeSystem } from '../../src/tape/staging-memory.js';
+import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
+import { MemoryTapeSystem } from '../../src/tape/staging-memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { findIllegalMoves, listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
 import { addQuota } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
+import { askData, type Edges } from '../support/graphql.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
-import { resume, suspend } from '../support/suspend.js';
+import { addMemoryLibrary, addRemote, readStaging, readStates } from '../support/staging.js';
+import { readSuspensions, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let system: MemoryTapeSystem;
+/** Keeps all files, and knows no ids of demands. */
+let keeping: MemoryTapeSystem;
 const clock = createClock();
-const alice = { quota: 'alice', retention: '2099-01-01' };
 const MIB = 1024 * 1024;
 
 beforeAll(async () => {
   app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
+  keeping = await addMemoryLibrary(app.ctx, { name: 'keeping' }, new MemoryTapeSystem({ ids: false, releases: false }));
 });
 afterEach(() => {
-  system.onCall = async () => {};
-  system.onStaged = () => {};
-  system.onRead = async (_path, bytes) => bytes;
-  system.log.length = 0;
+  for (const each of [system, keeping]) {
+    each.onStaged = (paths) => each.arrive(paths); // tapes take no time
+    each.onRead = async (_path, bytes) => bytes;
+    each.log.length = 0;
+  }
 });
 afterAll(async () => {
-  await waitFor(
-    'nothing to be staged that nobody holds',
-    async () => Object.keys(await readStates(app.ctx)).length === 0,
-  );
+  await waitFor('all files to be released', async () => {
+    clock.advance(5);
+    return Object.values(await readStates(app.ctx)).every((state) => state === 'KEPT');
+  });
   expect([...system.disk.keys()]).toEqual([]);
   expect(await findIllegalMoves(app)).toEqual([]);
   expect(listTree(app.restoreDir).filter((name) => name.includes('.part'))).toEqual([]);
@@ -48,219 +52,238 @@ afterAll(async () => {
   await app.close();
 });
 
-/** Tapes take no time from now on. */
-const arriveAtOnce = () => {
-  system.onStaged = (paths) => system.arrive(paths);
-};
 const put = (folder: string, count: number, size = 1000) =>
   addRemote(app.ctx, system, {
     library: 'silo',
-    files: Array.from({ length: count }, (_, n) => ({ path: `/${folder}/${n}`, size })),
+    files: Array.from({ length: count }, (_, n) => ({ path: `/${folder}/${String(n).padStart(2, '0')}`, size })),
   });
-const reads = () => system.log.filter(({ what }) => what === 'read');
-const attemptsOf = async (folder: string) =>
-  (
-    await app.ctx.db.pool.query<{ n: number }>(
-      `SELECT coalesce(sum(c.attempts), 0)::int AS n FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path LIKE $1`,
-      [`/${folder}/%`],
-    )
-  ).rows[0]?.n;
+const request = (folder: string) =>
+  makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns: `/${folder}/` });
+const callsOf = (what: string) => system.log.filter((call) => call.what === what);
+const readAttempts = async (folder: string) => {
+  const query = `SELECT coalesce(sum(c.attempts), 0)::int AS n FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path LIKE $1`;
+  return (await app.ctx.db.pool.query<{ n: number }>(query, [`/${folder}/%`])).rows[0]?.n;
+};
 
-test('files are staged, read, put in place and released', async () => {
-  const right = await put('many', 300);
-  arriveAtOnce();
-  const id = await makeRequest(app, { ...alice, patterns: '/many/' });
-  const view = await waitForState(app, id, 'COMPLETED');
-  expect(view.filesOnDisk).toBe(300);
-  for (const [file, bytes] of right) expect(readRestored(app, file)).toEqual(bytes);
-  await waitFor('them to be released', async () => Object.keys(await readStates(app.ctx)).length === 0);
-  expect([...system.disk.keys()].filter((path) => path.startsWith('/many/'))).toEqual([]);
-  const calls = system.log.filter(({ what }) => what !== 'read');
-  expect(calls.length).toBeLessThanOrEqual(12);
-});
-
-test('what waits says at which library and since when it was asked for', async () => {
+test('a request that waits says at which library and since when', async () => {
   await put('why', 2);
-  const id = await makeRequest(app, { ...alice, patterns: '/why/' });
-  type Answer = {
-    request: {
-      waiting: { parts: { edges: { node: { reason: string; explanation: string; files: number } }[] } } | null;
-    };
-  };
-  const readParts = async () => {
-    const { request } = await askData<Answer>(
-      app,
-      'query ($id: Int!) { request(id: $id) { waiting { parts(first: 10) { edges { node { reason explanation files } } } } } }',
-      { id },
-    );
-    return request.waiting?.parts.edges.map(({ node }) => node) ?? [];
-  };
-  const [part] = await waitFor('them to be asked for', async () => {
-    const parts = await readParts();
-    return parts[0]?.reason === 'STAGING' && parts;
+  const id = await request('why');
+  type Part = { reason: string; explanation: string; files: number };
+  const query = `{ request(id: ${id}) { waiting { parts { edges { node { reason explanation files } } } } } }`;
+  const parts = await waitFor('the files to be requested', async () => {
+    const answer = await askData<{ request: { waiting: { parts: Edges<Part> } | null } }>(app, query);
+    const found = answer.request.waiting?.parts.edges.map(({ node }) => node) ?? [];
+    return found[0]?.reason === 'STAGING' && found;
   });
-  expect(part?.explanation).toMatch(
-    /^its library brings it to disk: asked for at silo since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/,
-  );
-  expect(part?.files).toBe(2);
-  system.arrive(['/why/0', '/why/1']);
+  const since = /^its library brings it to disk: asked for at silo since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+  expect(parts).toEqual([{ reason: 'STAGING', files: 2, explanation: expect.stringMatching(since) }]);
+  system.arrive(['/why/00', '/why/01']);
   await waitForState(app, id, 'COMPLETED');
 });
 
-test('a read that breaks off goes on from there', async () => {
-  const right = await put('broken', 1, 3 * MIB);
-  arriveAtOnce();
+test('files are staged, read, restored and released, many with each call', async () => {
+  const contents = await put('many', 300);
+  const id = await request('many');
+  expect((await waitForState(app, id, 'COMPLETED')).filesOnDisk).toBe(300);
+  for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
+  await waitFor('the files to be released', async () => Object.keys(await readStates(app.ctx)).length === 0);
+  expect([...system.disk.keys()]).toEqual([]);
+  expect(system.log.filter(({ what }) => what !== 'read').length).toBeLessThanOrEqual(12);
+});
+
+test('a read that breaks off continues where it broke off', async () => {
+  const contents = await put('broken', 1, 3 * MIB);
   let breaks = 0;
-  // what is left of the file ends early each time, as a connection does
   system.onRead = async (_path, bytes) => (breaks++ < 3 ? bytes.subarray(0, breaks * MIB) : bytes);
-  const id = await makeRequest(app, { ...alice, patterns: '/broken/' });
-  await waitForState(app, id, 'COMPLETED');
-  expect(
-    Buffer.compare(readRestored(app, '/broken/0') ?? Buffer.alloc(0), right.get('/broken/0') ?? Buffer.alloc(1)),
-  ).toBe(0);
-  expect(reads().map(({ from }) => from)).toEqual([0n, BigInt(MIB), 2n * BigInt(MIB)]);
+  await waitForState(app, await request('broken'), 'COMPLETED');
+  expect(readRestored(app, '/broken/00')).toEqual(contents.get('/broken/00'));
+  expect(callsOf('read').map(({ from }) => from)).toEqual([0n, BigInt(MIB), 2n * BigInt(MIB)]);
 });
 
-test('bytes that the library calls wrong after the last of them are not taken for whole', async () => {
-  const library = {
-    async *read(_file: unknown, from: bigint) {
-      if (from < 3n) yield Buffer.alloc(3);
-      if (from === 0n) throw new TapeError('TRANSIENT', 'their checksum is another one');
-    },
+type Read = (from: bigint, signal: AbortSignal, version: ReadVersion) => AsyncGenerator<Uint8Array>;
+
+/** Reads a file of a library as an engine does. */
+async function readStaged(read: Read, { size = 9n, tapeTimeout = 60 } = {}): Promise<void> {
+  const path = '/read/alone';
+  const ctx = { ...app.ctx, config: { ...app.ctx.config, tapeTimeout } };
+  const library = { read: (_file: unknown, ...given: Parameters<Read>) => read(...given) };
+  const rows = [{ path, volume: 'V1', position: null, attempts: 0, fileId: 0n, batch: null }];
+  const source = new StagedSource(ctx, { id: 1, name: 'silo', library } as never, rows as never, new Unread());
+  for await (const _chunk of source.read({ path, position: 0n, size }, new AbortController().signal));
+}
+
+test('a file is not whole if its library calls the bytes wrong after the last of them', async () => {
+  const read: Read = async function* (from) {
+    if (from < 3n) yield Buffer.alloc(3);
+    if (from === 0n) throw new TapeError('TRANSIENT', 'their checksum is another one');
   };
-  const place = { id: 1, name: 'silo', library } as never;
-  const source = new StagedSource(
-    app.ctx,
-    place,
-    [{ path: '/wrong/0', volume: 'V1', position: null }] as never,
-    new Unread(),
-  );
-  const read = async () => {
-    const file = { path: '/wrong/0', position: 0n, size: 3n };
-    for await (const chunk of source.read(file, new AbortController().signal)) expect(chunk.length).toBe(3);
-  };
-  await expect(read()).rejects.toThrow('their checksum is another one');
+  await expect(readStaged(read, { size: 3n })).rejects.toThrow('their checksum is another one');
 });
 
-test('what was exchanged in the midst of a read is not read on', async () => {
-  const versions: unknown[] = [];
-  const library = {
-    async *read(_file: unknown, from: bigint, _signal: AbortSignal, version: ReadVersion) {
-      versions.push({ ...version });
-      if (version.tag !== undefined) throw new ChangedError('it is another one by now');
-      version.tag = '"one"';
-      yield Buffer.alloc(3);
-      throw new TapeError('TRANSIENT', `it broke off after ${from + 3n}`);
-    },
+test('a read does not continue in another version of the file', async () => {
+  const versions: ReadVersion[] = [];
+  const read: Read = async function* (_from, _signal, version) {
+    versions.push({ ...version });
+    if (version.tag !== undefined) throw new ChangedError('it is another one by now');
+    version.tag = '"one"';
+    yield Buffer.alloc(3);
+    throw new TapeError('TRANSIENT', 'it broke off');
   };
-  const place = { id: 1, name: 'silo', library } as never;
-  const source = new StagedSource(
-    app.ctx,
-    place,
-    [{ path: '/exchanged', volume: 'V1', position: null }] as never,
-    new Unread(),
-  );
-  const read = async () => {
-    const file = { path: '/exchanged', position: 0n, size: 9n };
-    for await (const chunk of source.read(file, new AbortController().signal)) expect(chunk.length).toBe(3);
-  };
-  await expect(read()).rejects.toThrow('it is another one by now');
+  await expect(readStaged(read)).rejects.toThrow('it is another one by now');
   expect(versions).toEqual([{}, { tag: '"one"' }]);
 });
 
-test('what has left the disk of the system before it was read is staged again, which is no try of it', async () => {
-  await put('early', 2);
-  let isFirst = true;
-  // on disk when it was asked for, and gone when the drive comes to it
-  system.onStaged = (paths) => {
-    system.arrive(paths);
-    if (isFirst) queueMicrotask(() => system.disk.clear());
-    isFirst = false;
+test('a read that takes too long is aborted', async () => {
+  const ended: string[] = [];
+  const read: Read = async function* (_from, signal) {
+    try {
+      yield Buffer.alloc(1);
+      await new Promise((resolve) => signal.addEventListener('abort', resolve));
+      throw signal.reason;
+    } finally {
+      ended.push(String(signal.reason));
+    }
   };
-  const id = await makeRequest(app, { ...alice, patterns: '/early/' });
-  const view = await waitForState(app, id, 'COMPLETED');
-  expect(system.log.filter(({ what }) => what === 'stage').length).toBe(2);
-  expect(view.holds.map(({ error }) => error)).toEqual([null, null]);
+  const message = 'a read of library silo has not ended in 0.05 s';
+  await expect(readStaged(read, { tapeTimeout: 0.05 })).rejects.toThrow(message);
+  expect(new Set(ended)).toEqual(new Set([`Error: ${message}`]));
 });
 
-test('wrong bytes are a try, and are staged anew before the next one', async () => {
-  const right = await put('wrong', 1);
-  arriveAtOnce();
+test.each<[string, Read, RegExp]>([
+  [
+    'comes byte by byte',
+    async function* (_from, signal) {
+      for (;;) {
+        await setTimeout(20, undefined, { signal });
+        yield Buffer.alloc(1);
+      }
+    },
+    /^a read of library silo has brought \d+ bytes in 0.5 s$/,
+  ],
+  [
+    'breaks off after each byte',
+    async function* () {
+      yield Buffer.alloc(1);
+      throw new LibraryError('TRANSIENT', 'the connection was closed');
+    },
+    /^the connection was closed$/,
+  ],
+])('a file that %s does not occupy a reader forever', async (_what, read, message) => {
+  await expect(readStaged(read, { size: 10n ** 12n, tapeTimeout: 0.5 })).rejects.toThrow(message);
+});
+
+test('a file with wrong bytes is charged a try, and staged again before the next one', async () => {
+  const contents = await put('wrong', 1);
   let isWrong = true;
   system.onRead = async (_path, bytes) => {
     const given = isWrong ? randomBytes(bytes.length) : bytes;
     isWrong = false;
     return given;
   };
-  const id = await makeRequest(app, { ...alice, patterns: '/wrong/' });
-  await waitFor('the first try to fail', async () => (await attemptsOf('wrong')) === 1);
-  await waitFor('it to be released', async () => system.log.some(({ what }) => what === 'release'));
+  const id = await request('wrong');
+  await waitFor('the first try to fail', async () => (await readAttempts('wrong')) === 1);
+  await waitFor('a release', async () => callsOf('release').length > 0);
   clock.advance(60);
   await ring(app, 'recall');
   await waitForState(app, id, 'COMPLETED');
-  expect(readRestored(app, '/wrong/0')).toEqual(right.get('/wrong/0'));
-  expect(system.log.filter(({ what }) => what === 'stage').length).toBe(2);
+  expect(readRestored(app, '/wrong/00')).toEqual(contents.get('/wrong/00'));
+  expect(callsOf('stage').length).toBe(2);
 });
 
-test('a library that cannot be read rests, and neither its volume nor its files pay for that', async () => {
+test('a file that has left the disk of the library is requested again after growing pauses, and charged no try', async () => {
+  await put('left', 1);
+  await addRemote(app.ctx, keeping, { library: 'keeping', files: [{ path: '/left/kept' }] });
+  for (const each of [system, keeping])
+    each.onRead = async (path) => {
+      throw new NotReadyError(`${path} is on tape alone`);
+    };
+  const id = await request('left');
+  await waitFor('both files to be requested again three times', async () => {
+    clock.advance(20);
+    const rows = (await readStaging(app.ctx)).filter(({ path }) => path.startsWith('/left/'));
+    return rows.length === 2 && rows.every(({ attempts }) => attempts >= 3);
+  });
+  expect(await readAttempts('left')).toBe(0);
+  for (const each of [system, keeping]) each.onRead = async (_path, bytes) => bytes;
+  clock.advance(600);
+  await ring(app, 'recall');
+  const { holds } = await waitForState(app, id, 'COMPLETED');
+  expect(holds.map(({ error }) => error)).toEqual([null, null]);
+});
+
+test('a library that cannot be read rests, and neither its volume nor its files are charged', async () => {
   await put('away', 3);
-  arriveAtOnce();
   let isAway = true;
   system.onRead = async (_path, bytes) => {
-    if (isAway) throw new LibraryError('TRANSIENT', 'the door for bytes is closed');
+    if (isAway) throw new LibraryError('TRANSIENT', 'the endpoint for bytes is away');
     return bytes;
   };
-  const id = await makeRequest(app, { ...alice, patterns: '/away/' });
-  await waitFor('it to rest', async () => {
+  const id = await request('away');
+  await waitFor('the library to rest', async () => {
     clock.advance(40);
-    const { rows } = await app.ctx.db.pool.query<{ n: number }>('SELECT read_failures AS n FROM stager');
+    const { rows } = await app.ctx.db.pool.query<{ n: number }>('SELECT max(read_failures) AS n FROM stager');
     return (rows[0]?.n ?? 0) >= 3;
   });
-  expect(await attemptsOf('away')).toBe(0);
+  expect(await readAttempts('away')).toBe(0);
   isAway = false;
   clock.advance(600);
   await ring(app, 'recall');
   await waitForState(app, id, 'COMPLETED');
-  const { rows } = await app.ctx.db.pool.query('SELECT name FROM suspension');
-  expect(rows).toEqual([]);
+  expect(await readSuspensions(app)).toEqual([]);
 });
 
-test('a library that is held stops what is read, and one that drains goes on with what it was asked for', async () => {
+test('a library that is suspended stops its reads, and one that drains finishes what it was asked for', async () => {
   await put('held', 1, MIB);
-  arriveAtOnce();
   const gate = createGate();
   system.onRead = async (_path, bytes) => {
     await gate.opened;
     return bytes;
   };
-  const id = await makeRequest(app, { ...alice, patterns: '/held/' });
-  await waitFor('it to be read', async () => reads().length === 1);
+  const id = await request('held');
+  await waitFor('a read', async () => callsOf('read').length === 1);
   await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'HELD' });
   await waitForView(app, id, 'to wait again', ({ holds }) => holds[0]?.stage === 'ONTAPE');
   gate.open();
   await resume(app, 'BACKEND', 'silo');
   await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'DRAINING' });
   await waitForState(app, id, 'COMPLETED');
-  await put('new', 1);
-  const next = await makeRequest(app, { ...alice, patterns: '/new/' });
-  await ring(app, 'recall');
-  expect((await viewRequest(app, next)).filesOnDisk).toBe(0);
   await resume(app, 'BACKEND', 'silo');
-  await waitForState(app, next, 'COMPLETED');
 });
 
-test('an error of a file ends it by its class, and the others of the batch come', async () => {
+test('a file whose read fails for good fails alone', async () => {
   await put('bad', 3);
-  arriveAtOnce();
   system.onRead = async (path, bytes) => {
-    if (path === '/bad/1') throw new TapeError('POLICY', 'it is not for you');
+    if (path === '/bad/01') throw new TapeError('POLICY', 'it is not for you');
     return bytes;
   };
-  const id = await makeRequest(app, { ...alice, patterns: '/bad/' });
-  const view = await waitForState(app, id, 'PARTIAL');
-  expect(view.holds.map(({ state, error }) => [state, error])).toEqual([
+  const { holds } = await waitForState(app, await request('bad'), 'PARTIAL');
+  expect(holds.map(({ state, error }) => [state, error])).toEqual([
     ['ON_DISK', null],
     ['FAILED', 'it is not for you'],
     ['ON_DISK', null],
   ]);
+});
+
+test.each([
+  ['fail', (path: string) => new LibraryError('TRANSIENT', `the pool of ${path} is away`)],
+  ['are to be made later', (path: string) => new RetryLaterError(`the pool of ${path} is busy`, 3600)],
+])('files whose reads %s delay no other file, and are restored when that ends', async (how, makeError) => {
+  const folder = how.replaceAll(' ', '-');
+  await put(folder, 20);
+  let isBad = (path: string) => path < `/${folder}/05`; // those that are read first
+  system.onRead = async (path, bytes) => {
+    if (isBad(path)) throw makeError(path);
+    return bytes;
+  };
+  const id = await request(folder);
+  const view = await waitFor('the other files', async () => {
+    clock.advance(60);
+    const seen = await viewRequest(app, id);
+    return seen.filesOnDisk === 15 && seen;
+  });
+  expect([view.filesFailed, await readAttempts(folder)]).toEqual([0, 0]);
+  isBad = () => false;
+  clock.advance(4000);
+  await ring(app, 'recall');
+  await waitForState(app, id, 'COMPLETED');
 });
