@@ -37,14 +37,17 @@ export const ODD_PATHS = [
 const THREE = ['/suite/a', '/suite/b', '/suite/c'];
 
 export function describeStagingCalls(benchTest: BenchTest, can: StagingTraits): void {
-  describeAsking(benchTest, can);
-  describeAnswers(benchTest);
-  describeProcesses(benchTest);
+  describeArrival(benchTest, can);
+  if (!can.isShort) {
+    describeAsking(benchTest);
+    describeAnswers(benchTest);
+    describeProcesses(benchTest);
+  }
   if (can.release) describeReleases(benchTest);
   else describeKept(benchTest, can);
 }
 
-function describeAsking(benchTest: BenchTest, can: StagingTraits): void {
+function describeArrival(benchTest: BenchTest, can: StagingTraits): void {
   benchTest('a file that is asked for waits until it comes, and is ready then', async (bench) => {
     const asked = await ask(bench.library, await putFiles(bench, THREE));
     await look(bench.library, asked);
@@ -64,7 +67,9 @@ function describeAsking(benchTest: BenchTest, can: StagingTraits): void {
     if (!can.until) expect(state.until).toBeNull();
     else expect(state.until?.getTime()).toBeGreaterThan(Date.now());
   });
+}
 
+function describeAsking(benchTest: BenchTest): void {
   benchTest('asking again is safe, before the files have come and afterwards', async (bench) => {
     const files = await putFiles(bench, THREE);
     await ask(bench.library, files);
