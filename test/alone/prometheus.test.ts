@@ -1,4 +1,4 @@
-/** A real Prometheus under load, with the alerts of deploy/; on machines that have one. SCRAPE_MINUTES has the load go on for so long. */
+/** A real Prometheus under load with the alerts of deploy/, if it is installed. SCRAPE_MINUTES prolongs the load. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -22,7 +22,7 @@ const LOAD_MS = Number(process.env.SCRAPE_MINUTES ?? 0) * 60_000;
 
 afterAll(cleanUp);
 
-/** Requests by several clients, one after another each, until it is stopped. */
+/** Starts two clients that send one request after another. */
 function startLoad({ api, url }: TestApp): { stop(): Promise<number> } {
   let isOver = false;
   let answered = 0;
@@ -43,11 +43,11 @@ function startLoad({ api, url }: TestApp): { stop(): Promise<number> } {
   };
 }
 
-/** What fires sooner than anybody would be woken for. */
+/** Makes alerts fire without their delays. */
 const atOnce = (rules: string) => rules.replace(/^( +for:) .*$/gm, '$1 0s').replace('> 3600', '> 1');
 
 test.skipIf(!has('prometheus'))(
-  'a real Prometheus reads the metrics under load, and its alerts tell of a drive, a disk and mail',
+  'a real Prometheus reads the metrics under load, and alerts fire for a drive, a disk and mail',
   { timeout: 180_000 + LOAD_MS },
   async () => {
     const backend = createMemoryBackend();
@@ -110,7 +110,7 @@ test.skipIf(!has('prometheus'))(
   },
 );
 
-test.skipIf(!has('promtool'))('promtool takes the rules and the configuration of deploy/', () => {
+test.skipIf(!has('promtool'))('promtool accepts the rules and the configuration of deploy/', () => {
   const told = execFileSync('promtool', ['check', 'rules', RULES], { encoding: 'utf8' });
   expect(told).toContain('SUCCESS');
   const config = path.join(packageRoot, 'deploy/prometheus/prometheus.yml');
@@ -119,7 +119,7 @@ test.skipIf(!has('promtool'))('promtool takes the rules and the configuration of
   );
 });
 
-test('the board and the rules ask for metrics that there are', async () => {
+test('the dashboard and the rules use existing metrics', async () => {
   const app = await startApp();
   const text = await readMetrics(app.url);
   await app.close();

@@ -1,4 +1,4 @@
-/** The restore area among other users of the host, who may write in some of its folders. */
+/** The restore area on a host whose other users may write to some of its folders. */
 import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
@@ -26,7 +26,7 @@ import { listDisks } from '../../src/operations/disks/disks.js';
 import { resume } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { claim, idOf, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
+import { claim, idOf, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
@@ -36,7 +36,7 @@ import { makeRequest } from '../support/rest.js';
 import { giveToStranger, isRoot, STRANGER } from '../support/stranger.js';
 import { waitFor } from '../support/wait.js';
 
-/** What happens just before a file is removed, or a folder. */
+/** Called just before a file or a folder is removed. */
 const disk = vi.hoisted(() => ({
   beforeUnlink: (_file: string): void => {},
   beforeRmdir: (_folder: string): void => {},
@@ -82,7 +82,13 @@ async function request(file: string): Promise<{ id: number; bytes: Uint8Array }>
   return { id: await makeRequest(app, { quota: 'alice', files: [file] }), bytes: contents.get(file) ?? Buffer.of() };
 }
 
-/** A script as another user, run to its end. @returns what it printed, of errors their codes */
+async function restore(file: string): Promise<number> {
+  const { id, bytes } = await request(file);
+  await restoreByHand(app, file, bytes);
+  return id;
+}
+
+/** Runs a script as another user. @returns its output; the code of an error */
 function asStranger(script: string, ...args: string[]): string {
   const whole = `const fs = require('node:fs'); const path = require('node:path'); const args = process.argv.slice(1);
     try { ${script} } catch (error) { console.log(error.code); }`;
@@ -91,102 +97,88 @@ function asStranger(script: string, ...args: string[]): string {
   return stdout.trim();
 }
 
-/** A folder of the stranger's. */
+/** Makes a folder that belongs to the other user. */
 function makeStrangers(folder: string): string {
   mkdirSync(folder, { recursive: true });
   giveToStranger(folder);
   return folder;
 }
 
-const onlyAsRoot = isRoot && process.platform === 'linux';
+const asRoot = test.runIf(isRoot && process.platform === 'linux');
 
-test.runIf(onlyAsRoot)(
-  'as root: a folder that is moved away while a file is read takes none of its bytes with it',
-  async () => {
-    const outside = makeStrangers(path.join(app.dataDir, 'outside'));
-    makeStrangers(place('theirs'));
-    makeStrangers(place('theirs/sub'));
-    const moved: string[] = [];
-    backend.onRead = async (_volume, _position, bytes) => {
-      if (moved.length === 0) {
-        const move = 'fs.renameSync(args[0], args[1]); fs.mkdirSync(args[0]); console.log("moved");';
-        moved.push(asStranger(move, place('theirs/sub'), path.join(outside, 'sub')));
-      }
-      return bytes;
-    };
-    const { id, bytes } = await request('/theirs/sub/file');
-    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
-    expect(moved).toEqual(['moved']);
-    expect(listTree(outside)).toEqual(['sub']);
-    expect(readFileSync(place('theirs/sub/file'))).toEqual(Buffer.from(bytes));
-  },
-);
-
-test.runIf(onlyAsRoot)(
-  'as root: a folder that is moved away while a file takes its place has nothing put into it',
-  async () => {
-    const folderOf = makeStrangers(place('swap'));
-    const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/swap/file' });
-    writeFileSync(path.join(folderOf, 'part'), 'copy');
-    const { ino } = statSync(path.join(folderOf, 'part'), { bigint: true });
-    const link: typeof linkPath = async (from, to) => {
-      const { status } = spawnSync('mv', [folderOf, `${app.dataDir}/swap-away`]);
-      expect(status).toBe(0);
-      await linkPath(from, to);
-    };
-    await expect(putInPlace(folder, 'part', 'file', { link, ino })).rejects.toThrow('was moved away');
-    await folder.handle.close();
-    expect(readdirSync(`${app.dataDir}/swap-away`)).toEqual(['part']);
-  },
-);
-
-test.runIf(onlyAsRoot)(
-  'as root: a file that was exchanged for the partial one is neither put in place nor removed',
-  async () => {
-    const folderOf = makeStrangers(place('exchange'));
-    const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/exchange/file' });
-    writeFileSync(path.join(folderOf, 'part'), 'copy');
-    const { ino } = statSync(path.join(folderOf, 'part'), { bigint: true });
-    const link: typeof linkPath = async (from, to) => {
-      expect(
-        asStranger(
-          "fs.writeFileSync(args[0] + '.own', 'my own'); fs.renameSync(args[0] + '.own', args[0])",
-          `${folderOf}/part`,
-        ),
-      ).toBe('');
-      await linkPath(from, to);
-    };
-    await expect(putInPlace(folder, 'part', 'file', { link, ino })).rejects.toThrow('was exchanged by somebody else');
-    await folder.handle.close();
-    expect(readdirSync(folderOf)).toEqual(['part']);
-    expect(readFileSync(path.join(folderOf, 'part'), 'utf8')).toBe('my own');
-  },
-);
-
-test.runIf(onlyAsRoot)(
-  "as root: a stranger's file that takes the place of what is about to be removed stays",
-  async () => {
-    const folderOf = makeStrangers(place('remove'));
-    const own = path.join(folderOf, 'own');
-    const { id } = await request('/remove/file');
-    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
-    asStranger("fs.writeFileSync(args[0], 'my own')", own);
-    const { ino } = statSync(own);
-    disk.beforeUnlink = (file) => {
-      const real = path.join(readlinkSync(path.dirname(file)), path.basename(file));
-      asStranger('fs.renameSync(args[0], args[1])', own, real);
-    };
-    await cancel(app, id);
-    expect(await removeAll()).toBe(1);
-    expect(await readStage(app, '/remove/file')).toBe('T');
-    expect([readdirSync(folderOf), statSync(own).ino]).toEqual([['own'], ino]);
-  },
-);
-
-test.runIf(onlyAsRoot)("as root: a stranger's folder that takes the place of an empty one stays", async () => {
-  const folderOf = makeStrangers(place('tidy'));
-  const { id } = await request('/tidy/made/file');
+asRoot('a folder that is moved away while its file is read gets none of the bytes', async () => {
+  const outside = makeStrangers(path.join(app.dataDir, 'outside'));
+  makeStrangers(place('theirs'));
+  makeStrangers(place('theirs/sub'));
+  const moved: string[] = [];
+  backend.onRead = async (_volume, _position, bytes) => {
+    if (moved.length === 0) {
+      const move = 'fs.renameSync(args[0], args[1]); fs.mkdirSync(args[0]); console.log("moved");';
+      moved.push(asStranger(move, place('theirs/sub'), path.join(outside, 'sub')));
+    }
+    return bytes;
+  };
+  const { id, bytes } = await request('/theirs/sub/file');
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  expect(moved).toEqual(['moved']);
+  expect(listTree(outside)).toEqual(['sub']);
+  expect(readFileSync(place('theirs/sub/file'))).toEqual(Buffer.from(bytes));
+});
+
+asRoot('a folder that is moved away while its file is put in place gets no file', async () => {
+  const folderOf = makeStrangers(place('swap'));
+  const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/swap/file' });
+  writeFileSync(path.join(folderOf, 'part'), 'copy');
+  const { ino } = statSync(path.join(folderOf, 'part'), { bigint: true });
+  const link: typeof linkPath = async (from, to) => {
+    const { status } = spawnSync('mv', [folderOf, `${app.dataDir}/swap-away`]);
+    expect(status).toBe(0);
+    await linkPath(from, to);
+  };
+  await expect(putInPlace(folder, 'part', 'file', { link, ino })).rejects.toThrow('was moved away');
+  await folder.handle.close();
+  expect(readdirSync(`${app.dataDir}/swap-away`)).toEqual(['part']);
+});
+
+asRoot('a file that replaces the partial file is neither put in place nor removed', async () => {
+  const folderOf = makeStrangers(place('exchange'));
+  const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/exchange/file' });
+  writeFileSync(path.join(folderOf, 'part'), 'copy');
+  const { ino } = statSync(path.join(folderOf, 'part'), { bigint: true });
+  const link: typeof linkPath = async (from, to) => {
+    expect(
+      asStranger(
+        "fs.writeFileSync(args[0] + '.own', 'my own'); fs.renameSync(args[0] + '.own', args[0])",
+        `${folderOf}/part`,
+      ),
+    ).toBe('');
+    await linkPath(from, to);
+  };
+  await expect(putInPlace(folder, 'part', 'file', { link, ino })).rejects.toThrow('was exchanged by somebody else');
+  await folder.handle.close();
+  expect(readdirSync(folderOf)).toEqual(['part']);
+  expect(readFileSync(path.join(folderOf, 'part'), 'utf8')).toBe('my own');
+});
+
+asRoot("another user's file that replaces a copy just before its removal stays", async () => {
+  const folderOf = makeStrangers(place('remove'));
+  const own = path.join(folderOf, 'own');
+  const id = await restore('/remove/file');
+  asStranger("fs.writeFileSync(args[0], 'my own')", own);
+  const { ino } = statSync(own);
+  disk.beforeUnlink = (file) => {
+    const real = path.join(readlinkSync(path.dirname(file)), path.basename(file));
+    asStranger('fs.renameSync(args[0], args[1])', own, real);
+  };
+  await cancel(app, id);
+  expect(await removeAll()).toBe(1);
+  expect(await readStage(app, '/remove/file')).toBe('T');
+  expect([readdirSync(folderOf), statSync(own).ino]).toEqual([['own'], ino]);
+});
+
+asRoot("another user's folder that replaces an empty one just before its removal stays", async () => {
+  const folderOf = makeStrangers(place('tidy'));
+  const id = await restore('/tidy/made/file');
   disk.beforeRmdir = () => {
     asStranger('fs.renameSync(args[0], args[0] + ".theirs"); fs.mkdirSync(args[0])', path.join(folderOf, 'made'));
     asStranger('fs.mkdirSync(args[0])', path.join(folderOf, 'made'));
@@ -197,59 +189,52 @@ test.runIf(onlyAsRoot)("as root: a stranger's folder that takes the place of an 
   expect(statSync(path.join(folderOf, 'made')).uid).toBe(STRANGER);
 });
 
-test.runIf(onlyAsRoot)(
-  "as root: a stranger's file under the name of a partial one stays, and the recall waits and names it",
-  async () => {
-    const folderOf = makeStrangers(place('names'));
-    const files = ['/names/first', '/names/second'];
-    await addTaped(app.ctx, backend, [
-      { path: '/names/first', volume: 'NAMES', position: 1n },
-      { path: '/names/second', volume: 'NAMES', position: 2n },
-    ]);
-    const { rows } = await app.ctx.db.pool.query(`SELECT id FROM tape_file WHERE path = '/names/second'`);
-    const planted: string[] = [];
-    backend.onRead = async (_volume, position, bytes) => {
-      if (position === 1n && planted.length === 0) {
-        // a partial file is opened while its first bytes are read
-        const part = await waitFor('the first partial file', async () =>
-          readdirSync(folderOf).find((name) => name.endsWith('.part')),
-        );
-        planted.push(path.join(folderOf, part.replace(/^\.tapegate-\d+/, `.tapegate-${rows[0].id}`)));
-        asStranger("fs.writeFileSync(args[0], 'my own')", ...planted);
-      }
-      return bytes;
-    };
-    const id = await makeRequest(app, { quota: 'alice', files });
-    const [own = ''] = await withEngine(app, backend, () =>
-      waitFor('the recall to have failed', async () => {
-        const failed = await app.ctx.db.pool.query(`SELECT error FROM recall WHERE error_class IS NOT NULL`);
-        return failed.rows[0]?.error.includes(`${planted[0]} is somebody else's`) ? planted : undefined;
-      }),
-    );
-    expect(readFileSync(own, 'utf8')).toBe('my own');
-    asStranger('fs.unlinkSync(args[0])', own);
-    await app.ctx.db.pool.query('UPDATE recall SET not_before = NULL');
-    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
-  },
-);
+asRoot("another user's file with the name of a partial file stays, and the recall waits and names it", async () => {
+  const folderOf = makeStrangers(place('names'));
+  const files = ['/names/first', '/names/second'];
+  await addTaped(app.ctx, backend, [
+    { path: '/names/first', volume: 'NAMES', position: 1n },
+    { path: '/names/second', volume: 'NAMES', position: 2n },
+  ]);
+  const { rows } = await app.ctx.db.pool.query(`SELECT id FROM tape_file WHERE path = '/names/second'`);
+  const planted: string[] = [];
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position === 1n && planted.length === 0) {
+      // a partial file is opened while its first bytes are read
+      const part = await waitFor('the first partial file', async () =>
+        readdirSync(folderOf).find((name) => name.endsWith('.part')),
+      );
+      planted.push(path.join(folderOf, part.replace(/^\.tapegate-\d+/, `.tapegate-${rows[0].id}`)));
+      asStranger("fs.writeFileSync(args[0], 'my own')", ...planted);
+    }
+    return bytes;
+  };
+  const id = await makeRequest(app, { quota: 'alice', files });
+  const [own = ''] = await withEngine(app, backend, () =>
+    waitFor('the recall to have failed', async () => {
+      const failed = await app.ctx.db.pool.query(`SELECT error FROM recall WHERE error_class IS NOT NULL`);
+      return failed.rows[0]?.error.includes(`${planted[0]} is somebody else's`) ? planted : undefined;
+    }),
+  );
+  expect(readFileSync(own, 'utf8')).toBe('my own');
+  asStranger('fs.unlinkSync(args[0])', own);
+  await app.ctx.db.pool.query('UPDATE recall SET not_before = NULL');
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+});
 
-test.runIf(onlyAsRoot)(
-  "as root: a stranger's file under the name of a copy that is taken aside stays where it is",
-  async () => {
-    const folderOf = makeStrangers(place('aside'));
-    const { id } = await request('/aside/file');
-    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
-    const { ino, mtimeNs } = statSync(path.join(folderOf, 'file'), { bigint: true });
-    const own = path.join(folderOf, `.tapegate-removed-${ino}-${mtimeNs}.part`);
-    asStranger("fs.writeFileSync(args[0], 'my own')", own);
-    await cancel(app, id);
-    expect(await removeAll()).toBe(1);
-    expect(readdirSync(folderOf)).toEqual([path.basename(own)]);
-    expect(readFileSync(own, 'utf8')).toBe('my own');
-  },
-);
+asRoot("another user's file at the temporary path of a removal stays", async () => {
+  const folderOf = makeStrangers(place('aside'));
+  const id = await restore('/aside/file');
+  const { ino, mtimeNs } = statSync(path.join(folderOf, 'file'), { bigint: true });
+  const own = path.join(folderOf, `.tapegate-removed-${ino}-${mtimeNs}.part`);
+  asStranger("fs.writeFileSync(args[0], 'my own')", own);
+  await cancel(app, id);
+  expect(await removeAll()).toBe(1);
+  expect(readdirSync(folderOf)).toEqual([path.basename(own)]);
+  expect(readFileSync(own, 'utf8')).toBe('my own');
+});
 
-/** As a process that is killed once it has moved them there, to remove them. @returns the places aside */
+/** Moves files as a process does that removes them and is killed then. @returns their temporary paths */
 function killedWhileTaking(...files: string[]): string[] {
   const aside = path.join(app.restoreDir, '.tapegate-aside');
   mkdirSync(aside, { recursive: true, mode: 0o700 });
@@ -259,10 +244,10 @@ function killedWhileTaking(...files: string[]): string[] {
   });
 }
 
-test.runIf(onlyAsRoot).each([
+asRoot.each([
   ['in its folder', true],
   ['whose folder is gone', false],
-])('as root: a partial file %s that an engine took aside before it was killed goes', async (_what, isKept) => {
+])('a partial file %s that an engine moved before it was killed is removed', async (_what, isKept) => {
   const file = `/taken-${isKept}/file`;
   makeStrangers(path.dirname(place(file)));
   const { id } = await request(file);
@@ -276,44 +261,38 @@ test.runIf(onlyAsRoot).each([
   expect(existsSync(aside)).toBe(false);
 });
 
-test.runIf(onlyAsRoot)(
-  'as root: what a recall left goes also where it was taken aside by a process that was killed',
-  async () => {
-    const folderOf = makeStrangers(place('left-aside'));
-    await addTaped(app.ctx, backend, [{ path: '/left-aside/file', volume: 'ASIDELEFT' }]);
-    const fileId = await idOf(app, '/left-aside/file');
-    const part = path.join(folderOf, partialName({ fileId, driveId: 1, epoch: 1n }));
-    writeFileSync(part, 'a part');
-    const [aside = ''] = killedWhileTaking(part);
-    await app.ctx.db.pool.query(
-      'INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size) VALUES ($1, 1, 1, 1, 6)',
-      [fileId],
-    );
-    expect(await removeLeftBehind(app.ctx, new AbortController().signal)).toBe(1);
-    expect(existsSync(aside)).toBe(false);
-  },
-);
+asRoot('a stale partial file that a process moved before it was killed is removed', async () => {
+  const folderOf = makeStrangers(place('left-aside'));
+  await addTaped(app.ctx, backend, [{ path: '/left-aside/file', volume: 'ASIDELEFT' }]);
+  const fileId = await idOf(app, '/left-aside/file');
+  const part = path.join(folderOf, partialName({ fileId, driveId: 1, epoch: 1n }));
+  writeFileSync(part, 'a part');
+  const [aside = ''] = killedWhileTaking(part);
+  await app.ctx.db.pool.query(
+    'INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size) VALUES ($1, 1, 1, 1, 6)',
+    [fileId],
+  );
+  expect(await removeLeftBehind(app.ctx, new AbortController().signal)).toBe(1);
+  expect(existsSync(aside)).toBe(false);
+});
 
-test.runIf(onlyAsRoot)(
-  'as root: a partial file that could not be removed once it was aside goes at the next try',
-  async () => {
-    makeStrangers(place('stuck-aside'));
-    let failures = 0;
-    disk.beforeUnlink = (file) => {
-      if (!file.endsWith('.part') || failures++ > 0) return;
-      throw Object.assign(new Error('EIO: the disk fails'), { code: 'EIO' });
-    };
-    const { id } = await request('/stuck-aside/file');
-    await withEngine(app, backend, async () => {
-      await waitFor('the failure', async () => failures > 0 || undefined);
-      await app.ctx.db.pool.query('UPDATE recall SET not_before = NULL');
-      await waitForState(app, id, 'COMPLETED');
-    });
-    expect(listTree(path.join(app.restoreDir, '.tapegate-aside'))).toEqual([]);
-  },
-);
+asRoot('a partial file whose removal failed after it was moved is removed at the next try', async () => {
+  makeStrangers(place('stuck-aside'));
+  let failures = 0;
+  disk.beforeUnlink = (file) => {
+    if (!file.endsWith('.part') || failures++ > 0) return;
+    throw Object.assign(new Error('EIO: the disk fails'), { code: 'EIO' });
+  };
+  const { id } = await request('/stuck-aside/file');
+  await withEngine(app, backend, async () => {
+    await waitFor('the failure', async () => failures > 0 || undefined);
+    await app.ctx.db.pool.query('UPDATE recall SET not_before = NULL');
+    await waitForState(app, id, 'COMPLETED');
+  });
+  expect(listTree(path.join(app.restoreDir, '.tapegate-aside'))).toEqual([]);
+});
 
-test.runIf(onlyAsRoot)("as root: a stranger's file that was taken by mistake before a kill is given back", async () => {
+asRoot("another user's file that was moved by mistake before a kill is moved back", async () => {
   const folderOf = makeStrangers(place('given-back'));
   const { id } = await request('/given-back/file');
   const lease = await claim(app);
@@ -326,10 +305,9 @@ test.runIf(onlyAsRoot)("as root: a stranger's file that was taken by mistake bef
 });
 
 test.each(['EIO', 'EROFS', 'ENOSPC'])(
-  'a folder that could not be removed (%s) goes once its disk works',
+  'a folder whose removal failed with %s is removed when its disk works again',
   async (code) => {
-    const { id } = await request(`/fails/${code}/file`);
-    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    const id = await restore(`/fails/${code}/file`);
     disk.beforeRmdir = () => {
       throw Object.assign(new Error(`${code}: the disk fails`), { code });
     };
@@ -341,9 +319,8 @@ test.each(['EIO', 'EROFS', 'ENOSPC'])(
   },
 );
 
-test('a folder that its disk does not let go is told by the doctor as it is, and why is in the log', async () => {
-  const { id } = await request('/doctor-fails/file');
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+test('the doctor reports a folder that its disk does not remove, and logs why', async () => {
+  const id = await restore('/doctor-fails/file');
   disk.beforeRmdir = () => {
     throw Object.assign(new Error('EROFS: the disk fails'), { code: 'EROFS' });
   };
@@ -367,7 +344,7 @@ test('a folder that its disk does not let go is told by the doctor as it is, and
   expect(await doctor()).toContainEqual(expect.objectContaining({ ...left, isRepaired: true }));
 });
 
-test('a folder in which everybody may write takes no file, and says why', async () => {
+test('no file is restored to a folder that all users may write to', async () => {
   mkdirSync(place('everybodys'));
   chmodSync(place('everybodys'), 0o777);
   const { id } = await request('/everybodys/below/file');
@@ -381,7 +358,7 @@ test('a folder in which everybody may write takes no file, and says why', async 
   expect(existsSync(place('everybodys/sticky/file'))).toBe(true);
 });
 
-test('a restore disk in which everybody may write is out of service with that reason, and in service again once it is mended', async () => {
+test('a restore disk that all users may write to is suspended with that reason, until it is repaired and resumed', async () => {
   chmodSync(app.restoreDir, 0o777);
   const { id } = await request('/root/file');
   const { rows } = await withEngine(app, backend, () =>
@@ -397,7 +374,7 @@ test('a restore disk in which everybody may write is out of service with that re
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
 });
 
-test('a mount point that others may write in, or above, becomes no restore disk', async () => {
+test('a mount point that others may write to, or above, is refused as a restore disk', async () => {
   const above = path.join(app.dataDir, 'above');
   const mountpoint = path.join(above, 'disk');
   mkdirSync(mountpoint, { recursive: true });
@@ -427,7 +404,7 @@ test('a mount point that others may write in, or above, becomes no restore disk'
   expect([made, path.dirname(made)].map((folder) => statSync(folder).mode & 0o777)).toEqual([0o755, 0o755]);
 });
 
-test('the group that is named for restored files may write in a restore disk', async () => {
+test('the group of RESTORE_GROUP may write to a restore disk', async () => {
   const mountpoint = path.join(app.dataDir, 'of-the-group');
   mkdirSync(mountpoint);
   chmodSync(mountpoint, 0o2775);
@@ -436,7 +413,7 @@ test('the group that is named for restored files may write in a restore disk', a
   await removeDisk(ctx, mountpoint);
 });
 
-test('the doctor tells folders that others may write in', async () => {
+test('the doctor reports folders that others may write to', async () => {
   const kept = path.join(app.restoreDir, 'anybodys');
   mkdirSync(kept);
   chmodSync(kept, 0o777);
@@ -451,9 +428,9 @@ test('the doctor tells folders that others may write in', async () => {
 });
 
 test.each([
-  ['goes', true],
-  ['stays where its bytes are others', false],
-])('what has the inode, the size and the time of what a recall left %s', async (_what, isCopy) => {
+  ['is removed', true],
+  ['stays if its bytes differ', false],
+])('a file with the inode, size and time of a stale copy %s', async (_what, isCopy) => {
   const file = `/left/${isCopy}`;
   const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `LEFT${isCopy}` }]);
   const bytes = contents.get(file) ?? Buffer.of();

@@ -1,40 +1,60 @@
-/** Large files on disks that are slow: a call that makes progress is none that hangs, and none has to do too much at once. */
+/** Restore disks that are slow, or fail in the middle of a step. */
 import { chmodSync, fstatSync, readFileSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { syncFile } from '../../src/engine/disk/descriptors.js';
 import { openFolder } from '../../src/engine/disk/making.js';
 import { Budget, PartialFile } from '../../src/engine/disk/partial-file.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
+import { createClock } from '../support/clock.js';
 import { readRestored } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
-import { waitForState } from '../support/request-view.js';
+import { waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
+/** Called before each look at a path of the restore area; may throw. */
+const disk = vi.hoisted(() => ({ look: (_path: string): void => {} }));
+
 vi.mock('../../src/engine/disk/descriptors.js', async (load) => {
   const real = await load<typeof import('../../src/engine/disk/descriptors.js')>();
-  return { ...real, syncFile: vi.fn(real.syncFile) };
+  const lstatPath = async (file: string, options: { bigint: true }) => {
+    disk.look(file);
+    return await real.lstatPath(file, options);
+  };
+  return { ...real, lstatPath, syncFile: vi.fn(real.syncFile) };
 });
 
 let app: TestApp;
+const clock = createClock();
 const backend = createMemoryBackend();
 const MB = 1024 * 1024;
 
-beforeEach(async () => {
-  app = await startApp({ backend, config: { diskTimeout: 1 } });
+beforeAll(async () => {
+  app = await startApp({ backend, now: clock.now, config: { diskTimeout: 1 } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
-afterEach(async () => {
+afterEach(() => {
+  disk.look = () => {};
   vi.restoreAllMocks();
-  await app.close();
 });
+afterAll(() => app.close());
 
-/** Each read of an open file takes so long. */
+async function restore(file: string, size: number): Promise<{ id: number; bytes: Uint8Array | undefined }> {
+  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: 'V1', size }]);
+  const id = await makeRequest(app, { quota: 'alice', files: [file], retention: '2099-01-01' });
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
+  return { id, bytes: contents.get(file) };
+}
+
+const waitForRemoval = (file: string) =>
+  waitFor('the copy to leave', async () => readRestored(app, file) === undefined);
+
+/** Makes each read of an open file take so long. */
 async function slowDown(ms: number): Promise<void> {
   const handle = await open(app.dataDir);
   const prototype = Object.getPrototypeOf(handle) as FileHandle;
@@ -46,47 +66,66 @@ async function slowDown(ms: number): Promise<void> {
   });
 }
 
-test('a large copy whose mode was changed is read again and leaves, and its disk stays in service meanwhile', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/large/a', volume: 'V1', size: 6 * MB }]);
-  const id = await makeRequest(app, { quota: 'alice', files: ['/large/a'], retention: '2099-01-01' });
-  await waitForState(app, id, 'COMPLETED');
+test('a large copy whose mode was changed is read again and removed, and its slow disk stays in service', async () => {
+  const { id } = await restore('/large/a', 6 * MB);
   chmodSync(path.join(app.restoreDir, 'large/a'), 0o640);
-  await slowDown(300); // two seconds for all of it
+  await slowDown(200); // longer than the timeout for all of it
   await cancel(app, id);
-  await waitFor('the copy to leave', async () => readRestored(app, '/large/a') === undefined);
+  await waitForRemoval('/large/a');
   const { rows } = await app.ctx.db.pool.query(
     'SELECT k.failures, (SELECT count(*)::int FROM suspension) AS suspended FROM restore_disk k',
   );
   expect(rows).toEqual([{ failures: 0, suspended: 0 }]);
 });
 
-async function openPartial(syncBytes: number): Promise<PartialFile> {
+test.each(['ESTALE', 'EIO', 'ETIMEDOUT'])(
+  'a copy is restored even if the look at it fails with %s once it is in place',
+  async (code) => {
+    let looks = 0;
+    disk.look = (file) => {
+      if (!file.endsWith('/seen')) return;
+      looks++;
+      throw Object.assign(new Error(`${code}: lstat`), { code });
+    };
+    const file = `/${code}/seen`;
+    const { id, bytes } = await restore(file, 1000);
+    expect(looks).toBe(1);
+    expect(readRestored(app, file)).toEqual(bytes);
+    disk.look = () => {};
+    await cancel(app, id); // the copy is recognized by its bytes, since its change time is not known
+    await waitForRemoval(file);
+  },
+);
+
+async function openPartial(): Promise<PartialFile> {
   const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/large/b' });
   const attributes = { mode: 0o644, uid: null, gid: null, mtime: null };
-  return new PartialFile(folder, '.tapegate-1-1-1.part', { budget: new Budget(), attributes, syncBytes });
+  return new PartialFile(folder, '.tapegate-1-1-1.part', { budget: new Budget(), attributes, syncBytes: MB });
 }
 
-test('what is written of a file is synced as it goes on, so that little is left for the end', async () => {
+test('a file is synced while it is written, so that little is left for the end', async () => {
   const sizes: number[] = [];
   const real = vi.mocked(syncFile).getMockImplementation();
   vi.mocked(syncFile).mockImplementation(async (fd) => {
     sizes.push(fstatSync(fd).size);
     await real?.(fd);
   });
-  const file = await openPartial(MB);
+  const file = await openPartial();
   for (let n = 0; n < 32; n++) await file.write(new Uint8Array(MB / 4).fill(n));
   await file.finish();
   expect(sizes.at(-1)).toBe(8 * MB);
   const steps = sizes.map((size, n) => size - (sizes[n - 1] ?? 0));
   expect(Math.max(...steps)).toBeLessThanOrEqual(2 * MB);
-  expect(readFileSync(path.join(app.restoreDir, 'large/.tapegate-1-1-1.part')).length).toBe(8 * MB);
+  const part = path.join(app.restoreDir, 'large/.tapegate-1-1-1.part');
+  expect(readFileSync(part).length).toBe(8 * MB);
+  expect(await file.discard()).toBe(true);
 });
 
-test('a sync that fails on the way fails the file, though the last one goes well', async () => {
+test('a file whose sync fails while it is written fails, even if its last sync succeeds', async () => {
   vi.mocked(syncFile).mockImplementationOnce(async () => {
     throw Object.assign(new Error('EIO: i/o error, fsync'), { code: 'EIO' });
   });
-  const file = await openPartial(MB);
+  const file = await openPartial();
   await file.write(new Uint8Array(MB));
   await expect(file.finish()).rejects.toThrow('EIO');
   expect(await file.discard()).toBe(true);

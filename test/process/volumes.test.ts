@@ -1,4 +1,4 @@
-/** Volumes are copied onto others and leave the archive, whatever is recalled just then. */
+/** Volumes that are moved or retired while their files are recalled. */
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
@@ -37,7 +37,7 @@ afterAll(async () => {
 const readsOf = (volume: string) =>
   backend.log.filter((entry) => entry.what === 'read' && entry.volume === volume).length;
 
-/** What the tools of a library do: the same bytes at the same positions. */
+/** Copies a volume as the tools of a library do: the same bytes at the same positions. */
 function copyCartridge(from: string, to: string): void {
   for (const [position, bytes] of backend.volumes.get(from) ?? []) putOnTape(backend, { volume: to, position, bytes });
 }
@@ -46,7 +46,7 @@ function expectRestored(contents: Map<string, Uint8Array>): void {
   for (const [file, bytes] of contents) expect([file, readRestored(app, file)]).toEqual([file, Buffer.from(bytes)]);
 }
 
-/** Reads of a volume wait until they are let go. */
+/** Blocks reads of a volume until the gate is opened. */
 function stopReads(volume: string) {
   const gate = createGate();
   backend.onRead = async (of, _position, bytes) => {
@@ -56,7 +56,7 @@ function stopReads(volume: string) {
   return gate;
 }
 
-test('what waits is read from the volume that its own was copied onto, and what is being read is restored all the same', async () => {
+test('files of a moved volume are read from the new one, and the file that is being read is restored', async () => {
   const contents = await addTaped(
     app.ctx,
     backend,
@@ -72,7 +72,7 @@ test('what waits is read from the volume that its own was copied onto, and what 
     await waitForState(app, id, 'COMPLETED');
   });
   expectRestored(contents);
-  // the archive has told their checksums: they stay where they are when their volume is copied once more
+  // their checksums are known: the restored copies stay if the volume moves once more
   copyCartridge('B1', 'C1');
   await moveVolume(app.ctx, { from: 'B1', to: 'C1' });
   expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED', filesOnDisk: 400 });
@@ -81,7 +81,7 @@ test('what waits is read from the volume that its own was copied onto, and what 
   expect(readsOf('B1')).toBeGreaterThan(0);
 });
 
-test('what is being read without a checksum is read again where it is said to be', async () => {
+test('a file without a checksum that is being read is read again from the new volume', async () => {
   const bytes = randomBytes(1000);
   putOnTape(backend, { volume: 'A2', position: 1n, bytes });
   await addFiles(app.ctx, [{ path: '/unchecked/1', volume: 'A2', size: 1000n }]);
@@ -96,7 +96,7 @@ test('what is being read without a checksum is read again where it is said to be
   });
   expect(readsOf('B2')).toBe(1);
   expectRestored(new Map([['/unchecked/1', bytes]]));
-  // nobody vouches for the bytes at another place: what was restored is read there, as after an import
+  // without a checksum, the bytes on another volume may be others: the restored file is read again
   copyCartridge('B2', 'C2');
   await moveVolume(app.ctx, { from: 'B2', to: 'C2' });
   expect((await viewRequest(app, id)).holds).toMatchObject([{ state: 'WAITING' }]);
@@ -105,7 +105,7 @@ test('what is being read without a checksum is read again where it is said to be
   expectRestored(new Map([['/unchecked/1', bytes]]));
 });
 
-test('a cartridge that could not be read is copied, and what had failed comes from the copy', async () => {
+test('files that failed are restored from the volume that an unreadable one was moved to', async () => {
   const contents = await addTaped(app.ctx, backend, [
     { path: '/torn/1', volume: 'A3', position: 1n },
     { path: '/torn/2', volume: 'A3', position: 2n },
@@ -124,7 +124,7 @@ test('a cartridge that could not be read is copied, and what had failed comes fr
   expectRestored(contents);
 });
 
-/** Each file on both volumes, with the same bytes. */
+/** Adds files with the same bytes on both volumes. */
 async function addTwice(
   names: readonly string[],
   volume: string,
@@ -145,7 +145,7 @@ async function addTwice(
   return new Map(files.map((file) => [file.path, file.bytes]));
 }
 
-test('a volume that is read is not retired until it is held, and what waits is read from the other copies then', async () => {
+test('a volume that is read is retired only once it is suspended, and waiting files are read from their other copies', async () => {
   const names = Array.from({ length: 30 }, (_, n) => `/leaving/${100 + n}`);
   const contents = await addTwice(names, 'A4', 'B4');
   const gate = stopReads('A4');
@@ -173,7 +173,7 @@ test('a volume that is read is not retired until it is held, and what waits is r
   expect((await placesBelow(app, '/leaving/')).filter((place) => place.includes('A4'))).toEqual([]);
 });
 
-test('what is nowhere else is withdrawn with its volume, and who waits is told, and gets the rest', async () => {
+test('files without another copy are withdrawn with their volume, and the rest of their request is restored', async () => {
   const twice = await addTwice(['/half/1', '/half/2'], 'A5', 'B5');
   await addTaped(app.ctx, backend, [{ path: '/half/3', volume: 'A5', position: 50n }]);
   const id = await makeRequest(app, { quota: 'alice', patterns: '/half/' });
@@ -193,7 +193,7 @@ test('what is nowhere else is withdrawn with its volume, and who waits is told, 
   expectRestored(twice);
 });
 
-test('requests that are made while a volume is moved and retired get every file, with its bytes', async () => {
+test('requests that are made while a volume moves get every file, with its bytes', async () => {
   const names = Array.from({ length: 60 }, (_, n) => `/race/${100 + n}`);
   const contents = await addTwice(names, 'A6', 'B6');
   copyCartridge('A6', 'C6');
@@ -219,7 +219,7 @@ const retiredIn = (lines: string, volume: string) =>
   JSON.parse(lines.split('\n').find((line) => line.includes(`"${volume}"`)) ?? '{}');
 const isRetired = { retiredAt: expect.stringMatching(/^\d{4}-.*Z$/), retiredWhy: 'worn out' };
 
-test('an operator moves, retires, lists and brings back from the command line', async () => {
+test('an operator moves, retires, lists and reinstates volumes by command', async () => {
   const dir = makeDataDir();
   const run = cliAt({ TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir });
   await addFiles(app.ctx, [
@@ -256,7 +256,7 @@ test('an operator moves, retires, lists and brings back from the command line', 
   expect(await run('volume', 'reinstate', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": not retired\n']);
 });
 
-test('the same is done where the database is', async () => {
+test('the commands for volumes work beside the database as well', async () => {
   const dir = makeDataDir();
   const run = cliAt({ DATABASE_URL: app.databaseUrl, DATA_DIR: dir, HOME: dir });
   await addFiles(app.ctx, [{ path: '/here/1', volume: 'HERE1' }]);

@@ -1,4 +1,4 @@
-/** Files that are withdrawn while engines work, by the commands that operators type, and against requests that are made at the same time. */
+/** Files that are withdrawn while they are restored or requested, and the commands for that. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
@@ -32,11 +32,10 @@ afterAll(async () => {
   await app.close();
 });
 
-/** The app has two drives. */
 const countReads = () => backend.log.filter(({ what }) => what === 'read').length;
 const POLICY = { state: 'FAILED', errorClass: 'POLICY' };
 
-test('a file that is withdrawn while a drive reads it is restored, and what waits for a drive is not read', async () => {
+test('a file that is withdrawn while a drive reads it is restored, and one that waits for a drive is not read', async () => {
   await addTaped(app.ctx, backend, [
     { path: '/read/1', volume: 'W1', position: 1n },
     { path: '/read/2', volume: 'W2', position: 1n },
@@ -61,9 +60,8 @@ test('a file that is withdrawn while a drive reads it is restored, and what wait
     const there = holds.find(({ state }) => state === 'ON_DISK')?.path ?? '';
     expect(readRestored(app, there)?.length).toBeGreaterThan(0);
     expect(countReads()).toBe(2);
-    // it leaves when nobody has it any more, as any does
     await cancel(app, id);
-    await waitFor('its leaving', async () => readRestored(app, there) === undefined);
+    await waitFor('the copy to leave', async () => readRestored(app, there) === undefined);
     expect(await readStage(app, there)).toBe('T');
   });
 });
@@ -86,19 +84,16 @@ test('a file that is withdrawn while a drive fails to read it is not tried again
   expect(await readStage(app, '/fail/1')).toBe('T');
 });
 
-test('requests that are made while a folder is withdrawn hold none of it that waits', async () => {
+test('requests that are made while a folder is withdrawn get none of its files', async () => {
   const paths = Array.from({ length: 200 }, (_, n) => `/race/${100 + n}`);
   await addFiles(
     app.ctx,
     paths.map((each) => ({ path: each, size: 1n })),
   );
-  const asked = Array.from({ length: 12 }, async (_, n) => {
-    return await makeRequest(
-      app,
-      n % 2 === 0 ? { quota: 'alice', patterns: '/race/' } : { quota: 'alice', files: paths },
-    );
-  });
-  const [ids] = await Promise.all([Promise.all(asked), withdrawFiles(app.ctx, { path: '/race/' })]);
+  const requests = Array.from({ length: 12 }, (_, n) =>
+    makeRequest(app, { quota: 'alice', ...(n % 2 === 0 ? { patterns: '/race/' } : { files: paths }) }),
+  );
+  const [ids] = await Promise.all([Promise.all(requests), withdrawFiles(app.ctx, { path: '/race/' })]);
   for (const id of ids) {
     const { holds, filesTotal, filesFailed, filesUnknown } = await viewRequest(app, id);
     expect(holds.filter(({ state }) => state !== 'FAILED')).toEqual([]);
@@ -111,7 +106,7 @@ test('requests that are made while a folder is withdrawn hold none of it that wa
   expect(rows).toEqual([{ recalls: 0 }]);
 });
 
-test('an operator withdraws, lists, and brings back from the command line, and is told what a list would withdraw', async () => {
+test('an operator withdraws, lists and reinstates files by command, and previews what a complete list would withdraw', async () => {
   const dir = makeDataDir();
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir };
   const list = path.join(dir, 'list.csv');

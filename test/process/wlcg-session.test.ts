@@ -1,4 +1,4 @@
-/** What the page for `wlcg` says of another Tapegate, done by its operator and by that of this one, as it stands there. */
+/** The section on another Tapegate in the document of the library type `wlcg`, done as it is written by both operators. */
 import { randomBytes } from 'node:crypto';
 import { copyFileSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -21,7 +21,7 @@ const section = document.split('## Another Tapegate\n')[1]?.split(/^##/m)[0] ?? 
 const programs = ['bash', 'curl', 'jq'];
 
 test.skipIf(programs.some((name) => !findProgram(name)))(
-  'another Tapegate is set up as a library, and read, as the page shows it',
+  'another Tapegate is set up as a library and read as the document shows',
   async () => {
     far = await FarSite.create();
     const contents = [1, 2, 3].map((n) => [`/raw/2024/${n}.dat`, randomBytes(1_500_000)] as const);
