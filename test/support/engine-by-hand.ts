@@ -65,6 +65,7 @@ export async function restoreByHand(app: TestApp, file: string, bytes: Uint8Arra
   const lease = await claim(app);
   const copy = await placeByHand(app, lease, file, bytes);
   await finishRecalls(app.ctx, lease, [{ kind: 'restored', ...copy, checksum: checksumOf(bytes) }]);
+  await setMount(app.ctx, lease, null);
 }
 
 async function placeByHand(app: TestApp, lease: Lease, file: string, bytes: Uint8Array) {
