@@ -1,9 +1,8 @@
 /**
- * The examples of the documents, each run as it stands there, from top to bottom, against a server of its own that has
- * begun with the demo archive. A changed document is what is tested.
+ * The examples of the API documents, each run as it is printed, from top to bottom, on a gateway with the demo archive per document.
  *
- * While an example subscribes, the tapes are out of service until its stream has told something, so that what it tells
- * first does not depend on who is faster. Where it says how to go on after a break, its first stream is broken off then.
+ * While an example subscribes, the library is suspended until its stream has sent a message, so that the first message does not depend on
+ * timing. If the example resumes after a break, its first stream is broken off then.
  */
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -13,13 +12,12 @@ import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { packageRoot } from '../../src/package-root.js';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { runInBrowser } from '../support/browser.js';
+import { useBrowser } from '../support/chromium.js';
 import { type Example, expectAnswer, readExamples } from '../support/examples.js';
 import { askData } from '../support/graphql.js';
 import { cleanUp } from '../support/process.js';
-import { type Break, type Relay, startRelay, type Watch } from '../support/relay.js';
-import { compileExamples, findProgram, makeWorkDir, runExample, SHOWN_URL } from '../support/run-example.js';
-import { waitFor } from '../support/wait.js';
+import { type Relay, startRelay, type Watch } from '../support/relay.js';
+import { compileExamples, findProgram, makeWorkDir, runExample, runPage, SHOWN_URL } from '../support/run-example.js';
 
 const documents = ['rest/README.md', 'graphql/README.md'];
 
@@ -29,29 +27,28 @@ interface Place {
   relay: Relay;
 }
 
+const openWindow = useBrowser();
 const places = new Map<string, Place>();
 const workDir = makeWorkDir();
 
-/** As the documents write it. */
+/** The DATA_DIR that the documents print. */
 const SHOWN_DIR = '/home/ada/tapegate/data';
 
 const missing = ['bash', 'curl', 'python3'].filter((name) => !findProgram(name));
-const browser = findProgram('chromium', 'chromium-browser', 'google-chrome');
-/** All examples build on what those of the shell have done. */
+/** All examples depend on those in the shell. */
 const isAnyRun = !missing.includes('bash') && !missing.includes('curl');
 const isRun = ({ language }: Example) => isAnyRun && !(language === 'python' && missing.includes('python3'));
 
 for (const name of missing) {
-  console.warn(`there is no ${name} here: ${name === 'python3' ? 'examples in Python' : 'the examples'} are not run`);
+  console.warn(`${name} is missing: ${name === 'python3' ? 'examples in Python' : 'the examples'} are skipped`);
 }
-if (!browser) console.warn('there is no Chromium here: the pages are run in Node alone');
 
 let compiled: Promise<void>;
 
 beforeAll(async () => {
   if (!isAnyRun) return;
   compiled = compileExamples(documents.flatMap(readExamples), workDir);
-  compiled.catch(() => {}); // the examples that need it say so
+  compiled.catch(() => {}); // the examples in TypeScript report it
   for (const document of documents) {
     const app = await startApp();
     const backend = createDirectoryBackend(path.join(app.dataDir, 'library'));
@@ -76,30 +73,15 @@ describe.each(documents)('%s', (document) => {
   const examples = readExamples(document);
 
   for (const example of examples) {
-    const isPage = example.language === 'html' || example.language === 'js';
-
     test.runIf(isRun(example))(example.name, async () => {
       if (example.language === 'ts') await compiled;
-      const before = isPage && browser ? await readState(place()) : undefined;
-      await check(
-        example,
-        place(),
-        () => runExample(example, { url: place().relay.url, token: place().app.token }, workDir),
-        breakOf(example),
-      );
-      if (before) await undo(before, place());
-    });
-
-    if (!isPage || !browser) continue;
-    test.runIf(isAnyRun)(`${example.name}, in ${browser}`, async () => {
-      const { relay } = place();
-      await check(example, place(), () => runInBrowser(browser, example, relay, workDir), breakOf(example) && 'cut');
+      await check(example, place());
     });
   }
 
   const text = readFileSync(path.join(packageRoot, document), 'utf8').replace(/^```[\s\S]*?^```/gm, '');
 
-  test('the files that the document points to are there', () => {
+  test('the document links to existing files only', () => {
     const links = allOf(/\]\(([^)#:]+)(?:#[^)]*)?\)/g, text).map((link) => path.join(path.dirname(document), link));
     const names = allOf(/`((?:graphql|rest|src|test)\/[\w./-]*\w)`/g, text);
     const isThere = (name: string) => existsSync(path.join(packageRoot, name));
@@ -107,7 +89,7 @@ describe.each(documents)('%s', (document) => {
     expect([...links, ...names].filter((name) => !isThere(name))).toEqual([]);
   });
 
-  test('the operations that the document names are there', () => {
+  test('the document names existing operations only', () => {
     const [table = ''] = /^\|.*\| operation \|\n(\|.*\n)+/m.exec(text) ?? [];
     const names = allOf(/([^|]+)\|$/gm, table).flatMap((cell) => allOf(/`(\w+)`/g, cell));
     const dir = path.join(packageRoot, 'src/operations');
@@ -118,71 +100,47 @@ describe.each(documents)('%s', (document) => {
   });
 });
 
-/** What the group matches, wherever it does. */
+/** Returns what the group of each match contains. */
 const allOf = (pattern: RegExp, text: string) => [...text.matchAll(pattern)].map(([, found]) => String(found));
 
-test('an example in each language goes on after a break', () => {
-  const examples = documents.flatMap(readExamples).filter(breakOf);
+test('one example in each language resumes after a break', () => {
+  const examples = documents.flatMap(readExamples).filter(resumes);
   expect(examples.map(({ language }) => language)).toEqual(['ts', 'python', 'html']);
 });
 
-const rest = 'mutation { suspend(input: { kind: BACKEND, name: "directory", mode: DRAINING }) { __typename } }';
-const work = 'mutation { resume(input: { kind: BACKEND, name: "directory" }) { __typename } }';
+const suspendLibrary =
+  'mutation { suspend(input: { kind: BACKEND, name: "directory", mode: DRAINING }) { __typename } }';
+const resumeLibrary = 'mutation { resume(input: { kind: BACKEND, name: "directory" }) { __typename } }';
 
-/** How the stream of an example that comes back is broken off; the event source of Node comes back after an end alone. */
-function breakOf({ language, text }: Example): Break | undefined {
-  if (language === 'html') return 'end';
-  return /\bafter = /.test(text) ? 'cut' : undefined;
-}
+const resumes = ({ language, text }: Example) => language === 'html' || /\bafter = /.test(text);
 
-async function check(
-  example: Example,
-  { app, relay }: Place,
-  run: () => Promise<string>,
-  breaks?: Break,
-): Promise<void> {
+async function check(example: Example, { app, relay }: Place): Promise<void> {
   const subscribes = /\bsubscription\b/.test(example.text);
   let begun: Promise<unknown> | undefined;
   const begin = () => {
-    begun ??= askData(app, work);
+    begun ??= askData(app, resumeLibrary);
     return begun;
   };
-  const watch = relay.watch({ breaks, onFirstMessage: () => void begin() });
-  if (subscribes) await askData(app, rest);
+  const watch = relay.watch({ breaks: resumes(example), onFirstMessage: () => void begin() });
+  if (subscribes) await askData(app, suspendLibrary);
   let output: string;
   try {
-    output = await run();
+    const isPage = example.language === 'html' || example.language === 'js';
+    output = isPage
+      ? await runPage(example, relay, await openWindow('about:blank'))
+      : await runExample(example, { url: relay.url, token: app.token }, workDir);
   } finally {
     if (subscribes) await begin();
   }
   if (example.answer) {
     expectAnswer(example.answer, output.replaceAll(relay.url, SHOWN_URL).replaceAll(app.dataDir, SHOWN_DIR));
   }
-  if (breaks) expectResumed(watch);
+  if (resumes(example)) expectResumed(watch);
 }
 
-/** An event source asks again with the same address; all others must name the last event that they were told. */
+/** Expects a second request. All but event sources must name the last event that they received. */
 function expectResumed({ asked, first }: Watch): void {
   expect(asked.length).toBeGreaterThan(1);
   const [, last] = /"eventId":"(\d+)"/.exec(first) ?? [];
   if (last) expect(asked[1]).toMatch(new RegExp(`"after": ?"${last}"`));
-}
-
-interface State {
-  tapeFiles: { totalCount: number };
-  requests: { edges: { node: { requestId: number } }[] };
-}
-
-const readState = ({ app }: Place) =>
-  askData<State>(app, '{ tapeFiles(stages: [RESTORED]) { totalCount } requests { edges { node { requestId } } } }');
-
-/** Cancels what a page has asked for, so that the next one finds the tapes as it did. */
-async function undo(before: State, place: Place): Promise<void> {
-  const known = before.requests.edges.map(({ node }) => node.requestId);
-  const { requests } = await readState(place);
-  for (const { node } of requests.edges.filter((edge) => !known.includes(edge.node.requestId))) {
-    await askData(place.app, `mutation { cancelRequest(id: ${node.requestId}) { __typename } }`);
-  }
-  const isAsBefore = async () => (await readState(place)).tapeFiles.totalCount === before.tapeFiles.totalCount;
-  await waitFor('the copies to leave', isAsBefore);
 }

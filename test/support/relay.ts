@@ -11,17 +11,12 @@ export interface Relay {
   watch(options: WatchOptions): Watch;
   /** The page at `/page`. */
   page: string;
-  /** Called with each line that the page posts to `/report`. */
-  onReport: (line: string) => void;
   close(): Promise<void>;
 }
 
-/** `end`: the gateway stops; `cut`: the connection breaks. */
-export type Break = 'end' | 'cut';
-
 export interface WatchOptions {
-  /** How the first stream ends after its first message. */
-  breaks: Break | undefined;
+  /** Whether the first stream breaks off after its first message. */
+  breaks: boolean;
   onFirstMessage: () => void;
 }
 
@@ -40,17 +35,13 @@ export async function startRelay(target: string): Promise<Relay> {
   let stream: Stream | undefined;
   const answer = async (req: IncomingMessage, res: ServerResponse) => {
     if (req.url === '/page') return void res.setHeader('Content-Type', 'text/html; charset=utf-8').end(relay.page);
-    const body = await buffer(req);
-    if (req.url !== '/report') return await forward({ req, body, res }, target, stream);
-    relay.onReport(body.toString());
-    res.end();
+    await forward({ req, body: await buffer(req), res }, target, stream);
   };
   const server = createServer((req, res) => void answer(req, res).catch(() => res.destroy()));
   const port = await listen(server);
   const relay: Relay = {
     url: `http://127.0.0.1:${port}`,
     page: '',
-    onReport: () => {},
     watch: (options) => {
       stream = { ...options, watch: { asked: [], first: '' } };
       return stream.watch;
@@ -96,7 +87,6 @@ function addToFirst(watch: Watch, bytes: Buffer): boolean {
 }
 
 function breakOff(res: ServerResponse, { breaks, onFirstMessage }: Stream): void {
-  if (breaks === 'cut') res.destroy();
-  if (breaks === 'end') res.end();
+  if (breaks) res.destroy();
   onFirstMessage();
 }

@@ -1,9 +1,11 @@
-/** Runs examples of the documents in a shell, as a program, or as the script of a page. */
+/** Runs examples of the documents: in a shell, as a program, or as a page in a browser. */
 import { accessSync, constants, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
+import type { Window } from './chromium.js';
 import { type Example, isAnswered } from './examples.js';
 import { startProcess } from './process.js';
+import type { Relay } from './relay.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 
@@ -32,17 +34,10 @@ export function findProgram(...names: string[]): string | undefined {
   });
 }
 
-/** Flags with which older versions of Node.js have an EventSource. */
-const EVENT_SOURCE = ['--experimental-eventsource', '--no-warnings'].filter((flag) =>
-  process.allowedNodeEnvironmentFlags.has(flag),
-);
-const STAND_IN = path.join(packageRoot, 'test/support/browser-stand-in.mjs');
-
 interface Command {
   program: string;
   args: string[];
   stdin?: string;
-  env?: Record<string, string>;
 }
 
 /**
@@ -94,11 +89,30 @@ function prepare(
       const compiled = readFileSync(path.join(dir, `line-${line}.mjs`), 'utf8');
       return { program: process.execPath, args: [file('mjs', compiled.replaceAll(SHOWN_URL, url))] };
     }
-    default: {
-      const args = [...EVENT_SOURCE, '--import', STAND_IN, file('mjs', language === 'html' ? scriptOf(text) : text)];
-      return { program: process.execPath, args, env: { PAGE: file('html', text), PAGE_URL: `${url}/page` } };
-    }
+    default:
+      throw new Error(`${language} runs in a browser`);
   }
+}
+
+/**
+ * Opens the page of an example, presses its button, and waits for the output in the document.
+ * @returns what the page shows and logs
+ */
+export async function runPage({ answer, language, text }: Example, relay: Relay, { page }: Window): Promise<string> {
+  if (!answer) throw new Error('a page needs an output in the document');
+  relay.page = language === 'html' ? text : `<script type="module">${text}</script>`;
+  let output = '';
+  page.on('console', (message) => {
+    output += `${message.text()}\n`;
+  });
+  await page.goto(`${relay.url}/page`);
+  if (language === 'html') {
+    await page.evaluate(`const shown = document.querySelector('output');
+      new MutationObserver(() => console.log(shown.textContent)).observe(shown, { childList: true })`);
+    await page.getByRole('button').click();
+  }
+  await waitFor('the page', async () => isAnswered(answer, output), LIMIT_MS).catch(() => {}); // the caller compares
+  return output;
 }
 
 /** Compiles all TypeScript examples into the directory. */
@@ -115,10 +129,4 @@ export async function compileExamples(examples: Example[], dir: string): Promise
   const compiler = path.join(packageRoot, 'node_modules/.bin/tsc');
   const { code, stdout } = await startProcess(process.execPath, [compiler, '-p', project]).ended;
   if (code !== 0) throw new Error(stdout);
-}
-
-function scriptOf(html: string): string {
-  const [, script] = /<script type="module">\n([\s\S]*?)<\/script>/.exec(html) ?? [];
-  if (script === undefined) throw new Error('the page has no module script');
-  return script;
 }
