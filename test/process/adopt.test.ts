@@ -290,21 +290,18 @@ test('what does not agree is told, and stays as it is', async () => {
   expect(counts).toMatchObject({ copies: 1, quotas: 3 });
 });
 
-test.each(['copy', 'inserts', 'mysql'] as const)(
-  'a dump (%s) says the same as the database, gzipped too',
-  async (form) => {
-    const file = path.join(dir, 'dump.sql.gz');
-    writeFileSync(file, gzipSync(await dumpNlaSite(site, form)));
-    const { counts } = await adopt(file, '--archive-root', site.archive);
-    expect(counts).toMatchObject({ quotas: 3, files: 7, copies: 3, requests: 6 });
-    const again = await adopt(there.url, '--archive-root', site.archive);
-    expect(again.counts).toMatchObject({ quotas: 0, files: 0, copies: 0, requests: 0, changed: 0, ended: 0, same: 9 });
-    const last = await database.query('SELECT last_value AS id FROM request_id_seq');
-    expect(Number(last.rows[0].id)).toBe(ids.tidied);
-    const { rows } = await database.query(`SELECT notes FROM quota WHERE "user" = 'bob'`);
-    expect(rows[0].notes).toBe('it\'s \\ a "note",\nin two\r\nlines\u2028\t.');
-  },
-);
+test.each(['copy', 'mysql'] as const)('a dump (%s) says the same as the database, gzipped too', async (form) => {
+  const file = path.join(dir, 'dump.sql.gz');
+  writeFileSync(file, gzipSync(await dumpNlaSite(site, form)));
+  const { counts } = await adopt(file, '--archive-root', site.archive);
+  expect(counts).toMatchObject({ quotas: 3, files: 7, copies: 3, requests: 6 });
+  const again = await adopt(there.url, '--archive-root', site.archive);
+  expect(again.counts).toMatchObject({ quotas: 0, files: 0, copies: 0, requests: 0, changed: 0, ended: 0, same: 9 });
+  const last = await database.query('SELECT last_value AS id FROM request_id_seq');
+  expect(Number(last.rows[0].id)).toBe(ids.tidied);
+  const { rows } = await database.query(`SELECT notes FROM quota WHERE "user" = 'bob'`);
+  expect(rows[0].notes).toBe('it\'s \\ a "note",\nin two\r\nlines\u2028\t.');
+});
 
 test('what is no dump, or breaks off, is refused, and nothing is stored', async () => {
   const dump = await dumpNlaSite(site, 'copy');

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { readDump } from '../../src/operations/adoption/dump.js';
 import { readSourceTime } from '../../src/operations/adoption/tables.js';
 
-const notes = 'C:\\new\ntwo';
+const notes = "it's C:\\new\ntwo";
 const columns = ['id', 'user', 'size', 'email_address', 'notes'];
 const others = {
   tapefile: ['id', 'logical_path', 'size', 'verified', 'stage', 'restore_disk_id'],
@@ -21,7 +21,7 @@ const tables = (quote: string) =>
         `CREATE TABLE ${quote}nla_control_${name}${quote} (\n${names.map((column) => `  ${quote}${column}${quote} text,`).join('\n')}\n);\n`,
     )
     .join('');
-const escaped = String.raw`C:\\new\ntwo`;
+const escaped = String.raw`it\'s C:\\new\ntwo`;
 
 async function readNotes(dump: string | Buffer): Promise<unknown[]> {
   const found: unknown[] = [];
@@ -44,13 +44,19 @@ test.each([
   ['--skip-quote-names', '', '/*!40101 SET NAMES utf8 */;', 'INSERT INTO nla_control_quota', `'${escaped}'`],
   ['--insert-ignore', '`', '', 'INSERT  IGNORE INTO `nla_control_quota`', `'${escaped}'`],
   ['--replace', '`', '', 'REPLACE INTO `nla_control_quota`', `_binary '${escaped}'`],
-  ['pg_dump --inserts', '', "SET client_encoding = 'UTF8';", 'INSERT INTO public.nla_control_quota', `'${notes}'`],
+  [
+    'pg_dump --inserts',
+    '',
+    "SET client_encoding = 'UTF8';",
+    'INSERT INTO public.nla_control_quota',
+    `'${notes.replace("'", "''")}'`,
+  ],
   [
     'standard_conforming_strings',
     '',
     'SET standard_conforming_strings = off;',
     'INSERT INTO public.nla_control_quota',
-    "'C:\\\\new\ntwo'",
+    "'it''s C:\\\\new\ntwo'",
   ],
 ])('a dump with %s is read exactly', async (_what, quote, head, insert, text, end = '') => {
   const dump = `${head}\n${tables(quote)}${insert} VALUES (1,'ada',5,NULL,${text});\n${end}\n`;

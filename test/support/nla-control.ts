@@ -141,12 +141,9 @@ async function answerQuota(client: pg.Client, user: string): Promise<Row> {
 
 const tableNames = ['quota', 'restoredisk', 'tapefile', 'taperequest', 'taperequest_files', 'storagedslot'];
 
-/** As `pg_dump` writes it, with COPY or with INSERT; or as `mysqldump` does. */
-export async function dumpNlaSite({ client }: NlaSite, form: 'copy' | 'inserts' | 'mysql'): Promise<string> {
-  const parts: string[] = [
-    form === 'mysql' ? '-- MySQL dump 10.13  Distrib 8.0.40' : '-- PostgreSQL database dump',
-    '',
-  ];
+/** Dumps the database like `pg_dump` (with COPY) or like `mysqldump`. */
+export async function dumpNlaSite({ client }: NlaSite, form: 'copy' | 'mysql'): Promise<string> {
+  const tables: string[] = [];
   for (const table of tableNames) {
     const { rows, fields } = await client.query<(string | null)[]>({
       text: `SELECT * FROM nla_control_${table} ORDER BY id`,
@@ -154,50 +151,43 @@ export async function dumpNlaSite({ client }: NlaSite, form: 'copy' | 'inserts' 
       types: { getTypeParser: () => (text: string) => text },
     });
     const names = fields.map(({ name }) => name);
-    parts.push(...dumpTable(`nla_control_${table}`, { names, rows, form }));
+    tables.push(...(form === 'copy' ? dumpByCopy : dumpForMysql)(`nla_control_${table}`, names, rows));
   }
   const last = await client.query<{ id: string }>('SELECT last_value::text AS id FROM nla_control_taperequest_id_seq');
   const { id } = last.rows[0] as { id: string };
-  if (form !== 'mysql') parts.push(`SELECT pg_catalog.setval('public.nla_control_taperequest_id_seq', ${id}, true);`);
-  parts.push(
-    form === 'mysql' ? '-- Dump completed on 2026-01-02  3:04:05' : '--\n-- PostgreSQL database dump complete\n--',
-  );
-  const next = `AUTO_INCREMENT=${Number(id) + 1};`;
-  return `${parts.join('\n').replace(/(CREATE TABLE `nla_control_taperequest` [\s\S]*?\n\) ENGINE=InnoDB);/, `$1 ${next}`)}\n`;
+  const text = tables.join('\n');
+  if (form === 'copy') {
+    const next = `SELECT pg_catalog.setval('public.nla_control_taperequest_id_seq', ${id}, true);`;
+    return `-- PostgreSQL database dump\n\n${text}\n${next}\n--\n-- PostgreSQL database dump complete\n--\n`;
+  }
+  const made = /(CREATE TABLE `nla_control_taperequest` [\s\S]*?\n\) ENGINE=InnoDB);/;
+  const numbered = text.replace(made, `$1 AUTO_INCREMENT=${Number(id) + 1};`);
+  return `-- MySQL dump 10.13  Distrib 8.0.40\n\n${numbered}\n-- Dump completed on 2026-01-02  3:04:05\n`;
 }
 
-function dumpTable(
-  name: string,
-  { names, rows, form }: { names: string[]; rows: (string | null)[][]; form: 'copy' | 'inserts' | 'mysql' },
-): string[] {
-  if (form === 'copy') {
-    const toField = (text: string) =>
-      text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n').replaceAll('\t', '\\t').replaceAll('\r', '\\r');
-    const lines = rows.map((row) => row.map((value) => (value === null ? '\\N' : toField(value))).join('\t'));
-    const columns = names.map((column) => (column === 'user' ? '"user"' : column)).join(', ');
-    return [`COPY public.${name} (${columns}) FROM stdin;`, ...lines, '\\.', '', ''];
-  }
+type Rows = (string | null)[][];
+
+const escapeLines = (text: string) => text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n').replaceAll('\r', '\\r');
+
+function dumpByCopy(name: string, names: string[], rows: Rows): string[] {
+  const lines = rows.map((row) =>
+    row.map((value) => (value === null ? '\\N' : escapeLines(value).replaceAll('\t', '\\t'))).join('\t'),
+  );
+  const columns = names.map((column) => (column === 'user' ? '"user"' : column)).join(', ');
+  return [`COPY public.${name} (${columns}) FROM stdin;`, ...lines, '\\.', '', ''];
+}
+
+function dumpForMysql(name: string, names: string[], rows: Rows): string[] {
   const quote = (value: string | null): string => {
     if (value === null) return 'NULL';
-    if (form === 'inserts') return `'${value.replaceAll("'", "''")}'`;
     const bare = value.replace(/^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\+00$/, '$1');
-    return `'${bare.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\r', '\\r')}'`;
+    return `'${escapeLines(bare).replaceAll("'", "\\'")}'`;
   };
-  const values = rows.map((row) => `(${row.map(quote).join(form === 'mysql' ? ',' : ', ')})`);
-  if (form === 'inserts') {
-    const made = [
-      `CREATE TABLE public.${name} (`,
-      ...names.map((column) => `    ${column === 'user' ? '"user"' : column} text,`),
-      ');',
-      '',
-    ];
-    return [...made, ...values.map((value) => `INSERT INTO public.${name} VALUES ${value};`), ''];
-  }
-  const made = [
-    `CREATE TABLE \`${name}\` (`,
-    ...names.map((column) => `  \`${column}\` longtext,`),
-    '  PRIMARY KEY (`id`)',
-    ') ENGINE=InnoDB;',
+  const values = rows.map((row) => `(${row.map(quote).join(',')})`);
+  return [
+    ...[`CREATE TABLE \`${name}\` (`, ...names.map((column) => `  \`${column}\` longtext,`)],
+    ...['  PRIMARY KEY (`id`)', ') ENGINE=InnoDB;'],
+    ...(values.length > 0 ? [`INSERT INTO \`${name}\` VALUES ${values.join(',')};`] : []),
+    '',
   ];
-  return [...made, ...(values.length > 0 ? [`INSERT INTO \`${name}\` VALUES ${values.join(',')};`] : []), ''];
 }
