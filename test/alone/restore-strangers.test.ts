@@ -33,7 +33,7 @@ import { cancel } from '../support/mutations.js';
 import { cleanUp } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { giveToStranger, isRoot, STRANGER } from '../support/stranger.js';
+import { giveToUnprivilegedUser, isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { waitFor } from '../support/wait.js';
 
 /** Called just before a file or a folder is removed. */
@@ -92,7 +92,7 @@ async function restore(file: string): Promise<number> {
 function asStranger(script: string, ...args: string[]): string {
   const whole = `const fs = require('node:fs'); const path = require('node:path'); const args = process.argv.slice(1);
     try { ${script} } catch (error) { console.log(error.code); }`;
-  const user = { uid: STRANGER, gid: STRANGER, cwd: '/' };
+  const user = { uid: UNPRIVILEGED_UID, gid: UNPRIVILEGED_UID, cwd: '/' };
   const { stdout } = spawnSync(process.execPath, ['-e', whole, ...args], { ...user, encoding: 'utf8' });
   return stdout.trim();
 }
@@ -100,7 +100,7 @@ function asStranger(script: string, ...args: string[]): string {
 /** Makes a folder that belongs to the other user. */
 function makeStrangers(folder: string): string {
   mkdirSync(folder, { recursive: true });
-  giveToStranger(folder);
+  giveToUnprivilegedUser(folder);
   return folder;
 }
 
@@ -186,7 +186,7 @@ asRoot("another user's folder that replaces an empty one just before its removal
   await cancel(app, id);
   expect(await removeAll()).toBe(1);
   expect(readdirSync(folderOf)).toEqual(['made']);
-  expect(statSync(path.join(folderOf, 'made')).uid).toBe(STRANGER);
+  expect(statSync(path.join(folderOf, 'made')).uid).toBe(UNPRIVILEGED_UID);
 });
 
 asRoot("another user's file with the name of a partial file stays, and the recall waits and names it", async () => {
@@ -392,8 +392,8 @@ test('a mount point that others may write to, or above, is refused as a restore 
   expect(await add()).toContain(`everybody may write in ${above} (mode 0777)`);
   chmodSync(above, 0o755);
   if (isRoot) {
-    giveToStranger(mountpoint);
-    expect(await add()).toContain(`${mountpoint} belongs to another user (uid ${STRANGER})`);
+    giveToUnprivilegedUser(mountpoint);
+    expect(await add()).toContain(`${mountpoint} belongs to another user (uid ${UNPRIVILEGED_UID})`);
   }
   expect(readdirSync(mountpoint)).toEqual([]);
   expect((await listDisks(app.ctx)).map((disk) => disk.mountpoint)).toEqual([app.restoreDir]);

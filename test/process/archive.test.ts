@@ -30,13 +30,13 @@ import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, checksumOf } from '../support/factories.js';
-import { asOrdinaryUser } from '../support/ordinary-user.js';
 import { cleanUp, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { resume, suspend } from '../support/suspend.js';
 import { dumpTables, emptyTables } from '../support/tables.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { asUnprivilegedUser } from '../support/unprivileged-user.js';
 
 let app: TestApp;
 let dataDir: string;
@@ -421,7 +421,7 @@ test('files that cannot be archived are reported, and the others are archived', 
   chmodSync(path.join(dir, 'closed'), 0o000);
   writeFileSync(path.join(dir, 'secret'), 'secret', { mode: 0o000 });
   const prefix = `/${'p'.repeat(200)}`.repeat(6);
-  const result = await asOrdinaryUser(() => archive(createMemoryBackend(), { prefix }));
+  const result = await asUnprivilegedUser(() => archive(createMemoryBackend(), { prefix }));
   chmodSync(path.join(dir, 'closed'), 0o755);
   expect(result).toEqual({
     ...done,

@@ -30,8 +30,8 @@ import { createFreshApp } from '../support/fresh-app.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { isRoot, STRANGER } from '../support/stranger.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
@@ -197,13 +197,13 @@ test('links follow LINK_ROOT when it is set, changed and unset', async () => {
 });
 
 test.runIf(isRoot).each([
-  ['is a link of another user', () => lchownSync(at('/badc'), STRANGER, STRANGER)],
+  ['is a link of another user', () => lchownSync(at('/badc'), UNPRIVILEGED_UID, UNPRIVILEGED_UID)],
   [
     'is reached by one',
     () => {
       mkdirSync(at('/home'));
       renameSync(at('/badc'), at('/home/current'));
-      lchownSync(at('/home/current'), STRANGER, STRANGER);
+      lchownSync(at('/home/current'), UNPRIVILEGED_UID, UNPRIVILEGED_UID);
       symlinkSync('home/../home/./current/', at('/badc'));
     },
   ],

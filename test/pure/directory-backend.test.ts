@@ -4,10 +4,10 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, wri
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
-import { asOrdinaryUser } from '../support/ordinary-user.js';
 import { mount, put, readAll } from '../support/tape-backend.js';
 import { describeWritableBackend } from '../support/tape-backend-writes.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { asUnprivilegedUser } from '../support/unprivileged-user.js';
 
 const dirs: string[] = [];
 
@@ -105,12 +105,12 @@ test('a missing permission is POLICY', async () => {
   await put(backend, 'V2', 1n, Buffer.from('one'));
   chmodSync(path.join(root, 'V1', '00000001'), 0o000);
   chmodSync(path.join(root, 'V2'), 0o555);
-  const failures = await asOrdinaryUser(async () => [
+  const failures = await asUnprivilegedUser(async () => [
     await readAll(await mount(backend, 'V1'), 1n).catch((error: unknown) => error),
     await put(backend, 'V2', 2n, Buffer.from('x')).catch((error: unknown) => error),
   ]);
   chmodSync(root, 0o000);
-  failures.push(await asOrdinaryUser(() => mount(backend, 'V1').catch((error: unknown) => error)));
+  failures.push(await asUnprivilegedUser(() => mount(backend, 'V1').catch((error: unknown) => error)));
   chmodSync(root, 0o755);
   expect(failures).toMatchObject([{ errorClass: 'POLICY' }, { errorClass: 'POLICY' }, { errorClass: 'POLICY' }]);
   expect(existsSync(path.join(dir, 'library', 'V2', '00000002'))).toBe(false);

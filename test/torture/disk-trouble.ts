@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { constants } from 'node:fs';
 import { appendFile, lstat, lutimes, open, rm, unlink, writeFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { STRANGER } from '../support/stranger.js';
+import { UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { tellOnTape } from './copies.js';
 import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';
@@ -101,7 +101,7 @@ const CHANGES: readonly (readonly [number, Change])[] = [
 
 /** The stranger may have exchanged it just now, and what is his is for nobody else to touch. */
 async function isStrangers(place: string): Promise<boolean> {
-  return (await lstat(place).catch(() => undefined))?.uid === STRANGER;
+  return (await lstat(place).catch(() => undefined))?.uid === UNPRIVILEGED_UID;
 }
 
 /** Never makes a file: it may just have left. */

@@ -5,7 +5,7 @@ import { chownSync } from 'node:fs';
 import { chmod, lstat, mkdir, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { STRANGER } from '../support/stranger.js';
+import { UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { pickWeighted, type Random } from './random.js';
 import type { Belonging, Ground, Stranger } from './stranger.js';
 import { findLosses } from './stranger-scan.js';
@@ -93,7 +93,7 @@ async function putInTheWay(world: World, stranger: Stranger, random: Random): Pr
 /** Only root makes one; it is given to him. */
 async function makeDevice(stranger: Stranger, place: string): Promise<void> {
   if (spawnSync('mknod', [place, 'c', '1', '3'], { stdio: 'ignore' }).status !== 0) return; // not everywhere
-  chownSync(place, STRANGER, STRANGER);
+  chownSync(place, UNPRIVILEGED_UID, UNPRIVILEGED_UID);
   const { ino } = await lstat(place, { bigint: true });
   stranger.belongings.set(place, { ino, kind: 'device', content: '' });
 }

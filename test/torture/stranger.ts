@@ -6,7 +6,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { chownSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { isRoot, STRANGER } from '../support/stranger.js';
+import { isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { strangerScript } from './stranger-script.js';
 import type { RestoreDisk } from './world.js';
 
@@ -59,10 +59,10 @@ export function startStranger(
   if (!isRoot || process.platform !== 'linux') return undefined;
   const home = path.join(dir, 'outside');
   mkdirSync(home);
-  chownSync(home, STRANGER, STRANGER);
+  chownSync(home, UNPRIVILEGED_UID, UNPRIVILEGED_UID);
   const child = spawn(process.execPath, ['-e', strangerScript, home], {
-    uid: STRANGER,
-    gid: STRANGER,
+    uid: UNPRIVILEGED_UID,
+    gid: UNPRIVILEGED_UID,
     cwd: home,
     env: { PATH: process.env.PATH, DATA_DIR: path.join(dir, 'stranger') }, // known by that when all is swept away
     stdio: ['pipe', 'pipe', 'inherit'],
@@ -98,7 +98,7 @@ function makeGrounds([first, second]: readonly RestoreDisk[], folders: readonly 
   const grounds: Ground[] = [];
   const make = (ground: Ground) => {
     mkdirSync(ground.folder, { recursive: true });
-    chownSync(ground.folder, STRANGER, STRANGER);
+    chownSync(ground.folder, UNPRIVILEGED_UID, UNPRIVILEGED_UID);
     grounds.push(ground);
   };
   if (first) make({ folder: path.join(first.mountpoint, 'data'), mountpoint: first.mountpoint, has: 'folders' });
