@@ -295,7 +295,7 @@ const rules: Rule[] = [
   },
 ];
 
-test.each(rules)('$rule', ({ pattern, only = '', within, finds }) => {
+test.each(rules.map((row) => [row.rule, row] as const))('%s', (_rule, { pattern, only = '', within, finds }) => {
   expect(pattern.test(finds)).toBe(true);
   const allowed = pathsOf(only);
   const found = files.filter((file) => (!within || isIn(file, pathsOf(within))) && pattern.test(read(file)));
