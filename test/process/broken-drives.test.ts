@@ -1,5 +1,6 @@
-/** Drives that cannot be used, as their library tells: each waits by itself, is tried again, and costs neither its volume nor others anything. */
+/** Drives that fail or hang: the engine suspends each by itself, tries it again, and blames neither its volume nor other drives. */
 import { beforeEach, expect, test } from 'vitest';
+import { CallWatch, type HungError } from '../../src/engine/calls.js';
 import type { ErrorClass } from '../../src/errors.js';
 import { DriveError, LibraryError, type TapeBackend } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -16,31 +17,34 @@ import { waitFor } from '../support/wait.js';
 
 type Call = 'mount' | 'read' | 'unmount';
 
+const never = new Promise<never>(() => {});
+
 let app: TestApp;
 const clock = createClock();
 let backend = createMemoryBackend();
-/** What a call on a drive throws. */
-let fault: (what: Call, drive: string) => Error | undefined = () => undefined;
+/** What a call on a drive throws; `hangs` if it does not end, whatever its signal says. */
+let fault: (what: Call, drive: string, volume: string) => Error | 'hangs' | undefined = () => undefined;
 let mounts: string[] = [];
 
-function check(what: Call, drive: string): void {
-  const error = fault(what, drive);
-  if (error) throw error;
+async function check(what: Call, drive: string, volume: string): Promise<void> {
+  const error = fault(what, drive, volume);
+  if (error === 'hangs') await never;
+  if (error instanceof Error) throw error;
 }
 
 const watched: TapeBackend = {
   mount: async (volume, drive, signal) => {
     mounts.push(drive);
-    check('mount', drive);
+    await check('mount', drive, volume);
     const mounted = await backend.mount(volume, drive, signal);
     return {
       read: async function* (file, readSignal) {
-        check('read', drive);
+        await check('read', drive, volume);
         yield* mounted.read(file, readSignal);
       },
       unmount: async () => {
         await mounted.unmount();
-        check('unmount', drive);
+        await check('unmount', drive, volume);
       },
     };
   },
@@ -48,8 +52,8 @@ const watched: TapeBackend = {
 
 const startFresh = createFreshApp({ now: clock.now });
 
-async function start(drives: number): Promise<void> {
-  app = await startFresh({ backend: watched, config: { drives }, engine: { idleMs: 200, leftMs: 100 } });
+async function start(drives: number, config = {}): Promise<void> {
+  app = await startFresh({ backend: watched, config: { drives, ...config }, engine: { idleMs: 200, leftMs: 100 } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 }
 
@@ -67,85 +71,83 @@ interface Held {
 }
 
 async function readHeld(): Promise<Held[]> {
-  const { suspensions } = await askData<{ suspensions: Edges<Held> }>(
-    app,
-    '{ suspensions { edges { node { kind name mode reason since nextTry } } } }',
-  );
+  const query = '{ suspensions { edges { node { kind name mode reason since nextTry } } } }';
+  const { suspensions } = await askData<{ suspensions: Edges<Held> }>(app, query);
   return suspensions.edges.map(({ node }) => node);
 }
 
 const pauseOf = ({ since, nextTry }: Held) => Math.round((Date.parse(nextTry ?? '') - Date.parse(since)) / 1000);
 
-/** The drive is held after so many mounts. */
+/** Waits until the drive is suspended after so many mounts. */
 async function waitForHeld(count: number): Promise<Held> {
-  return await waitFor(`the drive to be held after ${count} mounts`, async () => {
+  return await waitFor(`the drive to be suspended after ${count} mounts`, async () => {
     const [held] = mounts.length === count ? await readHeld() : [];
     return held;
   });
 }
 
-async function comeBack(seconds: number): Promise<void> {
+async function endPause(seconds: number): Promise<void> {
   clock.advance(seconds);
   await ring(app, 'recall');
 }
 
-const busy = () => new DriveError('TRANSIENT', 'somebody else uses it');
+/** Requests `/<name>/1`, on volume `<name>`. */
+async function request(name: string): Promise<number> {
+  await addTaped(app.ctx, backend, [{ path: `/${name}/1`, volume: name }]);
+  return await makeRequest(app, { quota: 'alice', patterns: `/${name}/`, retention: '2099-01-01' });
+}
+
+const readVolumes = async () => (await app.ctx.db.pool.query('SELECT failures, problem FROM volume')).rows;
+
+const busy = () => new DriveError('TRANSIENT', 'another process uses it');
 
 test.each(['mount', 'read'] as const)(
-  'a drive that cannot be used at a %s is held by itself, and its volume is read on the other one',
+  'a drive that fails at a %s is suspended, and its volumes are read on the other drive',
   async (what) => {
     await start(2);
     fault = (call, drive) => (call === what && drive === 'drive-1' ? busy() : undefined);
-    const bad = 20;
-    await addTaped(
-      app.ctx,
-      backend,
-      Array.from({ length: bad }, (_, n) => ({ path: `/a/${n}`, volume: `V${n % 4}` })),
-    );
-    const id = await makeRequest(app, { quota: 'alice', patterns: '/a/' });
-    const view = await waitForState(app, id, 'COMPLETED');
-    expect([view.filesOnDisk, view.filesFailed]).toEqual([bad, 0]);
-    expect(new Set(Object.values(await readTries(app, id)).map(({ attempts }) => attempts ?? 0))).toEqual(new Set([0]));
-    const held = await readHeld();
-    // the other one may have read all before it had its turn
-    expect(held.filter(({ kind }) => kind !== 'DRIVE')).toEqual([]);
-    if (mounts.includes('drive-1')) {
-      expect(held).toMatchObject([{ name: 'drive-1', mode: 'HELD', reason: 'somebody else uses it' }]);
-    }
+    const files = Array.from({ length: 20 }, (_, n) => ({ path: `/a/${n}`, volume: `V${n % 4}` }));
+    await addTaped(app.ctx, backend, files);
+    const id = await makeRequest(app, { quota: 'alice', patterns: '/a/', retention: '2099-01-01' });
+    expect(await waitForState(app, id, 'COMPLETED')).toMatchObject({ filesOnDisk: 20, filesFailed: 0 });
+    expect(Object.values(await readTries(app, id)).filter(({ attempts }) => attempts)).toEqual([]);
+    // the other drive may have read everything before this one began
+    const held = mounts.includes('drive-1')
+      ? [{ name: 'drive-1', mode: 'HELD', reason: 'another process uses it' }]
+      : [];
+    expect(await readHeld()).toMatchObject(held);
   },
 );
 
-test('it is tried again after pauses that grow, and is in service when something was read on it', async () => {
+test('a failing drive is tried again after growing pauses, and resumed when something was read on it', async () => {
   await start(1);
-  await addTaped(app.ctx, backend, [{ path: '/a/1', volume: 'V1' }]);
   fault = busy;
-  const id = await makeRequest(app, { quota: 'alice', patterns: '/a/' });
+  const id = await request('a');
   for (const [n, seconds] of [5, 20, 80, 320, 600, 600].entries()) {
     const held = await waitForHeld(n + 1);
-    expect(held).toMatchObject({ kind: 'DRIVE', name: 'drive-1', mode: 'HELD', reason: 'somebody else uses it' });
+    expect(held).toMatchObject({ kind: 'DRIVE', name: 'drive-1', mode: 'HELD', reason: 'another process uses it' });
     expect(pauseOf(held)).toBe(seconds);
-    await comeBack(seconds);
+    await endPause(seconds);
   }
   await waitForHeld(7);
   expect(Object.values(await readTries(app, id))).toMatchObject([{ state: 'WAITING', attempts: 0 }]);
   fault = () => undefined;
-  await comeBack(600);
+  await endPause(600);
   await waitForState(app, id, 'COMPLETED');
   const failures = async () => (await app.ctx.db.pool.query('SELECT failures FROM drive')).rows;
-  await waitFor('the count to begin anew', async () => (await failures())[0]?.failures === 0);
+  await waitFor('the count to be reset', async () => (await failures())[0]?.failures === 0);
   expect(await readHeld()).toEqual([]);
 });
 
 test.each<ErrorClass>(['POLICY', 'PERMANENT', 'MEDIA'])(
-  'what is %s of a drive is tried three times, and then left to an operator',
+  'after three errors of class %s a drive stays suspended until an operator resumes it',
   async (errorClass) => {
     await start(1);
-    await addTaped(app.ctx, backend, [{ path: '/a/1', volume: 'V1' }]);
     fault = () => new DriveError(errorClass, 'it eats cartridges');
-    const id = await makeRequest(app, { quota: 'alice', patterns: '/a/' });
+    const id = await request('a');
     for (const count of [1, 2]) {
       expect((await waitForHeld(count)).nextTry).not.toBeNull();
-      await comeBack(600);
+      await endPause(600);
     }
     expect(await waitForHeld(3)).toMatchObject({ reason: 'it eats cartridges', nextTry: null });
     fault = () => undefined;
@@ -155,40 +157,78 @@ test.each<ErrorClass>(['POLICY', 'PERMANENT', 'MEDIA'])(
   },
 );
 
-test('a drive that does not let go of its volume is held, and what was read from it stays', async () => {
+test('a drive that does not unmount its volume is suspended, and its files stay restored', async () => {
   await start(1);
-  await addTaped(app.ctx, backend, [{ path: '/a/1', volume: 'V1' }]);
   fault = (what) => (what === 'unmount' ? busy() : undefined);
-  const id = await makeRequest(app, { quota: 'alice', patterns: '/a/' });
-  await waitForState(app, id, 'COMPLETED');
-  expect(await waitForHeld(1)).toMatchObject({ kind: 'DRIVE', reason: 'somebody else uses it' });
-  const { rows } = await app.ctx.db.pool.query('SELECT failures, problem FROM volume');
-  expect(rows).toEqual([{ failures: 0, problem: null }]);
+  await waitForState(app, await request('a'), 'COMPLETED');
+  expect(await waitForHeld(1)).toMatchObject({ kind: 'DRIVE', reason: 'another process uses it' });
+  expect(await readVolumes()).toEqual([{ failures: 0, problem: null }]);
 });
 
-test('what an operator has said of a drive stays as it is', async () => {
+test('the engine does not change the suspension of a failing drive by an operator', async () => {
   await start(1);
-  await addTaped(app.ctx, backend, [{ path: '/a/1', volume: 'V1' }]);
-  fault = () => {
-    return busy();
-  };
-  await makeRequest(app, { quota: 'alice', patterns: '/a/' });
+  fault = busy;
+  await request('a');
   await waitForHeld(1);
   await suspend(app, { kind: 'DRIVE', name: 'drive-1', mode: 'HELD', reason: 'the technician comes' });
-  await comeBack(600);
-  await comeBack(600);
+  for (let times = 0; times < 2; times++) await endPause(600);
   expect(await readHeld()).toMatchObject([{ reason: 'the technician comes', nextTry: null }]);
   expect(mounts).toHaveLength(1);
 });
 
-test('a library that is away when a volume is unmounted is held against no volume and no drive', async () => {
+test('a library that is away at an unmount counts against neither the volume nor the drive', async () => {
   await start(1);
-  await addTaped(app.ctx, backend, [{ path: '/a/1', volume: 'V1' }]);
   let unmounts = 0;
   fault = (what) => (what === 'unmount' && unmounts++ === 0 ? new LibraryError('TRANSIENT', 'it is away') : undefined);
-  await waitForState(app, await makeRequest(app, { quota: 'alice', patterns: '/a/' }), 'COMPLETED');
-  await addTaped(app.ctx, backend, [{ path: '/b/1', volume: 'V1', position: 2n }]);
-  await waitForState(app, await makeRequest(app, { quota: 'alice', patterns: '/b/' }), 'COMPLETED');
-  const { rows } = await app.ctx.db.pool.query('SELECT failures, problem FROM volume');
-  expect([rows, await readHeld()]).toEqual([[{ failures: 0, problem: null }], []]);
+  for (const name of ['a', 'b']) await waitForState(app, await request(name), 'COMPLETED');
+  const sound = { failures: 0, problem: null };
+  expect([await readVolumes(), await readHeld()]).toEqual([[sound, sound], []]);
+});
+
+test.each<Call>(['mount', 'read', 'unmount'])(
+  'a drive whose %s hangs is suspended with its volume, and the other drive continues',
+  async (what) => {
+    await start(2, { tapeTimeout: 1 });
+    fault = (call, _drive, volume) => (call === what && volume === 'stuck' ? 'hangs' : undefined);
+    const id = await request('stuck');
+    const held = await waitFor('drive and volume to be suspended', async () => {
+      const all = await readHeld();
+      return all.length === 2 && all;
+    });
+    const drive = held.find(({ kind }) => kind === 'DRIVE')?.name ?? '';
+    const reason = `${drive}, at stuck, has not answered for 1 s`;
+    expect(held).toMatchObject([
+      { kind: 'VOLUME', name: 'stuck', mode: 'HELD', reason },
+      { kind: 'DRIVE', name: drive, mode: 'HELD', reason },
+    ]);
+    await waitForState(app, await request('fine'), 'COMPLETED');
+    if (what !== 'unmount') {
+      const tries = await waitFor('the file to wait', async () => {
+        const now = (await readTries(app, id))['/stuck/1'];
+        return now?.recallState === 'WAITING' && now;
+      });
+      expect(tries).toMatchObject({ attempts: 0 });
+    }
+    fault = () => undefined;
+    await resume(app, 'VOLUME', 'stuck');
+    await waitForState(app, id, 'COMPLETED');
+  },
+);
+
+test('of calls that hang together only the first is blamed, and none that makes progress', async () => {
+  const told: string[] = [];
+  const watch = new CallWatch({ disk: 0.2, tape: 0.2 }, (error: HungError) => told.push(error.message));
+  const first = watch.follow({ kind: 'disk', mountpoint: '/one' }, () => never);
+  const second = watch.follow({ kind: 'disk', mountpoint: '/two' }, () => never);
+  const slow = watch.follow({ kind: 'disk', mountpoint: '/slow' }, async (tick) => {
+    await waitFor('the others to hang', async () => {
+      tick();
+      return told.length > 0;
+    });
+    return 'ended';
+  });
+  const blame = 'the restore disk /one has not answered for 0.2 s';
+  await expect(first).rejects.toThrow(blame);
+  await expect(second).rejects.toThrow('/one');
+  expect([await slow, watch.hasHung, told]).toEqual(['ended', true, [blame]]);
 });

@@ -1,67 +1,69 @@
-/** Copies in the restore area that were changed by hand: their files count as on disk only while these are there. */
+/** Copies in the restore area that somebody changed: they satisfy requests as long as they are there, and are never removed. */
 import { randomBytes } from 'node:crypto';
-import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { lookForChanged } from '../../src/engine/disk/changed.js';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { lookForChanged, lookForUnnoted } from '../../src/engine/disk/changed.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
 import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
-import type { Finding } from '../../src/operations/doctor/findings.js';
 import { resume } from '../../src/operations/suspensions.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { withEngine } from '../support/engine-by-hand.js';
+import { readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
+import { findFaults } from '../support/faults.js';
 import { askData } from '../support/graphql.js';
+import { createMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
-import { runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
-import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
-const backend = createMemoryBackend();
-let volumes = 0;
+let disks: string[] = [];
+const { backend, start, ask, restore, place, query } = createMemorySite();
+const never = new AbortController().signal;
 
 beforeAll(async () => {
-  app = await startIdleApp();
-});
-afterEach(() => {
-  backend.log.length = 0;
-});
-afterAll(async () => {
-  expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
+  app = await start({ isIdle: true });
+  disks = [app.restoreDir];
 });
 
-const place = (file: string) => path.join(app.restoreDir, file);
-const ask = (file: string) => makeRequest(app, { quota: 'alice', files: [file] });
 const stateOf = async (id: number) => (await viewRequest(app, id)).state;
-
-/** Restores a file, has its copy changed by hand, and ends its request. @returns the bytes on tape */
-async function changeByHand(file: string): Promise<Buffer> {
-  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `CHANGED${++volumes}` }]);
-  const id = await ask(file);
-  await withEngine(app, backend, async () => {
-    await waitForState(app, id, 'COMPLETED');
-    appendFileSync(place(file), 'by hand');
-    await cancel(app, id);
-    await waitFor('the file to be UNVERIFIED', async () => (await readStage(app, file)) === 'U');
+const movesOf = async (file: string) => (await readMoves(app, file)).map(({ move }) => move);
+const complete = (...ids: number[]) =>
+  withEngine(app, backend, async () => {
+    for (const id of ids) await waitForState(app, id, 'COMPLETED');
   });
+const findCopy = (file: string) => disks.map((disk) => path.join(disk, file)).find((copy) => existsSync(copy)) ?? '';
+const readVolume = async (file: string) =>
+  (
+    await query<{ name: string }>(
+      'SELECT v.name FROM tape_file f JOIN volume v ON v.id = f.volume_id WHERE path = $1',
+      [file],
+    )
+  )[0]?.name ?? '';
+
+/** Restores a file, changes its copy, and ends its request. @returns the bytes on tape */
+async function leaveChanged(file: string): Promise<Buffer> {
+  const id = await restore(file);
+  const bytes = readFileSync(findCopy(file));
+  appendFileSync(findCopy(file), 'changed');
+  await cancel(app, id);
+  await removeUnheld(app.ctx, never);
+  expect(await readStage(app, file)).toBe('U');
   backend.log.length = 0;
-  return Buffer.from(contents.get(file) ?? []);
+  return bytes;
 }
 
-test('an import that says of a file that only its volume is another one leaves its changed copy where it is', async () => {
+test('an import that changes only the volume of a file leaves its changed copy as it is', async () => {
   const file = '/changed/moved';
-  const bytes = await changeByHand(file);
+  const bytes = await leaveChanged(file);
   const id = await ask(file);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await complete(id);
   putOnTape(backend, { volume: 'NEWER', position: 7n, bytes });
   for (const stage of ['ONTAPE', 'RESTORED'] as const) {
     await importRows(app.ctx, [
@@ -72,204 +74,253 @@ test('an import that says of a file that only its volume is another one leaves i
   await cancel(app, id);
 });
 
-async function findFaults(repair: boolean): Promise<Finding[]> {
-  const findings: Finding[] = [];
-  await examine(app.ctx, { repair, checksums: false }, (finding) => findings.push(finding));
-  return findings;
-}
-
-test('what waits for a look at a changed copy says so, and why nobody looks where its disk fails', async () => {
+test('a request that waits until a changed copy is looked for reports it, and that its disk fails', async () => {
   const file = '/changed/why';
-  await changeByHand(file);
+  await leaveChanged(file);
   const id = await ask(file);
   const words = 'its copy in the restore area was changed by hand, and no engine has looked yet whether it is there';
-  const query = `{ request(id: ${id}) { waiting { files end { planned } parts { edges { node { reason files explanation } } } } } }`;
+  const waiting = `{ request(id: ${id}) { waiting { files end { planned } parts { edges { node { reason files explanation } } } } } }`;
   const told = (explanation: string) => ({
     request: {
       waiting: { files: 1, end: null, parts: { edges: [{ node: { reason: 'CHANGED_COPY', files: 1, explanation } }] } },
     },
   });
-  expect(await askData(app, query)).toEqual(told(words));
-  const printed = await runCli(['plan', String(id)], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
-  expect(printed.stdout).toContain(words);
+  expect(await askData(app, waiting)).toEqual(told(words));
   await holdDisk(app.ctx, app.restoreDir, 'the cable is out');
-  expect(await askData(app, query)).toEqual(told(`${words}: ${app.restoreDir} fails: the cable is out`));
+  expect(await askData(app, waiting)).toEqual(told(`${words}: ${app.restoreDir} fails: the cable is out`));
   await resume(app.ctx, { kind: 'DISK', name: app.restoreDir });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
-  expect(await askData(app, query)).toEqual({ request: { waiting: null } });
+  await complete(id);
+  expect(await askData(app, waiting)).toEqual({ request: { waiting: null } });
   await cancel(app, id);
 });
 
-test('a changed copy satisfies a request as long as it is there, and without it the file is recalled', async () => {
+test('a changed copy satisfies requests as long as it is there, and without it the file is restored', async () => {
   const file = '/changed/there';
-  const bytes = await changeByHand(file);
+  const bytes = await leaveChanged(file);
   const first = await ask(file);
-  expect(await stateOf(first)).toBe('QUEUED'); // nobody has looked yet
+  expect(await stateOf(first)).toBe('QUEUED'); // no engine has looked yet
   await withEngine(app, backend, async () => {
     await waitForState(app, first, 'COMPLETED');
     expect([await readStage(app, file), backend.log]).toEqual(['U', []]);
     await cancel(app, first);
     rmSync(place(file));
-    for (const _ of ['first', 'second']) {
-      const id = await ask(file);
-      await waitForState(app, id, 'COMPLETED');
-      expect(readRestored(app, file)).toEqual(bytes);
-    }
+    await waitForState(app, await ask(file), 'COMPLETED');
+    expect(readRestored(app, file)).toEqual(bytes);
   });
-  expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AR', 'RU', 'UT', 'TA', 'AR']);
+  expect(await movesOf(file)).toEqual(['TA', 'AR', 'RU', 'UT', 'TA', 'AR']);
 });
 
-/** Restores a file, and ends its request: its copy is to be removed, which nobody comes to do. */
-async function letGoOnly(file: string): Promise<void> {
-  await addTaped(app.ctx, backend, [{ path: file, volume: `CHANGED${++volumes}` }]);
-  const id = await ask(file);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
-  await cancel(app, id);
-  await letGo(app.ctx, {
-    unchanged: (await readUnheld(app.ctx, { requestId: id, after: 0, limit: 1 })).copies,
-    changed: [],
-  });
-  expect(await readStage(app, file)).toBe('T');
-  backend.log.length = 0;
-}
-
-test('the folders of a changed copy that has gone go with it, though its file may be restored elsewhere', async () => {
+test('the directories of a changed copy are removed when the copy is gone', async () => {
   const file = '/changed/emptied/by/hand';
-  await changeByHand(file);
+  await leaveChanged(file);
   const id = await ask(file);
   rmSync(place(file));
   expect(existsSync(place('/changed/emptied/by'))).toBe(true);
-  await lookForChanged(app.ctx, new AbortController().signal);
+  await lookForChanged(app.ctx, never);
   expect([await readStage(app, file), existsSync(place('/changed/emptied'))]).toEqual(['T', false]);
   await cancel(app, id);
 });
+
+/** Restores a file and ends its request: its copy is about to be removed. */
+async function letGoOnly(file: string): Promise<void> {
+  const id = await restore(file);
+  await cancel(app, id);
+  const { copies } = await readUnheld(app.ctx, { requestId: id, after: 0, limit: 1 });
+  await letGo(app.ctx, { unchanged: copies, changed: [] });
+  expect(await readStage(app, file)).toBe('T');
+  backend.log.length = 0;
+}
 
 test.each([
   ['after', false],
   ['before', true],
 ])(
-  'a copy that is changed between its letting go and its removal is kept, and serves who asks %s',
-  async (_when, isAwaited) => {
+  'a copy that is changed just before its removal is kept, and serves a request made %s that',
+  async (_, isAwaited) => {
     const file = `/changed/late/${isAwaited}`;
     await letGoOnly(file);
-    appendFileSync(place(file), 'by hand');
+    appendFileSync(place(file), 'changed');
     const bytes = readFileSync(place(file));
     const early = isAwaited ? await ask(file) : undefined;
-    expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(0);
+    expect(await removeUnheld(app.ctx, never)).toBe(0);
     expect([await readStage(app, file), readRestored(app, file)]).toEqual(['U', bytes]);
-    const id = early ?? (await ask(file));
-    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    await complete(early ?? (await ask(file)));
     expect([readRestored(app, file), backend.log]).toEqual([bytes, []]);
-    expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AR', 'RT', 'TU']);
-    const { rowCount } = await app.ctx.db.pool.query('SELECT FROM tape_file WHERE path = $1 AND disk_id IS NULL', [
-      file,
-    ]);
-    expect(rowCount).toBe(1);
+    expect(await movesOf(file)).toEqual(['TA', 'AR', 'RT', 'TU']);
+    expect(await query('SELECT disk_id FROM tape_file WHERE path = $1', [file])).toEqual([{ disk_id: null }]);
   },
 );
 
-test('a copy that is changed while it leaves, and is of another version than its file, stands for nothing', async () => {
+test('a changed copy of another version than its file serves no request', async () => {
   const file = '/changed/late/stale';
   await letGoOnly(file);
-  appendFileSync(place(file), 'by hand');
+  appendFileSync(place(file), 'changed');
   const checksum = checksumOf('other bytes');
-  await importRows(app.ctx, [buildRow({ path: file, size: 1000n, volume: `CHANGED${volumes}`, checksum })]);
-  expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(0);
+  await importRows(app.ctx, [buildRow({ path: file, size: 1000n, volume: await readVolume(file), checksum })]);
+  expect(await removeUnheld(app.ctx, never)).toBe(0);
   expect([await readStage(app, file), existsSync(place(file))]).toEqual(['T', true]);
-  const faults = await findFaults(false);
-  expect(faults.map(({ kind, thing }) => [kind, thing])).toContainEqual(['orphan-copy', place(file)]);
+  expect(await findFaults(app)).toContain(`orphan-copy: ${place(file)}`);
   rmSync(place(file));
 });
 
-test('while the disk of a changed copy is away nobody can tell, and the request waits', async () => {
+test('while the disk of a changed copy is away, requests for it wait', async () => {
   const file = '/changed/away';
-  await changeByHand(file);
+  await leaveChanged(file);
   const id = await ask(file);
-  const { lookForChanged } = await import('../../src/engine/disk/changed.js');
-  const look = () => lookForChanged(app.ctx, new AbortController().signal);
   renameSync(app.restoreDir, `${app.restoreDir}-away`);
-  await look();
+  await lookForChanged(app.ctx, never);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'QUEUED']);
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
-  await resume(app.ctx, { kind: 'DISK', name: app.restoreDir }); // held since then, with the reason
-  await look();
+  await resume(app.ctx, { kind: 'DISK', name: app.restoreDir }); // suspended since then, with the reason
+  await lookForChanged(app.ctx, never);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
   await cancel(app, id);
 });
 
-test('the doctor finds a changed copy that has gone, and has the file recalled for whoever holds it', async () => {
+test('the doctor finds a changed copy that is gone, and its repair restores the file for its requests', async () => {
   const file = '/changed/doctor';
-  const bytes = await changeByHand(file);
+  const bytes = await leaveChanged(file);
   const { used } = await readDisks(app);
   const id = await ask(file);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
-  expect(await findFaults(false)).toEqual([]);
+  await complete(id);
+  expect(await findFaults(app)).toEqual([]);
   rmSync(place(file));
-  const fault = {
-    kind: 'copy-missing',
-    thing: place(file),
-    expected: 'a copy that was changed by hand, its file being UNVERIFIED',
-    found: 'nothing',
-  };
-  expect(await findFaults(false)).toEqual([{ ...fault, isRepaired: false }]);
+  expect(await findFaults(app)).toEqual([`copy-missing: ${place(file)}`]);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
-  expect(await findFaults(true)).toEqual([{ ...fault, isRepaired: true }]);
-  expect(await findFaults(true)).toEqual([]);
+  expect(await findFaults(app, { repair: true })).toEqual([`copy-missing: ${place(file)} (repaired)`]);
+  expect(await findFaults(app, { repair: true })).toEqual([]);
   expect(await readStage(app, file)).toBe('T');
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await complete(id);
   expect(readRestored(app, file)).toEqual(bytes);
   expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
 });
 
-test('a file whose copy was changed is not confirmed by reading its tape copy', async () => {
+test('a file with a changed copy is not confirmed by reading its tape copy', async () => {
   const file = '/changed/confirmed';
-  await changeByHand(file);
-  await app.ctx.db.pool.query('UPDATE tape_file SET verified = NULL WHERE path = $1', [file]);
+  await leaveChanged(file);
+  await query('UPDATE tape_file SET verified = NULL WHERE path = $1', [file]);
   expect(await verifyAgain(app.ctx, { match: file })).toBe(0);
 });
 
-test('an import that says that a file is at its primary place satisfies who waits for a look at the changed copy', async () => {
+test('an import of a file as ONDISK satisfies a request that waits for a look at its changed copy', async () => {
   const file = '/changed/imported';
-  await changeByHand(file);
+  await leaveChanged(file);
   const id = await ask(file);
-  await importRows(app.ctx, [buildRow({ path: file, size: 1000n, stage: 'ONDISK', volume: `CHANGED${volumes}` })]);
+  await importRows(app.ctx, [buildRow({ path: file, size: 1000n, stage: 'ONDISK', volume: await readVolume(file) })]);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['D', 'COMPLETED']);
   expect(existsSync(place(file))).toBe(true);
+  rmSync(place(file)); // or the doctor would find it
 });
 
 test.each([
-  ['has other bytes', null, { hasChecksum: true, position: 1n }],
-  ['lies elsewhere, and has no checksum', 'UNVERIFIED', { hasChecksum: false, position: 2n }],
-] as const)(
-  'a copy changed by hand satisfies nobody any more once an import says that its file %s',
-  async (what, stage, now) => {
-    const file = `/changed/renewed/${what}`;
-    await changeByHand(file);
-    const first = await ask(file);
-    await withEngine(app, backend, () => waitForState(app, first, 'COMPLETED'));
-    const kept = readFileSync(place(file));
-    const { position, hasChecksum } = now;
-    const [bytes, volume] = [randomBytes(1000), `CHANGED${volumes}`];
-    putOnTape(backend, { volume, position, bytes });
-    const checksum = hasChecksum ? checksumOf(bytes) : null;
-    const row = buildRow({ path: file, size: 1000n, volume, position, checksum });
-    await importRows(app.ctx, [{ ...row, stage }]);
-    expect([await readStage(app, file), (await viewRequest(app, first)).holds[0]?.state]).toEqual(['T', 'WAITING']);
-    const second = await ask(file);
-    await withEngine(app, backend, async () => {
-      const { holds } = await waitForState(app, second, 'PARTIAL'); // it is somebody's own
-      expect(holds[0]?.errorClass).toBe('POLICY');
-      expect(readFileSync(place(file))).toEqual(kept);
-      rmSync(place(file));
-      const third = await ask(file);
-      for (const id of [first, second, third]) await waitForState(app, id, 'COMPLETED');
-    });
-    expect(readRestored(app, file)).toEqual(bytes);
-    expect((await readMoves(app, file)).slice(0, 4).map(({ move }) => move)).toEqual(['TA', 'AR', 'RU', 'UT']);
-    const { rowCount } = await app.ctx.db.pool.query(
-      'SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id WHERE f.path = $1',
+  ['with another checksum', null, { hasChecksum: true, position: 1n }],
+  ['at another position and without a checksum', 'UNVERIFIED', { hasChecksum: false, position: 2n }],
+] as const)('a changed copy serves no request after an import of its file %s', async (what, stage, now) => {
+  const file = `/changed/renewed/${what}`;
+  await leaveChanged(file);
+  const first = await ask(file);
+  await complete(first);
+  const kept = readFileSync(place(file));
+  const { position, hasChecksum } = now;
+  const [bytes, volume] = [randomBytes(1000), await readVolume(file)];
+  putOnTape(backend, { volume, position, bytes });
+  const checksum = hasChecksum ? checksumOf(bytes) : null;
+  await importRows(app.ctx, [{ ...buildRow({ path: file, size: 1000n, volume, position, checksum }), stage }]);
+  expect([await readStage(app, file), (await viewRequest(app, first)).holds[0]?.state]).toEqual(['T', 'WAITING']);
+  const second = await ask(file);
+  await withEngine(app, backend, async () => {
+    const { holds } = await waitForState(app, second, 'PARTIAL'); // the copy is somebody's own
+    expect(holds[0]?.errorClass).toBe('POLICY');
+    expect(readFileSync(place(file))).toEqual(kept);
+    rmSync(place(file));
+    const third = await ask(file);
+    for (const id of [first, second, third]) await waitForState(app, id, 'COMPLETED');
+  });
+  expect(readRestored(app, file)).toEqual(bytes);
+  expect((await movesOf(file)).slice(0, 4)).toEqual(['TA', 'AR', 'RU', 'UT']);
+  const left = await query('SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id WHERE f.path = $1', [file]);
+  expect(left).toEqual([]);
+});
+
+describe('a changed copy whose disk is not recorded, as older versions have left it,', () => {
+  beforeAll(async () => {
+    const second = `${app.restoreDir}-second`;
+    mkdirSync(second);
+    await setDisk(app.ctx, { mountpoint: second, size: 10n ** 9n });
+    disks.push(second);
+  });
+
+  const look = () => lookForUnnoted(app.ctx, never);
+  const forgetDisk = (file: string) => query('UPDATE tape_file SET changed_disk_id = NULL WHERE path = $1', [file]);
+
+  async function leaveUnrecorded(file: string): Promise<void> {
+    await leaveChanged(file);
+    await forgetDisk(file);
+  }
+
+  async function readRecorded(file: string): Promise<string | undefined> {
+    const [disk] = await query<{ mountpoint: string }>(
+      'SELECT k.mountpoint FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id WHERE f.path = $1',
       [file],
     );
-    expect(rowCount).toBe(0);
-  },
-);
+    return disk?.mountpoint;
+  }
+
+  test('is found by the engine, which records its disk', async () => {
+    const file = '/unrecorded/there';
+    await leaveUnrecorded(file);
+    await withEngine(app, backend, async () => {
+      await waitFor('the record', async () => (await readRecorded(file)) !== undefined);
+    });
+    expect(path.join((await readRecorded(file)) ?? '', file)).toBe(findCopy(file));
+    expect(await readStage(app, file)).toBe('U');
+  });
+
+  test('and which is on no disk, is restored, also for a request that was completed with it', async () => {
+    const file = '/unrecorded/gone';
+    await leaveUnrecorded(file);
+    rmSync(findCopy(file));
+    const id = await ask(file);
+    expect(await stateOf(id)).toBe('COMPLETED'); // no engine has looked yet
+    await withEngine(app, backend, async () => {
+      await waitFor('the file to be RESTORED', async () => (await readStage(app, file)) === 'R');
+      await waitForState(app, id, 'COMPLETED');
+    });
+    expect(existsSync(findCopy(file))).toBe(true);
+    expect(await movesOf(file)).toEqual(['TA', 'AR', 'RU', 'UT', 'TA', 'AR']);
+  });
+
+  test('is not given up while a disk is away', async () => {
+    const file = '/unrecorded/away';
+    await leaveUnrecorded(file);
+    const home = disks.find((disk) => existsSync(path.join(disk, file))) ?? '';
+    renameSync(home, `${home}-away`);
+    await look();
+    await look(); // the disk is suspended by now, and not looked at
+    expect([await readStage(app, file), await readRecorded(file)]).toEqual(['U', undefined]);
+    renameSync(`${home}-away`, home);
+    await resume(app.ctx, { kind: 'DISK', name: home });
+    await look();
+    expect([await readStage(app, file), await readRecorded(file)]).toEqual(['U', home]);
+  });
+
+  test('is found by the doctor, which looks on all disks', async () => {
+    const files = ['/unrecorded/doctor/there', '/unrecorded/doctor/gone'];
+    for (const file of files) await leaveUnrecorded(file);
+    for (const file of files) await forgetDisk(file); // the engine that restored the second one has found the first
+    rmSync(findCopy('/unrecorded/doctor/gone'));
+    const faults = files.map((file) => `copy-unnoted: ${file}`);
+    expect(await findFaults(app)).toEqual(faults);
+    expect(await findFaults(app, { repair: true })).toEqual(faults.map((fault) => `${fault} (repaired)`));
+    expect(await findFaults(app, { repair: true })).toEqual([]);
+    expect(await Promise.all(files.map((file) => readStage(app, file)))).toEqual(['U', 'T']);
+  });
+
+  test('is no file that an import left UNVERIFIED: that is at its primary place', async () => {
+    const file = '/unrecorded/primary';
+    await addTaped(app.ctx, backend, [{ path: file, volume: 'PRIMARY', stage: 'UNVERIFIED' }]);
+    await look();
+    expect([await readStage(app, file), await readRecorded(file)]).toEqual(['U', undefined]);
+    expect(await stateOf(await ask(file))).toBe('COMPLETED');
+  });
+});

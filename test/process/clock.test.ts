@@ -1,4 +1,4 @@
-/** Hosts whose clocks are off: the database's counts. */
+/** Hosts with wrong clocks: all times come from the database's clock. */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -24,7 +24,7 @@ afterAll(async () => {
 
 const preload = pathToFileURL(path.join(packageRoot, 'test/support/shifted-clock.mjs')).href;
 
-/** The environment of a process on a host whose clock is off. */
+/** The environment of a process on a host with a wrong clock. */
 function offBy(seconds: number): Record<string, string> {
   return {
     DATABASE_URL: database.url,
@@ -41,7 +41,7 @@ test.each([
   ['ahead of', 6 * DAY, { DRIVES: '1' }],
   ['behind', -6 * DAY, { TAPE_BACKEND: 'memory' }],
 ])(
-  'an engine and a gateway on a host that is six days %s the database go by its time, and say so',
+  'a server on a host whose clock is six days %s the database uses the time of the database, and logs it',
   async (side, seconds, more) => {
     const env = { ...offBy(seconds), ...more } as Record<string, string>;
     const user = side.replace(' ', '-');

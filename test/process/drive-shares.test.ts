@@ -1,227 +1,145 @@
-/** Several engines on one database: who has which drive. */
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { type Engine, type EngineOptions, startEngine } from '../../src/engine/runner.js';
-import { LibraryError } from '../../src/tape/backend.js';
+/** Several engines on one database: which of them has which drive. test/pure/drive-shares.test.ts tests the choice itself. */
+import { afterEach, beforeAll, expect, test } from 'vitest';
+import { type Engine, startEngine } from '../../src/engine/runner.js';
+import { LibraryError, type TapeBackend } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { addQuota, addTaped } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
+import type { TestApp } from '../support/app.js';
+import { addTaped } from '../support/factories.js';
+import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
-import { cleanUp, kill, startCli, stop } from '../support/process.js';
-import { viewRequest } from '../support/request-view.js';
+import { createMemorySite } from '../support/memory-site.js';
+import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
 const DRIVES = 4;
 
-/** Engines look for drives every second, and some of these tests go on for many looks, also where others want the machine. */
-const WAIT_MS = 120_000;
-
 let app: TestApp;
-const backend = createMemoryBackend();
-const { onRead } = backend;
+const { backend, start, query } = createMemorySite();
 const engines: Engine[] = [];
 
 beforeAll(async () => {
-  app = await startApp({ config: { drives: DRIVES } });
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  app = await start({ isIdle: true, drives: DRIVES });
 });
 afterEach(async () => {
-  backend.onRead = onRead;
-  backend.log.length = 0;
   await Promise.all(engines.splice(0).map((engine) => engine.stop()));
-  await app.ctx.db.pool.query('DELETE FROM engine_process');
-});
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
+  await query('DELETE FROM engine_process');
 });
 
-async function begin(host: string, engineWeight: number, options: EngineOptions = {}): Promise<Engine> {
-  const ctx = { ...app.ctx, config: { ...app.ctx.config, engineWeight } };
-  const engine = await startEngine(ctx, backend, { host, drainMs: 1000, ...options });
+interface EngineSettings {
+  weight?: number;
+  drives?: number;
+  library?: TapeBackend;
+}
+
+async function begin(host: string, { weight = 1, drives = DRIVES, library = backend }: EngineSettings = {}) {
+  const ctx = { ...app.ctx, config: { ...app.ctx.config, engineWeight: weight, drives } };
+  const engine = await startEngine(ctx, library, { host, drainMs: 1000, idleMs: 200 });
   engines.push(engine);
   return engine;
 }
 
-/** By hosts, how many drives they have; `-` stands for none. */
-async function readHosts(): Promise<Record<string, number>> {
-  const { drives } = await askData<{ drives: { edges: { node: { host: string | null } }[] } }>(
-    app,
-    '{ drives { edges { node { host } } } }',
-  );
-  const counts: Record<string, number> = {};
-  for (const { node } of drives.edges) counts[node.host ?? '-'] = (counts[node.host ?? '-'] ?? 0) + 1;
-  return counts;
+/** Waits until each host has so many drives; `-` stands for engines that are not registered. */
+async function waitForHosts(expected: Record<string, number>): Promise<void> {
+  await waitFor(`drives at ${JSON.stringify(expected)}`, async () => {
+    type Drives = { drives: Edges<{ host: string | null }> };
+    const { drives } = await askData<Drives>(app, '{ drives { edges { node { host } } } }');
+    const hosts = drives.edges.map(({ node }) => node.host ?? '-');
+    const isSo = ([host, count]: [string, number]) => hosts.filter((each) => each === host).length === count;
+    return Object.entries(expected).every(isSo);
+  });
 }
 
-const waitForHosts = (expected: Record<string, number>) =>
-  waitFor(
-    `drives at ${JSON.stringify(expected)}`,
-    async () => {
-      const hosts = await readHosts();
-      return Object.keys({ ...hosts, ...expected }).every((host) => hosts[host] === expected[host]);
-    },
-    WAIT_MS,
-  );
+/** Requests so many files of 10 bytes, each on the next of the volumes. */
+async function request(name: string, files: number, volumes: number): Promise<number> {
+  const taped = Array.from({ length: files }, (_, n) => ({
+    ...{ path: `/${name}/${n}`, volume: `${name}${n % volumes}`, size: 10 },
+  }));
+  await addTaped(app.ctx, backend, taped);
+  return await makeRequest(app, { quota: 'alice', patterns: `/${name}/` });
+}
 
-const waitForEnd = (id: number) =>
-  waitFor(`request ${id} to be done`, async () => (await viewRequest(app, id)).state === 'COMPLETED', WAIT_MS);
+test('engines share the drives by their weights, also with engines that start and stop', async () => {
+  const heavy = await begin('heavy', { weight: 3 });
+  await waitForHosts({ heavy: 4 });
+  await begin('light');
+  await waitForHosts({ heavy: 3, light: 1 });
+  await heavy.stop();
+  await waitForHosts({ light: 4 });
+});
 
-/** A row of an engine that says that it wants all drives, and takes none. */
-const askingEngine = () =>
-  app.ctx.db.pool.query(
+test('a drive is given to another engine between two volumes: each volume is in one drive, and each file is read once', async () => {
+  const held = holdReads(backend);
+  const id = await request('give', 8 * 3, 8);
+  await begin('before');
+  const mounted = () => app.ctx.db.prisma.drive.count({ where: { volumeId: { not: null } } });
+  await waitFor('four mounted volumes', async () => (await mounted()) === DRIVES);
+  await begin('after');
+  const asks = () => app.ctx.db.prisma.engineProcess.count();
+  await waitFor('the second engine to ask', async () => (await asks()) === 2);
+  await waitForHosts({ before: 4, after: 0 }); // each drive reads
+  held.open();
+  await waitForHosts({ before: 2, after: 2 });
+  await waitForState(app, id, 'COMPLETED');
+  expect(backend.log.filter(({ what }) => what === 'read').length).toBe(24);
+
+  const volumes = new Map<string, string>();
+  for (const { what, volume, drive } of backend.log) {
+    if (what === 'unmount') volumes.delete(drive);
+    if (what !== 'mount') continue;
+    expect([...volumes.keys()]).not.toContain(drive);
+    expect([...volumes.values()]).not.toContain(volume);
+    volumes.set(drive, volume);
+  }
+  expect(backend.log.filter(({ what }) => what === 'mount').length).toBe(8);
+});
+
+test('a free drive is taken after a few seconds although another engine asks for it', async () => {
+  await query(
     `INSERT INTO engine_process (id, engine_id, host, drives, reach, weight, asks_until)
-     VALUES (gen_random_uuid(), gen_random_uuid(), 'nobody', 4, 4, 1000, timezone('utc', clock_timestamp()) + interval '1 hour')`,
+     VALUES (gen_random_uuid(), gen_random_uuid(), 'absent', 4, 4, 1000, timezone('utc', clock_timestamp()) + interval '1 hour')`,
   );
+  await begin('alone');
+  await waitForHosts({ alone: 4 });
+  await waitForState(app, await request('alone', 1, 1), 'COMPLETED');
+});
 
-test(
-  'engines have drives by their weights, one that comes is given its share, and one that stops leaves it',
-  async () => {
-    const first = await begin('heavy', 3);
-    await waitForHosts({ heavy: 4 });
-    await begin('light', 1);
-    await waitForHosts({ heavy: 3, light: 1 });
-    await begin('other', 2);
-    await waitForHosts({ heavy: 2, light: 1, other: 1 });
-    await first.stop();
-    await waitForHosts({ light: 1, other: 3 });
-  },
-  4 * WAIT_MS,
-);
+test('an engine that is not registered keeps its drives until its lease ends, and the others share the rest', async () => {
+  const [mine, leaseOf] = [`name IN ('drive-1', 'drive-2')`, `timezone('utc', clock_timestamp())`];
+  await query(
+    `UPDATE drive SET engine_id = gen_random_uuid(), lease_until = ${leaseOf} + interval '1 hour' WHERE ${mine}`,
+  );
+  await begin('one');
+  await waitForHosts({ '-': 2, one: 2 });
+  await begin('two');
+  await waitForHosts({ '-': 2, one: 1, two: 1 });
+  await query(`UPDATE drive SET lease_until = ${leaseOf} WHERE ${mine}`); // as if it were killed
+  await waitForHosts({ one: 2, two: 2 });
+});
 
-test(
-  'a drive is given back between two volumes, and no file is read twice for it',
-  async () => {
-    const held = holdReads(backend);
-    await addTaped(
-      app.ctx,
-      backend,
-      Array.from({ length: 8 * 3 }, (_, n) => ({ path: `/give/${n}`, volume: `GIVE${n % 8}`, size: 10 })),
-    );
-    const id = await makeRequest(app, { quota: 'alice', patterns: '/give/' });
-    await begin('before', 1);
-    const mounted = () => app.ctx.db.prisma.drive.count({ where: { volumeId: { not: null } } });
-    await waitFor('four volumes to be mounted', async () => (await mounted()) === 4, WAIT_MS);
-    await begin('after', 1);
-    await waitFor(
-      'the second engine to ask',
-      async () => (await app.ctx.db.prisma.engineProcess.count()) === 2,
-      WAIT_MS,
-    );
-    expect(await readHosts()).toEqual({ before: 4 }); // a read is in hand on each drive
-    held.open();
-    await waitForHosts({ before: 2, after: 2 });
-    await waitForEnd(id);
-    const { rows } = await app.ctx.db.pool.query(
-      `SELECT count(*)::int AS files, count(*) FILTER (WHERE stage = 'RESTORED')::int AS restored FROM tape_file WHERE path LIKE '/give/%'`,
-    );
-    expect(rows).toEqual([{ files: 24, restored: 24 }]);
-    expect(backend.log.filter(({ what }) => what === 'read').length).toBe(24);
-  },
-  4 * WAIT_MS,
-);
+test('an engine that reaches only some drives gets those', async () => {
+  await begin('many');
+  await waitForHosts({ many: 4 });
+  await begin('few', { drives: 2 });
+  await waitForHosts({ many: 2, few: 2 });
+  const names = await query(
+    `SELECT d.name FROM drive d JOIN engine_process p ON p.id = d.engine_id WHERE p.host = 'few' ORDER BY d.name`,
+  );
+  expect(names).toEqual([{ name: 'drive-1' }, { name: 'drive-2' }]);
+});
 
-test(
-  'a drive that is free is taken after a few seconds, whoever is said to ask for it',
-  async () => {
-    await askingEngine();
-    await begin('alone', 1);
-    await waitForHosts({ alone: 4 });
-    await addTaped(app.ctx, backend, [{ path: '/alone/a', volume: 'ALONE', size: 10 }]);
-    await waitForEnd(await makeRequest(app, { quota: 'alice', patterns: '/alone/' }));
-  },
-  4 * WAIT_MS,
-);
-
-test(
-  'an engine from before, which says nothing, keeps what it has, and the others share the rest',
-  async () => {
-    await app.ctx.db.pool.query(
-      `UPDATE drive SET engine_id = gen_random_uuid(), lease_until = timezone('utc', clock_timestamp()) + interval '1 hour' WHERE name IN ('drive-1', 'drive-2')`,
-    );
-    await begin('one', 1);
-    await waitForHosts({ '-': 2, one: 2 });
-    await begin('two', 1);
-    await waitForHosts({ '-': 2, one: 1, two: 1 });
-    await app.ctx.db.pool.query(
-      `UPDATE drive SET engine_id = NULL, lease_until = NULL WHERE name IN ('drive-1', 'drive-2')`,
-    );
-    await waitForHosts({ one: 2, two: 2 });
-  },
-  4 * WAIT_MS,
-);
-
-test(
-  'engines that reach fewer drives are given those',
-  async () => {
-    await begin('many', 1);
-    await waitForHosts({ many: 4 });
-    const ctx = { ...app.ctx, config: { ...app.ctx.config, drives: 2 } };
-    engines.push(await startEngine(ctx, backend, { host: 'few' }));
-    await waitForHosts({ many: 2, few: 2 });
-    const few = await app.ctx.db.prisma.engineProcess.findFirst({ where: { host: 'few' } });
-    const drives = await app.ctx.db.prisma.drive.findMany({
-      where: { engineId: few?.id ?? '' },
-      orderBy: { id: 'asc' },
-    });
-    expect(drives.map(({ name }) => name)).toEqual(['drive-1', 'drive-2']);
-  },
-  4 * WAIT_MS,
-);
-
-test(
-  'an engine that cannot use the library leaves all drives to one that can, and what waits is restored',
-  async () => {
-    const closed = createMemoryBackend();
-    closed.mount = async () => {
-      throw new LibraryError('TRANSIENT', 'the library is not there on this host');
-    };
-    await begin('able', 1);
-    await waitForHosts({ able: 4 });
-    const unable = await startEngine(app.ctx, closed, { host: 'unable', drainMs: 1000 });
-    engines.push(unable);
-    await waitForHosts({ able: 2, unable: 2 });
-    const held = holdReads(backend); // or what waits may be done before the other one knows what it cannot do
-    await addTaped(
-      app.ctx,
-      backend,
-      Array.from({ length: 6 }, (_, n) => ({ path: `/able/${n}`, volume: `ABLE${n}`, size: 10 })),
-    );
-    const id = await makeRequest(app, { quota: 'alice', patterns: '/able/' });
-    await waitForHosts({ able: 4 });
-    held.open();
-    await waitForEnd(id);
-  },
-  4 * WAIT_MS,
-);
-
-test(
-  'real engines share drives by their weights, and the share of one that is killed goes to the others',
-  async () => {
-    const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, DRIVES: '3', LOG_LEVEL: 'error' };
-    const start = (weight: number) => startCli(['work'], { env: { ...env, ENGINE_WEIGHT: String(weight) } });
-    const waitForWeights = (expected: Record<number, number>) =>
-      waitFor(
-        `by weights, drives ${JSON.stringify(expected)}`,
-        async () => {
-          const { rows } = await app.ctx.db.pool.query<{ weight: number; drives: number }>(
-            `SELECT p.weight, count(*)::int AS drives FROM drive d JOIN engine_process p ON p.id = d.engine_id
-             WHERE d.lease_until > timezone('utc', clock_timestamp()) GROUP BY p.weight ORDER BY p.weight`,
-          );
-          const found = Object.fromEntries(rows.map(({ weight, drives }) => [weight, drives]));
-          return JSON.stringify(found) === JSON.stringify(expected);
-        },
-        WAIT_MS,
-      );
-    const light = start(1);
-    await waitForWeights({ 1: 3 });
-    const heavy = start(3);
-    await waitForWeights({ 1: 1, 3: 2 });
-    await kill(heavy);
-    await waitForWeights({ 1: 3 });
-    expect((await stop(light)).code).toBe(0);
-    expect(await app.ctx.db.prisma.engineProcess.count({ where: { weight: { not: 3 } } })).toBe(0);
-  },
-  6 * WAIT_MS,
-);
+test('an engine that cannot use the library leaves all drives to one that can', async () => {
+  const closed = createMemoryBackend();
+  closed.mount = async () => {
+    throw new LibraryError('TRANSIENT', 'the library is not there on this host');
+  };
+  await begin('able');
+  await waitForHosts({ able: 4 });
+  await begin('unable', { library: closed });
+  await waitForHosts({ able: 2, unable: 2 });
+  const held = holdReads(backend); // or all files may be read before the engine knows that it cannot
+  const id = await request('able', 6, 6);
+  await waitForHosts({ able: 4 });
+  held.open();
+  await waitForState(app, id, 'COMPLETED');
+});

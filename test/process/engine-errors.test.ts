@@ -1,47 +1,84 @@
+/** Errors of the tape library and unexpected ones: which are retried, when a file fails, and when a volume is suspended. One drive. */
 import { createHash, randomBytes } from 'node:crypto';
 import { deflateSync } from 'node:zlib';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { examine } from '../../src/engine/doctor/doctor.js';
 import { type ErrorClass, TapeError } from '../../src/errors.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
-import { secondsBetween } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { createClock } from '../support/clock.js';
-import { findIllegalMoves, listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
-import { addFiles, addQuota, addTaped, checksumOf } from '../support/factories.js';
-import { type RequestView, viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
+import { addSeconds, secondsBetween } from '../../src/time.js';
+import type { TestApp } from '../support/app.js';
+import { currentTime, isWithin } from '../support/clock.js';
+import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
+import { addFiles, addTaped, checksumOf } from '../support/factories.js';
+import { askData, type Edges } from '../support/graphql.js';
+import { createMemorySite } from '../support/memory-site.js';
+import { retry } from '../support/mutations.js';
+import { runCli } from '../support/process.js';
+import {
+  type RequestView,
+  viewRequest,
+  waitForState,
+  waitForView,
+  waitThroughPauses,
+} from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { readSuspensions } from '../support/suspend.js';
-import { waitFor } from '../support/wait.js';
+import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
-const backend = createMemoryBackend();
+const { backend, clock, start, ask, query } = createMemorySite();
 const hooks = { onMount: backend.onMount, onRead: backend.onRead };
-const clock = createClock();
-const alice = { quota: 'alice', retention: '2099-01-01' };
 
 beforeAll(async () => {
-  app = await startApp({ backend, now: clock.now });
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
-});
-afterEach(() => {
-  Object.assign(backend, hooks);
-  backend.log.length = 0;
+  app = await start({ drives: 1 });
 });
 afterAll(async () => {
-  expect(await findIllegalMoves(app)).toEqual([]);
   expect(listTree(app.restoreDir).filter((name) => name.includes('.part'))).toEqual([]);
   expect((await readDisks(app)).reserved).toBe(0n);
-  await app.close();
 });
+
+const requestBelow = (prefix: string) =>
+  makeRequest(app, { quota: 'alice', patterns: prefix, retention: '2099-01-01' });
+
+/** Puts files on a volume: `/<volume>/1` is at position 1, and so on. */
+async function fillVolume(volume: string, count: number, size = (_position: number) => 1000): Promise<void> {
+  const positions = Array.from({ length: count }, (_, n) => n + 1);
+  const fileAt = (n: number) => ({ path: `/${volume}/${n}`, volume, position: BigInt(n), size: size(n) });
+  await addTaped(app.ctx, backend, positions.map(fileAt));
+}
+
+async function requestVolume(volume: string, count: number): Promise<number> {
+  await fillVolume(volume, count);
+  return await requestBelow(`/${volume}/`);
+}
+
+/** Reads at these positions fail, of all volumes. */
+function spoil(isBad: (position: bigint) => boolean): void {
+  backend.onRead = async (_volume, position, bytes) => {
+    if (isBad(position)) throw new TapeError('MEDIA', `no block at ${position}`);
+    return bytes;
+  };
+}
 
 function outcomes(view: RequestView) {
   return Object.fromEntries(view.holds.map(({ path, state, errorClass, error }) => [path, [state, errorClass, error]]));
 }
 
-const countReads = (volume: string, position: bigint) =>
-  backend.log.filter((entry) => entry.volume === volume && entry.position === position).length;
+const countReads = (position?: bigint) =>
+  backend.log.filter((entry) => entry.what === 'read' && (position ?? entry.position) === entry.position).length;
 
-test('wrong, short and long tape copies fail with what was found, and the rest of the request arrives', async () => {
+const endOf = (id: number, state: string) => waitThroughPauses(app, clock, id, state);
+
+const waitForHold = (name: string) =>
+  waitFor(`${name} to be suspended`, async () => (await readSuspensions(app)).find((held) => held.name === name));
+
+/** Waits until the drive has left its volume, and everything is recorded. */
+const waitForFreeDrive = () =>
+  waitFor('a free drive', async () => {
+    const busy = `SELECT FROM drive WHERE volume_id IS NOT NULL UNION ALL SELECT FROM recall WHERE state = 'RUNNING'`;
+    return backend.log.at(-1)?.what === 'unmount' && (await query(busy)).length === 0;
+  });
+
+test('wrong, short and long tape copies fail with what was found, and the rest of the request is restored', async () => {
   const right = await addTaped(app.ctx, backend, [
     { path: '/bad/1-wrong', volume: 'BAD', position: 1n, size: 200_000 },
     { path: '/bad/2-short', volume: 'BAD', position: 2n, size: 200_000 },
@@ -58,10 +95,9 @@ test('wrong, short and long tape copies fail with what was found, and the rest o
     if (position === 5n) return Buffer.concat([bytes, Buffer.from('x')]);
     return bytes;
   };
-  const id = await makeRequest(app, { ...alice, patterns: '/bad/' });
   const says = `and the catalogue says`;
   const end = '; given up after 3 tries';
-  expect(outcomes(await waitThroughPauses(app, clock, id, 'PARTIAL'))).toEqual({
+  expect(outcomes(await endOf(await requestBelow('/bad/'), 'PARTIAL'))).toEqual({
     '/bad/1-wrong': [
       'FAILED',
       'MEDIA',
@@ -83,164 +119,490 @@ test.each<[ErrorClass, number]>([
   ['MEDIA', 3],
   ['POLICY', 1],
   ['PERMANENT', 1],
-])('an error of class %s is tried %i times in all before the file has failed for good', async (errorClass, tries) => {
-  const volume = `CLASS-${errorClass}`;
-  await addTaped(app.ctx, backend, [
-    { path: `/${volume}/good`, volume, position: 1n },
-    { path: `/${volume}/bad`, volume, position: 2n },
-  ]);
-  backend.onRead = async (_volume, position, bytes) => {
-    if (position === 2n) throw new TapeError(errorClass, `the drive says ${errorClass}`);
-    return bytes;
-  };
-  const id = await makeRequest(app, { ...alice, patterns: `/${volume}/` });
-  const end = tries === 1 ? '' : `; given up after ${tries} tries`;
-  expect(outcomes(await waitThroughPauses(app, clock, id, 'PARTIAL'))).toEqual({
-    [`/${volume}/good`]: ['ON_DISK', null, null],
-    [`/${volume}/bad`]: ['FAILED', errorClass, `the drive says ${errorClass}${end}`],
-  });
-  expect(countReads(volume, 2n)).toBe(tries);
-  expect(countReads(volume, 1n)).toBe(1);
-});
+])(
+  'a file fails after an error of class %s at %i reads, and its request ends as PARTIAL',
+  async (errorClass, tries) => {
+    const volume = `CLASS-${errorClass}`;
+    await fillVolume(volume, 2);
+    backend.onRead = async (_volume, position, bytes) => {
+      if (position === 2n) throw new TapeError(errorClass, `the drive says ${errorClass}`);
+      return bytes;
+    };
+    const view = await endOf(await requestBelow(`/${volume}/`), 'PARTIAL');
+    const error = `the drive says ${errorClass}${tries === 1 ? '' : `; given up after ${tries} tries`}`;
+    expect(view).toMatchObject({
+      ...{
+        filesTotal: 2,
+        filesOnDisk: 1,
+        filesFailed: 1,
+        bytesOnDisk: '1000',
+        tapestoreRequestEnd: expect.any(String),
+      },
+      holds: [
+        { path: `/${volume}/1`, stage: 'RESTORED', state: 'ON_DISK', errorClass: null, error: null },
+        { path: `/${volume}/2`, stage: 'ONTAPE', state: 'FAILED', errorClass, error },
+      ],
+    });
+    expect([countReads(1n), countReads(2n)]).toEqual([1, tries]);
+  },
+);
 
 const tooManyFiles = () => Object.assign(new Error('EMFILE: too many open files'), { code: 'EMFILE' });
 
 test.each([
-  ['by itself', tooManyFiles],
-  ['as the back end tells it', () => new TapeError('TRANSIENT', 'it cannot be read', { cause: tooManyFiles() })],
-])('that too many files are open is no try of a file, nor of its volume: %s', async (name, error) => {
-  const volume = `OPEN-${name.length}`;
-  await addTaped(app.ctx, backend, [{ path: `/${volume}/1`, volume, position: 1n }]);
-  // more often than a file is tried, and a volume is mounted
-  let [mounts, reads] = [0, 0];
-  backend.onMount = async () => {
-    if (mounts++ < 12) throw error();
-  };
-  backend.onRead = async (_volume, _position, bytes) => {
-    if (reads++ < 12) throw error();
-    return bytes;
-  };
-  const id = await makeRequest(app, { ...alice, patterns: `/${volume}/` });
-  expect(outcomes(await waitThroughPauses(app, clock, id, 'COMPLETED'))).toEqual({
-    [`/${volume}/1`]: ['ON_DISK', null, null],
-  });
-  expect([mounts >= 13, reads]).toEqual([true, 13]);
-  const { rows } = await app.ctx.db.pool.query('SELECT reason FROM suspension WHERE name = $1', [volume]);
-  expect(rows).toEqual([]);
-});
+  ['thrown by the engine', tooManyFiles, 9], // more mounts than may fail
+  ['reported by the library', () => new TapeError('TRANSIENT', 'it cannot be read', { cause: tooManyFiles() }), 1],
+])(
+  '"too many open files", %s, counts as a try neither of a file nor of its volume',
+  async (_by, error, mountFailures) => {
+    const volume = `OPEN-${mountFailures}`;
+    let [mounts, reads] = [0, 0];
+    backend.onMount = async () => {
+      if (mounts++ < mountFailures) throw error();
+    };
+    backend.onRead = async (_volume, _position, bytes) => {
+      if (reads++ === 0) throw error();
+      return bytes;
+    };
+    const id = await requestVolume(volume, 1);
+    const tries = await waitFor('the read to fail', async () => {
+      clock.advance(600);
+      await ring(app, 'recall');
+      const [now] = Object.values(await readTries(app, id));
+      return reads > 0 && now?.recallState === 'WAITING' && now;
+    });
+    expect(tries).toMatchObject({ attempts: 0, lastErrorClass: 'TRANSIENT' });
+    await endOf(id, 'COMPLETED');
+    expect(await readSuspensions(app)).toEqual([]);
+  },
+);
 
 test('an error that passes delays its own file and nothing else', async () => {
-  await addTaped(app.ctx, backend, [
-    { path: '/passes/1', volume: 'PASSES', position: 1n },
-    { path: '/passes/2', volume: 'PASSES', position: 2n },
-    { path: '/passes/3', volume: 'PASSES', position: 3n },
-  ]);
   let isBroken = true;
   backend.onRead = async (_volume, position, bytes) => {
-    // no TapeError: what a back end does not sort counts as passing
+    // an error without a class counts as passing
     if (position === 2n && isBroken) throw new Error('the robot stumbled');
     return bytes;
   };
-  const id = await makeRequest(app, { ...alice, patterns: '/passes/' });
-  const view = await waitFor('the other files', async () => {
-    const now = await viewRequest(app, id);
-    return now.filesOnDisk === 2 && now;
-  });
+  const id = await requestVolume('PASSES', 3);
+  const view = await waitForView(app, id, 'to have the other files', ({ filesOnDisk }) => filesOnDisk === 2);
   expect(view).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
-  const recall = await waitFor('the recall to wait again', async () => {
-    const { rows } = await app.ctx.db.pool.query(
-      `SELECT c.state, c.error_class, c.error, c.attempts, c.not_before, f.stage
-       FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path = '/passes/2' AND c.state = 'WAITING'`,
-    );
-    return rows[0];
+  const tries = await waitFor('the recall to wait again', async () => {
+    const now = (await readTries(app, id))['/PASSES/2'];
+    return now?.recallState === 'WAITING' && now.nextTry !== null && now;
   });
-  expect(recall).toMatchObject({ error_class: 'TRANSIENT', error: 'the robot stumbled', attempts: 1, stage: 'ONTAPE' });
-  expect(secondsBetween(clock.now(), recall.not_before)).toBeLessThanOrEqual(1);
+  expect(tries).toMatchObject({ lastErrorClass: 'TRANSIENT', lastError: 'the robot stumbled', attempts: 1 });
+  expect(isWithin(tries.nextTry, [addSeconds(clock.now(), -60), addSeconds(clock.now(), 1)])).toBe(true);
   isBroken = false;
-  await waitThroughPauses(app, clock, id, 'COMPLETED');
-  expect([1n, 2n, 3n].map((position) => countReads('PASSES', position))).toEqual([1, 2, 1]);
+  await endOf(id, 'COMPLETED');
+  expect([1n, 2n, 3n].map(countReads)).toEqual([1, 2, 1]);
 });
 
-test('a volume that cannot be mounted holds up its own files only, and fails none of them', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/mounts/fine', volume: 'FINE' }]);
-  await addFiles(app.ctx, [
+test('a volume that cannot be mounted three times is suspended: its files wait, and none of them fails', async () => {
+  await addTaped(app.ctx, backend, [
+    { path: '/mounts/fine', volume: 'FINE' },
     { path: '/mounts/gone-1', volume: 'GONE' },
     { path: '/mounts/gone-2', volume: 'GONE' },
   ]);
-  const id = await makeRequest(app, { ...alice, patterns: '/mounts/' });
-  const held = await waitFor('the volume to be held', async () => {
+  backend.onMount = async (volume) => {
+    if (volume === 'GONE') throw new TapeError('MEDIA', 'no signal\n\u0000from the leader');
+  };
+  const id = await requestBelow('/mounts/');
+  const held = await waitFor('the volume to be suspended', async () => {
     clock.advance(600);
     await ring(app, 'recall');
     return (await readSuspensions(app)).find(({ name }) => name === 'GONE');
   });
-  expect(held.reason).toBe('it could not be mounted 3 times: the library has no volume GONE');
-  await waitFor('the other file', async () => (await viewRequest(app, id)).filesOnDisk === 1);
-  expect(outcomes(await viewRequest(app, id))).toEqual({
+  expect(held).toMatchObject({
+    kind: 'VOLUME',
+    mode: 'HELD',
+    reason: 'it could not be mounted 3 times: no signal from the leader',
+  });
+  const view = await waitForView(app, id, 'to have the other file', ({ filesOnDisk }) => filesOnDisk === 1);
+  expect(outcomes(view)).toEqual({
     '/mounts/fine': ['ON_DISK', null, null],
     '/mounts/gone-1': ['WAITING', null, null],
     '/mounts/gone-2': ['WAITING', null, null],
   });
-  expect(backend.log.filter((entry) => entry.volume === 'GONE').map((entry) => entry.what)).toEqual(
-    Array(3).fill('mount'),
-  );
+  const calls = backend.log.filter((entry) => entry.volume === 'GONE').map((entry) => entry.what);
+  expect(calls).toEqual(['mount', 'mount', 'mount']);
+  Object.assign(backend, hooks);
+  await resume(app, 'VOLUME', 'GONE');
+  await endOf(id, 'COMPLETED');
 });
 
-test('a mount that fails once is tried again', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/remount/a', volume: 'REMOUNT' }]);
-  backend.onMount = async (volume) => {
-    if (backend.log.filter((entry) => entry.volume === volume).length === 1) throw new Error('the arm is busy');
-  };
-  const id = await makeRequest(app, { ...alice, patterns: '/remount/' });
-  await waitThroughPauses(app, clock, id, 'COMPLETED');
-  expect(backend.log.map((entry) => entry.what)).toEqual(['mount', 'mount', 'read', 'unmount']);
-});
-
-test('a file without a place on tape fails at once and holds up nothing', async () => {
+test('a file without a position on tape fails at once and delays no other', async () => {
   await addTaped(app.ctx, backend, [{ path: '/place/good', volume: 'PLACE' }]);
   await addFiles(app.ctx, [
     { path: '/place/no-volume', volume: null, position: 7n },
     { path: '/place/no-position', volume: 'PLACE', position: null },
   ]);
-  const id = await makeRequest(app, { ...alice, patterns: '/place/' });
   const error = 'the catalogue has no volume and position for this file';
-  expect(outcomes(await waitForState(app, id, 'PARTIAL'))).toEqual({
+  expect(outcomes(await waitForState(app, await requestBelow('/place/'), 'PARTIAL'))).toEqual({
     '/place/good': ['ON_DISK', null, null],
     '/place/no-position': ['FAILED', 'PERMANENT', error],
     '/place/no-volume': ['FAILED', 'PERMANENT', error],
   });
 });
 
-test('checksums of every kind are checked, and a file without one is taken as it is', async () => {
+test('checksums of each algorithm are compared, and a file without one is restored as it is', async () => {
   const bytes = randomBytes(300_000).fill(0xff, 0, 200_000);
-  const kinds = new Map<string, string | null>([
+  const sums = new Map<string, string | null>([
     ['sha256', checksumOf(bytes)],
     ['md5', `md5:${createHash('md5').update(bytes).digest('hex')}`],
     ['adler32', `adler32:${deflateSync(bytes).subarray(-4).toString('hex')}`], // a zlib stream ends with it
     ['none', null],
   ]);
   const wrong = (checksum: string) => checksum.replace(/.$/, (last) => (last === '0' ? '1' : '0'));
-  const files = [...kinds].flatMap(([kind, checksum]) => [
-    { path: `/checksums/${kind}`, checksum },
-    ...(checksum === null ? [] : [{ path: `/checksums/${kind}-wrong`, checksum: wrong(checksum) }]),
+  const files = [...sums].flatMap(([algorithm, checksum]) => [
+    { path: `/checksums/${algorithm}`, checksum },
+    ...(checksum === null ? [] : [{ path: `/checksums/${algorithm}-wrong`, checksum: wrong(checksum) }]),
   ]);
   backend.volumes.set('SUMS', new Map(files.map((_, index) => [BigInt(index + 1), bytes])));
   await addFiles(
     app.ctx,
     files.map((file) => ({ ...file, volume: 'SUMS', size: BigInt(bytes.length) })),
   );
-  const id = await makeRequest(app, { ...alice, patterns: '/checksums/' });
-  const says = (kind: string) => {
-    const right = kinds.get(kind) ?? '';
-    return `the tape copy has checksum ${right}, and the catalogue says ${wrong(right)}: /checksums/${kind}-wrong; given up after 3 tries`;
-  };
-  expect(outcomes(await waitThroughPauses(app, clock, id, 'PARTIAL'))).toEqual({
-    '/checksums/adler32': ['ON_DISK', null, null],
-    '/checksums/adler32-wrong': ['FAILED', 'MEDIA', says('adler32')],
-    '/checksums/md5': ['ON_DISK', null, null],
-    '/checksums/md5-wrong': ['FAILED', 'MEDIA', says('md5')],
-    '/checksums/none': ['ON_DISK', null, null],
-    '/checksums/sha256': ['ON_DISK', null, null],
-    '/checksums/sha256-wrong': ['FAILED', 'MEDIA', says('sha256')],
+  const expected = [...sums].flatMap(([algorithm, right]) => {
+    const path = `/checksums/${algorithm}`;
+    const good = [path, ['ON_DISK', null, null]];
+    if (right === null) return [good];
+    const error = `the tape copy has checksum ${right}, and the catalogue says ${wrong(right)}: ${path}-wrong; given up after 3 tries`;
+    return [good, [`${path}-wrong`, ['FAILED', 'MEDIA', error]]];
   });
+  const view = await endOf(await requestBelow('/checksums/'), 'PARTIAL');
+  expect(outcomes(view)).toEqual(Object.fromEntries(expected));
   expect(readRestored(app, '/checksums/none')?.equals(bytes)).toBe(true);
+});
+
+test('a volume is suspended after three bad files in a row: its files wait, and other volumes are read', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/well/0', volume: 'WELL', position: 9n }]);
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position === 9n) return bytes;
+    if (position === 2n) return bytes.map((byte) => byte ^ 1); // wrong bytes count like unreadable ones
+    throw new TapeError('MEDIA', `no block at ${position}`);
+  };
+  const id = await requestVolume('WORN', 6);
+  const reason = /^3 files one after another could not be read from it, the last of them \/WORN\/\d: no block at \d$/;
+  expect(await waitForHold('WORN')).toMatchObject({
+    kind: 'VOLUME',
+    mode: 'HELD',
+    reason: expect.stringMatching(reason),
+  });
+  await waitForFreeDrive();
+  const before = countReads();
+  await endOf(await ask('/well/0'), 'COMPLETED');
+  expect(countReads()).toBe(before + 1);
+  const tries = Object.values(await readTries(app, id));
+  expect(tries.map(({ state, recallState }) => `${state} ${recallState}`)).toEqual(Array(6).fill('WAITING WAITING'));
+  const tried = tries.filter(({ attempts, lastErrorClass }) => attempts === 1 && lastErrorClass === 'MEDIA');
+  expect(tried.length).toBeGreaterThan(2);
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
+  Object.assign(backend, hooks);
+  await resume(app, 'VOLUME', 'WORN');
+  await endOf(id, 'COMPLETED');
+});
+
+test('bad files among good ones fail, and suspend neither their volume nor their request', async () => {
+  // the good ones are in place later than the next bad one has failed
+  await fillVolume('SOME', 12, (position) => (position % 2 === 1 ? 500_000 : 10));
+  spoil((position) => position % 2n === 0n);
+  const id = await requestBelow('/SOME/');
+  expect(await endOf(id, 'PARTIAL')).toMatchObject({ filesOnDisk: 6, filesFailed: 6 });
+  expect((await readTries(app, id))['/SOME/2']).toEqual({
+    state: 'FAILED',
+    recallState: null,
+    attempts: null,
+    lastErrorClass: 'MEDIA',
+    lastError: 'no block at 2; given up after 3 tries',
+    nextTry: null,
+  });
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+test('one bad file that is requested again and again does not suspend its volume', async () => {
+  spoil(() => true);
+  const id = await requestVolume('AGAIN', 1);
+  for (let round = 1; round <= 2; round++) {
+    await endOf(id, 'PARTIAL');
+    expect(countReads()).toBe(3 * round);
+    await retry(app, { id });
+  }
+  await endOf(id, 'PARTIAL');
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+/** Resumes the volume whenever it is suspended, until the request is over. @returns how often */
+async function resumeUntilOver(volume: string, id: number): Promise<number> {
+  for (let times = 0; ; times++) {
+    const isOver = await waitFor(`request ${id} to be over, or its volume to be suspended`, async () => {
+      clock.advance(600);
+      await ring(app, 'recall');
+      if ((await viewRequest(app, id)).state === 'PARTIAL') return 'over';
+      return (await readSuspensions(app)).some(({ name }) => name === volume) && 'suspended';
+    });
+    if (isOver === 'over') return times;
+    await waitForFreeDrive();
+    await resume(app, 'VOLUME', volume);
+  }
+}
+
+test('a bad volume that is resumed unmended is suspended again, and none of its files fails', async () => {
+  spoil(() => true);
+  const id = await requestVolume('HASTY', 6);
+  for (let round = 0; round < 4; round++) {
+    await waitForHold('HASTY');
+    await waitForFreeDrive();
+    expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
+    await resume(app, 'VOLUME', 'HASTY');
+  }
+  await waitForHold('HASTY');
+  await waitForFreeDrive();
+  Object.assign(backend, hooks);
+  await resume(app, 'VOLUME', 'HASTY');
+  await endOf(id, 'COMPLETED');
+});
+
+test('files that failed before their volume was mended are read, also behind files that stay bad', async () => {
+  spoil(() => true);
+  const id = await requestVolume('MENDED', 6);
+  await waitForHold('MENDED');
+  await waitForFreeDrive();
+  let bad = 0;
+  backend.onMount = async () => {
+    bad = 0;
+  };
+  backend.onRead = async (_volume, position, bytes) => {
+    if (position > 3n && bad >= 3) await new Promise(() => {}); // until the suspension has stopped it
+    if (position > 3n) return bytes;
+    bad++;
+    throw new TapeError('MEDIA', `no block at ${position}`);
+  };
+  await resume(app, 'VOLUME', 'MENDED');
+  expect(await resumeUntilOver('MENDED', id)).toBeLessThan(3);
+  expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 3, filesFailed: 3 });
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+test('if only bad files are left of a volume they fail, after the volume was suspended for them', async () => {
+  spoil(() => true);
+  const id = await requestVolume('ONLY', 3);
+  expect(await resumeUntilOver('ONLY', id)).toBeGreaterThan(5);
+  expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 0, filesFailed: 3 });
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+/** Requests files one after the other, each in a mount of its own, until it has been read. */
+async function readOneByOne(volume: string, count: number): Promise<number[]> {
+  await fillVolume(volume, count);
+  const ids: number[] = [];
+  for (let n = 1; n <= count; n++) {
+    const id = await ask(`/${volume}/${n}`);
+    ids.push(id);
+    await waitFor(`the read of /${volume}/${n}`, async () => {
+      const tries = (await readTries(app, id))[`/${volume}/${n}`];
+      return tries?.state !== 'WAITING' || (tries.attempts ?? 0) > 0;
+    });
+  }
+  return ids;
+}
+
+test('bad files are counted across mounts', async () => {
+  spoil((position) => position <= 3n);
+  await readOneByOne('MOUNTS', 3);
+  expect((await waitForHold('MOUNTS')).reason).toMatch(/^3 files .* the last of them \/MOUNTS\/3: no block at 3$/);
+  await resume(app, 'VOLUME', 'MOUNTS');
+});
+
+test('a good file resets the count of bad ones', async () => {
+  spoil((position) => position !== 3n);
+  const ids = await readOneByOne('ANEW', 5);
+  for (const id of ids) await endOf(id, id === ids[2] ? 'COMPLETED' : 'PARTIAL');
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+test('the engine does not suspend a volume that an operator drains', async () => {
+  const gate = createGate();
+  backend.onRead = async () => {
+    await gate.opened;
+    throw new TapeError('MEDIA', 'no block');
+  };
+  const id = await requestVolume('DRAINED', 4);
+  await waitFor('a read', async () => countReads() > 0);
+  await suspend(app, { kind: 'VOLUME', name: 'DRAINED', mode: 'DRAINING', reason: 'it leaves the library' });
+  gate.open();
+  await waitForFreeDrive();
+  expect(Object.values(await readTries(app, id)).map((tries) => tries.attempts)).toEqual([1, 1, 1, 1]);
+  expect(await readSuspensions(app)).toMatchObject([{ mode: 'DRAINING', reason: 'it leaves the library' }]);
+  Object.assign(backend, hooks);
+  await resume(app, 'VOLUME', 'DRAINED');
+  await endOf(id, 'COMPLETED');
+});
+
+test('after a failed mount the whole queue of the volume pauses with the reason, until an operator resumes it', async () => {
+  let isStuck = true;
+  backend.onMount = async () => {
+    if (isStuck) throw new TapeError('TRANSIENT', 'the arm is stuck');
+  };
+  clock.freeze();
+  const count = 200; // more than a drive starts at once
+  const id = await requestVolume('ARM', count);
+  const tries = await waitFor('the pause', async () => {
+    const all = Object.values(await readTries(app, id));
+    return all.every((one) => one.nextTry !== null) && all;
+  });
+  const seen = tries.map((one) => `${one.lastErrorClass} ${one.lastError} ${one.attempts}`);
+  expect(seen).toEqual(Array(count).fill('TRANSIENT the arm is stuck 0')); // a mount is no try of a file
+  await addTaped(app.ctx, backend, [{ path: '/arm/late', volume: 'ARM', position: BigInt(count + 1) }]);
+  const late = await ask('/arm/late');
+  for (let times = 0; times < 20; times++) {
+    await ring(app, 'recall');
+    expect((await viewRequest(app, late)).filesOnDisk).toBe(0);
+  }
+  expect(backend.log.map((entry) => entry.what)).toEqual(['mount']);
+  isStuck = false;
+  await suspend(app, { kind: 'VOLUME', name: 'ARM', mode: 'HELD' });
+  await resume(app, 'VOLUME', 'ARM');
+  for (const request of [id, late]) await waitForState(app, request, 'COMPLETED'); // while the clock stands still
+  clock.goOn();
+});
+
+test('a library that is resumed is tried at once, and other errors keep their pauses', async () => {
+  backend.onRead = async (_volume, position) => {
+    throw new TapeError(position === 1n ? 'TRANSIENT' : 'SPACE', 'not now');
+  };
+  clock.freeze();
+  const id = await requestVolume('BACK', 2);
+  await waitFor('the pauses', async () => Object.values(await readTries(app, id)).every((tries) => tries.nextTry));
+  Object.assign(backend, hooks);
+  await suspend(app, { kind: 'BACKEND', name: 'directory', mode: 'DRAINING' });
+  await resume(app, 'BACKEND', 'directory');
+  await waitFor('the first file', async () => (await readTries(app, id))['/BACK/1']?.state === 'ON_DISK');
+  // waiting for room is no try
+  const waits = { attempts: 0, lastErrorClass: 'SPACE', nextTry: expect.any(String) };
+  expect((await readTries(app, id))['/BACK/2']).toMatchObject(waits);
+  clock.goOn();
+  await endOf(id, 'COMPLETED');
+});
+
+test('a library that fails for a while does not get its volumes suspended', async () => {
+  backend.onMount = async () => {
+    if (backend.log.length <= 7) throw new TapeError('TRANSIENT', 'the robot does not answer');
+  };
+  await endOf(await requestVolume('ROBOT', 1), 'COMPLETED');
+  expect(backend.log.filter((entry) => entry.what === 'mount')).toHaveLength(8);
+  expect(await readSuspensions(app)).toEqual([]);
+});
+
+// unexpected errors: triggers of the database raise them
+
+/** Lets each start of a recall of volume BROKEN fail; the sequence counts them. */
+const breakStarts = () =>
+  query(`CREATE SEQUENCE starts;
+    CREATE FUNCTION break_start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF NEW.volume_id <> (SELECT id FROM volume WHERE name = 'BROKEN') THEN RETURN NEW; END IF;
+      PERFORM nextval('starts'); RAISE 'planted';
+    END $$;
+    CREATE TRIGGER break_start BEFORE UPDATE ON recall FOR EACH ROW WHEN (NEW.state = 'RUNNING') EXECUTE FUNCTION break_start()`);
+
+const countStarts = async () => (await query('SELECT last_value::int AS count FROM starts'))[0]?.count;
+
+const readFailures = async () =>
+  (
+    await query<{ failures: number; problem: string | null }>(
+      `SELECT failures, problem FROM volume WHERE name = 'BROKEN'`,
+    )
+  )[0];
+
+const waitForFailures = (count: number) =>
+  waitFor(`${count} failures`, async () => (await readFailures())?.failures === count);
+
+async function readParts(id: number) {
+  type Part = { reason: string; explanation: string; nextTry: string };
+  const { request } = await askData<{ request: { waiting: { parts: Edges<Part> } } }>(
+    app,
+    `{ request(id: ${id}) { waiting { parts { edges { node { reason explanation nextTry } } } } } }`,
+  );
+  return request.waiting.parts.edges.map(({ node }) => node);
+}
+
+const findFindings = async (ctx = app.ctx) => {
+  const findings: string[] = [];
+  await examine(ctx, { repair: false, checksums: false }, ({ kind, thing, found }) => {
+    findings.push(`${kind} ${thing}: ${found}`);
+  });
+  return findings;
+};
+
+test('after an unexpected error a volume is tried again after growing pauses, with the reason, and delays no other', async () => {
+  clock.freeze();
+  await addTaped(app.ctx, backend, [
+    { path: '/broken/1', volume: 'BROKEN' },
+    { path: '/broken/2', volume: 'BROKEN' },
+    { path: '/sound/1', volume: 'SOUND' },
+  ]);
+  await breakStarts();
+  const bad = await ask('/broken/1');
+  await waitForFailures(1);
+  await waitForState(app, await ask('/sound/1'), 'COMPLETED');
+  const later = await ask('/broken/2');
+  await waitForState(app, later, 'QUEUED');
+  await ring(app, 'recall');
+  expect(await countStarts()).toBe(1);
+
+  const why = 'it has failed, and is tried again later: planted';
+  for (const id of [bad, later]) {
+    expect(await readParts(id)).toEqual([{ reason: 'RETRY', explanation: why, nextTry: expect.any(String) }]);
+  }
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
+  expect((await runCli(['plan', String(bad)], { env })).stdout).toContain(why);
+  expect((await runCli(['plan'], { env })).stdout).toContain('planted');
+  expect(await findFindings()).toEqual([]);
+
+  for (const [n, failures] of [2, 3, 10].entries()) {
+    await query(`UPDATE volume SET failures = ${failures - 1} WHERE name = 'BROKEN'`); // skips some of them
+    clock.advance(600);
+    clock.goOn();
+    clock.freeze();
+    await ring(app, 'recall');
+    await waitForFailures(failures);
+    expect(await countStarts()).toBe(n + 2);
+  }
+  const [{ pause } = { pause: 0 }] = await query<{ pause: number }>(
+    `SELECT extract(epoch FROM retry_at - '${clock.now()}'::timestamp)::float8 AS pause FROM volume WHERE name = 'BROKEN'`,
+  );
+  expect(pause).toBeGreaterThanOrEqual(300);
+  expect(await query("SELECT FROM suspension WHERE name = 'BROKEN'")).toEqual([]);
+
+  await query(`UPDATE volume SET failing_since = failing_since - interval '1 day' WHERE name = 'BROKEN'`);
+  expect(await findFindings()).toEqual([
+    expect.stringMatching(/^volume-failing volume BROKEN: 10 visits since .* that have broken down: planted$/),
+  ]);
+  await query('DROP TRIGGER break_start ON recall');
+  clock.goOn();
+  await endOf(bad, 'COMPLETED');
+  await endOf(later, 'COMPLETED');
+  await waitForFailures(0);
+  expect(await readFailures()).toEqual({ failures: 0, problem: null });
+  expect(await findFindings()).toEqual([]);
+});
+
+test('the doctor finds a volume whose files are ready while an idle drive does not mount it', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/idle/1', volume: 'IDLE' }]);
+  // what is ready for the doctor is not ready for the engine
+  clock.advance(secondsBetween(clock.now(), currentTime()) - 1_000_000);
+  const ctx = { ...app.ctx, now: currentTime };
+  await query("UPDATE volume SET retry_at = 'infinity' WHERE name = 'IDLE'");
+  const id = await ask('/idle/1');
+  await query("UPDATE recall SET not_before = timezone('utc', clock_timestamp()) - interval '10 minutes'");
+  await query("UPDATE volume SET retry_at = NULL WHERE name = 'IDLE'");
+  expect(await findFindings(ctx)).toEqual([]);
+  await query(
+    "UPDATE recall SET created_at = not_before - interval '1 hour', not_before = not_before - interval '10 minutes'",
+  );
+  expect(await findFindings(ctx)).toEqual(['volume-unvisited volume IDLE: drive-1, which has nothing to do']);
+  await query('UPDATE recall SET not_before = NULL');
+  await ring(app, 'recall');
+  await waitForState(app, id, 'COMPLETED');
+  expect(await findFindings(ctx)).toEqual([]);
 });

@@ -1,55 +1,136 @@
-/** What operators, and the engine itself, take out of service. */
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { addQuota, addTaped } from '../support/factories.js';
+/** Suspended and draining volumes, drives, users, disks and libraries. The engine looks for work only when it is notified. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { TestApp } from '../support/app.js';
+import { readDisks, readStage, ring } from '../support/engine-watch.js';
+import { addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
+import { createMemorySite } from '../support/memory-site.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
+import { type Mode, readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
-const backend = createMemoryBackend();
-const hooks = { onMount: backend.onMount, onRead: backend.onRead };
+const { backend, start, ask } = createMemorySite();
 
 beforeAll(async () => {
-  app = await startApp({ backend });
-  for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
+  app = await start({ users: ['alice', 'bob'], engine: { idleMs: 3_600_000 } });
 });
-afterEach(() => {
-  Object.assign(backend, hooks);
-  backend.log.length = 0;
+afterAll(async () => {
+  expect((await readDisks(app)).reserved).toBe(0n);
 });
-afterAll(() => app.close());
+
+const requestAs = (quota: string, fields: object) => makeRequest(app, { quota, retention: '2099-01-01', ...fields });
 
 const waitForRead = (volume: string) =>
   waitFor(`a read of ${volume}`, async () => backend.log.find((e) => e.what === 'read' && e.volume === volume));
 
-test('nothing is read from a held volume, and all that waits for it once it is resumed', async () => {
+const countReads = () => backend.log.filter((entry) => entry.what === 'read').length;
+
+const KINDS = ['VOLUME', 'DRIVE', 'USER', 'DISK', 'BACKEND'];
+
+const namesOf = (kind: string, volume: string): string[] =>
+  ({
+    VOLUME: [volume],
+    DRIVE: ['drive-1', 'drive-2'],
+    USER: ['alice'],
+    DISK: [app.restoreDir],
+    BACKEND: ['directory'],
+  })[kind] ?? [];
+
+/** Requests a file, which is being read then, and another one of the same volume. */
+async function begin(name: string) {
+  const gate = holdReads(backend);
+  const [running, waiting] = [`/${name}/running`, `/${name}/waiting`];
   await addTaped(app.ctx, backend, [
-    { path: '/held/a', volume: 'HELD' },
-    { path: '/held/b', volume: 'FREE' },
+    { path: running, volume: name },
+    { path: waiting, volume: name },
   ]);
-  await suspend(app, { kind: 'VOLUME', name: 'HELD', mode: 'HELD', reason: 'it squeaks' });
-  const id = await makeRequest(app, { quota: 'alice', patterns: '/held/' });
-  await waitFor('the other file', async () => (await viewRequest(app, id)).filesOnDisk === 1);
-  expect(backend.log.filter((entry) => entry.volume === 'HELD')).toEqual([]);
-  await resume(app, 'VOLUME', 'HELD');
+  const first = await ask(running);
+  await waitForRead(name);
+  return { gate, running, waiting, first, second: await ask(waiting) };
+}
+
+/** Nothing is read, however often the engine is notified. */
+async function expectIdle(look: () => Promise<unknown>): Promise<void> {
+  const before = countReads();
+  for (let times = 0; times < 20; times++) {
+    await ring(app, 'recall');
+    await look();
+  }
+  expect(countReads()).toBe(before);
+}
+
+test.each(KINDS)('suspending a %s stops recalls, which is no try, and resuming starts them again', async (kind) => {
+  const volume = `HELD-${kind}`;
+  const { gate, running, first, second } = await begin(volume);
+  for (const name of namesOf(kind, volume)) {
+    const suspension = await suspend(app, { kind, name, mode: 'HELD', reason: 'service' });
+    expect(suspension).toMatchObject({ kind, name, mode: 'HELD' });
+  }
+  const tries = await waitFor('the stop', async () => {
+    const now = (await readTries(app, first))[running];
+    return now?.recallState === 'WAITING' && now;
+  });
+  expect(tries).toMatchObject({ state: 'WAITING', attempts: 0 });
+  expect(await readStage(app, running)).toBe('T');
+  gate.open();
+  await expectIdle(() => viewRequest(app, first));
+  expect((await viewRequest(app, first)).state).toBe('RESTORING');
+  expect((await viewRequest(app, second)).state).toBe('QUEUED');
+  for (const name of namesOf(kind, volume)) await resume(app, kind, name);
+  for (const id of [first, second]) await waitForState(app, id, 'COMPLETED');
+});
+
+test.each(KINDS)('draining a %s finishes running recalls and starts none, until it is resumed', async (kind) => {
+  const volume = `DRAINED-${kind}`;
+  const { gate, running, waiting, first, second } = await begin(volume);
+  for (const name of namesOf(kind, volume)) await suspend(app, { kind, name, mode: 'DRAINING' });
+  await ring(app, 'event');
+  expect((await readSuspensions(app)).map(({ name, mode }) => `${name} ${mode}`)).toEqual(
+    namesOf(kind, volume).map((name) => `${name} DRAINING`),
+  );
+  expect((await readTries(app, first))[running]).toMatchObject({ recallState: 'RUNNING' });
+  gate.open();
+  await waitForState(app, first, 'COMPLETED');
+  expect(countReads()).toBe(1);
+  await expectIdle(() => viewRequest(app, second));
+  expect((await viewRequest(app, second)).state).toBe('QUEUED');
+  expect((await readTries(app, second))[waiting]).toMatchObject({ recallState: 'WAITING', attempts: 0 });
+  for (const name of namesOf(kind, volume)) await resume(app, kind, name);
+  await waitForState(app, second, 'COMPLETED');
+});
+
+test.each<Mode>(['HELD', 'DRAINING'])('a file that waits for room on a %s disk reports it', async (mode) => {
+  const path = `/room/${mode}`;
+  await addTaped(app.ctx, backend, [{ path, volume: `ROOM-${mode}` }]);
+  await suspend(app, { kind: 'DISK', name: app.restoreDir, mode });
+  const id = await ask(path);
+  const tries = await waitFor('the reason', async () => {
+    const now = (await readTries(app, id))[path];
+    return now?.lastError != null && now;
+  });
+  expect(tries).toMatchObject({
+    nextTry: null, // it does not depend on time
+    recallState: 'WAITING',
+    attempts: 0,
+    lastErrorClass: 'SPACE',
+    lastError: `no restore disk has room for 1000 bytes: ${app.restoreDir} is ${mode === 'HELD' ? 'held' : 'drained'}`,
+  });
+  await resume(app, 'DISK', app.restoreDir);
   await waitForState(app, id, 'COMPLETED');
 });
 
-test('the files of a held user wait, but for those that another user waits for too', async () => {
-  await addTaped(app.ctx, backend, [
-    { path: '/user/bob', volume: 'USERS', position: 1n },
-    { path: '/user/both', volume: 'USERS', position: 2n },
-    { path: '/user/alice', volume: 'USERS', position: 3n },
-  ]);
+test('the files of a suspended user wait, except those that another user requests too', async () => {
+  const files = ['bob', 'both', 'alice'].map((name, n) => ({ path: `/user/${name}`, position: BigInt(n + 1) }));
+  await addTaped(
+    app.ctx,
+    backend,
+    files.map((file) => ({ ...file, volume: 'USERS' })),
+  );
   await suspend(app, { kind: 'USER', name: 'bob', mode: 'HELD', reason: 'too fast' });
-  const held = await makeRequest(app, { quota: 'bob', files: ['/user/bob', '/user/both'] });
-  const free = await makeRequest(app, { quota: 'alice', files: ['/user/alice', '/user/both'] });
-  await waitForState(app, free, 'COMPLETED');
+  const held = await requestAs('bob', { files: ['/user/bob', '/user/both'] });
+  await waitForState(app, await ask('/user/alice', '/user/both'), 'COMPLETED');
   expect(await readTries(app, held)).toMatchObject({
     '/user/bob': { state: 'WAITING', recallState: 'WAITING', attempts: 0 },
     '/user/both': { state: 'ON_DISK', recallState: null, attempts: null },
@@ -58,17 +139,17 @@ test('the files of a held user wait, but for those that another user waits for t
   await waitForState(app, held, 'COMPLETED');
 });
 
-test('a recall that runs for a held user and for another one goes on', async () => {
+test('a recall for a suspended user and for another one is not stopped', async () => {
   await addTaped(app.ctx, backend, [
-    { path: '/shared/both', volume: 'SHARED', position: 1n },
-    { path: '/shared/bob', volume: 'SHARED2', position: 1n },
+    { path: '/shared/both', volume: 'SHARED' },
+    { path: '/shared/bob', volume: 'SHARED2' },
   ]);
   const gate = holdReads(backend);
-  const bob = await makeRequest(app, { quota: 'bob', patterns: '/shared/' });
-  const alice = await makeRequest(app, { quota: 'alice', files: ['/shared/both'] });
+  const bob = await requestAs('bob', { patterns: '/shared/' });
+  const alice = await ask('/shared/both');
   await Promise.all([waitForRead('SHARED'), waitForRead('SHARED2')]);
   await suspend(app, { kind: 'USER', name: 'bob', mode: 'HELD' });
-  // once the one is stopped, the other has been judged as well
+  // the engine judges both recalls together
   await waitFor('the stop', async () => (await readTries(app, bob))['/shared/bob']?.recallState === 'WAITING');
   expect((await readTries(app, bob))['/shared/both']).toMatchObject({ recallState: 'RUNNING' });
   gate.open();
@@ -78,31 +159,30 @@ test('a recall that runs for a held user and for another one goes on', async () 
   await waitForState(app, bob, 'COMPLETED');
 });
 
-test('what a held drive was reading goes on on another drive', async () => {
+test('a file that a suspended drive was reading is read on another drive', async () => {
   await addTaped(app.ctx, backend, [{ path: '/drive/a', volume: 'DRIVEN' }]);
   const gate = holdReads(backend);
-  const id = await makeRequest(app, { quota: 'alice', files: ['/drive/a'] });
+  const id = await ask('/drive/a');
   const { drive } = await waitForRead('DRIVEN');
   await suspend(app, { kind: 'DRIVE', name: drive, mode: 'HELD' });
-  const other = await waitFor('another drive', async () =>
-    backend.log.find((e) => e.what === 'read' && e.drive !== drive),
+  await waitFor('another drive', async () =>
+    backend.log.some((e) => e.what === 'read' && e.volume === 'DRIVEN' && e.drive !== drive),
   );
-  expect(other.volume).toBe('DRIVEN');
   gate.open();
   await waitForState(app, id, 'COMPLETED');
   await resume(app, 'DRIVE', drive);
 });
 
-test('a hold stops a mount that has not ended, and that is no try', async () => {
+test('a suspension stops a mount that has not ended, and that is no try', async () => {
   await addTaped(app.ctx, backend, [{ path: '/mount/a', volume: 'STUCK' }]);
   const gate = createGate();
   backend.onMount = () => gate.opened;
-  const id = await makeRequest(app, { quota: 'alice', files: ['/mount/a'] });
+  const id = await ask('/mount/a');
   await waitFor('the mount', async () => backend.log.some((entry) => entry.volume === 'STUCK'));
   await suspend(app, { kind: 'VOLUME', name: 'STUCK', mode: 'HELD', reason: 'the arm is stuck' });
-  const [tries] = await waitFor('the stop', async () => {
-    const all = Object.values(await readTries(app, id));
-    return all[0]?.recallState === 'WAITING' && all;
+  const tries = await waitFor('the stop', async () => {
+    const now = (await readTries(app, id))['/mount/a'];
+    return now?.recallState === 'WAITING' && now;
   });
   expect(tries).toMatchObject({ attempts: 0, lastError: null, nextTry: null });
   gate.open();
@@ -110,44 +190,20 @@ test('a hold stops a mount that has not ended, and that is no try', async () => 
   await waitForState(app, id, 'COMPLETED');
 });
 
-test('a drain takes effect in the middle of a long queue: what has not begun yet waits', async () => {
+test('draining takes effect within a long queue: files that have not begun wait', async () => {
   const files = Array.from({ length: 300 }, (_, n) => ({ path: `/long/${n}`, volume: 'LONG', size: 10 }));
   await addTaped(app.ctx, backend, files);
   const gate = holdReads(backend);
-  const id = await makeRequest(app, { quota: 'alice', patterns: '/long/' });
+  const id = await requestAs('alice', { patterns: '/long/' });
   await waitForRead('LONG');
   await suspend(app, { kind: 'VOLUME', name: 'LONG', mode: 'DRAINING' });
   gate.open();
   await waitFor('the unmount', async () => backend.log.some((e) => e.what === 'unmount' && e.volume === 'LONG'));
-  const read = backend.log.filter((entry) => entry.what === 'read').length;
-  await waitFor('what had begun', async () => (await viewRequest(app, id)).filesOnDisk === read);
+  const read = countReads();
+  await waitFor('the files that had begun', async () => (await viewRequest(app, id)).filesOnDisk === read);
   expect(read).toBeLessThan(files.length);
   const tries = Object.values(await readTries(app, id)).filter(({ recallState }) => recallState !== null);
   expect(new Set(tries.map(({ recallState }) => recallState))).toEqual(new Set(['WAITING']));
   await resume(app, 'VOLUME', 'LONG');
-  await waitForState(app, id, 'COMPLETED');
-});
-
-test('a volume that cannot be mounted three times is held by the engine with the reason, and no file is given up', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/broken/a', volume: 'BROKEN' }]);
-  backend.onMount = async (volume) => {
-    // a drive may say anything
-    if (volume === 'BROKEN') throw new TapeError('MEDIA', 'no signal\n\u0000from the leader');
-  };
-  const id = await makeRequest(app, { quota: 'alice', files: ['/broken/a'] });
-  const [held] = await waitFor('the volume to be held', async () => {
-    const all = await readSuspensions(app);
-    return all.length > 0 && all;
-  });
-  expect(held).toEqual({
-    kind: 'VOLUME',
-    name: 'BROKEN',
-    mode: 'HELD',
-    reason: 'it could not be mounted 3 times: no signal from the leader',
-    since: expect.any(String),
-  });
-  expect(await readTries(app, id)).toMatchObject({ '/broken/a': { recallState: 'WAITING', attempts: 0 } });
-  Object.assign(backend, hooks);
-  await resume(app, 'VOLUME', 'BROKEN');
   await waitForState(app, id, 'COMPLETED');
 });

@@ -1,59 +1,125 @@
-/** A database of several servers: whoever is pointed at all of them works with the one that takes writes. */
+/** A database of two servers: gateways, commands and engines work with the one that takes writes, and follow it to the standby. */
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.js';
+import { type Engine, startEngine } from '../../src/engine/runner.js';
+import { createRequest } from '../../src/operations/requests/create.js';
+import { openRuntime, type Runtime } from '../../src/runtime.js';
+import { backendNames } from '../../src/tape/index.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
+import { addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
 import { cleanUp, type LocalServer, makeDataDir, runCli, serveHere } from '../support/process.js';
 import { errorBody, makeRequest, post, readRequest } from '../support/rest.js';
 import { isReady } from '../support/server.js';
 import { waitFor } from '../support/wait.js';
 
-const AWAY = 'the database does not answer: try again later';
-
 let pair: DatabasePair;
 let server: LocalServer;
+let runtime: Runtime;
+let engine: Engine;
 let env: Record<string, string>;
+let contents: Map<string, Uint8Array>;
+const backend = createMemoryBackend();
+const held = holdReads(backend);
 
 beforeAll(async () => {
   const dir = makeDataDir();
   pair = await startDatabasePair(dir, 'tapes');
-  env = { DATABASE_URL: pair.url, DATA_DIR: path.join(dir, 'data'), DEMO: 'off' };
+  env = { DATABASE_URL: pair.url, DATA_DIR: path.join(dir, 'data'), DRIVES: '4', DEMO: 'off' };
   expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0 });
-  expect(await runCli(['quota', 'set', 'alice', '--size', '1T'], { env })).toMatchObject({ code: 0 });
   server = await serveHere(env);
+  runtime = await openRuntime(readConfig({ ...env, LOG_LEVEL: 'fatal' }, backendNames), 'schema');
+  await runtime.ctx.events.open();
+  await addQuota(runtime.ctx, 'alice', 10n ** 12n);
+  const files = ['BEFORE', 'AMID', 'AMID2', 'AFTER'].flatMap((volume) =>
+    Array.from({ length: 10 }, (_, n) => ({ path: `/over/${volume}/${n}`, volume, position: BigInt(n + 1) })),
+  );
+  contents = await addTaped(runtime.ctx, backend, files);
 });
-
 afterAll(async () => {
+  await engine?.stop();
+  await runtime?.close();
   await cleanUp();
   await pair?.close();
 });
 
 const fields = (name: string) => ({ quota: 'alice', files: [`/failover/${name}`] });
 
+const countRestored = () => runtime.ctx.db.prisma.tapeFile.count({ where: { stage: 'RESTORED' } });
+
+/** Waits for a request; while no server takes writes its look fails. */
+const completes = (id: number) =>
+  waitFor(`request ${id} to complete`, async () => {
+    const look = runtime.ctx.db.prisma.request.findUnique({ where: { id } });
+    return (await look.catch(() => null))?.state === 'COMPLETED';
+  });
+
+let kept: number;
+let restoring: number;
+
 test('the server that takes writes is found among several, whichever is named first', async () => {
-  const id = await makeRequest(server, fields('before'));
-  expect(await readRequest(server, id)).toMatchObject({ files: ['/failover/before'] });
+  kept = await makeRequest(server, fields('kept'));
+  expect(await readRequest(server, kept)).toMatchObject({ files: ['/failover/kept'] });
 });
 
-test('where it is gone all are told to come again, and once its standby takes writes all goes on there', async () => {
-  const id = await makeRequest(server, fields('kept'));
+test('while no server takes writes gateways answer 503, and then continue with the standby', async () => {
+  const { ctx } = runtime;
+  restoring = await createRequest(ctx, { quota: 'alice', pattern: '/over/' });
+  engine = await startEngine(ctx, backend, { leaseSeconds: 5 });
+  held.open('BEFORE');
+  await waitFor('the first volume', async () => (await countRestored()) === 10);
+  const running = () => ctx.db.prisma.recall.count({ where: { state: 'RUNNING' } });
+  await waitFor('running recalls', async () => (await running()) >= 20);
   await pair.catchUp();
   await pair.primary.refuse();
   await waitFor('the gateway to notice', async () => !(await isReady(server)));
-  expect(await post(server, fields('refused'))).toMatchObject({ status: 503, body: errorBody(AWAY) });
+  await waitFor('the engine to notice', async () => !ctx.db.pulse.isAnswering);
+  const away = errorBody('the database does not answer: try again later');
+  expect(await post(server, fields('refused'))).toMatchObject({ status: 503, body: away });
+  held.open('AMID'); // read while nothing can be recorded
   await pair.promote();
   await waitFor('the gateway to be back', () => isReady(server));
-  expect(await readRequest(server, id)).toMatchObject({ files: ['/failover/kept'] });
+  expect(await readRequest(server, kept)).toMatchObject({ files: ['/failover/kept'] });
   await makeRequest(server, fields('after'));
   expect(server.stderr()).toContain('the database is at another server');
 });
 
-test('two that take writes are none: what is written to the one that was cut off would be lost', async () => {
-  await pair.primary.accept();
+test('engines continue with the standby: no copy is lost or doubled, and nothing is written to the old server', async () => {
+  const { ctx } = runtime;
+  await waitFor('the engine to be back', async () => ctx.db.pulse.isAnswering);
+  held.open();
+  await completes(restoring);
+  for (const [file, bytes] of contents) {
+    expect(readFileSync(path.join(env.DATA_DIR ?? '', 'restore', file)).equals(bytes)).toBe(true);
+  }
+  const { rows } = await ctx.db.pool.query(
+    `SELECT count(DISTINCT f.id)::int AS files, count(*)::int AS ends,
+       (SELECT sum(used)::int FROM restore_disk) AS used, (SELECT sum(reserved)::int FROM restore_disk) AS reserved
+     FROM tape_file f JOIN event e ON e.file_id = f.id AND e.to_stage = 'RESTORED'`,
+  );
+  expect(rows).toEqual([{ files: 40, ends: 40, used: 40_000, reserved: 0 }]);
+
+  await pair.primary.accept(); // it takes writes again, and gets none
+  await addTaped(ctx, backend, [{ path: '/late/file', volume: 'LATE' }]);
+  await completes(await createRequest(ctx, { quota: 'alice', pattern: '/late/' }));
+  const old = new pg.Client(pair.primary.through({ user: 'postgres', database: 'tapes' }));
+  await old.connect();
+  const seen = await old.query(
+    `SELECT count(*) FILTER (WHERE stage = 'RESTORED')::int AS restored, count(*) FILTER (WHERE path LIKE '/late/%')::int AS late
+     FROM tape_file`,
+  );
+  await old.end();
+  expect(seen.rows).toEqual([{ restored: 10, late: 0 }]);
+});
+
+test('if two servers take writes, no command starts: writes to the one that was cut off would be lost', async () => {
   const { code, stderr } = await runCli(['quota', 'list'], { env });
-  expect([code, stderr]).toEqual([
-    1,
-    expect.stringMatching(/only one server may take writes, not 127\.0\.0\.1:\d+ and 127\.0\.0\.1:\d+/),
-  ]);
+  const expected = /only one server may take writes, not 127\.0\.0\.1:\d+ and 127\.0\.0\.1:\d+/;
+  expect([code, stderr]).toEqual([1, expect.stringMatching(expected)]);
   await pair.primary.refuse();
   expect(await runCli(['quota', 'list'], { env })).toMatchObject({ code: 0 });
   await makeRequest(server, fields('still'));

@@ -1,8 +1,9 @@
-/** What a copy is known by, and how it takes its place. */
+/** How engines recognise their copies, put them in place, and find those that a dead engine has left. */
 import {
   chownSync,
   copyFileSync,
   linkSync,
+  mkdirSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -11,7 +12,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { CallWatch, limitsOf } from '../../src/engine/calls.js';
 import { putInPlace } from '../../src/engine/disk/copy.js';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
@@ -21,106 +22,96 @@ import { partialName } from '../../src/engine/disk/partial-name.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { holdLease } from '../../src/engine/drive/lease.js';
 import { cleanUp } from '../../src/engine/drive/left-behind.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
 import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
-import { claim, idOf, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { listTree, readRestored, readStage } from '../support/engine-watch.js';
-import { addTaped } from '../support/factories.js';
+import { claim, dieAfterPlacing, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
+import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { addFiles, addQuota } from '../support/factories.js';
+import { createMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
-const backend = createMemoryBackend();
+const { backend, start, tape, ask, restore, place, query } = createMemorySite();
 const never = new AbortController().signal;
 const isRoot = process.getuid?.() === 0;
+const disk = () => ({ diskId: 1, mountpoint: app.restoreDir });
 
 beforeAll(async () => {
-  app = await startIdleApp();
-  await writeMarker({ diskId: 1, mountpoint: app.restoreDir });
+  app = await start({ isIdle: true, drives: 1 });
+  await writeMarker(disk());
 });
-afterAll(() => app.close());
 
-const place = (file: string) => path.join(app.restoreDir, file);
+const removeCopies = () => removeUnheld(app.ctx, never);
+const work = <T>(until: () => Promise<T>) => withEngine(app, backend, until, { repairMs: 300 });
 
-function moveAwayAndBack(file: string): void {
-  renameSync(file, `${file}-away`);
-  renameSync(`${file}-away`, file);
+function replaceBySame(file: string): void {
+  const { atime, mtime } = statSync(file);
+  copyFileSync(file, `${file}-own`);
+  utimesSync(`${file}-own`, atime, mtime);
+  utimesSync(file, atime, mtime);
+  renameSync(`${file}-own`, file);
 }
-
-let volumes = 0;
-async function restore(file: string): Promise<number> {
-  await addTaped(app.ctx, backend, [{ path: file, volume: `KNOWN${++volumes}` }]);
-  const id = await makeRequest(app, { quota: 'alice', files: [file], retention: '2099-01-01' });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
-  return id;
-}
-
-const rewrite = (file: string, bytes: Uint8Array) => {
-  const { atimeMs, mtimeMs } = statSync(file);
-  // whole milliseconds can be set again exactly
-  utimesSync(file, atimeMs / 1000, Math.floor(mtimeMs / 1000));
-  writeFileSync(file, bytes);
-};
 
 test.each<[string, string, (file: string) => void]>([
   [
-    'was given to another group',
+    'that got another group',
     'group',
     (file) => chownSync(file, statSync(file).uid, isRoot ? 12_345 : statSync(file).gid),
   ],
-  ['got a second name', 'link', (file) => linkSync(file, path.join(app.dataDir, 'second-name'))],
-  ['was moved away and back', 'moved', moveAwayAndBack],
-])('a copy that %s leaves when nobody holds it', async (_what, name, change) => {
+  ['that got a second name', 'link', (file) => linkSync(file, path.join(app.dataDir, 'second-name'))],
+  [
+    'that was moved away and back',
+    'moved',
+    (file) => {
+      renameSync(file, `${file}-away`);
+      renameSync(`${file}-away`, file);
+    },
+  ],
+])('a copy %s is removed when no request contains its file', async (_what, name, change) => {
   const file = `/same/${name}`;
   const id = await restore(file);
   const { ctimeNs } = statSync(place(file), { bigint: true });
   change(place(file));
   expect(statSync(place(file), { bigint: true }).ctimeNs).not.toBe(ctimeNs);
   await cancel(app, id);
-  expect(await removeUnheld(app.ctx, never)).toBe(1);
+  expect(await removeCopies()).toBe(1);
   expect([readRestored(app, file), await readStage(app, file)]).toEqual([undefined, 'T']);
 });
 
-/** Sets the time of modification to what is noted of the copy, which a plain `touch -r` does as well. */
-async function noteTime(file: string): Promise<void> {
-  const { mtimeNs } = statSync(place(file), { bigint: true });
-  await app.ctx.db.pool.query('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', [file, mtimeNs]);
+/** Writes other bytes, and leaves inode and size as they are. */
+function rewrite(file: string): void {
+  const { atimeMs, mtimeMs } = statSync(file);
+  utimesSync(file, atimeMs / 1000, Math.floor(mtimeMs / 1000)); // whole milliseconds can be set again exactly
+  writeFileSync(file, new Uint8Array(1000));
 }
 
 test.each<[string, string, (file: string) => void]>([
-  ['has other bytes, and the same inode, size and time', 'bytes', (file) => rewrite(file, new Uint8Array(1000))],
-  [
-    'is another file with the same bytes and time',
-    'inode',
-    (file) => {
-      const { atime, mtime } = statSync(file);
-      copyFileSync(file, `${file}-own`);
-      utimesSync(`${file}-own`, atime, mtime);
-      renameSync(`${file}-own`, file);
-    },
-  ],
-])('what stands in the place of a copy and %s is left alone', async (_what, name, change) => {
+  ['other bytes with the same inode, size and time', 'bytes', rewrite],
+  ['another file with the same bytes and time', 'inode', replaceBySame],
+])('%s in the place of a copy stay as they are', async (_what, name, change) => {
   const file = `/other/${name}`;
   const id = await restore(file);
   change(place(file));
-  await noteTime(file);
+  // the time of modification is the recorded one, as after `touch -r`
+  const { mtimeNs } = statSync(place(file), { bigint: true });
+  await query('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', [file, mtimeNs]);
   const before = readFileSync(place(file));
   const { ino } = statSync(place(file));
   await cancel(app, id);
-  await removeUnheld(app.ctx, never);
+  await removeCopies();
   expect(await readStage(app, file)).toBe('U');
   expect([readFileSync(place(file)), statSync(place(file)).ino]).toEqual([before, ino]);
   rmSync(place(file));
 });
 
-const disk = () => ({ diskId: 1, mountpoint: app.restoreDir });
-
 test.each([
   ['with links', undefined],
   ['without links', async () => Promise.reject(Object.assign(new Error('no links here'), { code: 'EPERM' }))],
-])('on a file system %s a copy takes its place, and replaces nothing', async (_what, link) => {
+])('on a file system %s a copy is put in place, and replaces nothing', async (_what, link) => {
   const folder = await openFolder(app.ctx, { ...disk(), path: '/take/copy' });
   writeFileSync(place('take/part'), 'copy');
   const { ino } = statSync(place('take/part'));
@@ -135,22 +126,21 @@ test.each([
 
 test.each([
   ['has restored the file', true],
-  ['has not come to it', false],
+  ['has not begun with it', false],
 ])(
-  'who stands still between the confirmation and the taking of a place overwrites nothing, where its successor %s',
-  async (_what, isRestored) => {
+  'an engine that stalls before it puts a copy in place overwrites nothing if its successor %s',
+  async (_, isRestored) => {
     const file = `/pause/${isRestored}`;
-    const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `PAUSE${isRestored}` }]);
-    const id = await makeRequest(app, { quota: 'alice', files: [file], retention: '2099-01-01' });
+    const contents = await tape(file);
+    const id = await ask(file);
     const [lease, fileId] = [await claim(app), await idOf(app, file)];
-    const started = await startByHand(app, lease, [file]);
-    expect(started).toHaveLength(1);
+    expect(await startByHand(app, lease, [file])).toHaveLength(1);
     const folder = await openFolder(app.ctx, { ...disk(), path: file });
     const partial = partialName({ ...lease, fileId });
     writeFileSync(path.join(folder.at, partial), contents.get(file) ?? '');
     const { ino, mtimeNs } = statSync(path.join(folder.at, partial), { bigint: true });
     expect(await noteReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set([fileId]));
-    // it stands still here
+    // it stalls here
     if (isRestored) await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
     else {
       const next = await claim(app);
@@ -167,6 +157,104 @@ test.each([
     expect(statSync(place(file), { throwIfNoEntry: false })?.ino).toBe(before);
     await folder.handle.close();
     await cancel(app, id);
-    await removeUnheld(app.ctx, never);
+    await removeCopies();
   },
 );
+
+const forgetChecksum = (file: string) => query('UPDATE tape_file SET checksum = NULL WHERE path = $1', [file]);
+
+test.each([true, false])(
+  'a copy that a dead engine has put in place counts as restored (checksum: %s)',
+  async (isSummed) => {
+    const file = `/left/placed-${isSummed}`;
+    const contents = await tape(file);
+    if (!isSummed) await forgetChecksum(file);
+    const { used } = await readDisks(app);
+    const id = await ask(file);
+    await dieAfterPlacing(app, file, contents.get(file) ?? new Uint8Array());
+    await work(() => waitForState(app, id, 'COMPLETED'));
+    expect(backend.log).toEqual([]);
+    expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AR']);
+    expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
+    await cancel(app, id);
+    expect(await removeCopies()).toBe(1); // its time was recorded
+  },
+);
+
+test('a copy that a dead engine has put in place is removed if no request contains its file any more', async () => {
+  const contents = await tape('/left/unwanted');
+  const before = await readDisks(app);
+  const id = await ask('/left/unwanted');
+  await dieAfterPlacing(app, '/left/unwanted', contents.get('/left/unwanted') ?? new Uint8Array());
+  await cancel(app, id);
+  await work(() => waitFor('the removal', async () => readRestored(app, '/left/unwanted') === undefined));
+  expect(await readDisks(app)).toEqual(before);
+});
+
+test.each<[string, string, Uint8Array, boolean, (copy: string) => void]>([
+  ['has other bytes', 'other', new Uint8Array(1000), true, () => {}],
+  ['is not whole', 'short', new Uint8Array(999), false, () => {}],
+  ['has another time', 'old', new Uint8Array(1000), false, (copy) => utimesSync(copy, 1, 1)],
+  ['is another file with the same bytes and time', 'own', new Uint8Array(1000), false, replaceBySame],
+])(
+  'a file that %s, in the place where a dead engine was to put its copy, stays as it is',
+  async (_why, name, bytes, isSummed, change) => {
+    const file = `/left/${name}`;
+    await tape(file);
+    if (!isSummed) await forgetChecksum(file);
+    const id = await ask(file);
+    await dieAfterPlacing(app, file, bytes);
+    change(place(file));
+    const { holds } = await work(() => waitForState(app, id, 'PARTIAL'));
+    expect(holds[0]).toMatchObject({ state: 'FAILED', errorClass: 'POLICY' });
+    expect(readFileSync(place(file)).equals(bytes)).toBe(true);
+    await cancel(app, id);
+  },
+);
+
+test('files of a dead engine on a disk that was away are removed when the disk is back, and no others', async () => {
+  const files = ['/away/placed', '/away/partial', '/away/own'];
+  const contents = await tape(...files);
+  const id = await ask(...files);
+  const lease = await claim(app);
+  const fileIds = await Promise.all(files.map((file) => idOf(app, file)));
+  const [placed = 0n, partial = 0n] = fileIds;
+  await startByHand(app, lease, files);
+  mkdirSync(place('away'));
+  writeFileSync(place('away/placed'), contents.get('/away/placed') ?? '');
+  const { ino, mtimeNs } = statSync(place('away/placed'), { bigint: true });
+  await noteReady(app.ctx, lease, [{ fileId: placed, ino, mtimeNs }]);
+  writeFileSync(place(`away/${partialName({ ...lease, fileId: partial })}`), 'half');
+  writeFileSync(place('away/own'), contents.get('/away/own') ?? '');
+
+  renameSync(app.restoreDir, `${app.restoreDir}-away`);
+  const other = path.join(app.dataDir, 'other');
+  mkdirSync(other);
+  await setDisk(app.ctx, { mountpoint: other, size: 10n ** 9n });
+  await work(() => waitForState(app, id, 'COMPLETED'));
+  renameSync(`${app.restoreDir}-away`, app.restoreDir);
+  await work(() => waitFor('the removal', async () => (await query('SELECT FROM left_behind')).length === 0));
+  expect(listTree(place('away'))).toEqual(['own']);
+  for (const file of files) expect(readFileSync(path.join(other, file))).toEqual(Buffer.from(contents.get(file) ?? ''));
+  await cancel(app, id);
+});
+
+test('an error in one periodic job does not keep another from removing what recalls have left', async () => {
+  await addFiles(app.ctx, [{ path: '/joins/held', size: 10n }]);
+  await addQuota(app.ctx, 'narrow', 10n);
+  await makeRequest(app, { quota: 'narrow', files: ['/joins/held', '/joins/late'] });
+  await addFiles(app.ctx, [{ path: '/joins/late', size: 10n }]);
+  await addQuota(app.ctx, 'narrow', 20n);
+  await query(`CREATE SEQUENCE joins;
+    CREATE FUNCTION break_join() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      PERFORM nextval('joins'); RAISE 'planted in joins';
+    END $$;
+    CREATE TRIGGER break_join BEFORE INSERT ON hold FOR EACH ROW EXECUTE FUNCTION break_join();
+    INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size)
+      SELECT f.id, 1, 1, 1, 10 FROM tape_file f WHERE f.path = '/joins/held'`);
+  await work(async () => {
+    await waitFor('a join to fail', async () => (await query('SELECT FROM joins WHERE is_called')).length === 1);
+    await waitFor('nothing to be left', async () => (await query('SELECT FROM left_behind')).length === 0);
+  });
+  await query('DROP TRIGGER break_join ON hold');
+});

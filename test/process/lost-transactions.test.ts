@@ -1,14 +1,14 @@
-/** Copies of which the database knows nothing any more: a standby has taken over, or a backup was put back. */
-import { copyFileSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+/** Copies that the database has forgotten, after a failover or a restored backup; and users' files in the place of copies. */
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { prepareIdle, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, checksumOf } from '../support/factories.js';
+import { findFaults } from '../support/faults.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData } from '../support/graphql.js';
 import { cancel } from '../support/mutations.js';
@@ -49,15 +49,9 @@ async function restoreAndForget() {
   return { id, contents };
 }
 
-async function doctor(options: { repair?: boolean; adopt?: boolean } = {}) {
-  const found: string[] = [];
-  await examine(app.ctx, { repair: options.adopt ?? false, checksums: false, ...options }, (finding) =>
-    found.push(`${finding.kind} ${finding.thing}${finding.isRepaired ? ' repaired' : ''}`),
-  );
-  return found.sort();
-}
+const doctor = async (options = {}) => (await findFaults(app, options)).sort();
 
-test('a request completes with the copies that a database has forgotten, and they are left alone', async () => {
+test('a request completes with the copies that the database has forgotten, and they stay as they are', async () => {
   const { id, contents } = await restoreAndForget();
   const before = inodes();
   await withEngine(app, backend, async () => {
@@ -65,7 +59,7 @@ test('a request completes with the copies that a database has forgotten, and the
     expect(view).toMatchObject({ filesOnDisk: 3, filesFailed: 0 });
     for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
     expect([inodes(), await stages()]).toEqual([before, ['U', 'U', 'U']]);
-    expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n }); // they are nobody's that is known
+    expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n }); // they are not known to be Tapegate's
     const asked = `{ request(id: ${id}) { restoredBelow } tapeFile(path: "/lost/a") { restoredPath } }`;
     const told = { request: { restoredBelow: [app.restoreDir] }, tapeFile: { restoredPath: place('/lost/a') } };
     expect(await askData(app, asked)).toEqual(told);
@@ -85,16 +79,16 @@ test('a request completes with the copies that a database has forgotten, and the
   expect([inodes()[0], inodes()[2]]).toEqual([before[0], before[2]]);
 });
 
-test("the doctor tells of copies that nobody has noted, and an operator may say that they are Tapegate's", async () => {
+test('the doctor finds forgotten copies of requested files, and an operator may adopt them', async () => {
   const { id } = await restoreAndForget();
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
   const before = inodes();
-  const faults = files.map((file) => `copy-not-ours ${place(file)}`);
+  const faults = files.map((file) => `copy-not-ours: ${place(file)}`);
   expect(await doctor()).toEqual(faults);
   expect(await doctor({ repair: true })).toEqual(faults);
-  writeFileSync(place('/lost/b'), Buffer.alloc(1000)); // it is somebody's by now, whatever it was
+  writeFileSync(place('/lost/b'), Buffer.alloc(1000)); // it is a user's by now
   const [a, b, c] = faults;
-  expect(await doctor({ adopt: true })).toEqual([`${a} repaired`, b, `${c} repaired`]);
+  expect(await doctor({ repair: true, adopt: true })).toEqual([`${a} (repaired)`, b, `${c} (repaired)`]);
   expect([await stages(), inodes(), await readDisks(app)]).toEqual([
     ['R', 'U', 'R'],
     before,
@@ -107,14 +101,14 @@ test("the doctor tells of copies that nobody has noted, and an operator may say 
   expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n });
 });
 
-test('copies that a database has forgotten, and that nobody asks for, leave the disk once they are adopted', async () => {
+test('forgotten copies of files that no request contains are removed once they are adopted', async () => {
   const { id, contents } = await restoreAndForget();
   await cancel(app, id);
-  const faults = files.map((file) => `orphan-copy ${place(file)}`);
+  const faults = files.map((file) => `orphan-copy: ${place(file)}`);
   expect(await doctor({ repair: true })).toEqual(faults);
   writeFileSync(place('/lost/a'), Buffer.alloc(1000));
   const [a, b, c] = faults;
-  expect(await doctor({ adopt: true })).toEqual([a, `${b} repaired`, `${c} repaired`]);
+  expect(await doctor({ repair: true, adopt: true })).toEqual([a, `${b} (repaired)`, `${c} (repaired)`]);
   expect([await stages(), await readDisks(app)]).toEqual([['T', 'T', 'T'], { used: 2000n, reserved: 0n }]);
   expect(await removeAll()).toBe(2);
   expect([listTree(app.restoreDir), await readDisks(app)]).toEqual([['lost', 'lost/a'], { used: 0n, reserved: 0n }]);
@@ -123,55 +117,43 @@ test('copies that a database has forgotten, and that nobody asks for, leave the 
   expect([readRestored(app, '/lost/b'), await readStage(app, '/lost/b')]).toEqual([contents.get('/lost/b'), 'R']);
 });
 
-/** Other bytes with the same sums: RFC 1950, section 9. */
-function withSameAdler32(bytes: Uint8Array): Buffer {
-  const other = Buffer.from(bytes);
-  for (const [index, step] of [1, -2, 1].entries()) other[index] = (other[index] ?? 0) + step;
-  return other;
-}
-
-test.each<[string, string | null, (bytes: Uint8Array) => Buffer]>([
-  ['has other bytes of the same size', 'sha256', (bytes) => Buffer.alloc(bytes.length)],
-  ['has other bytes where no checksum is known', null, (bytes) => Buffer.alloc(bytes.length)],
-  ['has other bytes with the same sums', 'adler32', withSameAdler32],
-])('what stands in the place of a file and %s does not stand for it', async (_what, algorithm, change) => {
+test("a user's file counts as the copy if its bytes are those on tape, and always stays as it is", async () => {
   const bytes = Buffer.alloc(1000, 100);
-  await addTaped(app.ctx, backend, [{ path: '/other/a', bytes }]);
-  const checksum = algorithm === 'adler32' ? ADLER32 : algorithm && checksumOf(bytes);
-  await app.ctx.db.pool.query('UPDATE tape_file SET checksum = $1', [checksum]);
-  mkdirSync(place('/other'));
-  writeFileSync(place('/other/a'), change(bytes));
-  const id = await makeRequest(app, { quota: 'alice', patterns: '/other/' });
+  const adler32 = 'adler32:e46d86b0'; // of these bytes
+  const sameSums = Buffer.from(bytes);
+  sameSums.set([101, 98, 101]); // RFC 1950, section 9
+  const cases: { path: string; checksum: string | null; own: Buffer; isCopy: boolean }[] = [
+    { path: '/own/sha256', checksum: checksumOf(bytes), own: bytes, isCopy: true },
+    { path: '/own/no-checksum', checksum: null, own: bytes, isCopy: true },
+    { path: '/own/adler32', checksum: adler32, own: bytes, isCopy: true },
+    { path: '/own/sha256-other', checksum: checksumOf(bytes), own: Buffer.alloc(1000), isCopy: false },
+    { path: '/own/no-checksum-other', checksum: null, own: Buffer.alloc(1000), isCopy: false },
+    { path: '/own/adler32-other', checksum: adler32, own: sameSums, isCopy: false },
+  ];
+  await addTaped(
+    app.ctx,
+    backend,
+    cases.map((each) => ({ path: each.path, bytes })),
+  );
+  mkdirSync(place('/own'));
+  for (const { path: file, checksum, own } of cases) {
+    await app.ctx.db.pool.query('UPDATE tape_file SET checksum = $1 WHERE path = $2', [checksum, file]);
+    writeFileSync(place(file), own);
+  }
+  const look = () =>
+    cases.map(({ path: file }) => {
+      const { ino, mode, uid, ctimeNs } = statSync(place(file), { bigint: true });
+      return { file, ino, mode, uid, ctimeNs, bytes: readFileSync(place(file)) };
+    });
+  const before = look();
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/own/' });
   const { holds } = await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
-  expect(holds).toMatchObject([{ errorClass: 'POLICY', error: expect.stringContaining('another file stands at') }]);
-  expect([readFileSync(place('/other/a')), listTree(app.restoreDir)]).toEqual([change(bytes), ['other', 'other/a']]);
-});
-
-/** Of 1000 bytes of 100. */
-const ADLER32 = 'adler32:e46d86b0';
-
-test.each([
-  ['SHA-256', (bytes: Uint8Array) => checksumOf(bytes)],
-  ['no checksum', () => null],
-  ['sums of 32 bits', () => ADLER32],
-])('with %s in the catalogue, the same bytes stand for the file', async (_what, checksum) => {
-  const bytes = Buffer.alloc(1000, 100);
-  await addTaped(app.ctx, backend, [{ path: '/equal/a', bytes }]);
-  await app.ctx.db.pool.query('UPDATE tape_file SET checksum = $1', [checksum(bytes)]);
-  mkdirSync(place('/equal'));
-  writeFileSync(place('/equal/own'), bytes);
-  copyFileSync(place('/equal/own'), place('/equal/a'));
-  const before = statSync(place('/equal/a'), { bigint: true });
-  const id = await makeRequest(app, { quota: 'alice', patterns: '/equal/' });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  const taken = { state: 'ON_DISK', error: null };
+  const refused = { state: 'FAILED', errorClass: 'POLICY', error: expect.stringContaining('another file stands at') };
+  const sorted = cases.toSorted((a, b) => (a.path < b.path ? -1 : 1));
+  expect(holds).toMatchObject(sorted.map(({ path, isCopy }) => ({ path, ...(isCopy ? taken : refused) })));
   await cancel(app, id);
   expect(await removeAll()).toBe(0);
-  const { ino, mode, uid, ctimeNs } = statSync(place('/equal/a'), { bigint: true });
-  expect({ ino, mode, uid, ctimeNs }).toEqual({
-    ino: before.ino,
-    mode: before.mode,
-    uid: before.uid,
-    ctimeNs: before.ctimeNs,
-  });
-  expect(readFileSync(place('/equal/a'))).toEqual(bytes);
+  expect(look()).toEqual(before);
+  expect(listTree(app.restoreDir).length).toBe(1 + cases.length);
 });

@@ -1,12 +1,15 @@
-/** A restore disk that was marked once is never marked anew by itself: what shows while it is not mounted looks like an empty disk. */
+/** Restore disks as engines of several hosts see them: their markers, their free space, and what each host misses. */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
-import { markerName } from '../../src/engine/disk/marker.js';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { AbsentError, markerName } from '../../src/engine/disk/marker.js';
 import { meetDisk } from '../../src/engine/disk/meeting.js';
-import { DiskGauge } from '../../src/engine/disk/space.js';
+import { DiskGauge, readFileSystem } from '../../src/engine/disk/space.js';
+import { type Engine, type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { listDisks } from '../../src/operations/disks/disks.js';
 import { noteMarked } from '../../src/operations/disks/markings.js';
+import { noteMeasurements } from '../../src/operations/disks/measurements.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
@@ -14,9 +17,10 @@ import { withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
+import { askData, type Edges } from '../support/graphql.js';
 import { cancel } from '../support/mutations.js';
-import { cleanUp, runCli } from '../support/process.js';
-import { viewRequest, waitForState } from '../support/request-view.js';
+import { runCli } from '../support/process.js';
+import { viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
@@ -24,47 +28,44 @@ import { waitFor } from '../support/wait.js';
 let app: TestApp;
 const backend = createMemoryBackend();
 const clock = createClock();
-
-beforeEach(async () => {
-  app = await start();
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
-  const files = Array.from({ length: 8 }, (_, n) => ({ path: `/marked/${n}`, volume: 'V1', size: 10 }));
-  await addTaped(app.ctx, backend, files);
-});
-afterEach(cleanUp);
 const start = createFreshApp({ now: clock.now });
 
-const ask = (match: string) => makeRequest(app, { quota: 'alice', patterns: match, retention: '2099-01-01' });
+beforeEach(async () => {
+  app = await start({ config: { diskTimeout: 1 } });
+  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  const files = Array.from({ length: 8 }, (_, n) => ({ path: `/disk/${n}`, volume: `V${n % 3}`, size: 10 }));
+  await addTaped(app.ctx, backend, files);
+});
 
-/** The first engine of a site, which has restored something that has left since: the disk is empty. */
+const query = async <Row extends object>(sql: string, values: unknown[] = []) =>
+  (await app.ctx.db.pool.query<Row>(sql, values)).rows;
+
+const ask = (match = '/disk/') => makeRequest(app, { quota: 'alice', patterns: match, retention: '2099-01-01' });
+const completes = (id: number) => waitThroughPauses(app, clock, id, 'COMPLETED');
+const heldDisk = () => waitFor('the disk to be suspended', async () => (await readSuspensions(app))[0]);
+
+/** Restores a file and waits until its copy has left again: the disk is empty. */
 async function useOnce(): Promise<void> {
   await withEngine(app, backend, async () => {
-    const id = await ask('/marked/0');
+    const id = await ask('/disk/0');
     await waitForState(app, id, 'COMPLETED');
     await cancel(app, id);
-    await waitFor('the copy to go', async () => (await readDisks(app)).used === 0n);
+    await waitFor('the removal of the copy', async () => (await readDisks(app)).used === 0n);
   });
 }
 
-/** As where the disk is not mounted. */
+const moveAway = () => renameSync(app.restoreDir, `${app.restoreDir}-away`);
+const moveBack = () => renameSync(`${app.restoreDir}-away`, app.restoreDir);
+
+/** An empty directory in the place of the disk, as if it were not mounted. */
 function unmount(): void {
-  renameSync(app.restoreDir, `${app.restoreDir}-away`);
+  moveAway();
   mkdirSync(app.restoreDir);
 }
 
 function mountAgain(): void {
   rmSync(app.restoreDir, { recursive: true });
-  renameSync(`${app.restoreDir}-away`, app.restoreDir);
-}
-
-const heldDisk = () => waitFor('the disk to be held', async () => (await readSuspensions(app))[0]);
-
-async function waitLong(id: number): Promise<void> {
-  await waitFor(`request ${id} to be complete`, async () => {
-    clock.advance(600);
-    await ring(app, 'recall');
-    return (await viewRequest(app, id)).state === 'COMPLETED';
-  });
+  moveBack();
 }
 
 async function findDisk(): Promise<{ id: number; mountpoint: string }> {
@@ -73,45 +74,50 @@ async function findDisk(): Promise<{ id: number; mountpoint: string }> {
   return disk;
 }
 
-test('an empty disk that is away when an engine starts is not marked anew, and its files wait for it', async () => {
+/** As if an older version had used the disks. */
+const forgetMarkers = () => query('UPDATE restore_disk SET marked_at = NULL, marked_as = NULL');
+
+const expectUnmarked = async () => {
+  expect(await meetDisk(app.ctx, await findDisk())).toContain('lost its marker');
+  expect(readdirSync(app.restoreDir)).toEqual([]);
+};
+
+test('an empty disk that is away when an engine starts is not marked again, and files wait for it', async () => {
   await useOnce();
   unmount();
   await withEngine(app, backend, async () => {
-    const id = await ask('/marked/');
-    expect((await heldDisk()).reason).toContain(
-      `the restore disk ${app.restoreDir} is not mounted, or lost its marker`,
-    );
+    const id = await ask();
+    const reason = `the restore disk ${app.restoreDir} is not mounted, or lost its marker`;
+    expect((await heldDisk()).reason).toContain(reason);
     expect(readdirSync(app.restoreDir)).toEqual([]);
     mountAgain();
-    await waitLong(id);
+    await completes(id);
   });
-  expect(listTree(app.restoreDir).filter((name) => name.startsWith('marked/'))).toHaveLength(8);
+  expect(listTree(app.restoreDir).filter((name) => name.startsWith('disk/'))).toHaveLength(8);
   expect(await readSuspensions(app)).toEqual([]);
 });
 
-test('one that is registered while an engine works, and was never seen, is marked by the engine', async () => {
+test('a disk that is registered while an engine works is marked by the engine', async () => {
   await useOnce();
   const fresh = path.join(app.dataDir, 'fresh');
   mkdirSync(fresh);
   await withEngine(app, backend, async () => {
-    await app.ctx.db.pool.query('INSERT INTO restore_disk (mountpoint, size) VALUES ($1, 1000000)', [fresh]);
+    await query('INSERT INTO restore_disk (mountpoint, size) VALUES ($1, 1000000)', [fresh]);
     await waitFor('the marker', async () => existsSync(path.join(fresh, markerName)));
-    await app.ctx.db.pool.query('UPDATE restore_disk SET size = 0 WHERE mountpoint <> $1', [fresh]);
-    await waitLong(await ask('/marked/'));
+    await query('UPDATE restore_disk SET size = 0 WHERE mountpoint <> $1', [fresh]);
+    await completes(await ask());
   });
   expect(listTree(fresh)).toHaveLength(9);
 });
 
-test('whoever asks a disk for its room, of however new a process, writes no marker', async () => {
+test('a process that measures a disk does not mark it', async () => {
   await useOnce();
   unmount();
-  const disk = await findDisk();
-  await expect(new DiskGauge().look(disk)).rejects.toThrow('lost its marker');
-  expect(await meetDisk(app.ctx, disk)).toContain('lost its marker');
-  expect(readdirSync(app.restoreDir)).toEqual([]);
+  await expect(new DiskGauge().look(await findDisk())).rejects.toThrow('lost its marker');
+  await expectUnmarked();
 });
 
-test('an operator marks what has taken the place of the disk, and then it is used', async () => {
+test('an operator marks the replacement of a disk, which is used then', async () => {
   await useOnce();
   unmount();
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
@@ -120,54 +126,173 @@ test('an operator marks what has taken the place of the disk, and then it is use
   expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('disk add --mark makes it') });
   expect(readdirSync(app.restoreDir)).toEqual([]);
   expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
-  await withEngine(app, backend, async () => waitForState(app, await ask('/marked/'), 'COMPLETED'));
+  await withEngine(app, backend, async () => waitForState(app, await ask(), 'COMPLETED'));
 });
 
-test('a disk that programs from before have marked is taken as it is, and is known from then on', async () => {
+test('a disk that an older version has marked is used, and recorded as marked', async () => {
   await useOnce();
-  await app.ctx.db.pool.query('UPDATE restore_disk SET marked_at = NULL, marked_as = NULL');
-  await withEngine(app, backend, async () => {
-    const id = await ask('/marked/1');
-    await waitForState(app, id, 'COMPLETED');
-    await cancel(app, id);
-    await waitFor('the copy to go', async () => (await readDisks(app)).used === 0n);
-  });
+  await forgetMarkers();
+  await useOnce();
   unmount();
-  expect(await meetDisk(app.ctx, await findDisk())).toContain('lost its marker');
+  await expectUnmarked();
 });
 
 test.each([
-  ['a copy that was changed by hand', `UPDATE tape_file SET stage = 'UNVERIFIED', changed_disk_id = $1`],
-  ['a copy that is to leave', `UPDATE tape_file SET disk_id = $1`],
+  ['a changed copy', `UPDATE tape_file SET stage = 'UNVERIFIED', changed_disk_id = $1`],
+  ['a copy that is to be removed', `UPDATE tape_file SET disk_id = $1`],
   [
-    'what a recall has left behind',
+    'a file that a recall has left',
     'INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size) SELECT f.id, $1, d.id, 1, 10 FROM tape_file f, drive d',
   ],
-])('a disk that nobody has met yet is not marked where %s is noted, and not there', async (_what, note) => {
+])('a disk without a recorded marker is not marked while %s is recorded and missing', async (_what, record) => {
   await useOnce();
-  await app.ctx.db.pool.query('UPDATE restore_disk SET marked_at = NULL, marked_as = NULL');
+  await forgetMarkers();
   const disk = await findDisk();
-  await app.ctx.db.pool.query(note, [disk.id]);
+  await query(record, [disk.id]);
   unmount();
   expect(await meetDisk(app.ctx, disk)).toContain('none of the copies that should be on it');
   expect(readdirSync(app.restoreDir)).toEqual([]);
 });
 
-test('of two hosts that meet a new disk at once one marks it, and the other one finds it missing', async () => {
+test('of two hosts that meet a new disk at the same time one marks it, and the other one finds it missing', async () => {
   await useOnce();
-  await app.ctx.db.pool.query('UPDATE restore_disk SET marked_at = NULL, marked_as = NULL');
+  await forgetMarkers();
   unmount();
   const disk = await findDisk();
   await noteMarked(app.ctx, disk.id, `${markerName}-of-the-other`);
-  expect(await meetDisk(app.ctx, disk)).toContain('lost its marker');
-  expect(readdirSync(app.restoreDir)).toEqual([]);
-  // whoever has noted it was killed before the marker was in its place
-  writeFileSync(
-    path.join(`${app.restoreDir}-away`, `${markerName}-of-the-other`),
-    `${JSON.stringify({ disk: disk.id, mountpoint: disk.mountpoint })}\n`,
-  );
+  await expectUnmarked();
+  // the other host was killed before the marker was in its place
+  const content = `${JSON.stringify({ disk: disk.id, mountpoint: disk.mountpoint })}\n`;
+  writeFileSync(path.join(`${app.restoreDir}-away`, `${markerName}-of-the-other`), content);
   rmSync(path.join(`${app.restoreDir}-away`, markerName));
   mountAgain();
   expect(await meetDisk(app.ctx, disk)).toBeUndefined();
   expect(existsSync(path.join(app.restoreDir, markerName))).toBe(true);
+});
+
+describe('with engines on two hosts, a disk', () => {
+  let engines: Engine[] = [];
+  /** Hosts where the disk is not mounted. */
+  const blind = new Set<string>();
+
+  afterEach(async () => {
+    await Promise.all(engines.map((engine) => engine.stop()));
+    engines = [];
+    blind.clear();
+  });
+
+  async function startHost(host: string): Promise<void> {
+    const look = async (mountpoint: string) => {
+      if (blind.has(host)) throw new AbsentError(`nothing is mounted on host ${host}`);
+      return await readFileSystem(mountpoint);
+    };
+    engines.push(await startEngine(app.ctx, backend, { host, readFileSystem: look, drainMs: 200, lookMs: 200 }));
+  }
+
+  /** Waits until each host has looked at the disk. */
+  async function waitForLooks(...hosts: string[]): Promise<void> {
+    await waitFor(`a look of ${hosts}`, async () => {
+      const rows = await query<{ host: string; isSeen: boolean }>(
+        'SELECT host, problem IS NULL AS "isSeen" FROM disk_measurement',
+      );
+      return hosts.every((host) => rows.some((row) => row.host === host && row.isSeen !== blind.has(host)));
+    });
+  }
+
+  test('that one host does not see stays in service: that host leaves its drives to the other one', async () => {
+    await startHost('two'); // has all drives
+    await waitForLooks('two');
+    blind.add('two');
+    await startHost('one');
+    await waitForLooks('one', 'two');
+    await waitForState(app, await ask(), 'COMPLETED');
+    expect(await readSuspensions(app)).toEqual([]);
+    const problems = await query(`SELECT problem FROM disk_measurement WHERE host = 'two'`);
+    expect(problems).toEqual([{ problem: 'nothing is mounted on host two' }]);
+  });
+
+  test('that no host sees is suspended, and resumed as soon as one of them sees it', async () => {
+    await startHost('one');
+    await startHost('two');
+    await waitForLooks('one', 'two');
+    blind.add('one').add('two');
+    await waitForLooks('one', 'two');
+    const id = await ask();
+    expect((await heldDisk()).reason).toContain('nothing is mounted on host');
+    blind.delete('one');
+    await waitFor('the files', async () => {
+      clock.advance(2); // not more: the looks of both hosts count for a minute
+      await ring(app, 'recall');
+      return (await viewRequest(app, id)).state === 'COMPLETED';
+    });
+    expect(await readSuspensions(app)).toEqual([]);
+  });
+});
+
+describe('the free space of a disk', () => {
+  const FREE = 20_000_000_000_000_001n; // too large for a double
+  const system = { name: 'one', totalBytes: 2n * FREE, freeBytes: FREE };
+
+  interface Seen {
+    free: string | null;
+    problem: string | null;
+  }
+  const unknown: Seen = { free: null, problem: null };
+
+  async function readDisk(): Promise<Seen | undefined> {
+    type Disks = { restoreDisks: Edges<Seen> };
+    const { restoreDisks } = await askData<Disks>(app, '{ restoreDisks { edges { node { free problem } } } }');
+    return restoreDisks.edges[0]?.node;
+  }
+
+  const waitForSeen = (isIt: (seen: Seen) => boolean) =>
+    waitFor('another measurement', async () => {
+      const seen = await readDisk();
+      return seen && isIt(seen) && seen;
+    });
+  const measured = () => waitForSeen(({ free }) => free !== null);
+
+  const withLooks = (read: EngineOptions['readFileSystem'], work: () => Promise<unknown>) =>
+    withEngine(app, backend, work, { lookMs: 50, ...(read && { readFileSystem: read }) });
+
+  test('is reported for a minute after an engine has measured it', async () => {
+    await withLooks(async () => system, measured);
+    clock.advance(50);
+    expect(await readDisk()).toEqual({ free: String(FREE), problem: null });
+    clock.advance(15);
+    expect(await readDisk()).toEqual(unknown);
+  });
+
+  test('is unknown while the disk is away, and the host that misses it is named', async () => {
+    await withLooks(undefined, async () => {
+      expect(BigInt((await measured()).free ?? 0)).toBeGreaterThan(0n);
+      moveAway();
+      const problem = `${hostname()}: the restore disk ${app.restoreDir} is not there`;
+      expect(await waitForSeen((seen) => seen.problem !== null)).toEqual({ free: null, problem });
+      moveBack();
+      await waitForSeen((seen) => seen.problem === null);
+    });
+  });
+
+  test('is the least that a host reports, beside what each host misses', async () => {
+    await withLooks(async () => system, measured);
+    const { id: diskId } = await findDisk();
+    await noteMeasurements(app.ctx, 'zeta', [{ diskId, free: 7n, problem: null }]);
+    await noteMeasurements(app.ctx, 'eta', [{ diskId, free: null, problem: 'the disk is\nnot there' }]);
+    expect(await readDisk()).toEqual({ free: '7', problem: 'eta: the disk is not there' });
+    const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+    const list = async () => JSON.parse((await runCli(['disk', 'list', '--json'], { env })).stdout);
+    expect(await list()).toMatchObject({ free: expect.any(Number), problem: 'eta: the disk is not there' });
+    moveAway();
+    expect(await list()).toMatchObject({ free: 7, problem: `the restore disk ${app.restoreDir} is not there` });
+  });
+
+  test('is unknown while the disk hangs, which is suspended for that', async () => {
+    const hangs = () => new Promise<never>(() => {});
+    await withLooks(hangs, async () => {
+      await heldDisk();
+      const problem = `the restore disk ${app.restoreDir} has not answered for 1 s`;
+      expect(await readDisk()).toEqual({ free: null, problem });
+    });
+  });
 });

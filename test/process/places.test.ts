@@ -1,4 +1,4 @@
-/** Where and as whom the program can be started, and what it says where it cannot. */
+/** Directories and users with which the program runs, and its message if the database does not answer. */
 import { chmodSync, chownSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -13,7 +13,7 @@ const NOBODY = 65_534;
 
 afterAll(cleanUp);
 
-test('a database that does not answer is told in one line', async () => {
+test('a database that does not answer is reported in one line', async () => {
   const { port, letGo } = await takePort();
   await letGo();
   const env = { DATABASE_URL: `postgresql://me:secret@localhost:${port}/none`, DATA_DIR: makeTempDir() };
@@ -24,7 +24,7 @@ test('a database that does not answer is told in one line', async () => {
 });
 
 test.runIf(isRoot)(
-  'another user than root can start it in a folder of its own, which root can use as well',
+  'another user than root can run the program in its own directory, which root can use as well',
   async () => {
     const dataDir = makeDataDir();
     chownSync(dataDir, NOBODY, NOBODY);
@@ -42,13 +42,16 @@ test.runIf(isRoot)(
   },
 );
 
-test.runIf(isRoot)('root can start it in a folder that nobody else can search, however long its path is', async () => {
-  const hidden = makeDataDir();
-  chmodSync(hidden, 0o700);
-  const dataDir = path.join(hidden, 'x'.repeat(200), 'y'.repeat(200), 'z'.repeat(200));
-  const server = await startServer('start', { env: { DATA_DIR: dataDir, DRIVES: '1' }, initdb: true });
-  await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: DEMO }));
-  expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server, dataDir, DEMO));
-  expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
-  expect(serverPid(dataDir)).toBeUndefined();
-});
+test.runIf(isRoot)(
+  'root can run the program in a directory that no other user can search, however long its path is',
+  async () => {
+    const hidden = makeDataDir();
+    chmodSync(hidden, 0o700);
+    const dataDir = path.join(hidden, 'x'.repeat(200), 'y'.repeat(200), 'z'.repeat(200));
+    const server = await startServer('start', { env: { DATA_DIR: dataDir, DRIVES: '1' }, initdb: true });
+    await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: DEMO }));
+    expect(hashTree(path.join(dataDir, 'restore'))).toEqual(await hashVolumes(server, dataDir, DEMO));
+    expect(await stop(server)).toMatchObject({ code: 0, stderr: '' });
+    expect(serverPid(dataDir)).toBeUndefined();
+  },
+);

@@ -1,196 +1,210 @@
-/** The early release of single files, with an engine at work. What races with what: release-races.test.ts. */
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+/** Files that leave their requests, released or with a request that ends, while an engine works. Races: removals.test.ts. */
+import { execFileSync } from 'node:child_process';
+import { readFileSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import { beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { joinAwaited } from '../../src/operations/requests/awaited.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { addSeconds } from '../../src/time.js';
+import type { TestApp } from '../support/app.js';
+import { listTree, readDisks, readMoves, readRestored, readStage, ring } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
+import { createMemorySite } from '../support/memory-site.js';
 import { cancel, made, release, update } from '../support/mutations.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
-import { put, readRequest, readUsed } from '../support/rest.js';
+import { get, makeRequest, put, read, readRequest, readUsed } from '../support/rest.js';
 import { take, transports } from '../support/streams.js';
 import { dumpTables } from '../support/tables.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
-const backend = createMemoryBackend();
-const hooks = { onMount: backend.onMount, onRead: backend.onRead };
-const later = '2999-01-01T00:00:00';
+const { backend, clock, start, tape, place, query } = createMemorySite();
 
 beforeAll(async () => {
-  app = await startApp({ backend, config: { drives: 1 } });
-  for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 100_000n);
-});
-afterEach(() => {
-  Object.assign(backend, hooks);
-  backend.log.length = 0;
-});
-afterAll(async () => {
-  expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
+  app = await start({ drives: 1, users: ['alice', 'bob'] });
 });
 
 const states = async (id: number) => (await viewRequest(app, id)).holds.map(({ path, state }) => `${path} ${state}`);
 
-/** What a release could change. Not the drives and the drive time of users, which the engine writes when it likes. */
+const countRecalls = async () => (await query('SELECT FROM recall')).length;
+
+/** Everything that a release can change. The engine writes drives and the users' drive time whenever it likes. */
 async function dump() {
   const { request, hold, awaited_path, event, tape_file, recall, notification } = await dumpTables(app.ctx);
   const used = [await readUsed(app, 'alice'), await readUsed(app, 'bob')];
   return { request, hold, awaited_path, event, tape_file, recall, notification, used };
 }
 
-const count = async (sql: string) => (await app.ctx.db.pool.query(sql)).rowCount;
+const waitUntilUsed = (bytes: bigint) =>
+  waitFor(`${bytes} bytes on the disk`, async () => (await readDisks(app)).used === bytes);
 
-/** Ends a request and waits until nothing is left of it. */
+/** Cancels requests and waits until nothing is left of them. */
 async function end(...ids: number[]): Promise<void> {
   for (const id of ids) await cancel(app, id);
-  await waitFor('all copies to be gone', async () => (await readDisks(app)).used === 0n);
+  await waitUntilUsed(0n);
 }
 
-test('a released file leaves the disk and gives its charge back, again and again, and the others stay', async () => {
-  await addTaped(app.ctx, backend, [
-    { path: '/leave/a', volume: 'LEAVE', position: 1n, size: 100 },
-    { path: '/leave/b', volume: 'LEAVE', position: 2n, size: 20 },
-    { path: '/leave/c', volume: 'LEAVE', position: 3n, size: 3 },
-  ]);
+const waitUntilCleared = () =>
+  waitFor(
+    'the request to be cleared',
+    async () => (await query('SELECT FROM request WHERE NOT is_released')).length === 0,
+  );
+
+test('a released file leaves the disk and gives its charge back once, and the others stay', async () => {
+  const sizes = { a: 100, b: 20, c: 3 };
+  const files = Object.entries(sizes).map(([name, size], n) => ({
+    path: `/leave/${name}`,
+    position: BigInt(n + 1),
+    size,
+  }));
+  await addTaped(
+    app.ctx,
+    backend,
+    files.map((file) => ({ ...file, volume: 'LEAVE' })),
+  );
   const id = await made(app, { quota: 'alice', pattern: '/leave/' });
   const whole = await waitForState(app, id, 'COMPLETED');
   expect(await readUsed(app, 'alice')).toBe(123);
 
   expect(await release(app, { id, paths: ['/leave/b'] })).toMatchObject({
-    state: 'COMPLETED',
-    filesTotal: 2,
-    filesOnDisk: 2,
-    filesReleased: 1,
-    bytesTotal: '103',
+    ...{ state: 'COMPLETED', filesTotal: 2, filesOnDisk: 2, filesReleased: 1, bytesTotal: '103' },
   });
   expect(await readUsed(app, 'alice')).toBe(103);
-  await waitFor('the copy to be gone', async () => (await readDisks(app)).used === 103n);
-  expect(readRestored(app, '/leave/b')).toBeUndefined();
-  expect(await readStage(app, '/leave/b')).toBe('T');
+  await waitUntilUsed(103n);
+  expect([readRestored(app, '/leave/b'), await readStage(app, '/leave/b')]).toEqual([undefined, 'T']);
 
   await release(app, { id, paths: ['/leave/a', '/leave/b'] });
-  expect(await readUsed(app, 'alice')).toBe(3);
-  await waitFor('the next copy to be gone', async () => (await readDisks(app)).used === 3n);
-  expect([readRestored(app, '/leave/a'), readRestored(app, '/leave/c')?.length]).toEqual([undefined, 3]);
-  expect(await readStage(app, '/leave/c')).toBe('R');
-  await waitFor('the request to need no more looks', async () => {
-    return (await count('SELECT FROM request WHERE NOT is_released')) === 0;
-  });
+  await waitUntilUsed(3n);
+  await waitUntilCleared();
+  const before = await dump();
+  for (const choice of [{ paths: ['/leave/a', '/leave/a'] }, { match: 'leave/a' }]) {
+    expect(await release(app, { id, ...choice })).toMatchObject({ filesReleased: 2, filesTotal: 1 });
+  }
+  expect(await dump()).toEqual(before);
 
-  const view = await viewRequest(app, id);
-  expect(view).toMatchObject({ state: 'COMPLETED', filesTotal: 1, filesOnDisk: 1, bytesTotal: '3', bytesOnDisk: '3' });
-  expect(view.lastFilesOnDisk).toBe(whole.lastFilesOnDisk);
+  expect([readRestored(app, '/leave/a'), await readStage(app, '/leave/c')]).toEqual([undefined, 'R']);
+  expect(await viewRequest(app, id)).toMatchObject({
+    ...{ state: 'COMPLETED', filesTotal: 1, filesOnDisk: 1, bytesTotal: '3', bytesOnDisk: '3' },
+    lastFilesOnDisk: whole.lastFilesOnDisk,
+  });
   expect(await states(id)).toEqual(['/leave/a RELEASED', '/leave/b RELEASED', '/leave/c ON_DISK']);
   await end(id);
   expect(await readUsed(app, 'alice')).toBe(0);
 });
 
-test('files that are released twice change nothing the second time', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/twice/a' }, { path: '/twice/b' }]);
-  const id = await made(app, { quota: 'alice', pattern: '/twice/' });
-  await waitForState(app, id, 'COMPLETED');
-  await release(app, { id, match: 'twice/a' });
-  await waitFor('the copy to be gone', async () => (await readDisks(app)).used === 1000n);
-  await waitFor('the request to be looked through', async () => {
-    return (await count('SELECT FROM request WHERE NOT is_released')) === 0;
-  });
-  const before = await dump();
-  for (const choice of [{ paths: ['/twice/a', '/twice/a'] }, { match: 'twice/a' }]) {
-    expect(await release(app, { id, ...choice })).toMatchObject({ filesReleased: 1, filesTotal: 1 });
-  }
-  expect(await dump()).toEqual(before);
-  await end(id);
-});
+/** How a file leaves its request, and the request's state then. */
+const ways: [way: string, leave: (id: number, path: string) => Promise<unknown>, state: string][] = [
+  ['is released', (id, path) => release(app, { id, paths: [path] }), 'COMPLETED'],
+  ['leaves with a cancelled request', (id) => cancel(app, id), 'CANCELLED'],
+];
 
-test('the match is a plain substring of the paths of this request', async () => {
-  await addFiles(
-    app.ctx,
-    ['/plain/a_b%', '/plain/axbc', '/plain/A_B%', '/other/a_b%'].map((path) => ({ path, stage: 'ONDISK' as const })),
-  );
-  const id = await made(app, { quota: 'alice', pattern: '/plain/' });
-  const other = await made(app, { quota: 'alice', pattern: '/other/' });
-  await release(app, { id, match: 'a_b%' });
-  expect(await states(id)).toEqual(['/plain/A_B% ON_DISK', '/plain/a_b% RELEASED', '/plain/axbc ON_DISK']);
-  expect(await states(other)).toEqual(['/other/a_b% ON_DISK']);
-  expect(await readStage(app, '/plain/a_b%')).toBe('D'); // its own copy, not a restored one
-  await end(id, other);
-});
-
-test('a file that is waited for and released is never read, and without files the request is complete', async () => {
-  await addTaped(app.ctx, backend, [
-    { path: '/queue/busy', volume: 'BUSY' },
-    { path: '/queue/never', volume: 'NEVER' },
-  ]);
+test.each(ways)('a waiting file that %s is never read, and its charge is given back', async (way, leave, state) => {
+  const [busy, never] = [`/queue/${way}/busy`, `/queue/${way}/never`];
+  await tape(busy);
+  await addTaped(app.ctx, backend, [{ path: never, volume: 'NEVER' }]);
   const reads = holdReads(backend);
-  const busy = await made(app, { quota: 'bob', files: ['/queue/busy'] });
+  const first = await made(app, { quota: 'bob', files: [busy] });
   await reads.begun();
-  const id = await made(app, { quota: 'alice', files: ['/queue/never'] });
-  expect(await release(app, { id, paths: ['/queue/never'] })).toMatchObject({
-    state: 'COMPLETED',
-    filesTotal: 0,
-    filesReleased: 1,
-    bytesTotal: '0',
-  });
-  expect(await readUsed(app, 'alice')).toBe(0);
-  expect(await count('SELECT FROM recall')).toBe(1);
-  expect(await viewRequest(app, id)).toMatchObject({ tapestoreRequestStart: null, lastFilesOnDisk: null });
+  const id = await made(app, { quota: 'alice', files: [never] });
+  expect(await readUsed(app, 'alice')).toBe(1000);
+  for (let times = 0; times < 2; times++) {
+    await leave(id, never); // the second time changes nothing
+    expect(await viewRequest(app, id)).toMatchObject({ state, tapestoreRequestStart: null, lastFilesOnDisk: null });
+    expect(await readUsed(app, 'alice')).toBe(0);
+  }
+  expect(await countRecalls()).toBe(1);
   reads.open();
-  await waitForState(app, busy, 'COMPLETED');
+  await waitForState(app, first, 'COMPLETED');
   await waitFor('the unmount', async () => backend.log.some((entry) => entry.what === 'unmount'));
   expect(backend.log.map((entry) => entry.volume)).not.toContain('NEVER');
-  await end(id, busy);
-  expect(await readUsed(app, 'alice')).toBe(0);
+  expect(await readMoves(app, never)).toEqual([]);
+  await end(id, first);
 });
 
-test('a recall that runs is stopped when its last hold is released, and the rest is restored', async () => {
-  await addTaped(app.ctx, backend, [
-    { path: '/stop/a', volume: 'STOP', position: 1n },
-    { path: '/stop/b', volume: 'STOP', position: 2n },
-  ]);
-  const gate = createGate();
-  backend.onRead = async (_volume, position, bytes) => {
-    if (position === 1n) await gate.opened;
-    return bytes;
-  };
-  const id = await made(app, { quota: 'alice', pattern: '/stop/' });
-  await waitFor('a read', async () => backend.log.some((entry) => entry.what === 'read'));
-  await release(app, { id, paths: ['/stop/a'] });
-  // the gate stays shut: only a stop ends the read
-  const view = await waitForState(app, id, 'COMPLETED');
-  expect(view).toMatchObject({ filesTotal: 1, filesOnDisk: 1 });
-  await waitFor('the file to be back on tape', async () => (await readStage(app, '/stop/a')) === 'T');
-  gate.open();
+test.each(ways)('a running recall stops if its file %s and no request is left for it', async (way, leave, state) => {
+  const file = `/stop/${way}/a`;
+  await tape(file);
+  const reads = holdReads(backend); // stays closed: only a stop ends the read
+  const id = await made(app, { quota: 'alice', files: [file] });
+  await reads.begun();
+  await leave(id, file);
+  expect(await viewRequest(app, id)).toMatchObject({ state, filesOnDisk: 0, firstFilesOnDisk: null });
+  expect(await readUsed(app, 'alice')).toBe(0);
+  await waitFor('the end of the recall', async () => (await countRecalls()) === 0);
+  expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AT']);
   expect(listTree(app.restoreDir).filter((name) => /\/a$|\.part$/.test(name))).toEqual([]);
-  expect(await readDisks(app)).toEqual({ used: 1000n, reserved: 0n });
-  expect(await count('SELECT FROM recall')).toBe(0);
+  expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n });
   await end(id);
 });
 
-test('a recall goes on for the other request that waits for its file', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/shared/a', volume: 'SHARED' }]);
+test.each(ways)(
+  'a running recall continues if its file %s and another request waits for it',
+  async (way, leave, state) => {
+    const file = `/shared/${way}/a`;
+    await tape(file);
+    const reads = holdReads(backend);
+    const first = await made(app, { quota: 'alice', files: [file] });
+    await reads.begun();
+    const second = await made(app, { quota: 'bob', files: [file] });
+    await leave(first, file);
+    reads.open();
+    await waitForState(app, second, 'COMPLETED');
+    expect([readRestored(app, file)?.length, await readStage(app, file)]).toEqual([1000, 'R']);
+    expect(await viewRequest(app, first)).toMatchObject({ state, firstFilesOnDisk: null });
+    expect(backend.log.filter((entry) => entry.what === 'read')).toHaveLength(1);
+    expect([await readUsed(app, 'alice'), await readUsed(app, 'bob')]).toEqual([0, 1000]);
+    await end(first, second);
+  },
+);
+
+test('files that were started ahead of their reading are not read after their request was cancelled', async () => {
+  const files = Array.from({ length: 300 }, (_, n) => ({ path: `/ahead/${n}`, volume: 'AHEAD', size: 10 }));
+  await addTaped(app.ctx, backend, files);
   const reads = holdReads(backend);
-  const first = await made(app, { quota: 'alice', files: ['/shared/a'] });
+  const id = await made(app, { quota: 'alice', pattern: '/ahead/' });
   await reads.begun();
-  const second = await made(app, { quota: 'bob', files: ['/shared/a'] });
-  await release(app, { id: first, match: 'a' });
-  reads.open();
-  await waitForState(app, second, 'COMPLETED');
-  expect(readRestored(app, '/shared/a')).toHaveLength(1000);
-  expect(await viewRequest(app, first)).toMatchObject({ state: 'COMPLETED', filesTotal: 0, firstFilesOnDisk: null });
-  expect(backend.log.filter((entry) => entry.what === 'read')).toHaveLength(1);
-  expect([await readUsed(app, 'alice'), await readUsed(app, 'bob')]).toEqual([0, 1000]);
-  await end(first, second);
+  await waitFor('a second batch to start', async () => (await readMoves(app, '/ahead/')).length > 128);
+  await cancel(app, id);
+  await waitFor('all recalls to end', async () => (await countRecalls()) === 0);
+  expect(backend.log.filter((entry) => entry.what === 'read').length).toBe(1);
+  const moves = (await readMoves(app, '/ahead/')).map(({ move }) => move);
+  expect(moves.sort()).toEqual([...Array(256).fill('AT'), ...Array(256).fill('TA')]);
+  expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n });
 });
 
-test('a request whose remaining files are on disk is complete, and as complete as they are', async () => {
-  await addTaped(app.ctx, backend, [
-    { path: '/rest/bad', volume: 'REST', position: 1n },
-    { path: '/rest/good', volume: 'REST', position: 2n },
-    { path: '/rest/slow', volume: 'REST', position: 3n },
-  ]);
+test('a recall that fails after its request was cancelled is not retried', async () => {
+  const gate = createGate();
+  backend.onRead = async () => {
+    await gate.opened;
+    throw new TapeError('TRANSIENT', 'try again');
+  };
+  await tape('/fails/a');
+  const id = await made(app, { quota: 'alice', files: ['/fails/a'] });
+  await waitFor('a read', async () => backend.log.some((entry) => entry.what === 'read'));
+  await cancel(app, id);
+  gate.open();
+  await waitFor('the end of the recall', async () => (await countRecalls()) === 0);
+  expect(await readStage(app, '/fails/a')).toBe('T');
+  expect((await readDisks(app)).reserved).toBe(0n);
+});
+
+test('a file that is requested while its copy is being removed is restored again', async () => {
+  await tape('/again/a');
+  for (let round = 0; round < 3; round++) {
+    const id = await made(app, { quota: 'alice', files: ['/again/a'], retention: '2099-01-01' });
+    await waitFor(`round ${round}`, async () => {
+      clock.advance(1);
+      await ring(app, 'recall');
+      return (await viewRequest(app, id)).state === 'COMPLETED';
+    });
+    expect(readRestored(app, '/again/a')).toHaveLength(1000);
+    await cancel(app, id);
+  }
+  await waitUntilUsed(0n);
+});
+
+test('the state of a request follows from the files that are left in it', async () => {
+  await tape('/rest/bad', '/rest/good', '/rest/slow');
   const gate = createGate();
   backend.onRead = async (_volume, position, bytes) => {
     if (position === 1n) throw new TapeError('PERMANENT', 'torn');
@@ -202,75 +216,58 @@ test('a request whose remaining files are on disk is complete, and as complete a
   expect(begun).toMatchObject({ state: 'RESTORING', lastFilesOnDisk: null, tapestoreRequestEnd: null });
   expect(await release(app, { id, paths: ['/rest/slow'] })).toMatchObject({ state: 'PARTIAL', filesTotal: 2 });
   const partial = await viewRequest(app, id);
-  expect(partial.lastFilesOnDisk).not.toBeNull();
-  expect(partial.tapestoreRequestEnd).not.toBeNull();
-  gate.open();
+  expect([partial.lastFilesOnDisk, partial.tapestoreRequestEnd]).not.toContain(null);
   expect(await release(app, { id, paths: ['/rest/bad'] })).toMatchObject({ state: 'COMPLETED', filesTotal: 1 });
   const { holds } = await viewRequest(app, id);
-  expect(holds.find((hold) => hold.path === '/rest/bad')).toMatchObject({
-    state: 'RELEASED',
-    errorClass: null,
-    error: null,
-  });
+  expect(holds[0]).toMatchObject({ path: '/rest/bad', state: 'RELEASED', errorClass: null, error: null });
   expect(await release(app, { id, match: '/rest/' })).toMatchObject({ state: 'COMPLETED', filesTotal: 0 });
   expect((await viewRequest(app, id)).lastFilesOnDisk).toBe(partial.lastFilesOnDisk);
+  gate.open();
   await end(id);
 });
 
-test('what the request never took is refused by its name, and nothing is changed', async () => {
+test('a release of files that the request does not contain, or of an ended request, is rejected and changes nothing', async () => {
   await addFiles(
     app.ctx,
     ['/own/a', '/alien/b', '/alien/c'].map((path) => ({ path, stage: 'ONDISK' as const })),
   );
   const id = await made(app, { quota: 'alice', files: ['/own/a', '/own/unknown'] });
-  const refused = (field: string, message: string) => ({ __typename: 'InvalidInput', field, message });
-  const cases: [object, object][] = [
-    [{ paths: ['/own/a', '/alien/b'] }, refused('paths', `paths has what request ${id} does not hold: "/alien/b"`)],
+  const ended = await made(app, { quota: 'alice', pattern: '/own/' });
+  await cancel(app, ended);
+  await waitUntilCleared();
+  const cases: [input: object, field: string, message: string][] = [
+    [{ paths: ['/own/a', '/alien/b'] }, 'paths', `paths has what request ${id} does not hold: "/alien/b"`],
     [
       { paths: ['/nowhere', '/own/a', '/alien/c', '/alien/b'] },
-      refused('paths', `paths has what request ${id} does not hold: "/alien/b" and 2 more`),
+      'paths',
+      `paths has what request ${id} does not hold: "/alien/b" and 2 more`,
     ],
-    [{ match: '/alien/' }, refused('match', `match is in no path of request ${id}: "/alien/"`)],
-    [{ paths: ['own/a'] }, refused('paths', 'paths has a path that does not begin with "/": "own/a"')],
-    [{ match: 'a\0' }, refused('match', 'match must not hold the character NUL: "a\\u0000"')],
-    [{ match: 'a', paths: ['/own/a'] }, refused('match', 'match and paths exclude each other: give one of them')],
-    [{}, refused('match', 'match or paths must be given, and neither is')],
-    [{ match: '', paths: [] }, refused('match', 'match or paths must be given, and neither is')],
-    [
-      { id: 999_999, match: 'a' },
-      { __typename: 'NotFound', message: 'there is no request with id 999999' },
-    ],
+    [{ match: '/alien/' }, 'match', `match is in no path of request ${id}: "/alien/"`],
+    [{ paths: ['own/a'] }, 'paths', 'paths has a path that does not begin with "/": "own/a"'],
+    [{ match: 'a\0' }, 'match', 'match must not hold the character NUL: "a\\u0000"'],
+    [{ match: 'a', paths: ['/own/a'] }, 'match', 'match and paths exclude each other: give one of them'],
+    [{}, 'match', 'match or paths must be given, and neither is'],
+    [{ match: '', paths: [] }, 'match', 'match or paths must be given, and neither is'],
+    [{ id: ended, paths: ['/own/a'] }, 'id', `id ${ended} is a request that has ended: its files are let go already`],
   ];
   const before = await dump();
-  for (const [input, expected] of cases) expect(await release(app, { id, ...input })).toEqual(expected);
+  for (const [input, field, message] of cases) {
+    expect(await release(app, { id, ...input })).toEqual({ __typename: 'InvalidInput', field, message });
+  }
+  const missing = { __typename: 'NotFound', message: 'there is no request with id 999999' };
+  expect(await release(app, { id: 999_999, match: 'a' })).toEqual(missing);
   expect(await dump()).toEqual(before);
-  await end(id);
+  await update(app, { id: ended, retention: '2999-01-01T00:00:00' });
+  expect(await states(ended)).toEqual(['/own/a ON_DISK']);
+  await end(id, ended);
 });
 
-test('releasing files of a request that has ended is refused, and changes nothing', async () => {
-  await addFiles(app.ctx, [{ path: '/ended/a', stage: 'ONDISK' }]);
-  const id = await made(app, { quota: 'alice', pattern: '/ended/' });
-  await cancel(app, id);
-  expect(await release(app, { id, paths: ['/ended/a'] })).toEqual({
-    __typename: 'InvalidInput',
-    field: 'id',
-    message: `id ${id} is a request that has ended: its files are let go already`,
-  });
-  await update(app, { id, retention: later });
-  expect(await states(id)).toEqual(['/ended/a ON_DISK']);
-  expect(await readUsed(app, 'alice')).toBe(1000);
-  await end(id);
-});
-
-test('a released file never joins its request again: not by a pattern, not imported anew, not when it is revived', async () => {
+test('a released file does not join its request again: by its pattern, an import or a revival', async () => {
   await addQuota(app.ctx, 'carol', 2500n);
-  await addTaped(app.ctx, backend, [
-    { path: '/never/a', volume: 'N1' },
-    { path: '/never/b', volume: 'N2' },
-  ]);
+  await tape('/never/a', '/never/b');
   const id = await made(app, { quota: 'carol', pattern: '/never/' });
   await waitForState(app, id, 'COMPLETED');
-  await addTaped(app.ctx, backend, [{ path: '/never/c', volume: 'N3' }]);
+  await tape('/never/c');
   expect((await viewRequest(app, id)).awaited).toEqual([{ path: '/never/c', reason: 'QUOTA_FULL' }]);
 
   expect(await release(app, { id, paths: ['/never/c'] })).toMatchObject({ filesRefused: 0, filesReleased: 1 });
@@ -283,7 +280,7 @@ test('a released file never joins its request again: not by a pattern, not impor
   );
   await put(app, id, { quota: 'carol', retention: '2020-01-01' });
   expect(await readUsed(app, 'carol')).toBe(0);
-  await put(app, id, { quota: 'carol', retention: later });
+  await put(app, id, { quota: 'carol', retention: '2999-01-01T00:00:00' });
   const view = await waitForState(app, id, 'COMPLETED');
   expect(view).toMatchObject({ filesTotal: 1, bytesTotal: '1000', awaited: [] });
   expect(await states(id)).toEqual(['/never/a RELEASED', '/never/b ON_DISK', '/never/c RELEASED']);
@@ -292,44 +289,133 @@ test('a released file never joins its request again: not by a pattern, not impor
   await end(id);
 });
 
-test('a path that the catalogue does not know can be released, and does not join when it appears', async () => {
-  await addFiles(app.ctx, [{ path: '/unknown/a', stage: 'ONDISK' }]);
-  const id = await made(app, { quota: 'alice', files: ['/unknown/b', '/unknown/a', '/unknown/c'] });
+test('an unknown path that was released does not join its request when the file appears', async () => {
+  const id = await made(app, { quota: 'alice', files: ['/unknown/b', '/unknown/c'] });
   await release(app, { id, paths: ['/unknown/b'] });
-  await addFiles(app.ctx, [
-    { path: '/unknown/b', stage: 'ONDISK' },
-    { path: '/unknown/c', stage: 'ONDISK' },
-  ]);
-  expect(await states(id)).toEqual(['/unknown/a ON_DISK', '/unknown/c ON_DISK']);
-  expect(await readUsed(app, 'alice')).toBe(2000);
-  expect((await readRequest(app, id)).files).toEqual(['/unknown/a', '/unknown/c']);
+  await addFiles(
+    app.ctx,
+    ['/unknown/b', '/unknown/c'].map((path) => ({ path, stage: 'ONDISK' as const })),
+  );
+  expect(await states(id)).toEqual(['/unknown/c ON_DISK']);
+  expect(await readUsed(app, 'alice')).toBe(1000);
+  expect((await readRequest(app, id)).files).toEqual(['/unknown/c']);
   await end(id);
 });
 
-test('whoever watches the request is told, and a stage change of a released file is no longer its own', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/told/a' }, { path: '/told/b' }]);
+test('subscribers to a request are told of a release, and not of later stage changes of the released file', async () => {
+  await tape('/told/a', '/told/b');
   const id = await made(app, { quota: 'alice', pattern: '/told/' });
   await waitForState(app, id, 'COMPLETED');
   await release(app, { id, match: 'told/a' });
   await waitFor('the copy to be gone', async () => (await readMoves(app, '/told/a')).at(-1)?.move === 'RT');
-  const { rows } = await app.ctx.db.pool.query(
+  const told = await query(
     `SELECT state, files_total, files_on_disk, bytes_total::int, bytes_on_disk::int FROM event
      WHERE request_id = $1 ORDER BY id DESC LIMIT 1`,
     [id],
   );
-  expect(rows).toEqual([
+  expect(told).toEqual([
     { state: 'COMPLETED', files_total: 1, files_on_disk: 1, bytes_total: 1000, bytes_on_disk: 1000 },
   ]);
-  const left = await app.ctx.db.pool.query(
+  const left = await query(
     `SELECT request_ids FROM event e JOIN tape_file f ON f.id = e.file_id WHERE f.path = '/told/a' ORDER BY e.id DESC LIMIT 1`,
   );
-  expect(left.rows).toEqual([{ request_ids: [] }]);
+  expect(left).toEqual([{ request_ids: [] }]);
 
-  const query = 'subscription ($id: Int!) { stageChanges(requestId: $id) { path from to } }';
+  const subscription = 'subscription ($id: Int!) { stageChanges(requestId: $id) { path from to } }';
   const [, open] = transports[0] as (typeof transports)[number];
-  const stream = open<{ stageChanges: object }>(app, { query, variables: { id } });
+  const stream = open<{ stageChanges: object }>(app, { query: subscription, variables: { id } });
   // in the order in which the catalogue got them: a would be the first
   expect(await take(stream, 1)).toEqual([{ stageChanges: { path: '/told/b', from: null, to: 'RESTORED' } }]);
   stream.close();
   await end(id);
+});
+
+/** Requests files, waits for their copies, and ends so many seconds from now. */
+async function restoreFor(quota: string, patterns: string, seconds: number): Promise<number> {
+  const id = await makeRequest(app, { quota, patterns, retention: addSeconds(clock.now(), seconds) });
+  await waitForState(app, id, 'COMPLETED');
+  return id;
+}
+
+async function moveOn(seconds: number): Promise<void> {
+  clock.advance(seconds);
+  await ring(app, 'event');
+}
+
+test('an expired request frees its quota, and its copies and their directories are removed', async () => {
+  await tape('/past/a/b/one', '/past/a/b/two', '/past/kept');
+  const id = await restoreFor('alice', '/past/a/', 100);
+  const kept = await restoreFor('bob', '/past/kept', 1000);
+  writeFileSync(place('/past/a/own'), 'not of Tapegate');
+  expect(await readDisks(app)).toEqual({ used: 3000n, reserved: 0n });
+  await moveOn(101);
+  await waitUntilUsed(1000n);
+  expect(listTree(app.restoreDir)).toEqual(['past', 'past/a', 'past/a/own', 'past/kept']);
+  expect((await readMoves(app, '/past/a/b/one')).map(({ move }) => move)).toEqual(['TA', 'AR', 'RT']);
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'EXPIRED', filesTotal: 2 });
+  expect(await readUsed(app, 'alice')).toBe(0);
+  const { requests } = await read<{ requests: { id: number }[] }>(app, '/requests');
+  expect(requests.map((request) => request.id)).toEqual([kept]);
+  expect((await get(app, `/requests/${id}`)).status).toBe(200);
+
+  rmSync(place('/past/a'), { recursive: true });
+  await moveOn(1000);
+  await waitUntilUsed(0n);
+  expect(listTree(app.restoreDir)).toEqual([]);
+});
+
+test('a file of two requests stays until the last of them expires', async () => {
+  await tape('/two/a');
+  await restoreFor('alice', '/two/', 100);
+  const last = await restoreFor('bob', '/two/', 200);
+  await tape('/two-only-first');
+  await restoreFor('alice', '/two-only-first', 100); // its removal shows that the first expiry is done
+  await moveOn(101);
+  await waitUntilUsed(1000n);
+  expect([readRestored(app, '/two/a')?.length, await readStage(app, '/two/a')]).toEqual([1000, 'R']);
+  expect(await viewRequest(app, last)).toMatchObject({ state: 'COMPLETED', filesOnDisk: 1 });
+  await moveOn(100);
+  await waitUntilUsed(0n);
+  expect([readRestored(app, '/two/a'), await readStage(app, '/two/a')]).toEqual([undefined, 'T']);
+});
+
+test('copies that somebody changed stay as they are, and their files become UNVERIFIED', async () => {
+  const names = ['longer', 'rewritten', 'touched', 'link', 'removed', 'untouched'];
+  await tape(...names.map((name) => `/hand/${name}`));
+  await restoreFor('alice', '/hand/', 100);
+  execFileSync('touch', ['-r', place('/hand/longer'), place('/reference')]);
+  writeFileSync(place('/hand/longer'), 'appended', { flag: 'a' });
+  execFileSync('touch', ['-r', place('/reference'), place('/hand/longer')]); // only its size differs
+  writeFileSync(place('/hand/rewritten'), Buffer.alloc(1000, 'x'));
+  utimesSync(place('/hand/touched'), 1, 1);
+  writeFileSync(place('/elsewhere'), readFileSync(place('/hand/link')));
+  rmSync(place('/hand/link'));
+  symlinkSync(place('/elsewhere'), place('/hand/link'));
+  rmSync(place('/hand/removed'));
+  const statAll = () => names.slice(0, 4).map((name) => statSync(place(`/hand/${name}`)));
+  const before = statAll();
+  await moveOn(101);
+  await waitUntilUsed(0n);
+  expect(await Promise.all(names.map((name) => readStage(app, `/hand/${name}`)))).toEqual([...'UUUUTT']);
+  expect(listTree(place('/hand'))).toEqual(['link', 'longer', 'rewritten', 'touched']);
+  expect(statAll()).toEqual(before);
+  expect(readFileSync(place('/elsewhere'))).toHaveLength(1000);
+});
+
+test('a past retention ends a request at once, and a later one revives and restores it', async () => {
+  const contents = await tape('/revive/1', '/revive/2');
+  const id = await restoreFor('alice', '/revive/', 1000);
+  const first = await viewRequest(app, id);
+  expect((await put(app, id, { quota: 'alice', retention: '2020-01-01' })).status).toBe(200);
+  expect((await viewRequest(app, id)).state).toBe('EXPIRED');
+  await waitUntilUsed(0n);
+  const later = addSeconds(clock.now(), 500);
+  expect((await put(app, id, { quota: 'alice', retention: later })).status).toBe(200);
+  const revived = await waitForState(app, id, 'COMPLETED');
+  expect(revived).toMatchObject({ filesTotal: 2, filesOnDisk: 2, bytesOnDisk: '2000' });
+  expect(revived.firstFilesOnDisk).not.toBe(first.firstFilesOnDisk);
+  for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
+  await moveOn(501);
+  await waitUntilUsed(0n);
+  expect((await viewRequest(app, id)).state).toBe('EXPIRED');
 });

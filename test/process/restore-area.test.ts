@@ -1,3 +1,4 @@
+/** Strange things in the restore area: nothing that is not Tapegate's is ever changed, and nothing is written outside. */
 import { execFileSync } from 'node:child_process';
 import {
   type BigIntStats,
@@ -14,54 +15,48 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { createClock } from '../support/clock.js';
-import { findIllegalMoves, listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
-import { addQuota, addTaped } from '../support/factories.js';
+import type { TestApp } from '../support/app.js';
+import { listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
+import { addTaped } from '../support/factories.js';
+import { createMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
-import { viewRequest, waitForState } from '../support/request-view.js';
+import { waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 /** Beside the restore area: nothing may ever happen there. */
 let outside: string;
-const backend = createMemoryBackend();
-const clock = createClock();
+const { backend, clock, start, tape, ask, restore, place, query } = createMemorySite();
 
 beforeAll(async () => {
-  app = await startApp({ backend, now: clock.now });
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
+  app = await start();
   outside = path.join(app.dataDir, 'outside');
   mkdirSync(path.join(outside, 'folder'), { recursive: true });
   writeFileSync(path.join(outside, 'file'), 'outside');
 });
-afterAll(async () => {
-  expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
-});
 
-const place = (file: string) => path.join(app.restoreDir, file);
-let volumes = 0;
+/** Requests files for some hours. */
+const askShortly = (...files: string[]) =>
+  makeRequest(app, { quota: 'alice', files, retention: addSeconds(clock.now(), 9999) });
 
-async function request(...files: string[]) {
-  volumes++;
-  const volume = `V${volumes}`;
-  const contents = await addTaped(
-    app.ctx,
-    backend,
-    files.map((file, index) => ({ path: file, volume, position: BigInt(index + 1) })),
-  );
-  return { contents, id: await makeRequest(app, { quota: 'alice', files, retention: addSeconds(clock.now(), 9999) }) };
+async function restoreShortly(...files: string[]): Promise<void> {
+  await tape(...files);
+  await waitForState(app, await askShortly(...files), 'COMPLETED');
 }
 
-/** Everything in and around the restore area, with the bytes of files and the targets of links. */
+async function endRequests(): Promise<void> {
+  clock.advance(10_000);
+  await ring(app, 'event');
+}
+
+/** Everything in and around the restore area, with the sizes of files and the targets of links. */
 function photograph(): Record<string, string> {
   const entries = readdirSync(app.dataDir, { recursive: true, withFileTypes: true });
   return Object.fromEntries(
@@ -74,77 +69,53 @@ function photograph(): Record<string, string> {
   );
 }
 
-test.each<[string, string, () => void, string]>([
+type Obstacle = [what: string, file: string, arrange: (at: string) => void, error: string];
+
+const away = 'a link leads away from the place of the file';
+const other = 'another file stands at';
+const obstacles: Obstacle[] = [
+  ['a link that leads out', '/link-out/a', () => symlinkSync(path.join(outside, 'folder'), place('link-out')), away],
   [
-    'a folder is a link that leads out',
-    '/link-out/a',
-    () => symlinkSync(path.join(outside, 'folder'), place('link-out')),
-    'a link leads away from the place of the file',
-  ],
-  [
-    'a folder further up is a link that leads out',
+    'a link that leads out, further up',
     '/up/link/b/c/a',
     () => {
       mkdirSync(place('up'));
       symlinkSync(outside, place('up/link'));
     },
-    'a link leads away from the place of the file',
+    away,
   ],
+  ['a link to the mount point', '/link-in/a', () => symlinkSync('.', place('link-in')), away],
   [
-    'a folder is a link to the mount point itself',
-    '/link-in/a',
-    () => symlinkSync('.', place('link-in')),
-    'a link leads away from the place of the file',
-  ],
-  [
-    'a folder is a link that leads nowhere',
+    'a link that leads nowhere',
     '/link-gone/a',
     () => symlinkSync(path.join(outside, 'missing'), place('link-gone')),
     'a link that leads nowhere is in the way',
   ],
-  ['a folder is a ring of links', '/ring/a', () => symlinkSync('ring', place('ring')), 'a ring of links is in the way'],
-  [
-    'a file is in the way of a folder',
-    '/file-up/a',
-    () => writeFileSync(place('file-up'), 'x'),
-    'a file is in the way',
-  ],
-  [
-    'a link to a file stands at the place',
-    '/place-link',
-    () => symlinkSync(path.join(outside, 'file'), place('place-link')),
-    'another file stands at',
-  ],
-  [
-    'a link to nothing stands at the place',
-    '/place-gone',
-    () => symlinkSync(path.join(outside, 'new'), place('place-gone')),
-    'another file stands at',
-  ],
-  [
-    'a folder stands at the place',
-    '/place-folder',
-    () => mkdirSync(place('place-folder/inner'), { recursive: true }),
-    'another file stands at',
-  ],
-  [
-    'a pipe stands at the place',
-    '/place-pipe',
-    () => execFileSync('mkfifo', [place('place-pipe')]),
-    'another file stands at',
-  ],
-  [
-    'another file stands at the place',
-    '/place-file',
-    () => writeFileSync(place('place-file'), 'by hand'),
-    'another file stands at',
-  ],
-])('when %s, the file fails as POLICY and everything on disk stays as it is', async (_what, file, arrange, error) => {
-  arrange();
+  ['a ring of links', '/ring/a', () => symlinkSync('ring', place('ring')), 'a ring of links is in the way'],
+  ['a file instead of a directory', '/file-up/a', () => writeFileSync(place('file-up'), 'x'), 'a file is in the way'],
+  ['a link to a file', '/place-link', (at) => symlinkSync(path.join(outside, 'file'), at), other],
+  ['a link to nothing', '/place-gone', (at) => symlinkSync(path.join(outside, 'new'), at), other],
+  ['a directory', '/place-folder', (at) => mkdirSync(path.join(at, 'inner'), { recursive: true }), other],
+  ['a pipe', '/place-pipe', (at) => execFileSync('mkfifo', [at]), other],
+  ['another file', '/place-file', (at) => writeFileSync(at, 'own'), other],
+];
+
+test('a file whose path on disk is blocked fails as POLICY, and everything on disk stays as it is', async () => {
+  mkdirSync(app.restoreDir, { recursive: true });
+  for (const [, file, arrange] of obstacles) arrange(place(file));
   const before = photograph();
-  const { id } = await request(file);
-  const view = await waitForState(app, id, 'PARTIAL');
-  expect(view.holds).toMatchObject([{ state: 'FAILED', errorClass: 'POLICY', error: expect.stringContaining(error) }]);
+  const files = obstacles.map(([, file]) => file);
+  await tape(...files);
+  const { holds } = await waitForState(app, await ask(...files), 'PARTIAL');
+  expect(holds.length).toBe(obstacles.length);
+  for (const [what, file, , error] of obstacles) {
+    const hold = holds.find(({ path }) => path === file);
+    expect({ what, ...hold }).toMatchObject({
+      state: 'FAILED',
+      errorClass: 'POLICY',
+      error: expect.stringContaining(error),
+    });
+  }
   expect(photograph()).toEqual(before);
   expect(readFileSync(path.join(outside, 'file'), 'utf8')).toBe('outside');
   expect((await readDisks(app)).reserved).toBe(0n);
@@ -153,13 +124,9 @@ test.each<[string, string, () => void, string]>([
 test('a path that leads out, put into the catalogue past all checks, fails as POLICY', async () => {
   const before = photograph();
   const ways = ['/../outside/x', '/../new', '/a/../../outside/x', '/a/..', '/..'];
-  await addTaped(
-    app.ctx,
-    backend,
-    ways.map((_, index) => ({ path: `/way/${index}`, volume: 'WAYS', position: BigInt(index + 1) })),
-  );
+  await tape(...ways.map((_, index) => `/way/${index}`));
   for (const [index, way] of ways.entries()) {
-    await app.ctx.db.pool.query('UPDATE tape_file SET path = $1 WHERE path = $2', [way, `/way/${index}`]);
+    await query('UPDATE tape_file SET path = $1 WHERE path = $2', [way, `/way/${index}`]);
   }
   const id = await makeRequest(app, { quota: 'alice', patterns: '/..' });
   const view = await waitForState(app, id, 'PARTIAL');
@@ -169,25 +136,24 @@ test('a path that leads out, put into the catalogue past all checks, fails as PO
   await cancel(app, id);
 });
 
-test("a user's own file with the same bytes is not taken for the file: it stays as it is, also at the end", async () => {
+const pickStats = ({ ino, uid, mode, mtimeNs, ctimeNs }: BigIntStats) => ({ ino, uid, mode, mtimeNs, ctimeNs });
+
+test("a user's private file with the same bytes is not taken for the copy, and stays when the request ends", async () => {
   const bytes = Buffer.from('the very same');
   writeFileSync(place('same'), bytes, { mode: 0o600 });
   const before = statSync(place('same'), { bigint: true });
   await addTaped(app.ctx, backend, [{ path: '/same', volume: 'SAME', bytes }]);
-  const id = await makeRequest(app, { quota: 'alice', files: ['/same'], retention: addSeconds(clock.now(), 9999) });
+  const id = await askShortly('/same');
   const { holds } = await waitForState(app, id, 'PARTIAL');
   expect(holds).toMatchObject([{ errorClass: 'POLICY', error: expect.stringContaining('another file stands at') }]);
-  clock.advance(10_000);
-  await ring(app, 'event');
+  await endRequests();
   await waitForState(app, id, 'EXPIRED');
   expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(0);
   expect(readFileSync(place('same'))).toEqual(bytes);
   expect(pickStats(statSync(place('same'), { bigint: true }))).toEqual(pickStats(before));
 });
 
-const pickStats = ({ ino, uid, mode, mtimeNs, ctimeNs }: BigIntStats) => ({ ino, uid, mode, mtimeNs, ctimeNs });
-
-test('names as odd and as long as a disk takes them are restored under these very names', async () => {
+test('names as odd and as long as a disk takes them are restored as they are', async () => {
   const names = [
     'with blanks  and\ttab',
     'two\nlines\r\n',
@@ -205,92 +171,68 @@ test('names as odd and as long as a disk takes them are restored under these ver
     'x'.repeat(255),
     'é'.repeat(127),
     '北'.repeat(85),
-    `${'long/'.repeat(380)}${'y'.repeat(100)}`,
+    `${'deep/'.repeat(40)}${`${'l'.repeat(240)}/`.repeat(6)}${'y'.repeat(100)}`,
   ];
-  const { id, contents } = await request(...names.map((name) => `/odd/${name}`));
-  await waitForState(app, id, 'COMPLETED');
+  const files = names.map((name) => `/odd/${name}`);
+  const contents = await tape(...files);
+  await waitForState(app, await askShortly(...files), 'COMPLETED');
   for (const [file, bytes] of contents) expect(readFileSync(place(file))).toEqual(bytes);
   const tops = [...new Set(names.map((name) => name.split('/')[0]))].sort();
   expect(listTree(place('odd')).filter((name) => !name.includes('/'))).toEqual(tops);
-  clock.advance(10_000);
-  await ring(app, 'event');
-  await waitFor('the files to go', async () => !existsSync(place('odd')));
+  await endRequests();
+  await waitFor('the removal of the files', async () => !existsSync(place('odd')));
 });
 
-test('a copy whose folder was moved out and replaced by a link is left alone and becomes UNVERIFIED', async () => {
-  const { id } = await request('/moved/a');
-  await waitForState(app, id, 'COMPLETED');
+test('a copy whose directory was moved out and replaced by a link stays, and its file becomes UNVERIFIED', async () => {
+  await restoreShortly('/moved/a');
   renameSync(place('moved'), path.join(outside, 'moved'));
   symlinkSync(path.join(outside, 'moved'), place('moved'));
-  clock.advance(10_000);
-  await ring(app, 'event');
-  await waitFor('the file to be let go', async () => (await readStage(app, '/moved/a')) === 'U');
+  await endRequests();
+  await waitFor('the file to be UNVERIFIED', async () => (await readStage(app, '/moved/a')) === 'U');
   expect(listTree(path.join(outside, 'moved'))).toEqual(['a']);
   expect(readlinkSync(place('moved'))).toBe(path.join(outside, 'moved'));
 });
 
-test('what an engine was about to remove when it was killed is removed by the next one', async () => {
-  const { id } = await request('/aside/deep/a', '/aside/gone/a');
-  await waitForState(app, id, 'COMPLETED');
+test('files that an engine was removing when it was killed are removed by the next one', async () => {
+  await restoreShortly('/aside/deep/a', '/aside/gone/a');
   const { ino, mtimeNs } = statSync(place('aside/deep/a'), { bigint: true });
   renameSync(place('aside/deep/a'), place(`aside/deep/.tapegate-removed-${ino}-${mtimeNs}.part`));
   rmSync(place('aside/gone/a'));
-  clock.advance(10_000);
-  await ring(app, 'event');
-  await waitFor('the folders to go', async () => !listTree(app.restoreDir).some((name) => name.startsWith('aside')));
-  await waitFor('the note to go', async () => {
-    const { rowCount } = await app.ctx.db.pool.query(
-      `SELECT FROM tape_file WHERE path LIKE '/aside/%' AND disk_id IS NULL AND stage = 'ONTAPE'`,
-    );
-    return rowCount === 2;
-  });
+  await endRequests();
+  await waitFor(
+    'the removal of the directories',
+    async () => !listTree(app.restoreDir).some((name) => name.startsWith('aside')),
+  );
+  const cleared = `SELECT FROM tape_file WHERE path LIKE '/aside/%' AND disk_id IS NULL AND stage = 'ONTAPE'`;
+  await waitFor('the records of the copies to be cleared', async () => (await query(cleared)).length === 2);
 });
 
-test('a mount point that is missing is not made: files wait for it, and copies on it are removed once it is back', async () => {
+test('a missing mount point is not made: files wait for it', async () => {
   const mountpoint = path.join(app.dataDir, 'mount', 'point');
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 0n });
-  await setDisk(app.ctx, { mountpoint, size: 10_000n });
-  const { id } = await request('/mount/a');
+  await setDisk(app.ctx, { mountpoint, size: 10n ** 9n });
+  await tape('/mount/a');
+  const id = await ask('/mount/a');
   const limits = `${app.restoreDir} has 0 of its allocation of 0 bytes left; the restore disk ${mountpoint} is not there`;
-  const error = `no restore disk has room for 1000 bytes: ${limits}`;
-  await waitFor('the recall to wait', async () => {
-    const { rows } = await app.ctx.db.pool.query('SELECT error_class, error FROM recall');
-    // whoever has looked at the disk before the recall has held it
-    const found = rows[0]?.error?.replace(/; (\S+) is held \((the restore disk \S+ is not there)\)$/, '; $2');
-    return rows[0]?.error_class === 'TRANSIENT' && found === error;
+  const tries = await waitFor('the recall to wait', async () => {
+    const now = (await readTries(app, id))['/mount/a'];
+    return now?.lastError != null && now;
   });
+  // an engine that has looked at the disk before the recall has suspended it
+  const error = tries.lastError?.replace(/; (\S+) is held \((the restore disk \S+ is not there)\)$/, '; $2');
+  expect([tries.lastErrorClass, error]).toEqual(['TRANSIENT', `no restore disk has room for 1000 bytes: ${limits}`]);
   expect(listTree(app.dataDir)).not.toContain('mount');
   mkdirSync(mountpoint, { recursive: true });
-  await waitFor('the file', async () => {
-    clock.advance(10);
-    await ring(app, 'recall');
-    return (await viewRequest(app, id)).state === 'COMPLETED';
-  });
+  await waitThroughPauses(app, clock, id, 'COMPLETED');
   expect(listTree(mountpoint)).toEqual(['mount', 'mount/a']);
-
-  const { used } = await readDisks(app);
-  renameSync(mountpoint, `${mountpoint}-away`);
-  const { id: other } = await request('/mount/other');
-  clock.advance(10_000);
-  await ring(app, 'event');
-  await waitForState(app, id, 'EXPIRED');
-  await waitForState(app, other, 'EXPIRED');
-  expect(listTree(app.dataDir)).not.toContain('mount/point');
-  expect((await readDisks(app)).used).toBe(used);
-  renameSync(`${mountpoint}-away`, mountpoint);
-  await ring(app, 'event');
-  await waitFor('the copy to go', async () => listTree(mountpoint).length === 0);
-  await waitFor('the room', async () => (await readDisks(app)).used === used - 1000n);
-  expect(await readStage(app, '/mount/a')).toBe('T');
 });
 
 test('a mount point may itself be a link', async () => {
   const mountpoint = path.join(app.dataDir, 'by-link');
   mkdirSync(path.join(app.dataDir, 'real'));
   symlinkSync('real', mountpoint);
-  await addDisk(app.ctx, { mountpoint, size: 10n ** 9n });
-  const { id, contents } = await request('/linked/a');
-  await waitForState(app, id, 'COMPLETED');
-  expect(readFileSync(path.join(mountpoint, 'linked/a'))).toEqual(contents.get('/linked/a'));
+  await addDisk(app.ctx, { mountpoint, size: 10n ** 12n });
+  await restore('/linked/a');
+  expect(readFileSync(path.join(mountpoint, 'linked/a'))).toHaveLength(1000);
   rmSync(mountpoint);
 });

@@ -1,14 +1,15 @@
-/** Files of which the catalogue has a volume and no position: libraries that go by paths read them, others cannot. */
+/** Files with a volume and no position: libraries that read by path restore them, others cannot. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { readUnconfirmed } from '../../src/operations/catalogue/verifications.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
+import type { TestApp } from '../support/app.js';
 import { readLines } from '../support/command-bench.js';
 import { ring } from '../support/engine-watch.js';
-import { addFiles, addQuota, checksumOf } from '../support/factories.js';
+import { addFiles, checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
+import { createMemorySite } from '../support/memory-site.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { resume, suspend } from '../support/suspend.js';
@@ -17,20 +18,16 @@ import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 const tapes = makeTempDir('tapes');
-const alice = { quota: 'alice', retention: '2099-01-01' };
+const { start, query } = createMemorySite();
 
 beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), engine: { idleMs: 200 } });
-  await addQuota(app.ctx, 'alice', 10n ** 12n);
+  app = await start({ engine: { idleMs: 100, verifyMs: 200 } });
   const script = `printf '%s at <%s>\\n' "$1" "$3" >> "$TAPES/reads"; exec cat "$TAPES/$2$1"`;
   const settings = { read: ['/bin/sh', '-c', script], environment: [`TAPES=${tapes}`] };
   await addLibrary(app.ctx, { name: 'site', kind: 'command', drives: 1, settings });
 });
 afterEach(() => rmSync(path.join(tapes, 'reads'), { force: true }));
-afterAll(async () => {
-  await app.close();
-  rmSync(tapes, { recursive: true });
-});
+afterAll(() => rmSync(tapes, { recursive: true }));
 
 interface OnTape {
   path: string;
@@ -57,17 +54,19 @@ async function put(volume: string, files: readonly OnTape[]): Promise<void> {
   );
 }
 
+const request = (pattern: string) => makeRequest(app, { quota: 'alice', patterns: pattern, retention: '2099-01-01' });
+
 const reads = () => readLines(path.join(tapes, 'reads'));
 
 /** All that waits is planned together. */
 async function readTogether(pattern: string): Promise<number> {
   await suspend(app, { kind: 'BACKEND', name: 'site', mode: 'HELD' });
-  const id = await makeRequest(app, { ...alice, patterns: pattern });
+  const id = await request(pattern);
   await resume(app, 'BACKEND', 'site');
   return id;
 }
 
-test('they are read after those that have one, in the order of their paths, and the script is given no position', async () => {
+test('files without a position are read after the others, by path, and the script gets no position', async () => {
   const names = ['/a/z', '/a/m', '/a/b'];
   await put('V1', [
     ...names.map((name) => ({ path: name })),
@@ -80,14 +79,14 @@ test('they are read after those that have one, in the order of their paths, and 
   expect(readFileSync(path.join(app.restoreDir, '/a/m'), 'utf8')).toBe('bytes of /a/m');
 });
 
-test('an estimate, and what is told of a request that waits, counts them', async () => {
+test('estimates, waiting requests and the plan count files without a position', async () => {
   await put('V2', [{ path: '/c/1' }, { path: '/c/2', position: 1n }, { path: '/c/3' }]);
   const fields = 'filesToRecall filesWithoutPlace volumes mounts';
   const query = `{ estimate: estimateRequest(input: { quota: "alice", pattern: "/c/" }) { ... on Estimate { ${fields} } } }`;
   const { estimate } = await askData<{ estimate: object }>(app, query);
   expect(estimate).toEqual({ filesToRecall: 3, filesWithoutPlace: 0, volumes: 1, mounts: 1 });
   await suspend(app, { kind: 'BACKEND', name: 'site', mode: 'HELD' });
-  const id = await makeRequest(app, { ...alice, patterns: '/c/' });
+  const id = await request('/c/');
   type Parts = { request: { waiting: { parts: Edges<{ reason: string; files: number; place: number | null }> } } };
   const told = await askData<Parts>(
     app,
@@ -105,42 +104,47 @@ test('an estimate, and what is told of a request that waits, counts them', async
   await waitForState(app, id, 'COMPLETED');
 });
 
-test('that a position has become known leaves the copy as it is', async () => {
+test('a position that becomes known leaves the copy as it is', async () => {
   const text = 'bytes of /d/1';
   await put('V3', [{ path: '/d/1' }]);
-  await app.ctx.db.pool.query(`UPDATE tape_file SET checksum = NULL WHERE path = '/d/1'`);
-  const id = await makeRequest(app, { ...alice, patterns: '/d/' });
+  await query(`UPDATE tape_file SET checksum = NULL WHERE path = '/d/1'`);
+  const id = await request('/d/');
   await waitForState(app, id, 'COMPLETED');
-  await app.ctx.db.pool.query(`UPDATE tape_file SET checksum = NULL WHERE path = '/d/1'`);
+  await query(`UPDATE tape_file SET checksum = NULL WHERE path = '/d/1'`);
   const row = { path: '/d/1', volume: 'V3', size: BigInt(text.length), stage: 'ONTAPE' as const };
   await addFiles(app.ctx, [{ ...row, position: 12n }]);
   expect((await viewRequest(app, id)).filesOnDisk).toBe(1);
   expect(reads()).toHaveLength(1);
 });
 
-test('a copy without a position is confirmed as others are, and of many none is left out', async () => {
-  const count = 130;
+test('tape copies without a position are confirmed like others, and no page of them leaves one out', async () => {
+  const names = Array.from({ length: 9 }, (_, n) => `/e/${n}`);
+  const hold = { kind: 'BACKEND', name: 'site', mode: 'HELD' } as const;
+  await suspend(app, hold);
   await put(
     'V4',
-    Array.from({ length: count }, (_, n) => ({
-      path: `/e/${n}`,
-      position: n < 10 ? 5n : null,
-      stage: 'UNVERIFIED' as const,
-    })),
+    names.map((name, n) => ({ path: name, position: n < 4 ? 5n : null, stage: 'UNVERIFIED' as const })),
   );
+  const [volume] = await query<{ id: number }>(`SELECT id FROM volume WHERE name = 'V4'`);
+  const seen: bigint[] = [];
+  for (let after: Awaited<ReturnType<typeof readUnconfirmed>>[number] | undefined; ; ) {
+    const page = await readUnconfirmed(app.ctx, { volumeId: volume?.id ?? 0, after, limit: 2 });
+    if (page.length === 0) break;
+    seen.push(...page.map(({ fileId }) => fileId));
+    after = page.at(-1);
+  }
+  expect([seen.length, new Set(seen).size]).toEqual([names.length, names.length]);
+  await resume(app, 'BACKEND', 'site');
   await waitFor('all to be confirmed', async () => {
     await ring(app, 'recall');
-    const { rows } = await app.ctx.db.pool.query<{ n: number }>(
-      `SELECT count(*)::int AS n FROM tape_file WHERE path LIKE '/e/%' AND stage = 'ONDISK'`,
-    );
-    return rows[0]?.n === count;
+    return (await query(`SELECT FROM tape_file WHERE path LIKE '/e/%' AND stage = 'ONDISK'`)).length === names.length;
   });
-  expect(new Set(reads()).size).toBe(count);
+  expect(new Set(reads()).size).toBe(names.length);
 });
 
-test('in a library that goes by positions they fail, and say so', async () => {
+test('in a library that reads by position they fail with that reason', async () => {
   await addFiles(app.ctx, [{ path: '/f/1', volume: 'FIRST', position: null, size: 5n }]);
-  const id = await makeRequest(app, { ...alice, patterns: '/f/' });
+  const id = await request('/f/');
   const view = await waitForState(app, id, 'PARTIAL');
   expect(view.holds[0]?.error).toContain('position');
 });

@@ -1,0 +1,293 @@
+/** What restored files and the catalogue have of each other beyond the bytes: checksums of first restores, mode, owner and times. */
+import { randomBytes } from 'node:crypto';
+import { chmodSync, chownSync, lstatSync, mkdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { afterEach, beforeAll, expect, test } from 'vitest';
+import { archiveTree } from '../../src/engine/archive.js';
+import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { importRows } from '../../src/operations/catalogue/import.js';
+import { type CatalogueRow, readRows } from '../../src/operations/catalogue/import-rows.js';
+import type { TestApp } from '../support/app.js';
+import { dieAfterPlacing, withEngine } from '../support/engine-by-hand.js';
+import { readRestored, readStage } from '../support/engine-watch.js';
+import { buildRow, checksumOf, putOnTape } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
+import { createMemorySite } from '../support/memory-site.js';
+import { cancel } from '../support/mutations.js';
+import { viewRequest, waitForState } from '../support/request-view.js';
+import { readTries } from '../support/suspend.js';
+import { waitFor } from '../support/wait.js';
+
+let app: TestApp;
+const { backend, start, tape, ask, place, query } = createMemorySite();
+const never = new AbortController().signal;
+const isRoot = process.getuid?.() === 0;
+const umask = process.umask();
+
+beforeAll(async () => {
+  app = await start({ isIdle: true });
+});
+afterEach(() => void process.umask(umask));
+
+const bytes = randomBytes(1000);
+const computed = { checksum: checksumOf(bytes), checksumOrigin: 'FIRST_RESTORE' };
+const unknown = { checksum: null, checksumOrigin: null };
+
+interface OnTape {
+  path: string;
+  size: bigint;
+  volume: string;
+  position: bigint;
+}
+
+/** Puts `bytes` on a volume of their own, and a file without a checksum into the catalogue. */
+async function register(file: string): Promise<OnTape> {
+  const onTape = { path: file, size: 1000n, volume: file.replaceAll(/\W/g, '_').slice(-40), position: 1n };
+  putOnTape(backend, { ...onTape, bytes });
+  await importRows(app.ctx, [buildRow({ ...onTape, checksum: null })]);
+  return onTape;
+}
+
+const complete = (...ids: number[]) =>
+  withEngine(app, backend, async () => {
+    for (const id of ids) await waitForState(app, id, 'COMPLETED');
+  });
+
+/** Restores a file with an engine of this configuration. @returns its request */
+async function restore(file: string, config: Partial<TestApp['ctx']['config']> = {}): Promise<number> {
+  const id = await ask(file);
+  const ctx = { ...app.ctx, config: { ...app.ctx.config, ...config } };
+  await withEngine({ ...app, ctx }, backend, () => waitForState(app, id, 'COMPLETED'), { part: 'drive' });
+  return id;
+}
+
+/** Cancels a request and removes its copy. */
+async function remove(file: string, id: number): Promise<void> {
+  await cancel(app, id);
+  await removeUnheld(app.ctx, never);
+  expect(readRestored(app, file)).toBeUndefined();
+}
+
+async function viewChecksum(file: string): Promise<{ checksum: string | null; checksumOrigin: string | null }> {
+  const text = 'query ($path: String!) { tapeFile(path: $path) { checksum checksumOrigin } }';
+  return (await askData<{ tapeFile: typeof computed }>(app, text, { path: file })).tapeFile;
+}
+
+test('the first restore of a file stores its checksum, with this origin', async () => {
+  await register('/first/unknown');
+  expect(await viewChecksum('/first/unknown')).toEqual(unknown);
+  await restore('/first/unknown');
+  expect(await viewChecksum('/first/unknown')).toEqual(computed);
+  const kinds: string[] = [];
+  const { lookedAt } = await examine(app.ctx, { repair: false, checksums: true }, ({ kind }) => void kinds.push(kind));
+  expect([kinds, lookedAt.checksums]).toEqual([[], 1]); // the doctor compares copies with it
+});
+
+test('a checksum from the archive stays as it is', async () => {
+  const onTape = await register('/first/told');
+  await importRows(app.ctx, [buildRow({ ...onTape, checksum: computed.checksum })]);
+  await restore('/first/told');
+  expect(await viewChecksum('/first/told')).toEqual({ checksum: computed.checksum, checksumOrigin: 'ARCHIVE' });
+});
+
+test('other bytes at a later restore are an error of class MEDIA, with both checksums', async () => {
+  const file = '/first/damaged';
+  const onTape = await register(file);
+  await remove(file, await restore(file));
+  const others = randomBytes(1000);
+  putOnTape(backend, { ...onTape, bytes: others });
+  const id = await ask(file);
+  const error = `the tape copy has checksum ${checksumOf(others)}, and its first restore gave ${computed.checksum}: ${file}`;
+  const readTry = async () => {
+    const tries = (await readTries(app, id))[file];
+    return tries?.lastError != null && tries;
+  };
+  const tried = await withEngine(app, backend, () => waitFor('a failure', readTry));
+  expect(tried).toMatchObject({ lastErrorClass: 'MEDIA', lastError: error });
+  expect(readRestored(app, file)).toBeUndefined();
+  await cancel(app, id);
+});
+
+type Said = Partial<CatalogueRow>;
+const elsewhere = { volume: 'ELSEWHERE', position: 7n };
+const another = { checksum: checksumOf('another'), checksumOrigin: 'ARCHIVE' };
+const archived = { ...computed, checksumOrigin: 'ARCHIVE' };
+
+/** What an import says of a restored file; the file's stage and checksum after it. */
+const imports: [what: string, said: Said, stage: 'R' | 'T', expected: object][] = [
+  ['without the checksum', { checksum: undefined }, 'R', computed],
+  ['with an empty checksum at the same place', { checksum: null }, 'R', computed],
+  ['with the size only', { checksum: undefined, volume: undefined, position: undefined }, 'R', computed],
+  ['with the same checksum', { checksum: computed.checksum }, 'R', archived],
+  ['with the same checksum at another place', { ...elsewhere, checksum: computed.checksum }, 'R', archived],
+  ['with another checksum', { checksum: another.checksum }, 'T', another],
+  [
+    'with a checksum of another algorithm',
+    { checksum: 'adler32:0a1b2c3d' },
+    'T',
+    { checksum: 'adler32:0a1b2c3d', checksumOrigin: 'ARCHIVE' },
+  ],
+  ['with another place, and without the checksum', { ...elsewhere, checksum: undefined }, 'T', unknown],
+  ['with another position alone', { position: 7n, volume: undefined, checksum: undefined }, 'T', unknown],
+  ['with another place, and an empty checksum', { ...elsewhere, checksum: null }, 'T', unknown],
+];
+
+test('an import keeps the checksum of the first restore unless it says that the file is another one', async () => {
+  const files = await Promise.all(imports.map(async ([what]) => register(`/first/import/${what}`)));
+  await complete(await ask(...files.map((file) => file.path)));
+  for (const [n, [, said]] of imports.entries())
+    await importRows(app.ctx, [buildRow({ ...(files[n] as OnTape), ...said })]);
+  for (const [what, , stage, expected] of imports) {
+    const file = `/first/import/${what}`;
+    expect({ what, stage: await readStage(app, file), ...(await viewChecksum(file)) }).toEqual({
+      what,
+      stage,
+      ...expected,
+    });
+  }
+});
+
+test('an import that says what is known already changes nothing', async () => {
+  const file = '/first/nightly';
+  const onTape = await register(file);
+  await restore(file);
+  for (const checksum of [null, undefined]) {
+    expect(await importRows(app.ctx, [buildRow({ ...onTape, checksum })])).toMatchObject({ added: 0, updated: 0 });
+  }
+  const moved = await importRows(app.ctx, [buildRow({ ...onTape, spotName: 'moved', checksum: null })]);
+  expect(moved).toMatchObject({ updated: 1 });
+  expect(await viewChecksum(file)).toEqual(computed);
+});
+
+test('a file that moves on tape gets another checksum at its next restore', async () => {
+  const file = '/first/moved';
+  const onTape = await register(file);
+  const id = await restore(file);
+  const newer = randomBytes(1000);
+  putOnTape(backend, { ...onTape, position: 2n, bytes: newer });
+  await importRows(app.ctx, [buildRow({ ...onTape, position: 2n, checksum: null })]);
+  await complete(id);
+  expect(readRestored(app, file)?.equals(newer)).toBe(true);
+  expect(await viewChecksum(file)).toEqual({ ...computed, checksum: checksumOf(newer) });
+});
+
+test("a user's file with the same bytes counts as the copy, and its checksum is stored", async () => {
+  const file = '/first/standing';
+  await register(file);
+  mkdirSync(place('first'), { recursive: true });
+  writeFileSync(place(file), bytes, { mode: 0o644 });
+  const id = await restore(file);
+  expect(await viewRequest(app, id)).toMatchObject({ holds: [{ path: file, stage: 'UNVERIFIED', state: 'ON_DISK' }] });
+  expect(await viewChecksum(file)).toEqual(computed);
+});
+
+test('a copy of a dead engine gives no checksum: its bytes were not compared while they were read', async () => {
+  const file = '/first/unseen';
+  await register(file);
+  const id = await ask(file);
+  await dieAfterPlacing(app, file, bytes);
+  await complete(id);
+  expect(await viewChecksum(file)).toEqual(unknown);
+  await remove(file, id);
+  await restore(file);
+  expect(await viewChecksum(file)).toEqual(computed);
+});
+
+// mode, owner and times
+
+const look = (file: string) => {
+  const { mode, uid, gid, mtimeNs } = lstatSync(place(file), { bigint: true });
+  return { mode: (Number(mode) & 0o7777).toString(8), uid: Number(uid), gid: Number(gid), micros: mtimeNs / 1000n };
+};
+
+const OWNER = isRoot ? { uid: 12_001, gid: 12_002 } : { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
+
+let trees = 0;
+async function archive(mode: number, seconds: number): Promise<string> {
+  const dir = path.join(app.dataDir, `tree-${++trees}`);
+  mkdirSync(dir);
+  const file = path.join(dir, 'file');
+  writeFileSync(file, 'original');
+  chownSync(file, OWNER.uid, OWNER.gid);
+  chmodSync(file, mode);
+  utimesSync(file, seconds, seconds);
+  const prefix = `/tree-${trees}/deep`;
+  const result = await archiveTree(app.ctx, backend, { dir, prefix, volumeSize: 10n ** 9n }, { signal: never });
+  expect(result.failed).toEqual([]);
+  rmSync(dir, { recursive: true });
+  return `${prefix}/file`;
+}
+
+test.each([0o022, 0o077])(
+  'a restored file has the mode, owner and time of its original, with the umask %o',
+  async (mask) => {
+    const file = await archive(0o640, 1_234_567_890.123456);
+    process.umask(mask);
+    const id = await restore(file);
+    expect(look(file)).toEqual({ mode: '640', ...OWNER, micros: 1_234_567_890_123_456n });
+    expect(statSync(path.dirname(place(file))).mode & 0o7777).toBe(0o755);
+    await cancel(app, id); // the copy is known by that time
+    expect(await removeUnheld(app.ctx, never)).toBe(1);
+    expect(readRestored(app, file)).toBeUndefined();
+  },
+);
+
+test('the configuration overrides mode and group of the original, and no file gets a set-id bit', async () => {
+  const files = [await archive(0o6755, 1_000_000_000), await archive(0o600, 1_000_000_000)];
+  const [first = '', second = ''] = files;
+  await restore(first);
+  expect(look(first).mode).toBe('755');
+  const group = isRoot ? 12_003 : OWNER.gid;
+  await restore(second, { restoreMode: 0o660, restoreGroup: group });
+  expect(look(second)).toEqual({ mode: '660', uid: OWNER.uid, gid: group, micros: 1_000_000_000_000_000n });
+});
+
+test('a file without attributes in the catalogue is readable for everyone, whatever the umask', async () => {
+  await tape('/plain/file');
+  process.umask(0o077);
+  await restore('/plain/file');
+  expect(look('/plain/file').mode).toBe('644');
+});
+
+const importText = (text: string) => importRows(app.ctx, readRows(Readable.from([Buffer.from(text)])));
+
+const readAttributes = async (file: string) =>
+  (await query('SELECT mode, mtime, uid, gid FROM tape_file WHERE path = $1', [file]))[0];
+
+test('an import sets mode, time, owner and group: missing columns change nothing, and empty values remove them', async () => {
+  await importText('path,size,mode,mtime,uid,gid\n/i/a,1,0640,2020-01-02T03:04:05.678901,1001,4294967294\n');
+  const known = { mode: 0o640, mtime: '2020-01-02T03:04:05.678901', uid: 1001n, gid: 4_294_967_294n };
+  expect(await readAttributes('/i/a')).toEqual(known);
+  expect(await importText('path,size\n/i/a,1\n')).toMatchObject({ added: 0, updated: 0 });
+  expect(await readAttributes('/i/a')).toEqual(known);
+  expect(await importText('{"path":"/i/a","size":1,"mode":"4755","mtime":"-1.5"}\n')).toMatchObject({
+    added: 0,
+    updated: 1,
+  });
+  expect(await readAttributes('/i/a')).toEqual({ ...known, mode: 0o4755, mtime: '1969-12-31T23:59:58.500000' });
+  await importText('path,size,mode,mtime,uid,gid\n/i/a,1,,1700000000.1234567890,,\n');
+  expect(await readAttributes('/i/a')).toEqual({
+    mode: null,
+    mtime: '2023-11-14T22:13:20.123456',
+    uid: null,
+    gid: null,
+  });
+});
+
+test.each([
+  ['mode', '0o640', 'up to four octal digits such as 0640'],
+  ['mode', '100644', 'up to four octal digits such as 0640'],
+  ['mtime', 'yesterday', 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff], or seconds since 1970'],
+  ['mtime', '999999999999', 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff], or seconds since 1970'],
+  ['uid', '4294967295', 'a number from 0 to 4294967294'],
+  ['gid', 'staff', 'a number from 0 to 4294967294'],
+])('an import rejects the %s %s', async (column, value, expected) => {
+  const fault = `line 2: ${column} must be ${expected}, not "${value}"`;
+  await expect(importText(`path,size,${column}\n/i/b,1,${value}\n`)).rejects.toThrow(fault);
+});
+
+test('an import rejects a mode that is a number in JSON: it may be octal or not', async () => {
+  await expect(importText('{"path":"/i/b","size":1,"mode":416}\n')).rejects.toThrow('mode must be text');
+});
