@@ -43,7 +43,7 @@ const QUERIES = {
 };
 
 /** Returns sorted lines by object. */
-export async function readCatalogue(client: pg.Client): Promise<Map<string, string[]>> {
+async function readCatalogue(client: pg.Client): Promise<Map<string, string[]>> {
   const catalogue = new Map<string, string[]>();
   for (const query of Object.values(QUERIES)) {
     const { rows } = await client.query<{ object: string; line: string }>(query);

@@ -13,7 +13,7 @@ import { waitFor } from './wait.js';
 export const SHOWN_URL = 'http://127.0.0.1:8080';
 
 /** The time limit of an example. */
-export const LIMIT_MS = 30_000;
+const LIMIT_MS = 30_000;
 
 /** Creates a directory in which the packages of the project are found. */
 export function makeWorkDir(): string {
