@@ -8,7 +8,7 @@ import { whileLocked } from '../support/locks.js';
 import { get } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';
-import { whenClosed } from '../support/wait.js';
+import { waitFor, whenClosed } from '../support/wait.js';
 
 const app = useApp({ limits: { callerRequests: 3 } }, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
@@ -53,6 +53,10 @@ test('a request that follows one with Connection: close is not run', async () =>
   const socket = await connect();
   socket.write(`${ask('/quota/alice', 'Connection: close\r\n')}${head}\r\n\r\n${body}`);
   expect(await readStatuses(socket, 2)).toHaveLength(1);
+  await waitFor('all slots of the caller to be free', async () => {
+    const answers = await Promise.all([1, 2, 3].map(() => get(app, '/quota/alice')));
+    return answers.every(({ status }) => status === 200);
+  });
   expect(await dumpTables(app.ctx)).toEqual(before);
 });
 

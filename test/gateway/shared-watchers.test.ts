@@ -16,8 +16,7 @@ import { waitFor } from '../support/wait.js';
 
 let id: number;
 const app = useApp({}, async () => {
-  await addQuota(app.ctx, 'alice', 1_000_000n);
-  await addQuota(app.ctx, 'bob', 1_000_000n);
+  for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 1_000_000n);
 });
 beforeEach(async () => {
   await waitForReaders(app, 0);

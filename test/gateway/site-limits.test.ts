@@ -43,8 +43,8 @@ test('the number of files of a request is limited, with a list and with a patter
   const message = 'files of a request may be 2 (REQUEST_FILES), and it takes 3';
   const files = ['/all/a', '/all/b', '/all/c', '/all/never'];
   for (const [input, contract] of [
-    [{ files }, { files }],
-    [{ pattern: '/all/' }, { patterns: '/all/' }],
+    [{ files }, { files }] as const,
+    [{ pattern: '/all/' }, { patterns: '/all/' }] as const,
   ]) {
     await expectError(post(app, { quota: 'alice', ...contract }), 400, message);
     expect(await create(app, { quota: 'alice', ...input, maxFiles: 10 })).toMatchObject({ field: 'files', message });

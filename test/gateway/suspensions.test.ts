@@ -23,15 +23,15 @@ const app = useApp({ now: clock.now }, async () => {
 
 test('each kind of resource can be suspended and resumed, and shows that', async () => {
   clock.freeze();
-  const things = [
-    ['VOLUME', 'V1'],
-    ['DRIVE', 'drive-2'],
-    ['USER', 'zoë'],
-    ['BACKEND', 'directory'],
-    ['DISK', '/mnt/one'],
-  ] as const;
+  const things = { VOLUME: 'V1', DRIVE: 'drive-2', USER: 'zoë', BACKEND: 'directory', DISK: '/mnt/one' };
   const since = `${clock.now()}Z`;
-  const stored = things.map(([kind, name]) => ({ kind, name, mode: 'HELD', reason: `for ${kind}`, since }));
+  const stored = Object.entries(things).map(([kind, name]) => ({
+    kind,
+    name,
+    mode: 'HELD',
+    reason: `for ${kind}`,
+    since,
+  }));
   for (const suspension of stored) {
     const { since: _, ...input } = suspension;
     expect(await suspend(app, { ...input, mode: 'HELD' })).toEqual({ __typename: 'Suspension', ...suspension });

@@ -10,7 +10,7 @@ import { expireRequests } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
-import { askData } from '../support/graphql.js';
+import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { send } from '../support/http.js';
 import { callTape, poll, stageFiles, statesOf, TAPE, type TapeClient, waitForStaged } from '../support/tape-rest.js';
@@ -59,7 +59,7 @@ const stageOf = async (path: string): Promise<string> =>
 
 /** The paths of the requests that a stage request has made, with the seconds that these live. */
 async function requestsOf(id: string): Promise<{ seconds: number; paths: string[] }[]> {
-  const { requests } = await askData<{ requests: { edges: { node: RequestNode }[] } }>(
+  const { requests } = await askData<{ requests: Edges<RequestNode> }>(
     app,
     '{ requests(first: 100) { edges { node { label retention requestDate holds { edges { node { file { path } } } } } } } }',
   );
@@ -70,12 +70,7 @@ async function requestsOf(id: string): Promise<{ seconds: number; paths: string[
   }));
 }
 
-interface RequestNode {
-  label: string;
-  retention: string;
-  requestDate: string;
-  holds: { edges: { node: { file: { path: string } } }[] };
-}
+type RequestNode = Record<'label' | 'retention' | 'requestDate', string> & { holds: Edges<{ file: { path: string } }> };
 
 test('clients discover the API without a token', async () => {
   const { status, body } = await send(app, '/.well-known/wlcg-tape-rest-api');

@@ -121,7 +121,7 @@ const changes: [name: string, mutation: (id: number) => string, type: string][] 
   ['setQuota', () => 'setQuota(input: { user: "alice", size: 1000 })', 'Quota'],
   [
     'setMember',
-    (id) => `setMember(input: { quota: "alice", kind: USER, name: "member-${id}", isManager: false })`,
+    (id) => `setMember(input: { quota: "alice", kind: USER, name: "m${id}", isManager: true })`,
     'QuotaMember',
   ],
   ['cancelRequest', (id) => `cancelRequest(id: ${id})`, 'Request'],

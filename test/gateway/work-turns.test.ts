@@ -49,16 +49,10 @@ test('a mutation does not wait for expensive queries, and a query of a disconnec
   const eve = await as('eve');
   await whileLocked(app, 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE', async (waiters) => {
     const gone = new AbortController();
-    const ask = (signal?: AbortSignal) =>
-      fetch(`${app.url}/graphql`, {
-        method: 'POST',
-        headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${eve.token}` },
-        body: JSON.stringify({ query: LARGE }),
-        ...(signal && { signal }),
-      });
+    const ask = (call: { signal?: AbortSignal } = {}) => sendGraphql(eve, { query: LARGE }, call);
     const first = ask();
     await waiters(1);
-    const second = ask(gone.signal).catch(() => 'gone');
+    const second = ask({ signal: gone.signal }).catch(() => 'gone');
     gone.abort();
     expect(await second).toBe('gone');
     const changed = await sendGraphql(eve, { query: 'mutation { cancelRequest(id: 999) { __typename } }' });
