@@ -82,6 +82,8 @@ async function request(file: string): Promise<{ id: number; bytes: Uint8Array }>
   return { id: await makeRequest(app, { quota: 'alice', files: [file] }), bytes: contents.get(file) ?? Buffer.of() };
 }
 
+const complete = (id: number) => withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+
 async function restore(file: string): Promise<number> {
   const { id, bytes } = await request(file);
   await restoreByHand(app, file, bytes);
@@ -119,7 +121,7 @@ asRoot('a folder that is moved away while its file is read gets none of the byte
     return bytes;
   };
   const { id, bytes } = await request('/theirs/sub/file');
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await complete(id);
   expect(moved).toEqual(['moved']);
   expect(listTree(outside)).toEqual(['sub']);
   expect(readFileSync(place('theirs/sub/file'))).toEqual(Buffer.from(bytes));
@@ -219,7 +221,7 @@ asRoot("another user's file with the name of a partial file stays, and the recal
   expect(readFileSync(own, 'utf8')).toBe('my own');
   asStranger('fs.unlinkSync(args[0])', own);
   await app.ctx.db.pool.query('UPDATE recall SET not_before = NULL');
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await complete(id);
 });
 
 asRoot("another user's file at the temporary path of a removal stays", async () => {
@@ -257,7 +259,7 @@ asRoot.each([
   writeFileSync(path.join(path.dirname(place(file)), name), 'a part');
   const [aside = ''] = killedWhileTaking(path.join(path.dirname(place(file)), name));
   if (!isKept) rmdirSync(path.dirname(place(file)));
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await complete(id);
   expect(existsSync(aside)).toBe(false);
 });
 
@@ -300,7 +302,7 @@ asRoot("another user's file that was moved by mistake before a kill is moved bac
   const part = path.join(folderOf, partialName({ fileId: started?.fileId ?? 0n, ...lease }));
   asStranger("fs.writeFileSync(args[0], 'my own')", part);
   killedWhileTaking(part);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await complete(id);
   expect(readFileSync(part, 'utf8')).toBe('my own');
 });
 
@@ -354,7 +356,7 @@ test('no file is restored to a folder that all users may write to', async () => 
   expect(listTree(place('everybodys'))).toEqual([]);
   chmodSync(place('everybodys'), 0o1777);
   const { id: again } = await request('/everybodys/sticky/file');
-  await withEngine(app, backend, () => waitForState(app, again, 'COMPLETED'));
+  await complete(again);
   expect(existsSync(place('everybodys/sticky/file'))).toBe(true);
 });
 
@@ -371,7 +373,7 @@ test('a restore disk that all users may write to is suspended with that reason, 
   expect(listTree(app.restoreDir)).not.toContain('root');
   chmodSync(app.restoreDir, 0o755);
   await resume(app.ctx, { kind: 'DISK', name: app.restoreDir });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await complete(id);
 });
 
 test('a mount point that others may write to, or above, is refused as a restore disk', async () => {
