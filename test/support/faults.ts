@@ -1,9 +1,9 @@
-/** What the doctor has to say of an app, in a few words for each fault. */
+/** The findings of the doctor. */
 import { examine } from '../../src/engine/doctor/doctor.js';
 import type { TestApp } from './app.js';
 
 interface ExaminationOptions {
-  /** Compares the bytes of copies as well. */
+  /** Also compares the bytes of copies. */
   checksums?: boolean;
   repair?: boolean;
   adopt?: boolean;

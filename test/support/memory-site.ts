@@ -1,4 +1,4 @@
-/** A site with a library in memory for all tests of a file: one app, and the steps that most tests take. */
+/** One app with a memory library for all tests of a file, and the steps that most tests take. */
 import path from 'node:path';
 import { afterAll, afterEach, expect } from 'vitest';
 import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
@@ -12,9 +12,9 @@ import { makeRequest } from './rest.js';
 
 interface SiteOptions extends Pick<TestAppOptions, 'config' | 'engine'> {
   drives?: number;
-  /** Their quotas are of 1 GB each. alice unless given. */
+  /** Users with a quota of 1 GB each. Default: alice. */
   users?: readonly string[];
-  /** The engine runs only in `withEngine`, and there is one drive. */
+  /** Runs the engine only in `withEngine`, with one drive. */
   isIdle?: boolean;
 }
 
@@ -24,18 +24,18 @@ export interface MemorySite {
   start(options?: SiteOptions): Promise<TestApp>;
   /** Puts files of 1000 bytes on a new volume, in order. @returns their bytes by path */
   tape(...files: string[]): Promise<Map<string, Uint8Array>>;
-  /** Requests files for alice, with a retention that does not end. */
+  /** Requests files for alice, with a retention until 2099. */
   ask(...files: string[]): Promise<number>;
   /** Puts files on tape, requests them, and waits for their copies. @returns the request */
   restore(...files: string[]): Promise<number>;
-  /** Path of a file's copy on the first restore disk. */
+  /** Returns the path of a file's copy on the first restore disk. */
   place(file: string): string;
   query<Row extends object = Record<string, unknown>>(sql: string, values?: unknown[]): Promise<Row[]>;
 }
 
 /**
- * Call it once in a file, before the file's own hooks. After each test it restores the hooks of the library and empties its log. At the end
- * it fails if a file has made an illegal move.
+ * Call it once in a file, before the hooks of the file. After each test it restores the hooks of the library and empties its log. After
+ * all tests it fails if a file has made an illegal move.
  */
 export function createMemorySite(): MemorySite {
   const backend = createMemoryBackend();
