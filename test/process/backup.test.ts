@@ -1,4 +1,4 @@
-/** Backups of the embedded database, taken while it is used and killed in the middle, and what comes of those that are put back. */
+/** Backups of the embedded database: taken while it is in use, killed in the middle, damaged, and restored. */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -25,14 +25,13 @@ import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 import { workHere } from '../support/work.js';
 
-/** The site whose database is backed up, lost and put back, and where its backups are. */
 const dataDir = makeDataDir();
 const backups = makeTempDir('backups');
 const env = { DATA_DIR: dataDir, LOG_LEVEL: 'fatal' };
 let server: LocalServer;
 let engine: Awaited<ReturnType<typeof workHere>>;
 
-/** In the catalogue, each on a volume of its own: two of each pattern. */
+/** Two files of each request, each on a volume of its own. */
 const folders = ['/before', '/after', '/half'];
 const files = folders.flatMap((folder) => [`${folder}/1`, `${folder}/2`]);
 const volumeOf = (n: number) => `TG000${n + 1}`;
@@ -44,7 +43,7 @@ beforeAll(async () => {
   const rows = files.map((file, n) => {
     mkdirSync(path.join(dataDir, 'library', volumeOf(n)), { recursive: true });
     writeFileSync(path.join(dataDir, 'library', volumeOf(n), '00000001'), file);
-    const checksum = checksumOf(file); // by which a copy is known
+    const checksum = checksumOf(file);
     return JSON.stringify({ path: file, size: file.length, stage: 'T', volume: volumeOf(n), position: 1, checksum });
   });
   expect(await runCli(['import', '-'], { env, stdin: rows.join('\n') })).toMatchObject({ code: 0 });
@@ -68,11 +67,10 @@ async function stopSite(): Promise<void> {
 }
 
 const backup = (name: string) => path.join(backups, name);
-/** Of the first backup, to be spoiled. */
+/** A copy of the first backup, which tests damage. */
 const copy = backup('copy');
 const run = (...args: string[]) => runCli(args, { env });
 const runAfar = (...args: string[]) => runCli(args, { env: { ...env, TAPEGATE_URL: server.url } });
-/** What is left of the site when its database is lost. */
 const loseDatabase = () => rmSync(path.join(dataDir, 'postgres'), { recursive: true });
 const attach = (to = dataDir) => startEmbedded({ dataDir: path.join(to, 'postgres') });
 const knows = async (gateway: Gateway, id: number) =>
@@ -87,7 +85,6 @@ async function askServer(embedded: Embedded, text: string, database = 'tapegate'
     .finally(() => client.end());
 }
 
-/** Asks the database, whether a site uses it or not. */
 async function askOnce(text: string) {
   const embedded = await attach();
   return await askServer(embedded, text).finally(() => embedded.close());
@@ -98,10 +95,10 @@ async function readNewestEvent(): Promise<bigint> {
   return BigInt(row.newest);
 }
 
-/** After so many checkpoints the server would have used the first files of the backup's log again. */
+/** After so many checkpoints the server would have reused the first log files of the backup. */
 const TURNS = 8;
 
-/** Has the server go on to other files of its log during a backup. */
+/** Makes the server switch to other log files during a backup. @returns how often it did */
 async function turnLog(embedded: Embedded, isOver: () => boolean): Promise<number> {
   const hasBegun = async () => (await askServer(embedded, 'SELECT FROM pg_replication_slots', 'postgres')).length > 0;
   await waitFor('the backup to begin', async () => isOver() || (await hasBegun()));
@@ -115,9 +112,14 @@ async function turnLog(embedded: Embedded, isOver: () => boolean): Promise<numbe
   return turns;
 }
 
-test('a backup of a database that is written comes back whole, and no id of what was lost is given again', async () => {
+test('a backup that is taken under writes is restored whole, and no id of what was lost is used again', async () => {
   const before = await makeRequest(server, { quota: 'alice', patterns: '/before/' });
   await waitForEnd(server, before);
+  // while the backup is made, one file of this request is restored, and the other one is not
+  const volume = volumeOf(files.indexOf('/half/2'));
+  expect(await runAfar('hold', 'volume', volume)).toMatchObject({ code: 0 });
+  const half = await makeRequest(server, { quota: 'alice', patterns: '/half/' });
+  await waitFor('the first file', async () => (await readFiles(server, '/half/1'))[0]?.stage === 'RESTORED');
   const embedded = await attach();
   let isOver = false;
   const made = run('backup', backup('one'), '--json').finally(() => {
@@ -134,8 +136,8 @@ test('a backup of a database that is written comes back whole, and no id of what
   await embedded.close();
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect([turns > 1, meanwhile.length > 1]).toEqual([true, true]);
-  const told = { backup: backup('one'), files: expect.any(Number), bytes: expect.any(Number) };
-  expect(JSON.parse(stdout)).toMatchObject(told);
+  const report = { backup: backup('one'), files: expect.any(Number), bytes: expect.any(Number) };
+  expect(JSON.parse(stdout)).toMatchObject(report);
   expect(statSync(backup('one')).mode & 0o777).toBe(0o700);
 
   const after = await makeRequest(server, { quota: 'alice', patterns: '/after/' });
@@ -148,68 +150,38 @@ test('a backup of a database that is written comes back whole, and no id of what
   const { nextRequestId } = JSON.parse(put.stdout);
   expect(readdirSync(dataDir).filter((name) => name.startsWith('restore-'))).toEqual([]);
   const doctor = await run('doctor', '--adopt');
-  expect(doctor.stdout).toMatch(/: 2 faults, 2 repaired\n$/); // the copies that came since leave the disk
+  expect(doctor.stdout).toMatch(/: 2 faults, 2 repaired\n$/); // it removes the two copies of `after`
+  const countRestored = 'SELECT coalesce(sum(files_restored), 0)::int AS files FROM site_history';
+  const [counted] = await askOnce(countRestored);
 
   await startSite();
   const newest = meanwhile.at(-1) ?? 0;
   expect([await knows(server, before), await knows(server, after)]).toEqual([true, false]);
   const kept = await Promise.all(meanwhile.map((id) => knows(server, id)));
-  expect(kept.lastIndexOf(true)).toBe(kept.filter(Boolean).length - 1); // up to some moment all, and then none
+  expect(kept.lastIndexOf(true)).toBe(kept.filter(Boolean).length - 1); // all up to one moment, and none after it
   const id = await makeRequest(server, { quota: 'alice', patterns: '/after/' });
   expect([id >= nextRequestId, id > Math.max(newest, after) + 100_000]).toEqual([true, true]);
-  await waitForEnd(server, id);
+  expect(await runAfar('resume', 'volume', volume)).toMatchObject({ code: 0 });
+  for (const each of [id, half]) await waitForEnd(server, each);
   expect((await runAfar('audit', '--json')).stdout).toContain('"operation":"putBack"');
   expect((await readNewestEvent()) > lastEvent + 1_000_000n).toBe(true);
+  await waitFor('the curves to go on', async () => {
+    const [row] = await askOnce(countRestored);
+    return row.files >= counted.files + 3;
+  });
   expect(await run('doctor')).toMatchObject({ code: 0, stdout: expect.stringContaining('nothing is wrong') });
 });
 
-test('what was being restored when the backup was made is restored after it is put back, and curves go on', async () => {
-  const volume = volumeOf(files.indexOf('/half/2'));
-  expect(await runAfar('hold', 'volume', volume)).toMatchObject({ code: 0 });
-  const id = await makeRequest(server, { quota: 'alice', patterns: '/half/' });
-  const stages = async () => (await readFiles(server, '/half/')).map(({ stage }) => stage).sort();
-  await waitFor('the file that is not held', async () => (await stages()).includes('RESTORED'));
-  expect(await run('backup', backup('half'))).toMatchObject({ code: 0 });
-  await stopSite();
-  loseDatabase();
-  for (const folder of folders) rmSync(path.join(dataDir, 'restore', folder), { recursive: true, force: true });
-  expect(await run('restore', backup('half'))).toMatchObject({ code: 0 });
-  await run('doctor', '--adopt');
-  const countRestored = 'SELECT coalesce(sum(files_restored), 0)::int AS files FROM site_history';
-  const [before] = await askOnce(countRestored);
-  await startSite();
-  expect(await runAfar('resume', 'volume', volume)).toMatchObject({ code: 0 });
-  await waitForEnd(server, id);
-  await waitFor('what was restored to be counted', async () => {
-    const [row] = await askOnce(countRestored);
-    return row.files >= before.files + files.length;
-  });
-  expect((await run('doctor')).stdout).toContain('nothing is wrong');
-});
-
-/** A program that is killed after each third of the time that it takes. */
-async function killInTheMiddle(args: (n: number) => string[], afterwards: (n: number) => Promise<void>): Promise<void> {
-  const begun = performance.now();
-  expect(await startCli(args(0), { env }).ended).toMatchObject({ code: 0 });
-  const whole = performance.now() - begun;
-  await afterwards(0);
-  for (let n = 1; n <= 2; n++) {
-    const child = startCli(args(n), { env });
-    await Promise.race([child.ended, new Promise((resolve) => setTimeout(resolve, (whole * n) / 3))]);
-    await kill(child);
-    await afterwards(n);
-  }
+/** Kills a program as soon as a directory whose name begins so is below another one. */
+async function killInTheMiddle(args: string[], { below, prefix }: { below: string; prefix: string }): Promise<void> {
+  const child = startCli(args, { env });
+  await waitFor('the command to have begun', async () => readdirSync(below).some((name) => name.startsWith(prefix)));
+  await kill(child);
 }
 
-test('a backup that is killed anywhere leaves none, and the next one is whole', async () => {
-  const folderOf = (n: number) => backup(`killed-${n}`);
-  await killInTheMiddle(
-    (n) => ['backup', folderOf(n)],
-    async (n) => {
-      if (existsSync(folderOf(n))) expect(existsSync(path.join(folderOf(n), 'manifest.json'))).toBe(true);
-    },
-  );
-  // the server itself dies: the backup says so, and is none
+test('a backup that is killed, or loses its server, leaves no backup, and the next one is complete', async () => {
+  await killInTheMiddle(['backup', backup('killed')], { below: backups, prefix: 'killed.partial-' });
+  if (existsSync(backup('killed'))) expect(existsSync(path.join(backup('killed'), 'manifest.json'))).toBe(true);
   const cut = startCli(['backup', backup('cut')], { env });
   await waitFor('the backup to have begun', async () =>
     readdirSync(backups).some((name) => name.startsWith('cut.partial-')),
@@ -219,28 +191,22 @@ test('a backup that is killed anywhere leaves none, and the next one is whole', 
   expect([code, stderr !== '', existsSync(backup('cut'))]).toEqual([1, true, false]);
   await waitFor('the database to be back', async () => serverPid(dataDir) !== undefined);
   expect(await run('backup', backup('next'))).toMatchObject({ code: 0 });
-  await waitFor('nothing to be kept for those who were killed', async () => {
-    const rows = await askOnce('SELECT slot_name FROM pg_replication_slots');
-    return rows.length === 0;
-  });
+  await waitFor('no slot to be left', async () => (await askOnce('SELECT FROM pg_replication_slots')).length === 0);
 });
 
-test('a restore that is killed anywhere leaves no database or the whole one', async () => {
+test('a restore that is killed leaves no database or all of it, and the next one restores all of it', async () => {
   await stopSite();
+  expect((await run('restore', backup('first'))).stderr).toContain(`there is a database in ${dataDir}/postgres`);
   const place = path.join(dataDir, 'postgres');
   renameSync(place, `${place}-away`);
+  await killInTheMiddle(['restore', backup('first')], { below: dataDir, prefix: 'restore-' });
+  await endServersIn(dataDir);
   const expectWhole = async () => {
-    expect((await askOnce('SELECT count(*)::int AS files FROM tape_file'))[0].files).toBe(files.length);
+    expect(await askOnce('SELECT count(*)::int AS files FROM tape_file')).toEqual([{ files: files.length }]);
     loseDatabase();
   };
-  await killInTheMiddle(
-    () => ['restore', backup('first')],
-    async () => {
-      await endServersIn(dataDir);
-      if (!existsSync(place)) return expect((await run('doctor')).stderr).toContain('there is no database');
-      await expectWhole();
-    },
-  );
+  if (existsSync(place)) await expectWhole();
+  expect((await run('doctor')).stderr).toContain('there is no database');
   const next = await run('restore', backup('first'));
   expect({ code: next.code, stderr: next.stderr }).toEqual({ code: 0, stderr: '' });
   await expectWhole();
@@ -250,7 +216,7 @@ test('a restore that is killed anywhere leaves no database or the whole one', as
   await startSite();
 });
 
-/** Of restores that were killed. */
+/** Stops the servers of restores that were killed. */
 async function endServersIn(dir: string): Promise<void> {
   for (const name of readdirSync(dir)) {
     const pid = name.startsWith('restore-') ? serverPid(path.join(dir, name)) : undefined;
@@ -281,7 +247,7 @@ test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefi
     edited({ files: [{ path: '/etc/passwd', size: 1, sha256: '' }] }),
     /"\/etc\/passwd" is no path below/,
   ],
-])('nothing is put back of a backup that is not as it was: %s, %j, %s', async (name, change, message) => {
+])('a restore refuses a backup that was changed: %s, %j, %s', async (name, change, message) => {
   const file = path.join(copy, name);
   const bytes = readFileSync(file);
   const changed = change(bytes.toString(), bytes);
@@ -296,7 +262,7 @@ test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefi
   rmSync(to, { recursive: true });
 });
 
-test('programs that the settings of a backup name are not run', async () => {
+test('a restore runs no program that the settings of the backup name', async () => {
   const ran = backup('ran');
   const manifest = JSON.parse(readFileSync(path.join(copy, 'manifest.json'), 'utf8'));
   const plant = (name: string, text: string) => {
@@ -332,33 +298,22 @@ test('programs that the settings of a backup name are not run', async () => {
   rmSync(to, { recursive: true });
 });
 
-test('what stands in the way is told, and left alone', async () => {
-  const target = backup('in-the-way');
-  const tell = async (args: string[], more: Record<string, string> = {}) => {
-    const { code, stderr } = await runCli(args, { env: { ...env, ...more } });
-    return [code, stderr.trim()];
-  };
-  expect(await tell(['backup', backup('no/such')])).toEqual([1, expect.stringContaining('there is no folder')]);
-  mkdirSync(target);
-  expect(await tell(['backup', target])).toEqual([1, `tapegate: ${target} is there already: a backup is a new folder`]);
-  rmSync(target, { recursive: true });
-  for (const within of ['postgres/one', 'postgres/base/one']) {
-    const place = path.join(dataDir, within);
-    expect(await tell(['backup', place])).toEqual([1, expect.stringContaining('is within the database')]);
-  }
-  const inTheWay = `tapegate: there is a database in ${dataDir}/postgres: stop what uses it, and move it away first`;
-  expect(await tell(['restore', backup('first')])).toEqual([1, inTheWay]);
-  await stopSite();
-  expect(await tell(['restore', backup('first')])).toEqual([1, inTheWay]);
-  await startSite();
-  const none = expect.stringContaining('there is no database');
-  expect(await tell(['backup', target], { DATA_DIR: `${dataDir}-2` })).toEqual([1, none]);
-  expect(await tell(['restore'])).toEqual([2, 'tapegate: restore which backup? (its folder)']);
-  const dated = ['restore', target, '--as-of', '2026-01-01T00:00Z'];
-  expect(await tell(dated)).toEqual([2, expect.stringContaining('--as-of')]);
-  const DATABASE_URL = 'postgresql://nobody@127.0.0.1:1/none';
-  expect(await tell(['backup', target], { DATABASE_URL })).toEqual([1, expect.stringContaining('pg_basebackup')]);
-  expect(await tell(['restore', target], { DATABASE_URL })).toEqual([2, expect.stringContaining('DATABASE_URL')]);
+const DATABASE_URL = 'postgresql://nobody@127.0.0.1:1/none';
+
+test.each<[string, string[], number, string, Record<string, string>?]>([
+  ['a missing parent directory', ['backup', backup('no/such')], 1, 'there is no folder'],
+  ['a target that exists', ['backup', copy], 1, `${copy} is there already: a backup is a new folder`],
+  ['a target in the database', ['backup', path.join(dataDir, 'postgres/one')], 1, 'is within the database'],
+  ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the database'],
+  ['a database in the way', ['restore', backup('first')], 1, `there is a database in ${dataDir}/postgres: stop what`],
+  ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
+  ['no backup', ['restore'], 2, 'restore which backup? (its folder)'],
+  ['--as-of with a backup', ['restore', backup('none'), '--as-of', '2026-01-01T00:00Z'], 2, '--as-of'],
+  ['a backup of an external database', ['backup', backup('none')], 1, 'pg_basebackup', { DATABASE_URL }],
+  ['a restore to an external database', ['restore', backup('none')], 2, 'DATABASE_URL', { DATABASE_URL }],
+])('%s is refused', async (_what, args, code, message, more = {}) => {
+  const result = await runCli(args, { env: { ...env, ...more } });
+  expect(result).toEqual({ code, stdout: '', stderr: expect.stringContaining(message) });
 });
 
 function leapOf(name: string, type: string): number {
@@ -366,7 +321,7 @@ function leapOf(name: string, type: string): number {
   return type === 'integer' ? 100_000 + 86_400 : 1e9 + 1e4 * 86_400;
 }
 
-test('a database that its own tools have put back goes on with ids beyond all that can have been given', async () => {
+test('a database that was restored with other tools continues with ids beyond all that may have been used', async () => {
   const database = await createDatabase();
   const client = new pg.Client(database.connection);
   await client.connect();
@@ -383,18 +338,16 @@ test('a database that its own tools have put back goes on with ids beyond all th
     const day = new Date(Date.now() - 86_400_000).toISOString();
     expect(await settle('--as-of', day)).toEqual([1, expect.stringContaining('is used by engine 7 of far')]);
     await client.query('DELETE FROM running_process');
-    const sequences = async () =>
-      (
-        await client.query(`SELECT sequencename AS name, data_type::text AS type, coalesce(last_value, 0)::int8::text AS last FROM pg_sequences
-        WHERE schemaname = 'public' ORDER BY 1`)
-      ).rows;
+    const read = `SELECT sequencename AS name, data_type::text AS type, coalesce(last_value, 0)::int8::text AS last
+      FROM pg_sequences WHERE schemaname = 'public' ORDER BY 1`;
+    const sequences = async () => (await client.query(read)).rows;
     const before = await sequences();
     const [code, said] = await settle('--as-of', day, '--json');
     expect(code).toBe(0);
     const after = await sequences();
     for (const [n, { name, type, last }] of after.entries()) {
       const leap = Number(BigInt(last) - BigInt(before[n].last));
-      // those of the audit may have gone on by a few
+      // the audit may have used a few more
       expect([name, leap >= leapOf(name, type)]).toEqual([name, true]);
     }
     const request = after.find(({ name }) => name === 'request_id_seq');
@@ -404,7 +357,7 @@ test('a database that its own tools have put back goes on with ids beyond all th
       const [, text] = await settle('--as-of', asOf, '--json');
       return JSON.parse(String(text)).nextRequestId;
     };
-    const short = await next(2_147_483_647 - 2_000_000, day); // ids for a day, and less than are left out beyond them
+    const short = await next(2_147_483_647 - 2_000_000, day);
     expect([short > 2_147_483_647 - 2_000_000 + 20 * 86_400, short < 2_147_483_647]).toEqual([true, true]);
     expect(await next(2_147_483_000, day)).toBeNull();
     expect(await next(2_147_483_647, day)).toBeNull();

@@ -1,15 +1,15 @@
-/** The engine of a real server: a process for each drive and one for the passes, and what becomes of those that hang. */
+/** The engine processes of a real server: one for each drive and one for periodic jobs. What happens if they hang, stop or are killed. */
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, afterEach, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { listEngineProcesses, waitForGone } from '../support/engine-processes.js';
 import { askData } from '../support/graphql.js';
-import type { Gateway } from '../support/http.js';
+import { holdRecall } from '../support/held-recall.js';
 import { cleanUp, kill, makeDataDir, type Running, runCli, startServer, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
-import { DEMO, endLeases, hashTree, hashVolumes, readFiles, waitForEnd } from '../support/server.js';
+import { DEMO, endLeases, hashTree, hashVolumes, waitForEnd } from '../support/server.js';
 import { readSuspensions } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
@@ -18,7 +18,7 @@ const parts = (server: { pid: number }) =>
     .map(({ part }) => part)
     .sort();
 
-/** A file system of its own that can be frozen, as root where loop devices are to be had: what writes to it hangs. */
+/** Mounts a file system on which writes hang while it is frozen. Needs root and loop devices; without them, returns undefined. */
 function mountFreezable(): { dir: string; freeze(): void; thaw(): void; remove(): void } | undefined {
   const home = makeDataDir();
   const [image, dir] = [path.join(home, 'image'), path.join(home, 'disk')];
@@ -54,15 +54,14 @@ function mountFreezable(): { dir: string; freeze(): void; thaw(): void; remove()
   };
 }
 
-let freezable: ReturnType<typeof mountFreezable>;
+const mounted: { remove(): void }[] = [];
 
-afterEach(() => {
-  freezable?.remove();
-  freezable = undefined;
+afterAll(async () => {
+  for (const each of mounted) each.remove();
+  await cleanUp();
 });
-afterAll(() => cleanUp());
 
-/** Without waiting for its output to be closed, which a process that hangs in the kernel keeps open. */
+/** Stops a server without waiting until its output is closed: a child that hangs in the kernel keeps it open. */
 async function end(server: Running): Promise<number | null> {
   const ended = once(server.child, 'exit');
   server.child.kill('SIGTERM');
@@ -70,116 +69,103 @@ async function end(server: Running): Promise<number | null> {
   return code;
 }
 
-const LONG_BYTES = 100_000_000;
+const signal = (processes: readonly { pid: number }[], name: NodeJS.Signals) => {
+  for (const { pid } of processes) process.kill(pid, name);
+};
 
-/** A file that takes a while, of which the recall is in hand. */
-async function requestLong(dataDir: string, gateway: Gateway): Promise<number> {
-  const volume = path.join(dataDir, 'library/LONG');
-  mkdirSync(volume, { recursive: true });
-  writeFileSync(path.join(volume, '00000001'), 'begin');
-  truncateSync(path.join(volume, '00000001'), LONG_BYTES);
-  const env = { DATA_DIR: dataDir };
-  const row = { path: '/long/file', size: LONG_BYTES, stage: 'T', volume: 'LONG', position: 1 };
-  expect(await runCli(['import', '-'], { env, stdin: JSON.stringify(row) })).toMatchObject({ code: 0 });
-  expect(await runCli(['quota', 'set', 'long', '--size', '1G'], { env })).toMatchObject({ code: 0 });
-  const id = await makeRequest(gateway, { quota: 'long', files: ['/long/file'] });
-  await waitFor('a recall in hand', async () => (await readFiles(gateway, '/long/'))[0]?.stage === 'RESTORING');
-  return id;
-}
+// each test waits for timeouts most of the time
+describe.concurrent('engine processes', () => {
+  test('a disk that hangs is suspended with the reason, and neither the stop nor other recalls wait for it', async ({
+    skip,
+  }) => {
+    const freezable = mountFreezable();
+    if (!freezable) return skip();
+    mounted.push(freezable);
+    const dataDir = makeDataDir();
+    const env = { DATA_DIR: dataDir, DISK_TIMEOUT: '2', DRIVES: '2', LOG_LEVEL: 'fatal' };
+    const server = await startServer('start', { env });
+    expect(parts(server)).toEqual(['drive', 'drive', 'passes']);
+    const restore = path.join(dataDir, 'restore');
+    expect(await runCli(['disk', 'add', restore, '--size', '20M'], { env })).toMatchObject({ code: 0 });
+    expect(await runCli(['disk', 'add', freezable.dir, '--size', '1G'], { env })).toMatchObject({ code: 0 });
+    // it has the most room, but is suspended for a moment if it was checked just before it got its marker
+    for (let month = 1; Object.keys(hashTree(freezable.dir)).length === 0; month++) {
+      await waitFor('the disks to be in service', async () => (await readSuspensions(server)).length === 0);
+      const one = `/demo/ocean/2023/sst_20230${month}`;
+      await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: one }));
+    }
+    freezable.freeze();
+    const id = await makeRequest(server, { quota: 'alice', patterns: DEMO });
+    const suspended = await waitFor('the disk to be suspended', async () =>
+      (await readSuspensions(server)).find(({ kind, reason }) => kind === 'DISK' && /answered/.test(reason ?? '')),
+    );
+    expect(suspended).toMatchObject({
+      name: freezable.dir,
+      mode: 'HELD',
+      reason: `the restore disk ${freezable.dir} has not answered for 2 s`,
+    });
+    await waitForEnd(server, id);
+    expect(hashTree(restore)).toMatchObject(await hashVolumes(server, dataDir, DEMO));
+    await waitFor('all processes', async () => parts(server).length === 3);
+    expect(await end(server)).toBe(0);
 
-test('a disk that hangs is held with the reason, files go elsewhere, and neither the stop nor the rest waits for it', {
-  timeout: 180_000,
-}, async ({ skip }) => {
-  freezable = mountFreezable();
-  // where no file system can be frozen, nothing that hangs can be had without a kernel module
-  if (!freezable) return skip();
-  const dataDir = makeDataDir();
-  const env = { DATA_DIR: dataDir, DISK_TIMEOUT: '2', DRIVES: '2', LOG_LEVEL: 'fatal' };
-  const server = await startServer('start', { env });
-  expect(parts(server)).toEqual(['drive', 'drive', 'passes']);
-  const restore = path.join(dataDir, 'restore');
-  expect(await runCli(['disk', 'add', restore, '--size', '20M'], { env })).toMatchObject({ code: 0 });
-  expect(await runCli(['disk', 'add', freezable.dir, '--size', '1G'], { env })).toMatchObject({ code: 0 });
-  // it has the most room, but a pass that looked at it just before it was marked holds it for a moment
-  for (let month = 1; Object.keys(hashTree(freezable.dir)).length === 0; month++) {
-    await waitFor('the disks to be in service', async () => (await readSuspensions(server)).length === 0);
-    const one = `/demo/ocean/2023/sst_20230${month}`;
-    await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: one }));
-  }
-  freezable.freeze();
-  const id = await makeRequest(server, { quota: 'alice', patterns: DEMO });
-  const held = await waitFor('the disk to be held', async () =>
-    (await readSuspensions(server)).find(({ kind, reason }) => kind === 'DISK' && /answered/.test(reason ?? '')),
-  );
-  expect(held).toMatchObject({
-    name: freezable.dir,
-    mode: 'HELD',
-    reason: `the restore disk ${freezable.dir} has not answered for 2 s`,
-  });
-  await waitForEnd(server, id);
-  expect(hashTree(restore)).toMatchObject(await hashVolumes(server, dataDir, DEMO));
-  await waitFor('all processes', async () => parts(server).length === 3);
-  expect(await end(server)).toBe(0);
-
-  const next = await startServer('start', { env });
-  const other = await makeRequest(next, { quota: 'alice', patterns: '/demo/ocean/2025/sst_202501' });
-  await waitForEnd(next, other);
-  freezable.thaw();
-  await waitFor('the disk to be in service again', async () => (await readSuspensions(next)).length === 0, 60_000);
-  expect(await end(next)).toBe(0);
-});
-
-test('processes that are killed or stand still are ended and started again, and the others work on meanwhile', {
-  timeout: 180_000,
-}, async () => {
-  const dataDir = makeDataDir();
-  const server = await startServer('start', { env: { DATA_DIR: dataDir, LOG_LEVEL: 'error' } });
-  const drives = () => listEngineProcesses(server).filter(({ part }) => part === 'drive');
-  const restore = async (patterns: string) =>
-    waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns }));
-
-  const killed = drives();
-  expect(killed).toHaveLength(2);
-  for (const { pid } of killed) process.kill(pid, 'SIGKILL');
-  await waitForGone(killed);
-  await endLeases(dataDir);
-  await restore('/demo/ocean/2023');
-  await waitFor('two drives', async () => drives().length === 2);
-  expect(server.stderr()).toContain('an engine process is started again: it has ended with SIGKILL');
-
-  const id = await requestLong(dataDir, server);
-  const [one, other] = drives();
-  for (const stopped of [one, other]) process.kill(stopped?.pid ?? 0, 'SIGSTOP');
-  await waitForGone(drives());
-  await endLeases(dataDir);
-  await waitForEnd(server, id);
-  expect(hashTree(path.join(dataDir, 'restore'))).toMatchObject(await hashVolumes(server, dataDir, '/long/'));
-  await waitFor('the drives of ended processes to be forgotten', async () => {
-    const { drives: known } = await askData<{ drives: { totalCount: number } }>(server, '{ drives { totalCount } }');
-    return known.totalCount === 2;
+    const next = await startServer('start', { env });
+    const other = await makeRequest(next, { quota: 'alice', patterns: '/demo/ocean/2025/sst_202501' });
+    await waitForEnd(next, other);
+    freezable.thaw();
+    await waitFor('the disk to be in service again', async () => (await readSuspensions(next)).length === 0);
+    expect(await end(next)).toBe(0);
   });
 
-  await waitFor('two drives', async () => drives().length === 2);
-  process.kill(drives()[0]?.pid ?? 0, 'SIGSTOP');
-  await restore(DEMO);
-  const all = listEngineProcesses(server);
-  for (const { pid, part } of all) if (part === 'passes') process.kill(pid, 'SIGSTOP');
-  expect((await stop(server)).code).toBe(0);
-  await waitForGone(all);
-});
+  test('drive processes that are killed or silent are started again, and others take over their recalls', async () => {
+    const dataDir = makeDataDir();
+    const server = await startServer('start', { env: { DATA_DIR: dataDir, LOG_LEVEL: 'error' } });
+    const drives = () => listEngineProcesses(server).filter(({ part }) => part === 'drive');
+    const restore = async (patterns: string) =>
+      waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns }));
 
-test('processes end with a server that is killed, and with one that is told to stop twice', async () => {
-  const env = { DATA_DIR: makeDataDir(), DEMO: 'off' };
-  const killed = await startServer('start', { env });
-  const first = listEngineProcesses(killed);
-  expect(first).toHaveLength(3);
-  await kill(killed);
-  await waitForGone(first);
+    const all = drives();
+    expect(all).toHaveLength(2);
+    const recall = await holdRecall(server, dataDir, 'HELD');
+    const [killed, silent] = [all.slice(0, 1), all.slice(1)];
+    signal(killed, 'SIGKILL');
+    signal(silent, 'SIGSTOP');
+    await waitForGone(killed);
+    await recall.open();
+    await endLeases(dataDir);
+    await restore('/demo/ocean/2023');
+    expect(server.stderr()).toContain('an engine process is started again: it has ended with SIGKILL');
 
-  const server = await startServer('start', { env });
-  const second = listEngineProcesses(server);
-  for (const { pid } of second) process.kill(pid, 'SIGTERM'); // as a service manager does, to each of a group
-  server.child.kill('SIGTERM');
-  expect(await server.ended).toMatchObject({ code: 0, stderr: '' });
-  await waitForGone(second);
+    await waitForGone(silent);
+    await waitFor('two drives', async () => drives().length === 2);
+    expect(server.stderr()).toContain('an engine process is started again: it is silent for 20 s');
+    await waitFor('the drives of the ended processes to be removed', async () => {
+      const { drives: known } = await askData<{ drives: { totalCount: number } }>(server, '{ drives { totalCount } }');
+      return known.totalCount === 2;
+    });
+    await waitForEnd(server, recall.id);
+    expect(hashTree(path.join(dataDir, 'restore'))).toMatchObject(await hashVolumes(server, dataDir, '/held/'));
+    expect((await stop(server)).code).toBe(0);
+  });
+
+  test('engine processes end with their server, whether it is killed or stopped, even if they are stopped', async () => {
+    const env = { DATA_DIR: makeDataDir(), DEMO: 'off' };
+    const killed = await startServer('start', { env });
+    const first = listEngineProcesses(killed);
+    expect(first).toHaveLength(3);
+    await kill(killed);
+    await waitForGone(first);
+
+    const server = await startServer('start', { env });
+    const second = listEngineProcesses(server);
+    const isHealthy = second.findIndex(({ part }) => part === 'drive');
+    const stopped = second.filter((_, n) => n !== isHealthy);
+    signal(stopped, 'SIGSTOP');
+    signal(second, 'SIGTERM'); // as a service manager signals each process of a group
+    const { code, stderr } = await stop(server);
+    expect(code).toBe(0);
+    const lines = stderr.trim().split('\n');
+    expect(lines).toEqual(stopped.map(() => expect.stringContaining('an engine process does not stop: it is ended')));
+    await waitForGone(second);
+  });
 });

@@ -23,14 +23,16 @@ export function readSteps(text: string): Step[] {
 const hideTimes = (text: string) =>
   text.replace(/\d{4}-\d\d-\d\d(?:T[\d:.]+Z?| \d\d:\d\d:\d\d \(in \d+ \w+\))/g, 'T').trim();
 
+/** Makes `npx tapegate` run the built program in a shell. npx itself would ask the registry for updates. */
+export const NPX = `npx() { shift; '${process.execPath}' '${cliFile}' "$@"; }`;
+
 /** Runs each step in a new shell, in which `npx tapegate` is the built program. */
 export async function expectSession(
   steps: readonly Step[],
   options: { env: Record<string, string>; cwd: string },
 ): Promise<void> {
-  const npx = `npx() { shift; '${process.execPath}' '${cliFile}' "$@"; }`;
   for (const { typed, printed } of steps) {
-    const { stdout, stderr } = await startProcess('bash', ['--norc', '-c', `${npx}\n${typed}`], options).ended;
+    const { stdout, stderr } = await startProcess('bash', ['--norc', '-c', `${NPX}\n${typed}`], options).ended;
     // a step without output may have messages
     expect({ typed, printed: hideTimes(stdout === '' ? stderr : stdout) }, stderr).toEqual({ typed, printed });
   }

@@ -1,0 +1,54 @@
+/** A recall of a real server that cannot end before the test allows it. */
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import pg from 'pg';
+import { expect } from 'vitest';
+import { startEmbedded } from '../../src/database/embedded.js';
+import type { Gateway } from './http.js';
+import { runCli } from './process.js';
+import { makeRequest } from './rest.js';
+import { waitFor } from './wait.js';
+
+const BYTES = randomBytes(100_000);
+
+/**
+ * Requests the file `/held/<volume>` and waits until its copy is on disk. A lock keeps the recall from ending until `open` is called or the
+ * database server is killed.
+ */
+export async function holdRecall(
+  gateway: Gateway,
+  dataDir: string,
+  volume: string,
+): Promise<{ id: number; open(): Promise<void> }> {
+  const file = `/held/${volume}`;
+  const folder = path.join(dataDir, 'library', volume);
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(path.join(folder, '00000001'), BYTES);
+  const row = { path: file, size: BYTES.length, stage: 'T', volume, position: 1 };
+  const run = async (args: string[], stdin = '') => {
+    const env = { DATA_DIR: dataDir, TAPEGATE_URL: gateway.url };
+    expect(await runCli(args, { env, stdin })).toMatchObject({ code: 0 });
+  };
+  await run(['import', '-'], JSON.stringify(row));
+  await run(['quota', 'set', 'held', '--size', '1G']);
+  await run(['hold', 'volume', volume]);
+  const id = await makeRequest(gateway, { quota: 'held', files: [file] });
+  const client = await connect(dataDir);
+  await client.query('BEGIN');
+  await client.query('SELECT FROM hold WHERE request_id = $1 FOR UPDATE', [id]);
+  await run(['resume', 'volume', volume]);
+  await waitFor('the copy of the held recall', async () => existsSync(path.join(dataDir, 'restore', file)));
+  await client.query('CHECKPOINT'); // databases of tests commit asynchronously: a kill would lose what was just committed
+  return { id, open: () => client.end() };
+}
+
+/** Connects without keeping the server running, or starting it again. */
+async function connect(dataDir: string): Promise<pg.Client> {
+  const embedded = await startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
+  const client = new pg.Client(embedded.config('tapegate'));
+  client.on('error', () => {}); // the test may kill the server
+  await client.connect();
+  await embedded.close();
+  return client;
+}
