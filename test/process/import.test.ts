@@ -1,3 +1,4 @@
+/** What an import stores, and what the command reports. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
@@ -8,6 +9,7 @@ import type { ImportResult } from '../../src/operations/catalogue/import-incomin
 import { readRows } from '../../src/operations/catalogue/import-rows.js';
 import { type Stage, stageLetters, stages } from '../../src/stages.js';
 import { startApp, type TestApp } from '../support/app.js';
+import { done } from '../support/command-results.js';
 import { addFiles } from '../support/factories.js';
 import { cleanUp, runCli } from '../support/process.js';
 
@@ -37,7 +39,6 @@ interface StoredRow {
   checksum: string | null;
 }
 
-/** The files whose path begins with a text. */
 async function readStored(prefix: string): Promise<StoredRow[]> {
   const { rows } = await app.ctx.db.pool.query<StoredRow>(
     `SELECT f.path, f.size, f.stage, f.verified, f.spot_name, v.name AS volume, f.position, f.checksum
@@ -50,129 +51,34 @@ async function readStored(prefix: string): Promise<StoredRow[]> {
 const SHA = `sha256:${'0123456789abcdef'.repeat(4)}`;
 const bare = { stage: 'UNVERIFIED', verified: null, spot_name: null, volume: null, position: null, checksum: null };
 
-const columns = ['path', 'size', 'stage', 'verified', 'spot_name', 'volume', 'position', 'checksum'];
-
-/** The same rows as CSV with a mark of UTF-8 and CRLF, and as JSON Lines, with blank lines in both. */
-function makeSamples(top: string): { csv: string; jsonl: string; stored: object[] } {
-  const [one, two, three] = [`${top}/1.nc`, `${top}/2 comma, "quote" and\r\nline\nbreak`, `${top}/3 данные ﬁ 😀\t`];
-  const time = '2026-01-02T03:04:05.000006';
-  const rows = [
-    [one, 10, 'T', time, 'spot-1', 'V1', 7, SHA],
-    [two, 11, 'd', '2026-01-02', 'a, b', '', '', 'ADLER32:0A0B0C0D'],
-    [three, 0, '', '', '', '', '', ''],
-  ];
-  const field = (value: string | number | undefined) => {
-    const text = String(value);
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  const objects = rows.map((row) => Object.fromEntries(columns.map((name, index) => [name, row[index]])));
-  return {
-    csv: `\uFEFF${[columns, ...rows].map((row) => row.map(field).join(',')).join('\r\n\r\n')}\r\n`,
-    jsonl: `\uFEFF\n${objects.map((object) => JSON.stringify(object)).join('\n\n')}`,
-    stored: [
-      { ...objects[0], size: 10n, stage: 'ONTAPE', position: 7n },
-      {
-        ...bare,
-        path: two,
-        size: 11n,
-        stage: 'ONDISK',
-        verified: '2026-01-02T00:00:00',
-        spot_name: 'a, b',
-        checksum: 'adler32:0a0b0c0d',
-      },
-      { ...bare, path: three, size: 0n },
-    ],
-  };
-}
+const all = 'path,size,stage,verified,spot_name,volume,position,checksum';
 
 test.each([
-  { format: 'csv', zip: false, from: 'file' },
-  { format: 'csv', zip: true, from: 'stdin' },
-  { format: 'jsonl', zip: true, from: 'file' },
-  { format: 'jsonl', zip: false, from: 'stdin' },
-] as const)('$format from $from, gzipped: $zip, is stored to the letter', async ({ format, zip, from }) => {
-  const top = `/${format}-${zip}-${from}`;
-  const sample = makeSamples(top);
-  const bytes = zip ? gzipSync(sample[format]) : Buffer.from(sample[format]);
-  const file = path.join(app.dataDir, `${top.slice(1)}.data`);
-  writeFileSync(file, bytes);
-  const result =
-    from === 'file' ? await runCli(['import', file], { env }) : await runCli(['import', '-'], { env, stdin: bytes });
-  expect(result).toEqual({
-    code: 0,
-    stdout:
-      '3 files added, 0 updated\n1 new file without a stage is U: on disk at its primary place, and not recalled\n',
-    stderr: '',
-  });
-  expect(await readStored(top)).toEqual(sample.stored);
-});
-
-test('the bytes may come one by one', async () => {
-  const sample = makeSamples('/bytewise');
-  const bytes = gzipSync(sample.csv);
-  const one = Readable.from(Array.from(bytes, (_, index) => bytes.subarray(index, index + 1)));
-  expect(await importRows(app.ctx, readRows(one))).toMatchObject({ added: 3, updated: 0 });
-  expect(await readStored('/bytewise')).toEqual(sample.stored);
-});
-
-test('several gzip streams, one after the other, are one file', async () => {
-  const bytes = Buffer.concat([gzipSync('path,size\n/members/1,1\n'), gzipSync('/members/2,2\n')]);
-  expect(await importRows(app.ctx, readRows(Readable.from([bytes])))).toMatchObject({ added: 2, updated: 0 });
-});
-
-test('columns stand in any order, and those left out are null or at their default', async () => {
-  expect(await importText('size,path\n5,/short/a\n"6","/short/b"')).toMatchObject({ added: 2, updated: 0 });
-  expect(await importText('{"size":"7","path":"/short/c"}')).toMatchObject({ added: 1, updated: 0 });
-  expect(await readStored('/short')).toEqual([
-    { ...bare, path: '/short/a', size: 5n },
-    { ...bare, path: '/short/b', size: 6n },
-    { ...bare, path: '/short/c', size: 7n },
+  { format: 'csv', from: '-' },
+  { format: 'jsonl', from: 'rows.jsonl' },
+])('a gzipped file of the format $format is stored exactly', async ({ format, from }) => {
+  const [one, two] = [`/${format}/1, "quote" and\r\nline\nbreak`, `/${format}/2 данные ﬁ 😀\t`];
+  const row = { size: 10n, stage: 'ONTAPE', verified: '2026-01-02T03:04:05.000006', spot_name: 's, 1' };
+  const place = { volume: 'V1', position: 7n, checksum: 'adler32:0a0b0c0d' };
+  const values = [10, 'T', row.verified, row.spot_name, 'V1', 7, 'ADLER32:0A0B0C0D'];
+  const csv = `\uFEFF${all}\r\n"${one.replaceAll('"', '""')}",10,T,${row.verified},"s, 1",V1,7,ADLER32:0A0B0C0D\r\n${two},0,,,,,,\r\n`;
+  const objects = [
+    Object.fromEntries(all.split(',').map((name, n) => [name, [one, ...values][n]])),
+    { path: two, size: 0 },
+  ];
+  const bytes = gzipSync(format === 'csv' ? csv : objects.map((object) => JSON.stringify(object)).join('\n\n'));
+  const file = from === '-' ? '-' : path.join(app.dataDir, from);
+  if (file !== '-') writeFileSync(file, bytes);
+  expect(await runCli(['import', file], { env, stdin: file === '-' ? bytes : '' })).toEqual(
+    done('2 files added, 0 updated\n1 new file without a stage is U: on disk at its primary place, and not recalled\n'),
+  );
+  expect(await readStored(`/${format}`)).toEqual([
+    { path: one, ...row, ...place },
+    { ...bare, path: two, size: 0n },
   ]);
 });
 
-test('sizes and positions beyond 2^53 are exact in both formats', async () => {
-  await importText('path,size,position\n/big/a,9007199254740993,9223372036854775807\n/big/b,9223372036854775807,0');
-  await importText(`{"path":"/big/c","size":9007199254740993,"position":9223372036854775807}
-{"path":"/big/d","size":9223372036854775807,"position":"9007199254740993"}`);
-  expect((await readStored('/big')).map(({ size, position }) => [size, position])).toEqual([
-    [9007199254740993n, 9223372036854775807n],
-    [9223372036854775807n, 0n],
-    [9007199254740993n, 9223372036854775807n],
-    [9223372036854775807n, 9007199254740993n],
-  ]);
-});
-
-test('times keep their microseconds', async () => {
-  await importText(`path,size,verified
-/time/a,1,2026-02-28T23:59:59.999999
-/time/b,1,2026-02-28T23:59:59.1
-/time/c,1,1969-07-20T20:17:40.000001
-/time/d,1,2024-02-29`);
-  expect((await readStored('/time')).map((row) => row.verified)).toEqual([
-    '2026-02-28T23:59:59.999999',
-    '2026-02-28T23:59:59.100000',
-    '1969-07-20T20:17:40.000001',
-    '2024-02-29T00:00:00',
-  ]);
-});
-
-test('a raw line separator of Unicode in JSON ends no line', async () => {
-  await importText('{"path":"/separator/\u2028\u2029\u0085","size":1}\n{"path":"/separator/z","size":1}');
-  expect((await readStored('/separator')).map((row) => row.path)).toEqual([
-    '/separator/z',
-    '/separator/\u2028\u2029\u0085',
-  ]);
-});
-
-test('line ends of both kinds may be mixed', async () => {
-  expect(await importText('path,size\r\n/mixed/a,1\n/mixed/b,2\r\n\n\r\n/mixed/c,3')).toMatchObject({
-    added: 3,
-    updated: 0,
-  });
-});
-
-test('a known file takes what the row has: an empty value is null, a column left out stays as it was', async () => {
-  const all = 'path,size,stage,verified,spot_name,volume,position,checksum';
+test('a row replaces what is known of a file: an empty value clears a field, and a missing column leaves it', async () => {
   const old = {
     size: 1n,
     stage: 'ONTAPE',
@@ -216,7 +122,7 @@ test('a known file takes what the row has: an empty value is null, a column left
   ]);
 });
 
-test('importing the same again changes nothing', async () => {
+test('importing the same rows again changes nothing', async () => {
   const text = `path,size,stage,verified,volume,position\n/again/a,1,T,2026-01-02T03:04:05.000006,V1,1\n/again/b,2,U,,,`;
   expect(await importText(text)).toMatchObject({ added: 2, updated: 0 });
   const before = await readStored('/again');
@@ -224,11 +130,8 @@ test('importing the same again changes nothing', async () => {
   expect(await readStored('/again')).toEqual(before);
 });
 
-/**
- * What a row may ask of a file, and what comes of it; all else is refused. A file at A or R of which there is neither a recall
- * nor a copy is on tape.
- */
-const legal: Record<string, Stage> = {
+/** The stage that a file has after a row, for each allowed change. A file at A or R without a recall or a copy is on tape. */
+const allowed: Record<string, Stage> = {
   'UNVERIFIED ONDISK': 'ONDISK',
   'UNVERIFIED ONTAPE': 'ONTAPE',
   'ONDISK ONTAPE': 'ONTAPE',
@@ -242,30 +145,43 @@ const legal: Record<string, Stage> = {
   'RESTORED RESTORING': 'ONTAPE',
   'RESTORED RESTORED': 'ONTAPE',
 };
-const pairs = stages.flatMap((from) => stages.map((to) => ({ from, to })));
+const changes = stages.flatMap((from) =>
+  stages.map((to) => ({ from, to, path: `/stage/${from}-${to}`, after: from === to ? from : undefined })),
+);
+const changeOf = (change: (typeof changes)[number]) => allowed[`${change.from} ${change.to}`] ?? change.after;
 
-test.each(pairs)('a row that says $to of a file at $from', async ({ from, to }) => {
-  const file = `/stage/${from}-${to}`;
-  await addFiles(app.ctx, [{ path: file, size: 1n, stage: from, spotName: null, volume: null, position: null }]);
-  const result = await importText(`path,size,stage\n${file},1,${stageLetters[to]}`).catch(
-    (error: Error) => error.message,
+test('a row changes the stage of a file if that is allowed, and is refused if not', async () => {
+  const nowhere = { size: 1n, spotName: null, volume: null, position: null };
+  await addFiles(
+    app.ctx,
+    changes.map(({ from, path }) => ({ ...nowhere, path, stage: from })),
   );
-  const [stored] = await readStored(file);
-  const { rows: events } = await app.ctx.db.pool.query(
-    `SELECT e.from_stage AS "from", e.to_stage AS "to" FROM event e JOIN tape_file f ON f.id = e.file_id
-     WHERE f.path = $1 ORDER BY e.id`,
-    [file],
-  );
-  const expected = legal[`${from} ${to}`] ?? (from === to ? from : undefined);
-  if (expected === undefined) {
-    const letters = [stageLetters[from], stageLetters[to]];
-    expect(result).toBe(`nothing was imported:\n  line 2: a file cannot move from ${letters[0]} to ${letters[1]}`);
-  } else expect(result).toMatchObject({ added: 0, updated: expected === from ? 0 : 1 });
-  expect(stored?.stage).toBe(expected ?? from);
-  // a step over ONDISK is two moves
-  const steps = from === 'UNVERIFIED' && to === 'ONTAPE' ? [from, 'ONDISK', to] : [from, stored?.stage];
-  const moves = steps.slice(1).map((step, index) => ({ from: steps[index], to: step }));
-  expect(events).toEqual(stored?.stage === from ? [] : moves);
+  const importChanges = (some: typeof changes) =>
+    importText(['path,size,stage', ...some.map(({ path, to }) => `${path},1,${stageLetters[to]}`)].join('\n'));
+  const bad = changes.filter((change) => changeOf(change) === undefined);
+  await expect(importChanges(bad)).rejects.toMatchObject({
+    faults: bad.map(
+      ({ from, to }, n) => `line ${n + 2}: a file cannot move from ${stageLetters[from]} to ${stageLetters[to]}`,
+    ),
+  });
+  const good = changes.filter((change) => changeOf(change) !== undefined);
+  const updated = good.filter((change) => changeOf(change) !== change.from).length;
+  expect(await importChanges(good)).toMatchObject({ added: 0, updated });
+  const stored = await readStored('/stage/');
+  for (const change of changes) {
+    const { path, from } = change;
+    const stage = changeOf(change) ?? from;
+    expect(stored.find((file) => file.path === path)).toMatchObject({ path, stage });
+    const { rows: events } = await app.ctx.db.pool.query(
+      `SELECT e.from_stage AS "from", e.to_stage AS "to" FROM event e JOIN tape_file f ON f.id = e.file_id
+       WHERE f.path = $1 ORDER BY e.id`,
+      [path],
+    );
+    // U to T is two moves
+    const steps = from === 'UNVERIFIED' && stage === 'ONTAPE' ? [from, 'ONDISK', stage] : [from, stage];
+    const moves = steps.slice(1).map((to, n) => ({ from: steps[n], to }));
+    expect([path, events]).toEqual([path, stage === from ? [] : moves]);
+  }
 });
 
 test('the size of a file in the restore area cannot change, that of one on tape can', async () => {
@@ -282,55 +198,32 @@ test('the size of a file in the restore area cannot change, that of one on tape 
   expect((await readStored('/size')).map((row) => row.size)).toEqual([1n, 2n]);
 });
 
-test('imports of the same new files at the same time all end well', async () => {
-  const rows = Array.from({ length: 1000 }, (_, n) => `/race/${n},${n}`);
+test('concurrent imports of the same new files all succeed', async () => {
+  const rows = Array.from({ length: 200 }, (_, n) => `/race/${n},${n}`);
   const texts = [rows, rows.toReversed(), rows, rows.toReversed()].map((list) => ['path,size', ...list].join('\n'));
   const results = await Promise.all(texts.map(importText));
-  expect(results.reduce((sum, { added }) => sum + added, 0)).toBe(1000);
-  expect(results.reduce((sum, { updated }) => sum + updated, 0)).toBe(0);
-  expect(await readStored('/race')).toHaveLength(1000);
+  const sum = (name: 'added' | 'updated') => results.reduce((total, result) => total + result[name], 0);
+  expect([sum('added'), sum('updated')]).toEqual([200, 0]);
+  expect(await readStored('/race')).toHaveLength(200);
 });
 
-test('many rows are imported, and then updated, in one go', async () => {
-  const count = 20_000;
-  const rows = function* (size: number) {
-    yield 'path,size,stage,volume,position\n';
-    for (let n = 0; n < count; n++) yield `/many/${n},${size},T,V${n % 100},${n}\n`;
-  };
-  const run = (size: number) => importRows(app.ctx, readRows(Readable.from(rows(size), { objectMode: false })));
-  expect(await run(5)).toMatchObject({ added: count, updated: 0 });
-  expect(await run(6)).toMatchObject({ added: 0, updated: count });
-  const { rows: sums } = await app.ctx.db.pool.query(
-    `SELECT count(*)::int AS files, sum(size)::int AS bytes, sum(position)::text AS positions,
-       count(DISTINCT volume_id)::int AS volumes FROM tape_file WHERE starts_with(path, '/many/')`,
-  );
-  expect(sums).toEqual([
-    { files: count, bytes: 6 * count, positions: String((count * (count - 1)) / 2), volumes: 100 },
-  ]);
-});
-
-test('the command says what it did, also as JSON, and quietly takes a file with a header alone', async () => {
+test('the command reports what it did, also as JSON, and accepts a file with only a header', async () => {
   const first = await runCli(['import', '-', '--json'], { env, stdin: 'path,size\n/said/a,1\n/said/b,1\n' });
   const second = await runCli(['import', '-'], { env, stdin: 'path,size\n/said/b,2\n/said/c,1\n' });
   const third = await runCli(['import', '-'], { env, stdin: 'path,size\n' });
-  expect(first).toEqual({
-    code: 0,
-    stdout: '{"added":2,"updated":0,"addedWithoutStage":2,"knownWithoutStage":0,"addedWithoutCopy":0}\n',
-    stderr: '',
-  });
-  expect(second).toEqual({
-    code: 0,
-    stdout: [
-      '1 file added, 1 updated',
-      '1 new file without a stage is U: on disk at its primary place, and not recalled',
-      '1 known file without a stage stays at the one it had\n',
-    ].join('\n'),
-    stderr: '',
-  });
-  expect(third).toEqual({ code: 0, stdout: '0 files added, 0 updated\n', stderr: '' });
+  expect(first).toEqual(
+    done('{"added":2,"updated":0,"addedWithoutStage":2,"knownWithoutStage":0,"addedWithoutCopy":0}\n'),
+  );
+  expect(second).toEqual(
+    done(
+      '1 file added, 1 updated\n1 new file without a stage is U: on disk at its primary place, and not recalled\n' +
+        '1 known file without a stage stays at the one it had\n',
+    ),
+  );
+  expect(third).toEqual(done('0 files added, 0 updated\n'));
 });
 
-test('how far it is, is told where that is asked for', async () => {
+test('--progress reports each step', async () => {
   const file = path.join(app.dataDir, 'progress.csv');
   writeFileSync(file, 'path,size\n/progress/1,1\n/progress/2,2\n');
   const { stdout, stderr } = await runCli(['import', '--progress', '--json', file], { env });
@@ -344,7 +237,7 @@ test('how far it is, is told where that is asked for', async () => {
   ]);
 });
 
-test('where there is no connection to look how far it is, an import goes on without that', async () => {
+test('an import goes on if no connection is free to check its progress', async () => {
   const { pool } = app.ctx.db;
   const others = await Promise.all(Array.from({ length: pool.options.max - 1 }, () => pool.connect()));
   const told: string[] = [];

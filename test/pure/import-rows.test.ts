@@ -1,0 +1,210 @@
+/** Catalogue rows as an import reads them from CSV and JSON Lines, and how it reports bad ones. */
+import { Readable } from 'node:stream';
+import { gzipSync } from 'node:zlib';
+import { describe, expect, test } from 'vitest';
+import { RowError } from '../../src/operations/catalogue/import-lines.js';
+import { type CatalogueRow, readRows } from '../../src/operations/catalogue/import-rows.js';
+
+const toInput = (input: string | Uint8Array) => Readable.from([Buffer.from(input)]);
+
+/** Reads an input that has no faults. */
+async function readAll(input: string | Uint8Array | Readable): Promise<CatalogueRow[]> {
+  const rows: CatalogueRow[] = [];
+  for await (const row of readRows(input instanceof Readable ? input : toInput(input))) {
+    if (row instanceof RowError) throw row;
+    rows.push(row);
+  }
+  return rows;
+}
+
+async function readFaults(input: string | Uint8Array | Readable): Promise<string[]> {
+  const faults: string[] = [];
+  for await (const row of readRows(input instanceof Readable ? input : toInput(input)))
+    if (row instanceof RowError) faults.push(row.message);
+  return faults;
+}
+
+const pathsOf = (rows: CatalogueRow[]) => rows.map(({ path }) => path);
+
+describe('good rows', () => {
+  const [one, two] = ['/a/1 comma, "quote" and\r\nline\nbreak', '/a/2 данные ﬁ 😀\t'];
+  const csv = `\uFEFFpath,size\r\n\r\n"${one.replaceAll('"', '""')}",10\r\n\r\n${two},0\r\n`;
+
+  test('bytes may come one by one', async () => {
+    const bytes = gzipSync(csv);
+    const input = Readable.from(Array.from(bytes, (_, n) => bytes.subarray(n, n + 1)));
+    expect(await readAll(input)).toMatchObject([
+      { line: 3, path: one, size: 10n },
+      { line: 7, path: two, size: 0n },
+    ]);
+  });
+
+  test('several gzip streams in a row are one file', async () => {
+    const input = Buffer.concat([gzipSync('path,size\n/members/1,1\n'), gzipSync('/members/2,2\n')]);
+    expect(pathsOf(await readAll(input))).toEqual(['/members/1', '/members/2']);
+  });
+
+  test('columns come in any order, an empty value is null, and a missing column is undefined', async () => {
+    const missing = { stage: null, verified: undefined, volume: undefined, position: undefined, checksum: undefined };
+    expect(await readAll('size,spot_name,path\n5,,/a\n"6",s,"/b"')).toMatchObject([
+      { ...missing, path: '/a', size: 5n, spotName: null },
+      { ...missing, path: '/b', size: 6n, spotName: 's' },
+    ]);
+    expect(await readAll('{"size":"7","spot_name":"","path":"/c"}')).toMatchObject([
+      { ...missing, path: '/c', size: 7n, spotName: null },
+    ]);
+  });
+
+  test('sizes and positions beyond 2^53 are exact in both formats', async () => {
+    const big = [9007199254740993n, 9223372036854775807n];
+    const rows = [
+      ...(await readAll(`path,size,position\n/a,${big[0]},${big[1]}`)),
+      ...(await readAll(`{"path":"/b","size":${big[0]},"position":"${big[1]}"}`)),
+    ];
+    expect(rows.map(({ size, position }) => [size, position])).toEqual([big, big]);
+  });
+
+  test('times keep their microseconds', async () => {
+    const rows = await readAll(
+      'path,size,verified\n/a,1,2026-02-28T23:59:59.999999\n/b,1,2026-02-28T23:59:59.1\n/c,1,2024-02-29',
+    );
+    expect(rows.map(({ verified }) => verified)).toEqual([
+      '2026-02-28T23:59:59.999999',
+      '2026-02-28T23:59:59.100000',
+      '2024-02-29T00:00:00',
+    ]);
+  });
+
+  test('line ends may be mixed, and a Unicode line separator in JSON ends no line', async () => {
+    expect(pathsOf(await readAll('path,size\r\n/a,1\n/b,2\r\n\n\r\n/c,3'))).toEqual(['/a', '/b', '/c']);
+    expect(pathsOf(await readAll('{"path":"/\u2028\u2029\u0085","size":1}\n{"path":"/z","size":1}'))).toEqual([
+      '/\u2028\u2029\u0085',
+      '/z',
+    ]);
+  });
+});
+
+const HEADER = 'path,size,stage,verified,spot_name,volume,position,checksum';
+const TIME = 'verified must be a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone, not';
+const CHECKSUM = 'checksum must be sha256:…, adler32:… or md5:… in hex, not';
+const COLUMNS =
+  'path,size,stage,verified,spot_name,volume,library,position,checksum,copy_volume,copy_position,mode,mtime,uid,gid';
+
+describe('bad rows', () => {
+  test.each([
+    [',1,T,,,,,', 'path must be given, not ""'],
+    ['a/b,1,T,,,,,', 'path does not begin with "/": "a/b"'],
+    ['/a/../b,1,T,,,,,', 'path has the part "..": "/a/../b"'],
+    ['/a,,T,,,,,', 'size must be a whole number of bytes, not ""'],
+    ['/a,-1,T,,,,,', 'size must be a whole number of bytes, not "-1"'],
+    ['/a,1.5,T,,,,,', 'size must be a whole number of bytes, not "1.5"'],
+    ['/a,1e3,T,,,,,', 'size must be a whole number of bytes, not "1e3"'],
+    ['/a,0x10,T,,,,,', 'size must be a whole number of bytes, not "0x10"'],
+    ['/a, 1,T,,,,,', 'size must be a whole number of bytes, not " 1"'],
+    ['/a,9223372036854775808,T,,,,,', 'size must be a whole number of bytes, not "9223372036854775808"'],
+    ['/a,1,X,,,,,', 'stage must be one of the letters U, D, T, A, R, not "X"'],
+    ['/a,1,TT,,,,,', 'stage must be one of the letters U, D, T, A, R, not "TT"'],
+    ['/a,1,T,2026-02-30,,,,', `${TIME} "2026-02-30"`],
+    ['/a,1,T,2026-01-02T03:04:05Z,,,,', `${TIME} "2026-01-02T03:04:05Z"`],
+    ['/a,1,T,2026-01-02T03:04:05.1234567,,,,', `${TIME} "2026-01-02T03:04:05.1234567"`],
+    ['/a,1,T,2026-01-02 03:04:05,,,,', `${TIME} "2026-01-02 03:04:05"`],
+    ['/a,1,T,,"a\nb",,,', 'spot_name must be a name of at most 255 characters, not "a\\nb"'],
+    [
+      `/a,1,T,,,${'v'.repeat(256)},,`,
+      `volume must be a name of at most 255 characters, not "${'v'.repeat(99)}…" (256 characters)`,
+    ],
+    ['/a,1,T,,,V1,-1,', 'position must be a whole number, not "-1"'],
+    ['/a,1,T,,,V1,first,', 'position must be a whole number, not "first"'],
+    ['/a,1,T,,,,,0a0b0c0d', `${CHECKSUM} "0a0b0c0d"`],
+    ['/a,1,T,,,,,md5:0a', `${CHECKSUM} "md5:0a"`],
+    ['/a,1,T,,,,,crc32:0a0b0c0d', `${CHECKSUM} "crc32:0a0b0c0d"`],
+    ['/a,1', 'there must be 8 fields, as in the first line, not 2'],
+    ['/a,1,T,,,,,,', 'there must be 8 fields, as in the first line, not 9'],
+    ['/a"b,1,T,,,,,', 'a field that holds a quote must be quoted, with the quote written twice'],
+    ['"/a"b,1,T,,,,,', 'a quoted field is followed by "b" and not by a comma'],
+    ['"/never closed,1,T,,,,,', 'a quoted field that begins in this row is not closed'],
+  ])('the CSV row %j is reported with its line', async (row, problem) => {
+    const good = '/good,1,T,2026-01-02,spot,V1,1,';
+    expect(await readFaults([HEADER, good, row, good].join('\n'))).toEqual([`line 3: ${problem}`]);
+  });
+
+  test.each([
+    ['{"path":"/a","size":1', /^line 2: not JSON: .+/],
+    ['/a,1', /^line 2: not JSON: .+/],
+    ['["/a",1]', 'must be a JSON object, not "[\\"/a\\",1]"'],
+    ['null', 'must be a JSON object, not "null"'],
+    ['7', 'must be a JSON object, not "7"'],
+    ['{"size":1}', 'path must be given, not ""'],
+    ['{"path":null,"size":1}', 'path must be given, not ""'],
+    ['{"path":"/a"}', 'size must be a whole number of bytes, not ""'],
+    ['{"path":"/a","size":1.5}', 'size must be a whole number of bytes, not "1.5"'],
+    ['{"path":"/a","size":1e300}', 'size must be a whole number of bytes, not "1e+300"'],
+    ['{"path":"/a","size":true}', 'size must be text or a number, not "true"'],
+    ['{"path":["/a"],"size":1}', 'path must be text or a number, not "[\\"/a\\"]"'],
+    ['{"path":"/a","size":1,"Stage":"T"}', `there is no column "Stage"; the columns are ${COLUMNS}`],
+    ['{"path":"/\\ud800","size":1}', 'path is taken by no disk: "/\\ud800"'],
+    [
+      '{"path":"/a","size":1,"spot_name":"\\ud800"}',
+      'spot_name must be a name of at most 255 characters, not "\\ud800"',
+    ],
+  ])('the JSON row %j is reported with its line', async (row, problem) => {
+    const good = '{"path":"/good","size":1}';
+    const expected = typeof problem === 'string' ? `line 2: ${problem}` : expect.stringMatching(problem);
+    expect(await readFaults([good, row, good].join('\n'))).toEqual([expected]);
+  });
+
+  test.each([
+    ['', `the file is empty; the first line names the columns: ${COLUMNS}`],
+    ['\n\r\n \n', `the file is empty; the first line names the columns: ${COLUMNS}`],
+    ['\uFEFF', `the file is empty; the first line names the columns: ${COLUMNS}`],
+    ['path,size,colour\n/a,1,red', `there is no column "colour"; the columns are ${COLUMNS}`],
+    ['Path,size\n/a,1', `there is no column "Path"; the columns are ${COLUMNS}`],
+    ['path,stage\n/a,T', 'the column size is missing'],
+    ['path,size,path\n/a,1,/b', 'the column path is given twice'],
+    ['path,"size\n/a,1', 'a quoted field that begins in this row is not closed'],
+  ])('the file %j is reported by its first line', async (text, problem) => {
+    expect(await readFaults(text)).toEqual([`line 1: ${problem}`]);
+    expect(await readFaults(gzipSync(text))).toEqual([`line 1: ${problem}`]);
+  });
+
+  test('the line is the physical one on which the row begins', async () => {
+    expect(await readFaults('\n\nsize,stage\n1,T')).toEqual(['line 3: the column path is missing']);
+    const lines = ['path,size', '"/a\r\nb\nc",1', '', '', '"/d\n', '",2', '"/e\r\n\r\n",x', '/f,y'];
+    expect(await readFaults(`\uFEFF${lines.join('\r\n')}`)).toEqual([
+      'line 10: size must be a whole number of bytes, not "x"',
+      'line 13: size must be a whole number of bytes, not "y"',
+    ]);
+  });
+
+  test.each([
+    ['path,size\n/good,1\n/latin/\u0001,1\n/good,1', 3],
+    ['{"path":"/good","size":1}\n{"path":"/latin/\u0001","size":1}', 2],
+  ])('bytes that are not UTF-8 in %j are reported with their line', async (text, line) => {
+    const bytes = Buffer.from(text);
+    bytes[bytes.indexOf(1)] = 0xe9; // é in Latin-1
+    expect(await readFaults(bytes)).toEqual([`line ${line}: is not valid UTF-8`]);
+  });
+
+  test('a character that is cut off at the end of the file is reported', async () => {
+    const bytes = Buffer.from('path,size,spot_name\n/a,1,é');
+    expect(await readFaults(bytes.subarray(0, -1))).toEqual(['line 2: is not valid UTF-8']);
+  });
+
+  test('gzipped data that are cut off, or have a wrong checksum, are reported', async () => {
+    const zipped = gzipSync('path,size\n/a,1\n');
+    const head = /^line \d+: the gzipped data are damaged here: /;
+    const expectDamage = async (bytes: Uint8Array, why: string) =>
+      expect((await readFaults(bytes)).map((fault) => fault.replace(head, ''))).toEqual([why]);
+    await expectDamage(zipped.subarray(0, -10), 'unexpected end of file');
+    zipped.writeUInt32LE(zipped.readUInt32LE(zipped.length - 8) ^ 1, zipped.length - 8);
+    await expectDamage(zipped, 'incorrect data check');
+  });
+
+  test('a file without line ends is refused before it fills the memory', async () => {
+    const endless = function* () {
+      const chunk = Buffer.alloc(64 * 1024, 'x');
+      for (;;) yield chunk;
+    };
+    expect(await readFaults(Readable.from(endless()))).toEqual(['line 1: longer than 1048576 bytes']);
+  });
+});
