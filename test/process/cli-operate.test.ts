@@ -1,8 +1,9 @@
-/** What operators do to a running Tapegate from the command line, and what `show` tells users. */
+/** Commands on a running Tapegate: `hold`, `drain`, `resume`, `suspensions`, `show` and `priority`. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
+import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
 import { cleanUp, type Result, runCli } from '../support/process.js';
@@ -31,11 +32,8 @@ afterAll(async () => {
 });
 
 const run = (...args: string[]): Promise<Result> => runCli(args, { env });
-const done = (stdout: string): Result => ({ code: 0, stdout, stderr: '' });
-const refused = (code: number, message: string): Result => ({ code, stdout: '', stderr: `tapegate: ${message}\n` });
-const table = (stdout: string) => stdout.split('\n').map((line) => line.split(/ {2,}/));
 
-test('hold stops a recall that runs, drain lets it end, and resume lets what waits go on', async () => {
+test('hold stops a running recall, drain lets it finish, and resume starts what waits', async () => {
   await addTaped(app.ctx, backend, [{ path: '/hold/a', volume: 'H1' }]);
   const gate = holdReads(backend);
   const isReading = () =>
@@ -52,7 +50,7 @@ test('hold stops a recall that runs, drain lets it end, and resume lets what wai
   expect(await run('resume', 'drive', 'drive-1')).toEqual(done('drive drive-1 is in service again\n'));
 });
 
-test('suspensions lists what is out of service, and --json tells the same of each command', async () => {
+test('suspensions lists what is out of service, and each command prints the same with --json', async () => {
   expect(await run('suspensions')).toEqual(done('everything is in service\n'));
   expect(await run('suspensions', '--json')).toEqual(done(''));
   const held = await run('hold', 'user', 'ann', '--reason', 'too\u202efast', '--json');
@@ -60,7 +58,7 @@ test('suspensions lists what is out of service, and --json tells the same of eac
   expect(rest).toEqual({ kind: 'USER', name: 'ann', mode: 'HELD', reason: 'too\u202efast' });
   await run('drain', 'backend', 'directory');
   expect(await run('drain', 'disk', app.restoreDir)).toEqual(done(`disk ${app.restoreDir} is draining\n`));
-  expect(table((await run('suspensions')).stdout)).toEqual([
+  expect(parseTable(await run('suspensions'))).toEqual([
     ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
     ['user', 'ann', 'HELD', since.slice(0, 19), 'too\uFFFDfast'],
     ['backend', 'directory', 'DRAINING', expect.any(String)],
@@ -75,7 +73,7 @@ test('suspensions lists what is out of service, and --json tells the same of eac
   expect(await readSuspensions(app)).toEqual([]);
 });
 
-test('what is not there, or in service, is told in one line', async () => {
+test('hold and resume refuse unknown names, a bad reason, and what is in service', async () => {
   expect(await run('hold', 'volume', 'nowhere')).toEqual(refused(1, 'there is no volume "nowhere"'));
   expect(await run('resume', 'user', 'ann')).toEqual(refused(1, 'user "ann" is neither held nor draining'));
   expect(await run('hold', 'user', 'ann', '--reason', 'a\nb')).toEqual(
@@ -83,16 +81,14 @@ test('what is not there, or in service, is told in one line', async () => {
   );
 });
 
-test('the help of hold and of drain says what each of them does', async () => {
-  for (const command of ['hold', 'drain']) {
-    const { stdout } = await run(command, '--help');
-    expect(stdout).toContain('\nhold   stops the recalls that run: their files go back into the queue');
-    expect(stdout).toContain('\ndrain  lets the recalls that run end\n');
-    expect(stdout).toContain('Nothing new begins on what is held or draining');
-  }
+test.each(['hold', 'drain'])('the help of %s explains both', async (command) => {
+  const { stdout } = await run(command, '--help');
+  expect(stdout).toContain('\nhold   stops the recalls that run: their files go back into the queue');
+  expect(stdout).toContain('\ndrain  lets the recalls that run end\n');
+  expect(stdout).toContain('Nothing new begins on what is held or draining');
 });
 
-test('show tells a request, and of each file that is not on disk its tries, its error and the next try', async () => {
+test('show prints a request, and the tries, error and next try of each file that is not on disk', async () => {
   await addTaped(app.ctx, backend, [
     { path: '/show/1-good', volume: 'GOOD', size: 1500 },
     { path: '/show/2-failed', volume: 'BAD', position: 1n },
@@ -110,7 +106,7 @@ test('show tells a request, and of each file that is not on disk its tries, its 
     retention: '2999-01-02',
     label: 'mine',
   });
-  // held where it is, so that what is shown stays the same
+  // a suspension keeps what is shown as it is
   const paused = await waitFor('the pause', async () => {
     const tries = await readTries(app, id);
     const now = tries['/show/3-paused'];
@@ -118,10 +114,7 @@ test('show tells a request, and of each file that is not on disk its tries, its 
     return tries['/show/1-good']?.state === 'ON_DISK' && isPaused && now;
   });
   await run('hold', 'user', 'ann', '--reason', 'a pause');
-  const [request, ...files] = (await run('show', String(id), '--json')).stdout
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line));
+  const [request, ...files] = parseLines(await run('show', String(id), '--json'));
   expect(request).toMatchObject({
     requestId: id,
     quota: { user: 'ann', suspension: { mode: 'HELD', reason: 'a pause' } },
@@ -146,7 +139,7 @@ test('show tells a request, and of each file that is not on disk its tries, its 
     { file: { path: '/show/4-held', volume: { name: 'RESTING' } }, state: 'WAITING', attempts: 0, nextTry: null },
   ]);
   expect(files[1].attempts).toBeGreaterThanOrEqual(paused.attempts ?? 0);
-  const text = table((await run('show', String(id))).stdout);
+  const text = parseTable(await run('show', String(id)));
   expect(text).toContainEqual([`REQUEST ${id}`, 'RESTORING']);
   expect(text).toContainEqual(['ASKED FOR', '/show/1-good and 4 other paths']);
   expect(text).toContainEqual(['USER', 'ann, held: a pause']);
@@ -169,21 +162,17 @@ test('show tells a request, and of each file that is not on disk its tries, its 
   const first = lines.findIndex((line) => line.startsWith('/show/2-failed '));
   expect(lines[first + 1]).toBe('the first file that is not on disk; --limit shows more');
   expect((await run('show', String(id), '--limit', '0')).stdout).not.toContain('/show/2-failed');
-  for (const thing of [
-    ['user', 'ann'],
-    ['volume', 'RESTING'],
-  ]) {
-    await run('resume', ...thing);
-  }
+  await run('resume', 'user', 'ann');
+  await run('resume', 'volume', 'RESTING');
 });
 
-test('show of what is no request is told in one line', async () => {
+test('show refuses unknown ids and bad options', async () => {
   expect(await run('show', '99999')).toEqual(refused(1, 'there is no request with id 99999'));
   expect(await run('show', 'one')).toEqual(refused(2, 'the id of a request is a whole number, not "one"'));
   expect(await run('show', '1', '--limit', 'ten')).toEqual(refused(2, '--limit must be a whole number, not "ten"'));
 });
 
-test('show goes through more than a page', async () => {
+test('show reads more than one page', async () => {
   await addTaped(
     app.ctx,
     backend,
@@ -198,7 +187,7 @@ test('show goes through more than a page', async () => {
   expect(all.stdout).not.toContain('--limit shows more');
 });
 
-test('priority sets and tells the priority of a request', async () => {
+test('priority sets the priority of a request, and refuses a bad one', async () => {
   const id = await makeRequest(app, { quota: 'ann', files: ['/no/such'] });
   expect(await run('priority', String(id), '5')).toEqual(done(`request ${id} has priority 5\n`));
   expect(await run('priority', String(id), '--json', '--', '-5')).toEqual(done(`{"requestId":${id},"priority":-5}\n`));

@@ -1,4 +1,4 @@
-/** What people at a terminal have: their own settings, tables that fit, times of their zone, completion, pages of the manual. */
+/** What people at a terminal use: settings of their own, tables that fit, local times, completion and manual pages. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -35,19 +35,19 @@ function set(settings: unknown): string {
   return file;
 }
 
-test("the server and the quota of one's own settings are those of all commands, unless the environment or an option names others", async () => {
+test('the settings file names a server and a quota, and the environment and options override it', async () => {
   const file = set({ server: app.url, quota: 'alice' });
   expect((await run('request', '--pattern', '/ocean/')).stdout).toMatch(/^request \d+: 2 files/);
   expect((await run('request', '--quota', 'nobody', '--pattern', '/ocean/')).stderr).toContain('nobody');
   const elsewhere = await runCli(['requests'], { env: { ...env(), TAPEGATE_URL: 'http://127.0.0.1:1' } });
   expect(elsewhere.stderr).toContain('http://127.0.0.1:1');
-  expect((await run('quota', 'show', 'alice')).stdout).toContain('alice'); // which works on a database where there is one
+  expect((await run('quota', 'show', 'alice')).stdout).toContain('alice');
   set({ server: app.url });
   const { code, stderr } = await run('request', '--pattern', '/ocean/');
   expect([code, stderr]).toEqual([2, `tapegate: give --quota <user>, or set "quota" in ${file}\n`]);
 });
 
-test('settings that are wrong are told with their file, their name and what is there', async () => {
+test('bad settings are reported with their file, name and value', async () => {
   const file = set('{');
   const bad: [unknown, string][] = [
     ['{', `${file} is no JSON: `],
@@ -64,16 +64,16 @@ test('settings that are wrong are told with their file, their name and what is t
 });
 
 const isTerminal = findProgram('script') !== undefined;
-if (!isTerminal) console.warn('there is no script(1) here: no terminal is tried');
+if (!isTerminal) console.warn('script(1) is not installed: no real terminal is tested');
 
-/** In a terminal of so many columns. */
+/** The output in a terminal. */
 async function show(columns: number, ...args: string[]): Promise<string> {
   return (await runCli(args, { env: { ...env(), TAPEGATE_URL: app.url }, columns })).stdout;
 }
 
 const UTC = '2098-12-31T20:00:00';
 
-test('a table fits a narrow terminal, and times are from now, unless --utc is given', async () => {
+test('tables fit a narrow terminal, and times are relative unless --utc is given', async () => {
   const id = await makeRequest(app, { quota: 'alice', files: ['/ocean/a'], label: 'narrow', retention: UTC });
   await waitForState(app, id, 'COMPLETED');
   const narrow = await show(40, 'requests', '--quota', 'alice');
@@ -91,7 +91,7 @@ test('a table fits a narrow terminal, and times are from now, unless --utc is gi
   expect(await show(200, 'requests', '--quota', 'alice', '--utc')).toContain(`${UTC} `);
 });
 
-test.skipIf(!isTerminal)('times are those of its zone in a terminal, and in UTC elsewhere', async () => {
+test.skipIf(!isTerminal)('times are local in a terminal, and in UTC elsewhere', async () => {
   const zone = { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url, SHELL: '/bin/sh' };
   const id = await makeRequest(app, { quota: 'alice', files: ['/ocean/b'], label: 'zone', retention: UTC });
   const command = `stty cols 200; exec ${process.execPath} ${cliFile} update ${id} --label zone`;
@@ -100,7 +100,7 @@ test.skipIf(!isTerminal)('times are those of its zone in a terminal, and in UTC 
   expect((await runProgram(['requests'], { env: zone })).stdout).toContain(`${UTC} `);
 });
 
-test('the notes of a help fit a narrow terminal, word for word', async () => {
+test('a help fits a narrow terminal', async () => {
   const narrow = await show(60, 'volume', 'retire', '--help');
   expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(60);
   const { stdout } = await run('volume', 'retire', '--help');
@@ -118,7 +118,7 @@ test('the notes of a help fit a narrow terminal, word for word', async () => {
 const complete = (words: string[]) =>
   `COMP_WORDS=(tapegate ${words.map((word) => `"${word}"`).join(' ')}); COMP_CWORD=${words.length}; _tapegate; echo "\${COMPREPLY[*]}"`;
 
-test.skipIf(!findProgram('bash'))('bash completes commands, what they choose from, and their options', async () => {
+test.skipIf(!findProgram('bash'))('bash completes commands, choices and options', async () => {
   const file = path.join(home, 'complete.bash');
   writeFileSync(file, (await run('completion', 'bash')).stdout);
   const asked = [
@@ -146,16 +146,16 @@ test.skipIf(!findProgram('bash'))('bash completes commands, what they choose fro
 test.each([
   ['zsh', ['-n']],
   ['fish', ['--no-execute']],
-])('what %s is given is right for it', async (shell, flags) => {
+])('the completion of %s is valid', async (shell, flags) => {
   const file = path.join(home, `complete.${shell}`);
   const { code, stdout } = await run('completion', shell);
   writeFileSync(file, stdout);
   expect([code, stdout.length > 5000]).toEqual([0, true]);
-  if (!findProgram(shell)) return console.warn(`there is no ${shell} here: what it is given is not tried`);
+  if (!findProgram(shell)) return console.warn(`${shell} is not installed: its completion is not checked`);
   expect(await startProcess(shell, [...flags, file]).ended).toEqual({ code: 0, stdout: '', stderr: '' });
 });
 
-test.skipIf(!findProgram('fish'))('fish completes commands within commands', async () => {
+test.skipIf(!findProgram('fish'))('fish completes subcommands, choices and options', async () => {
   const file = path.join(home, 'complete-all.fish');
   writeFileSync(file, (await run('completion', 'fish')).stdout);
   const asked = ['quota s', 'token create --ro', 'hold dri'].map((line) => `complete -C "tapegate ${line}"`);
@@ -166,7 +166,7 @@ test.skipIf(!findProgram('fish'))('fish completes commands within commands', asy
   expect(words).toEqual(expect.arrayContaining(['set', 'show', '--role', 'drive']));
 });
 
-test('each command has its page of the manual', async () => {
+test('each command has a manual page', async () => {
   const folder = path.join(home, 'man');
   const { stdout } = await run('man', folder);
   const pages = readdirSync(folder);
@@ -174,7 +174,7 @@ test('each command has its page of the manual', async () => {
   expect(pages).toEqual(expect.arrayContaining(['tapegate.1', 'tapegate-request.1', 'tapegate-quota-set.1']));
   const page = readFileSync(path.join(folder, 'tapegate-request.1'), 'utf8');
   for (const part of ['.SH NAME', '.SH OPTIONS', '.B \\-\\-quota <user>', '.SH EXAMPLES']) expect(page).toContain(part);
-  if (!findProgram('mandoc')) return console.warn('there is no mandoc here: pages are not looked over');
+  if (!findProgram('mandoc')) return console.warn('mandoc is not installed: pages are not checked');
   const files = pages.map((name) => path.join(folder, name));
   expect(await startProcess('mandoc', ['-T', 'lint', '-W', 'error', ...files]).ended).toMatchObject({
     code: 0,

@@ -1,3 +1,4 @@
+/** How `request --watch`, `watch` and `show` show the progress of a request. */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -25,7 +26,7 @@ afterAll(async () => {
   await app.close();
 });
 
-/** Puts files on tape, of which the first and the others can be restored when it is said so. `held`: the volumes that are being read. */
+/** Puts files on tape whose reads wait: those of the first file and of the others, on two volumes. `held`: the volumes that are being read. */
 async function addHeld(
   top: string,
   count: number,
@@ -86,7 +87,7 @@ test.each([
   expect(formatDuration(seconds)).toBe(text);
 });
 
-test('Ctrl-C ends a watch at once, shows the cursor again, and leaves the request alone', async () => {
+test('Ctrl-C ends a watch at once, shows the cursor again, and does not change the request', async () => {
   const { letAllGo } = await addHeld('/interrupt', 2);
   const command = `stty cols 120; "${process.execPath}" "${cliFile}" request --quota ann --pattern /interrupt/ --watch`;
   const running = startProcess('script', ['-qec', command, '/dev/null'], { env, stdin: null });
@@ -122,7 +123,7 @@ test('without a terminal, a watch writes plain lines', async () => {
   expect(written).toEqual([...new Set(written)]);
 });
 
-test('a watch on a host whose clock is a day behind tells no end that is a day away', async () => {
+test('a watch on a host whose clock is a day behind estimates no end that is a day away', async () => {
   const { held, letAllGo } = await addHeld('/busy', 2);
   const busy = await runCli(['request', '--quota', 'ann', '--pattern', '/busy/'], { env });
   expect(busy.code).toBe(0);
@@ -140,17 +141,17 @@ test('a watch on a host whose clock is a day behind tells no end that is a day a
   expect([code, /\d (?:h|days) by the plan/.test(stderr)]).toEqual([0, false]);
 });
 
-test('a watch says why a request does not go on, and tells no time left while its volume is out of service', async () => {
+test('a watch reports why a request does not go on, and no time left, also on a terminal of 80 columns', async () => {
   const { letFirstGo, letAllGo } = await addHeld('/kept', 4);
   await suspend(app, { kind: 'VOLUME', name: 'OTHERS/kept', mode: 'DRAINING', reason: 'cleaning' });
-  const running = startCommand(['request', '--quota', 'ann', '--pattern', '/kept/', '--watch'], { env });
+  const args = ['request', '--quota', 'ann', '--pattern', '/kept/', '--watch'];
+  const [plain, terminal] = [startCommand(args, { env }), startCommand(args, { env, columns: 80 })];
   letFirstGo();
-  const why = '1/4 files  1.00 kB of 4.00 kB';
   const lines = () =>
-    running
+    plain
       .stderr()
       .split('\n')
-      .filter((line) => line.includes(why));
+      .filter((line) => line.includes('1/4 files  1.00 kB of 4.00 kB'));
   const reason = /waits; OTHERS\/kept: its volume is out of service: cleaning/;
   await waitFor('the reason', async () => lines().some((line) => reason.test(line)));
   const first = lines().findIndex((line) => reason.test(line));
@@ -159,25 +160,14 @@ test('a watch says why a request does not go on, and tells no time left while it
       .slice(first)
       .filter((line) => !reason.test(line)),
   ).toEqual([]);
+  await terminal.waitForOutput(/waits; OTHERS\/kept: its volume is out of service: cleaning\n/);
+  await terminal.waitForOutput(/\u2588+\u2591+ 25% {2}1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}waits/);
   await resume(app, 'VOLUME', 'OTHERS/kept');
   letAllGo();
-  expect(await running.ended).toMatchObject({ code: 0 });
+  for (const running of [plain, terminal]) expect(await running.ended).toMatchObject({ code: 0 });
 });
 
-test('in a terminal of 80 columns a watch says why a request does not go on', async () => {
-  const { letAllGo } = await addHeld('/narrow', 2);
-  for (const volume of ['FIRST', 'OTHERS']) {
-    await suspend(app, { kind: 'VOLUME', name: `${volume}/narrow`, mode: 'HELD', reason: 'cleaning' });
-  }
-  const running = startCommand(['request', '--quota', 'ann', '--pattern', '/narrow/', '--watch'], { env, columns: 80 });
-  await running.waitForOutput(/waits; FIRST\/narrow: its volume is out of service: cleaning\n/);
-  await running.waitForOutput(/\u2591{20} 0% {2}0\/2 files {2}0 bytes of 2\.00 kB {2}0 bytes\/s {2}waits/);
-  for (const volume of ['FIRST', 'OTHERS']) await resume(app, 'VOLUME', `${volume}/narrow`);
-  letAllGo();
-  expect(await running.ended).toMatchObject({ code: 0 });
-});
-
-test('show says why files wait that were never tried', async () => {
+test('show reports why files wait that were never tried', async () => {
   const { letAllGo } = await addHeld('/undriven', 2);
   letAllGo();
   const drives = ['drive-1', 'drive-2'];
@@ -191,7 +181,7 @@ test('show says why files wait that were never tried', async () => {
   expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
 });
 
-test('a request for files that are all there already is done at once', async () => {
+test('a request for files that are all on disk is completed at once', async () => {
   const { letAllGo } = await addHeld('/there', 1);
   letAllGo();
   const first = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
