@@ -1,16 +1,18 @@
-/** `import` of lists that other systems have made, on the database's host and by the way of a gateway, which come to the same. */
+/** `import` of lists of other systems: beside the database, and through a gateway. */
 import { createHash } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
+import { done, refused } from '../support/command-results.js';
 import { send } from '../support/http.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let dir: string;
+/** Beside the database, and through a gateway. */
 const ways = ['here', 'afar'] as const;
 
 beforeAll(async () => {
@@ -58,9 +60,10 @@ function write(name: string, content: string | Uint8Array): string {
 
 const entry = (name: string, size = 1000) =>
   `-rw-r----- 1 ada climate ${size} 2024-02-29 23:30:01.500000000 +0100 ${name}\n`;
+const refusedRows = (...faults: string[]) => refused(1, ['nothing was imported:', ...faults].join('\n  '));
 const row = { size: '1000', stage: 'ONTAPE', volume: 'HSM', spot: null, checksum: null };
 
-test.each(ways)('a list of ls is taken over %s, gzipped or not, from a file or from standard input', async (way) => {
+test.each(ways)('a list of ls is imported %s, gzipped or not, from a file or from standard input', async (way) => {
   const list = `"/hpss/a":\ntotal 8\ndrwxr-xr-x 2 ada climate 4096 2024-02-29 23:30:01.500000000 +0100 "b"\n${entry('"x\\ny"')}\n"/hpss/a/b":\ntotal 4\n${entry('"z"')}`;
   const options = ['--volume', 'HSM', '--strip', '/hpss', '--prefix', '/badc', '--spot', 'old'];
   const inputs: [string, Uint8Array | undefined][] = [
@@ -69,12 +72,8 @@ test.each(ways)('a list of ls is taken over %s, gzipped or not, from a file or f
     ['-', gzipSync(list)],
   ];
   for (const [n, [file, stdin]] of inputs.entries()) {
-    const done = n === 0 ? '2 files added, 0 updated' : '0 files added, 0 updated';
-    expect(await runImport(way, [file, ...options], stdin)).toEqual({
-      code: 0,
-      stdout: `${done}\nleft out: 1 folders\n`,
-      stderr: '',
-    });
+    const counts = n === 0 ? '2 files added, 0 updated' : '0 files added, 0 updated';
+    expect(await runImport(way, [file, ...options], stdin)).toEqual(done(`${counts}\nleft out: 1 folders\n`));
   }
   const known = { ...row, spot: 'old', mode: 0o640, mtime: '2024-02-29 22:30:01.5' };
   expect(await readCatalogue()).toEqual([
@@ -83,21 +82,16 @@ test.each(ways)('a list of ls is taken over %s, gzipped or not, from a file or f
   ]);
 });
 
-test.each(ways)('faults of a list are told with its own lines, %s, and nothing is taken', async (way) => {
+test.each(ways)('bad entries of a list are reported with its own lines %s, and nothing is imported', async (way) => {
   const bad = write('bad', `1 1 /a\nnonsense\n2 2 /c\n3 3 /d/../e\n`);
-  expect(await runImport(way, [bad, '--volume', 'HSM'])).toEqual({
-    code: 1,
-    stdout: '',
-    stderr: `tapegate: nothing was imported:
-  line 2: "nonsense" is not what find -printf '%s %T@ %p\\n' prints
-  line 4: path has the part "..": "/d/../e"
-`,
-  });
+  expect(await runImport(way, [bad, '--volume', 'HSM'])).toEqual(
+    refusedRows(
+      `line 2: "nonsense" is not what find -printf '%s %T@ %p\\n' prints`,
+      'line 4: path has the part "..": "/d/../e"',
+    ),
+  );
   const twice = write('twice', `/a:\n${entry('x')}\n/b:\n${entry('y')}\n/a:\n${entry('x')}`);
-  expect(await runImport(way, [twice, '--volume', 'HSM'])).toMatchObject({
-    code: 1,
-    stderr: 'tapegate: nothing was imported:\n  lines 2 and 8: the same path "/a/x"\n',
-  });
+  expect(await runImport(way, [twice, '--volume', 'HSM'])).toEqual(refusedRows('lines 2 and 8: the same path "/a/x"'));
   expect(await readCatalogue()).toEqual([]);
 });
 
@@ -106,7 +100,7 @@ const SCHEMA =
 const object = (key: string, more = '') =>
   `"raw","${key}","true","false","1000","2024-02-29T22:30:01.500Z","${'ab'.repeat(16)}","${more || 'GLACIER'}","false","SSE-S3"\n`;
 
-/** Puts an inventory where `aws s3 sync` puts it. @returns its manifest */
+/** Writes an inventory as `aws s3 sync` does. @returns its manifest */
 function writeInventory(
   parts: string[],
   change: (file: { key: string; size: number; MD5checksum: string }) => object = (file) => file,
@@ -129,16 +123,10 @@ function writeInventory(
 
 const partOf = (n: number) => path.join(dir, `copy/to/raw/daily/data/part-${n}.csv.gz`);
 
-test.each(ways)('an inventory of S3 is taken over %s, with all files of its manifest', async (way) => {
+test.each(ways)('an S3 inventory is imported %s, with all files of its manifest', async (way) => {
   const manifest = writeInventory([object('a') + object('b+c', 'STANDARD'), object('d%2Be')]);
-  const result = await runImport(way, [
-    manifest,
-    '--volume',
-    'raw',
-    '--storage-class',
-    'GLACIER, DEEP_ARCHIVE',
-    '--json',
-  ]);
+  const options = ['--volume', 'raw', '--storage-class', 'GLACIER, DEEP_ARCHIVE', '--json'];
+  const result = await runImport(way, [manifest, ...options]);
   expect(result).toMatchObject({ code: 0, stderr: '' });
   expect(JSON.parse(result.stdout)).toMatchObject({
     added: 2,
@@ -159,95 +147,65 @@ test.each(ways)('an inventory of S3 is taken over %s, with all files of its mani
   ]);
 });
 
-test.each(ways)('faults of an inventory are told with the file that has them, %s', async (way) => {
+test.each(ways)('bad rows of an inventory are reported with their file, %s', async (way) => {
   const same = writeInventory([object('a') + object('b'), object('c') + object('a')]);
-  expect(await runImport(way, [same, '--volume', 'raw'])).toMatchObject({
-    code: 1,
-    stderr: `tapegate: nothing was imported:\n  ${partOf(0)} line 1 and ${partOf(1)} line 2: the same path "/a"\n`,
-  });
+  expect(await runImport(way, [same, '--volume', 'raw'])).toEqual(
+    refusedRows(`${partOf(0)} line 1 and ${partOf(1)} line 2: the same path "/a"`),
+  );
   const bad = writeInventory([object('a'), object('b') + object('%zz')]);
-  expect(await runImport(way, [bad, '--volume', 'raw'])).toMatchObject({
-    code: 1,
-    stderr: `tapegate: nothing was imported:\n  ${partOf(1)} line 2: the key "%zz" is not URL-encoded UTF-8\n`,
-  });
-  const damaged = writeInventory([object('a'), object('b')], (file) => ({ ...file, MD5checksum: '0'.repeat(32) }));
-  const { code, stderr } = await runImport(way, [damaged, '--volume', 'raw']);
-  expect(code).toBe(1);
-  expect(stderr).toMatch(
-    /part-0\.csv\.gz has the MD5 [0-9a-f]{32}, and the manifest says 0{32}: it is damaged, or another one\n$/,
+  expect(await runImport(way, [bad, '--volume', 'raw'])).toEqual(
+    refusedRows(`${partOf(1)} line 2: the key "%zz" is not URL-encoded UTF-8`),
   );
-  const short = writeInventory([object('a')], (file) => ({ ...file, size: 1 }));
-  expect((await runImport(way, [short, '--volume', 'raw'])).stderr).toMatch(
-    /part-0\.csv\.gz has \d+ bytes, and .*manifest\.json says 1\n$/,
-  );
-  const away = writeInventory([object('a')], (file) => ({ ...file, key: 'to/raw/daily/data/away.csv.gz' }));
-  expect((await runImport(way, [away, '--volume', 'raw'])).stderr).toMatch(
-    /^tapegate: to\/raw\/daily\/data\/away\.csv\.gz of .* is not here: /,
-  );
+});
+
+test.each([
+  [
+    'another checksum',
+    { MD5checksum: '0'.repeat(32) },
+    /part-0\.csv\.gz has the MD5 .*, and the manifest says 0{32}: /,
+  ],
+  ['another size', { size: 1 }, /part-0\.csv\.gz has \d+ bytes, and .*manifest\.json says 1\n$/],
+  ['another name', { key: 'to/raw/daily/data/away.csv.gz' }, /data\/away\.csv\.gz of .* is not here: /],
+])('an inventory whose file has %s is refused', async (_what, change, message) => {
+  const manifest = writeInventory([object('a')], (file) => ({ ...file, ...change }));
+  const { code, stderr } = await runImport('here', [manifest, '--volume', 'raw']);
+  expect([code, stderr]).toEqual([1, expect.stringMatching(message)]);
   expect(await readCatalogue()).toEqual([]);
 });
 
-const find = '1000 1709245801.5 ./a\n';
-
-test.each<[string, string, string[], string]>([
+test.each<[string, string[], string]>([
+  ['ls', [], '--volume is missing: a list of the format ls does not say which volume has the files'],
+  ['ls', ['--format', 'tar'], '--format must be one of csv, jsonl, ls, s3-inventory, not "tar"'],
+  ['ls', ['--format', 'csv'], '--format says csv, and standard input is ls'],
+  ['csv', ['--format', 'ls'], '--format says ls, and standard input is csv'],
   [
-    'a list without a volume',
-    find,
-    [],
-    '--volume is missing: a list of the format ls does not say which volume has the files',
-  ],
-  [
-    'a format that there is not',
-    find,
-    ['--format', 'tar'],
-    '--format must be one of csv, jsonl, ls, s3-inventory, not "tar"',
-  ],
-  ['a list as rows', find, ['--format', 'csv'], '--format says csv, and standard input is ls'],
-  ['rows as a list', 'path,size\n', ['--format', 'ls'], '--format says ls, and standard input is csv'],
-  [
-    'rows with a volume for all',
-    'path,size\n',
+    'csv',
     ['--volume', 'V'],
     '--volume is for lists of other systems (ls, s3-inventory): rows of csv say it themselves',
   ],
-  [
-    'a folder that does not begin',
-    find,
-    ['--volume', 'V', '--prefix', 'a'],
-    '--prefix must begin with "/", not be "a"',
-  ],
-  [
-    'storage classes of no inventory',
-    find,
-    ['--volume', 'V', '--storage-class', 'GLACIER'],
-    '--storage-class is for s3-inventory, and the list is ls',
-  ],
-])('%s is refused as wrong usage', async (_what, stdin, args, problem) => {
-  expect(await runImport('here', ['-', ...args], stdin)).toEqual({
-    code: 2,
-    stdout: '',
-    stderr: `tapegate: ${problem}\n`,
-  });
+  ['ls', ['--volume', 'V', '--prefix', 'a'], '--prefix must begin with "/", not be "a"'],
+  ['ls', ['--volume', 'V', '--storage-class', 'GLACIER'], '--storage-class is for s3-inventory, and the list is ls'],
+])('a list of the format %s with %j is wrong usage', async (format, args, problem) => {
+  const stdin = format === 'ls' ? '1000 1709245801.5 ./a\n' : 'path,size\n';
+  expect(await runImport('here', ['-', ...args], stdin)).toEqual(refused(2, problem));
 });
 
-test('an inventory from standard input is refused, and a manifest that is none', async () => {
+test('an inventory from standard input, and a file that is no manifest, are refused', async () => {
   const manifest = '{"sourceBucket": "raw", "fileFormat": "ORC"}';
-  expect(await runImport('here', ['-', '--volume', 'raw'], manifest)).toMatchObject({
-    code: 1,
-    stderr: 'tapegate: an inventory of S3 is given as its manifest.json, beside which its files are\n',
-  });
+  expect(await runImport('here', ['-', '--volume', 'raw'], manifest)).toEqual(
+    refused(1, 'an inventory of S3 is given as its manifest.json, beside which its files are'),
+  );
   const file = write('manifest.json', manifest);
-  expect(await runImport('here', [file, '--volume', 'raw'])).toMatchObject({
-    code: 1,
-    stderr: `tapegate: ${file} is no manifest of an S3 inventory in CSV: fileFormat must be "CSV", not "ORC"\n`,
-  });
+  expect(await runImport('here', [file, '--volume', 'raw'])).toEqual(
+    refused(1, `${file} is no manifest of an S3 inventory in CSV: fileFormat must be "CSV", not "ORC"`),
+  );
 });
 
-test.each(ways)('a list that was taken over once may come again, %s, and what it says no more stays', async (way) => {
-  expect(await runImport(way, ['-', '--volume', 'HSM'], '1 1 ./a\n2 2 ./b\n')).toMatchObject({ code: 0 });
-  expect(await runImport(way, ['-', '--volume', 'HSM'], '1 1 ./a\n3 2 ./b\n4 4 ./c\n')).toMatchObject({
-    stdout: '1 file added, 1 updated\n',
-  });
+test('a list may be imported again, and files that it lacks now stay', async () => {
+  expect(await runImport('here', ['-', '--volume', 'HSM'], '1 1 ./a\n2 2 ./b\n')).toMatchObject({ code: 0 });
+  expect(await runImport('here', ['-', '--volume', 'HSM'], '3 2 ./b\n4 4 ./c\n')).toEqual(
+    done('1 file added, 1 updated\n'),
+  );
   expect(await readCatalogue()).toMatchObject([
     { path: '/a', size: '1' },
     { path: '/b', size: '3' },

@@ -1,3 +1,4 @@
+/** Migrations of the schema: how they are recorded, repeated, refused and replaced. */
 import { createHash } from 'node:crypto';
 import { cpSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -8,6 +9,7 @@ import { startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
 import { packageRoot } from '../../src/package-root.js';
 import { fingerprint } from '../support/catalogue.js';
+import { done, refused } from '../support/command-results.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { addMigration } from '../support/next-program.js';
 import { cleanUp, copyDatabase, kill, makeDataDir, runCli, startCli } from '../support/process.js';
@@ -44,7 +46,7 @@ const checksumOf = (name: string): string =>
     .update(readFileSync(path.join(dir, name, 'migration.sql')))
     .digest('hex');
 
-/** The migrations of this checkout and a later one. */
+/** Adds a later migration to a copy of the migrations. */
 function withMigration(sql: string): { migrations: string; added: string } {
   const migrations = path.join(makeDataDir(), 'migrations');
   cpSync(dir, migrations, { recursive: true });
@@ -84,21 +86,20 @@ test('the records are those that `prisma migrate deploy` writes', async () => {
 });
 
 test('a second run applies nothing', async () => {
-  const first = await runCli(['migrate'], { env });
+  expect(await runCli(['migrate'], { env })).toEqual(done(`applied: ${names.join(', ')}\n`));
   const before = await query('SELECT * FROM _prisma_migrations');
-  const second = await runCli(['migrate', '--json'], { env });
-  expect(first).toEqual({ code: 0, stdout: `applied: ${names.join(', ')}\n`, stderr: '' });
-  expect({ ...second, stdout: JSON.parse(second.stdout) }).toEqual({ code: 0, stdout: { migrated: [] }, stderr: '' });
+  expect(await runCli(['migrate'], { env })).toEqual(done('the schema is current\n'));
+  expect(await runCli(['migrate', '--json'], { env })).toEqual(done('{"migrated":[]}\n'));
   expect(await query('SELECT * FROM _prisma_migrations')).toEqual(before);
 });
 
-test('one of several processes that migrate an empty database at once applies each migration', async () => {
-  const applied = await Promise.all(Array.from({ length: 8 }, () => migrate(database.connection)));
+test('of several concurrent migrations of an empty database, one applies each migration', async () => {
+  const applied = await Promise.all(Array.from({ length: 4 }, () => migrate(database.connection)));
   expect(applied.flat()).toEqual(names);
 });
 
 test('a process that is killed while it waits for another one does not delay the next', async () => {
-  await query('SELECT pg_advisory_lock(72707369)'); // as another migrating process holds it
+  await query('SELECT pg_advisory_lock(72707369)'); // the lock of another migration
   const waiting = startCli(['migrate'], { env });
   await waitFor('it to wait', async () => {
     const [row] = await query(`SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
@@ -122,22 +123,17 @@ test('a migration that fails is rolled back, keeps those before it, and is retri
   expect(await migrate(database.connection, pg.Client, migrations)).toEqual([added]);
 });
 
-test('a migration that was changed after it was applied is refused', async () => {
+test('a migration that was changed after it was applied, or has failed in Prisma, is refused', async () => {
   await migrate(database.connection);
-  await query(`UPDATE _prisma_migrations SET checksum = repeat('0', 64) WHERE migration_name = '${names[0]}'`);
-  await expect(migrate(database.connection)).rejects.toThrow(`migration ${names[0]} was changed after it was applied`);
-});
-
-test('a migration that failed in Prisma is refused until it is resolved there', async () => {
-  await migrate(database.connection);
-  await query(`UPDATE _prisma_migrations SET finished_at = NULL WHERE migration_name = '${names[0]}'`);
-  expect(await runCli(['migrate'], { env })).toEqual({
-    code: 1,
-    stdout: '',
-    stderr: `tapegate: migration ${names[0]} failed earlier: see "prisma migrate resolve"\n`,
-  });
-  await query(`UPDATE _prisma_migrations SET finished_at = now() WHERE migration_name = '${names[0]}'`);
+  const change = (what: string) => query(`UPDATE _prisma_migrations SET ${what} WHERE migration_name = '${names[0]}'`);
+  await change('finished_at = NULL');
+  expect(await runCli(['migrate'], { env })).toEqual(
+    refused(1, `migration ${names[0]} failed earlier: see "prisma migrate resolve"`),
+  );
+  await change('finished_at = now()');
   expect(await migrate(database.connection)).toEqual([]);
+  await change(`checksum = repeat('0', 64)`);
+  await expect(migrate(database.connection)).rejects.toThrow(`migration ${names[0]} was changed after it was applied`);
 });
 
 test('a migration that Prisma has rolled back is applied', async () => {
@@ -155,25 +151,22 @@ test('a migration that Prisma has rolled back is applied', async () => {
 
 const compatibility: Record<string, string> = JSON.parse(readFileSync(path.join(dir, 'compatibility.json'), 'utf8'));
 
-test('each migration names the oldest program that works with it, which is not a later one', () => {
+test('each migration names the oldest version that works with it, which is not later than itself', () => {
   expect(Object.keys(compatibility)).toEqual(names);
   expect(Object.entries(compatibility).filter(([name, oldest]) => !names.includes(oldest) || oldest > name)).toEqual(
     [],
   );
 });
 
-test('a migration that removes something works with no program from before it', () => {
+test('a migration that removes something works with no older version', () => {
   const removes = /\bDROP (TABLE|COLUMN|TYPE)\b|\bRENAME\b|\bSET NOT NULL\b|\bALTER COLUMN\s+\S+\s+(SET DATA )?TYPE\b/i;
   const sqlOf = (name: string) => readFileSync(path.join(dir, name, 'migration.sql'), 'utf8').replace(/--.*$/gm, '');
   expect(names.filter((name) => removes.test(sqlOf(name)) && compatibility[name] !== name)).toEqual([]);
-  expect(
-    ['DROP TABLE a', 'ALTER TABLE a RENAME b TO c', 'ALTER COLUMN "b" SET DATA TYPE text'].every((text) =>
-      removes.test(text),
-    ),
-  ).toBe(true);
+  const examples = ['DROP TABLE a', 'ALTER TABLE a RENAME b TO c', 'ALTER COLUMN "b" SET DATA TYPE text'];
+  expect(examples.map((text) => removes.test(text))).toEqual([true, true, true]);
 });
 
-test('a program that is too old for a newer migration says so and does not start; others start', async () => {
+test('a version that is too old for a newer migration does not start, and reports why; others start', async () => {
   await migrate(database.connection);
   const newer = `INSERT INTO _prisma_migrations (id, checksum, migration_name, finished_at) VALUES ('1', 'x', '2999_newer', now())`;
   await query(newer);
@@ -187,8 +180,7 @@ test('a program that is too old for a newer migration says so and does not start
   const refusal = `this Tapegate is too old for the database: migration 2999_newer needs a program from 2999_newer on, and this one is from ${names.at(-1)}`;
   await expect(migrate(database.connection)).rejects.toThrow(refusal);
   const commands = [['serve'], ['work'], ['quota', 'list']].map((args) => runCli(args, { env }));
-  const refused = { code: 1, stdout: '', stderr: `tapegate: ${refusal}\n` };
-  expect(await Promise.all(commands)).toEqual(commands.map(() => refused));
+  expect(await Promise.all(commands)).toEqual(commands.map(() => refused(1, refusal)));
   expect(await query('SELECT * FROM oldest_program ORDER BY 1')).toEqual(before);
 });
 
@@ -197,7 +189,7 @@ const support = (file: string): string[] =>
     .trim()
     .split('\n');
 
-/** Gives the database the records that it would have by the squashed migrations. */
+/** Replaces the records of the database with those of squashed migrations. */
 async function recordSquashed(records: string[], to = client): Promise<void> {
   await to.query('DELETE FROM _prisma_migrations');
   for (const record of records) {
@@ -209,29 +201,25 @@ async function recordSquashed(records: string[], to = client): Promise<void> {
   }
 }
 
-// if it fails since `init` was edited: databases with the squashed migrations lack that change (src/database/squashed.ts)
-test('the schema of `init` is that of the squashed migrations', async () => {
+// if this fails because `init` was edited: databases with the squashed migrations lack that change (src/database/squashed.ts)
+test('`init` creates the schema of the squashed migrations', async () => {
   await migrate(database.connection);
   expect(await fingerprint(client)).toEqual(support('squashed-schema.txt'));
 });
 
-test('a database with all squashed migrations counts as having `init`, once', async () => {
+test('the records of all squashed migrations are replaced by one of `init`', async () => {
   await migrate(database.connection);
   await recordSquashed(support('squashed-records.txt'));
-  await query(
-    `INSERT INTO oldest_program VALUES ('20261122010000_compact_requests', '20261122010000_compact_requests')`,
-  );
+  const last = '20261122010000_compact_requests';
+  await query(`INSERT INTO oldest_program VALUES ('${last}', '${last}')`);
   await query(`INSERT INTO quota ("user", size) VALUES ('ann', 1)`);
   const applied = await Promise.all([migrate(database.connection), migrate(database.connection)]);
   expect(applied).toEqual([[], []]);
-  expect(await query('SELECT migration_name, checksum, finished_at, rolled_back_at FROM _prisma_migrations')).toEqual([
-    {
-      migration_name: names[0],
-      checksum: checksumOf(names[0] ?? ''),
-      finished_at: expect.any(Date),
-      rolled_back_at: null,
-    },
-  ]);
+  const records = await query(
+    'SELECT migration_name AS name, checksum, finished_at AS at, rolled_back_at AS undone FROM _prisma_migrations',
+  );
+  const [name = ''] = names;
+  expect(records).toEqual([{ name, checksum: checksumOf(name), at: expect.any(Date), undone: null }]);
   expect(await query('SELECT * FROM oldest_program')).toEqual([{ migration: names[0], program: names[0] }]);
   expect(await query('SELECT "user" FROM quota')).toEqual([{ user: 'ann' }]);
 });
@@ -250,7 +238,7 @@ test.each([
   expect(await query('SELECT * FROM _prisma_migrations ORDER BY 1')).toEqual(before);
 });
 
-test('a backup with all squashed migrations comes back with `init`; one with a part of them does not come back', async () => {
+test('a backup with all squashed migrations is restored with `init`; one with a part of them is refused', async () => {
   const { DATA_DIR = '' } = env;
   copyDatabase({ env: { DATA_DIR } });
   const dataDir = path.join(DATA_DIR, 'postgres');
@@ -269,13 +257,8 @@ test('a backup with all squashed migrations comes back with `init`; one with a p
   const part = await backUp('part', records.slice(0, 69));
   const whole = await backUp('whole', records);
   rmSync(dataDir, { recursive: true });
-  expect(await runCli(['restore', part], { env: { DATA_DIR } })).toEqual({
-    code: 1,
-    stdout: '',
-    stderr: expect.stringMatching(
-      /^tapegate: this database has 69 of the 70 migrations .* of commit f3d3962 on it first\n$/,
-    ),
-  });
+  const { code, stderr } = await runCli(['restore', part], { env: { DATA_DIR } });
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^tapegate: this database has 69 of the 70 migrations /)]);
   expect(existsSync(dataDir)).toBe(false);
   expect(await runCli(['restore', whole], { env: { DATA_DIR } })).toMatchObject({ code: 0, stderr: '' });
   const server = await startEmbedded({ dataDir });
