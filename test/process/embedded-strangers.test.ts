@@ -1,4 +1,4 @@
-/** The embedded server among other users of its host. They are real ones: these tests have to be run by root. */
+/** The embedded PostgreSQL and other users of its host. The users are real: these tests need root. */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -28,7 +28,7 @@ const NOBODY = 65_534;
 
 afterAll(cleanUp);
 
-/** A cluster that the tests share: each leaves it as it was, and no server. */
+/** A cluster that the tests share. Each leaves it as it was, without a server. */
 const dataDir = makeDataDir();
 const cluster = path.join(dataDir, 'postgres');
 
@@ -37,17 +37,7 @@ beforeAll(async () => (await startIn(dataDir)).close());
 const startIn = (dataDir: string, startTimeoutMs = 60_000): Promise<Embedded> =>
   startEmbedded({ dataDir: path.join(dataDir, 'postgres'), startTimeoutMs });
 
-async function answersOf(server: Embedded): Promise<unknown[]> {
-  const client = new pg.Client(server.config('postgres'));
-  await client.connect();
-  try {
-    return (await client.query('SELECT 1 AS one')).rows;
-  } finally {
-    await client.end();
-  }
-}
-
-/** What another user of the host gets who asks as the database's own. */
+/** What another user of the host gets who connects as the database's owner. */
 async function askAs(user: { uid?: number; gid?: number }, folder: string): Promise<string> {
   const script = `
     const net = require('node:net');
@@ -59,7 +49,7 @@ async function askAs(user: { uid?: number; gid?: number }, folder: string): Prom
       socket.write(Buffer.concat([head, body]));
     });
     socket.on('error', (error) => console.log(error.code));
-    // 'R' and 0: it is let in; 'E': it is told why not
+    // 'R' and 0: it is let in; 'E': an error
     socket.on('data', (data) => {
       console.log(data[0] === 0x52 ? (data.readInt32BE(5) === 0 ? 'let in' : 'asked') : data.toString());
       socket.destroy();
@@ -68,10 +58,10 @@ async function askAs(user: { uid?: number; gid?: number }, folder: string): Prom
   return stdout;
 }
 
-/** As versions before made them. */
+/** The rules of older versions. */
 const LET_ALL_IN = 'local all all trust\nhost all all 127.0.0.1/32 trust\n';
 
-test.runIf(isRoot)('as root: no other user is let in, not even that which the server runs as', async () => {
+test.runIf(isRoot)('as root: no other user is let in, not even the one that the server runs as', async () => {
   const server = await startIn(dataDir);
   const user = findServerUser(cluster);
   expect(user.uid).toBeGreaterThan(0);
@@ -82,7 +72,7 @@ test.runIf(isRoot)('as root: no other user is let in, not even that which the se
 });
 
 test.runIf(isRoot)(
-  'as root: a cluster that let everybody in does so no more, be its server running already',
+  'as root: a cluster with rules of an older version lets nobody else in, even if its server is already running',
   async () => {
     const rules = path.join(cluster, 'pg_hba.conf');
     const user = findServerUser(cluster);
@@ -105,7 +95,7 @@ test.runIf(isRoot)(
   },
 );
 
-test('rules that an operator has written are left alone', async () => {
+test('rules of the operator are left alone', async () => {
   const rules = path.join(cluster, 'pg_hba.conf');
   const before = readFileSync(rules, 'utf8');
   const own = `${before.split('\n').slice(1).join('\n')}local all monitor scram-sha-256\n`;
@@ -117,7 +107,7 @@ test('rules that an operator has written are left alone', async () => {
 });
 
 test.runIf(isRoot && process.platform === 'linux')(
-  'as root: a folder of the name that its socket had in /tmp keeps nobody from starting',
+  'as root: another user cannot block a start with the directory in /tmp that older versions used',
   async () => {
     const deep = path.join(dataDir, 'x'.repeat(40), 'x'.repeat(40));
     mkdirSync(deep, { recursive: true });
@@ -128,8 +118,7 @@ test.runIf(isRoot && process.platform === 'linux')(
     chownSync(squatted, NOBODY, NOBODY);
     try {
       const server = await startIn(deep);
-      expect(await answersOf(server)).toEqual([{ one: 1 }]);
-      // and those whom this process starts find it, too
+      // processes that this one starts find the socket too
       const { host } = server.config('postgres');
       expect(await askAs({}, host ?? '')).toBe('let in\n');
       await server.close();
@@ -141,7 +130,7 @@ test.runIf(isRoot && process.platform === 'linux')(
 );
 
 test.runIf(isRoot)(
-  "as root: a link in the place of the server's log has nothing else written or given away",
+  'as root: a link in the place of the server log is refused, and its target is not changed',
   async () => {
     const victim = path.join(dataDir, 'of-root');
     writeFileSync(victim, 'secret', { mode: 0o600 });
@@ -155,13 +144,13 @@ test.runIf(isRoot)(
 );
 
 test.each(['postmaster.pid', 'server.log', 'pg_hba.conf'])(
-  'a pipe in the place of %s holds nobody up',
+  'a pipe in the place of %s is refused and blocks nothing',
   async (name) => {
     const place = path.join(cluster, name);
     const kept = path.join(dataDir, 'kept');
     if (existsSync(place)) renameSync(place, kept);
     execFileSync('mkfifo', [place]);
-    // in a process of its own: what waits for a pipe in this one would end no test
+    // in another process: this one would block with the pipe
     const starting = startProcess(process.execPath, [await bundle('start-embedded'), cluster]);
     const { code, stderr } = await starting.ended;
     expect({ code, stderr }).toMatchObject({
@@ -169,15 +158,18 @@ test.each(['postmaster.pid', 'server.log', 'pg_hba.conf'])(
       stderr: expect.stringContaining(`${name} is no plain file of its own`),
     });
     expect(lstatSync(place).isFIFO()).toBe(true);
-    rmSync(place); // whoever cleans up looks for servers
+    rmSync(place);
     if (existsSync(kept)) renameSync(kept, place);
   },
 );
 
-test.runIf(isRoot)("as root: a cluster that another user has put into everybody's folder is not started", async () => {
-  chmodSync(dataDir, 0o1777);
-  renameSync(cluster, `${cluster}-of-a-stranger`);
-  execFileSync('cp', ['-a', `${cluster}-of-a-stranger`, cluster]);
-  await expect(startIn(dataDir, 2000)).rejects.toThrow('others may write');
-  expect(serverPid(dataDir)).toBeUndefined();
-});
+test.runIf(isRoot)(
+  'as root: a cluster that another user has put into a directory for all users is not started',
+  async () => {
+    chmodSync(dataDir, 0o1777);
+    renameSync(cluster, `${cluster}-of-a-stranger`);
+    execFileSync('cp', ['-a', `${cluster}-of-a-stranger`, cluster]);
+    await expect(startIn(dataDir, 2000)).rejects.toThrow('others may write');
+    expect(serverPid(dataDir)).toBeUndefined();
+  },
+);
