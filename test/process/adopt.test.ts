@@ -58,14 +58,10 @@ afterAll(cleanUp);
 /** Adds requests of each kind. */
 async function fill(): Promise<void> {
   await site.insert('restoredisk', { mountpoint: site.mountpoint, allocated_bytes: 10 ** 9, used_bytes: 0 });
-  const quota = (user: string, more = {}) =>
-    site.insert('quota', {
-      user,
-      size: 10 ** 6,
-      email_address: `${user}@example.org`,
-      notes: `notes of ${user}`,
-      ...more,
-    });
+  const quota = (user: string, more = {}) => {
+    const row = { user, size: 10 ** 6, email_address: `${user}@example.org`, notes: `notes of ${user}` };
+    return site.insert('quota', { ...row, ...more });
+  };
   await quota('gone'); // so that ids have holes
   await site.client.query('DELETE FROM nla_control_quota');
   const [ada, bob, verify] = [
@@ -74,25 +70,17 @@ async function fill(): Promise<void> {
     await quota('_VERIFY'),
   ];
   const files: Record<string, number> = {};
-  const file = async (
-    logicalPath: string,
-    stage: keyof typeof stageNumbers,
-    verified: string | null = '2017-01-18 16:59:05.244150+00',
-  ) => {
-    const size = bytesOf(logicalPath).length;
-    files[logicalPath] = await site.insert('tapefile', {
-      logical_path: logicalPath,
-      size,
-      verified,
-      stage: stageNumbers[stage],
-    });
+  const file = async (path: string, stage: keyof typeof stageNumbers) => {
+    const verified = stage === 'U' ? null : '2017-01-18 16:59:05.244150+00';
+    const row = { logical_path: path, size: bytesOf(path).length, verified, stage: stageNumbers[stage] };
+    files[path] = await site.insert('tapefile', row);
   };
   for (const name of restored) await file(name, 'T');
   for (const name of restored) await site.restore(name, bytesOf(name));
   await file('/badc/ocean/1987/on tape.nc', 'T');
   await file('/badc/ocean/1988/on-its-way.nc', 'A');
   await file('/badc/ocean/1988/on-disk.nc', 'D');
-  await file('/badc/ocean/1988/new.nc', 'U', null);
+  await file('/badc/ocean/1988/new.nc', 'U');
   await file('/badc/ocean/1988/deleted.nc', 'X');
   const request = async (name: string, row: Record<string, unknown>, given: string[] = []) => {
     const id = await site.insert('taperequest', {
@@ -116,11 +104,8 @@ async function fill(): Promise<void> {
   await request('pattern', { ...mail, ...begun, request_patterns: 'ocean/1987' }, restored.slice(2));
   await request('waiting', { request_files: '/badc/ocean/1987/on tape.nc\n/badc/not/there/yet.nc' });
   await request('beyond', { ...done, quota_id: bob, request_files: restored[0] }, restored.slice(0, 1));
-  await request(
-    'over',
-    { retention: '2026-01-07 00:00:00+00', request_files: restored[2], ...done },
-    restored.slice(2),
-  );
+  const over = { ...done, retention: '2026-01-07 00:00:00+00', request_files: restored[2] };
+  await request('over', over, restored.slice(2));
   await request('given', { ...done, label: null }, ['/badc/ocean/1988/on-disk.nc']);
   await request('checking', { quota_id: verify, request_files: '/badc/ocean/1988/new.nc' });
   await request('tidied', {});
