@@ -188,21 +188,23 @@ function countStatements() {
   };
 }
 
-test.each([
-  ['is renewed', versionOf('DIED1', 1n, older), versionOf('DIED1', 2n, newer)],
-  ['is moved without a checksum', versionOf('DIED2', 1n, older, null), versionOf('DIED2', 2n, newer, null)],
-])('a file that %s after a dead engine has put it in place is read again', async (what, old, now) => {
-  const file = `/left/${what}`;
-  await tape(file, old);
-  const id = await ask(file);
-  await dieAfterPlacing(app, file, old.bytes);
-  await tape(file, now);
-  const before = await readDisks(app);
-  expect(before.reserved).toBe(1000n);
-  await complete(id);
-  expect(await holdOf(id)).toMatchObject({ state: 'ON_DISK', error: null });
-  expect(readRestored(app, file)).toEqual(newer);
-  expect(await readDisks(app)).toEqual({ used: before.used + 1000n, reserved: 0n });
+test('a file that is renewed or moved after a dead engine has put it in place is read again', async () => {
+  const cases: [file: string, old: Version, now: Version][] = [
+    ['/left/renewed', versionOf('DIED1', 1n, older), versionOf('DIED1', 2n, newer)],
+    ['/left/moved', versionOf('DIED2', 1n, older, null), versionOf('DIED2', 2n, newer, null)],
+  ];
+  const { used } = await readDisks(app);
+  const ids: number[] = [];
+  for (const [file, old, now] of cases) {
+    await tape(file, old);
+    ids.push(await ask(file));
+    await dieAfterPlacing(app, file, old.bytes);
+    await tape(file, now);
+  }
+  await complete(...ids);
+  for (const id of ids) expect(await holdOf(id)).toMatchObject({ state: 'ON_DISK', error: null });
+  for (const [file] of cases) expect(readRestored(app, file)).toEqual(newer);
+  expect(await readDisks(app)).toEqual({ used: used + 2000n, reserved: 0n });
 });
 
 test('the copy that a dead engine left of a replaced version is removed if no request wants the file', async () => {
@@ -244,53 +246,63 @@ test('a volume is not suspended for read errors of files that an import has move
   expect((await app.ctx.db.pool.query('SELECT FROM suspension')).rowCount).toBe(0);
 });
 
-/** Restores a version of a file for a request that keeps it. */
-async function restore(file: string, version: Version): Promise<number> {
-  await tape(file, version);
-  const id = await ask(file);
-  await complete(id);
+/** Restores versions of files, each for a request that keeps it. @returns their requests */
+async function restore(versions: Map<string, Version>): Promise<number[]> {
+  const ids: number[] = [];
+  for (const [file, version] of versions) {
+    await tape(file, version);
+    ids.push(await ask(file));
+  }
+  await complete(...ids);
   backend.log.length = 0;
-  return id;
+  return ids;
 }
 
 const sum = checksumOf(newer);
 
-test.each<[string, Partial<Version>, Partial<Version>]>([
-  ['has another checksum', {}, { checksum: sum }],
-  ['is elsewhere, without a checksum', { checksum: null }, { position: 2n }],
-  ['is on another volume, and has no checksum any more', {}, { checksum: null, volume: 'W' }],
-  ['has a checksum now', { checksum: null }, { checksum: sum }],
-])('a restored file that %s is recalled again for its requests', async (what, old, now) => {
-  const file = `/renewed/${what}`;
-  const first = { ...versionOf(`V ${what}`, 1n, older), ...old };
+test('a restored file is recalled again for its requests if an import says that its bytes may have changed', async () => {
+  const changes: Record<string, [old: Partial<Version>, now: Partial<Version>]> = {
+    '/renewed/another checksum': [{}, { checksum: sum }],
+    '/renewed/elsewhere without a checksum': [{ checksum: null }, { position: 2n }],
+    '/renewed/elsewhere, no checksum any more': [{}, { checksum: null, volume: 'W' }],
+    '/renewed/a checksum at last': [{ checksum: null }, { checksum: sum }],
+  };
+  const files = Object.keys(changes);
+  const firstOf = (file: string) => ({ ...versionOf(`V ${file}`, 1n, older), ...changes[file]?.[0] });
   const { used } = await readDisks(app);
-  const id = await restore(file, first);
-  await tape(file, { ...first, bytes: newer, ...now });
-  expect(await readStage(app, file)).toBe('T');
-  const { state, filesOnDisk, holds, lastFilesOnDisk } = await viewRequest(app, id);
-  expect([state, filesOnDisk, holds[0]?.state, lastFilesOnDisk]).toEqual(['RESTORING', 0, 'WAITING', null]);
-  await complete(id, await ask(file));
-  expect(readRestored(app, file)).toEqual(newer);
-  expect(await movesOf(file)).toEqual(['TA', 'AR', 'RT', 'TA', 'AR']);
-  expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
+  const ids = await restore(new Map(files.map((file) => [file, firstOf(file)])));
+  for (const [n, file] of files.entries()) {
+    await tape(file, { ...firstOf(file), bytes: newer, ...changes[file]?.[1] });
+    expect([file, await readStage(app, file)]).toEqual([file, 'T']);
+    const { state, filesOnDisk, holds, lastFilesOnDisk } = await viewRequest(app, ids[n] ?? 0);
+    expect([state, filesOnDisk, holds[0]?.state, lastFilesOnDisk]).toEqual(['RESTORING', 0, 'WAITING', null]);
+  }
+  await complete(...ids, await ask(...files));
+  for (const file of files) {
+    expect([file, readRestored(app, file)]).toEqual([file, newer]);
+    expect([file, await movesOf(file)]).toEqual([file, ['TA', 'AR', 'RT', 'TA', 'AR']]);
+  }
+  expect(await readDisks(app)).toEqual({ used: used + 4000n, reserved: 0n });
 });
 
-test.each<[string, Partial<Version>]>([
-  ['is moved with its checksum', { volume: 'ELSEWHERE', position: 9n }],
-  ['has no checksum any more at its place', { checksum: null }],
-])('a restored file that %s stays on disk', async (what, now) => {
-  const file = `/kept/${what}`;
-  const version = versionOf('KEPT', BigInt(what.length), older);
-  const id = await restore(file, version);
-  await tape(file, { ...version, ...now });
-  for (const done of [id, await ask(file)]) expect(await viewRequest(app, done)).toMatchObject({ state: 'COMPLETED' });
-  expect([await readStage(app, file), await movesOf(file), backend.log]).toEqual(['R', ['TA', 'AR'], []]);
+test('a restored file that is moved with its checksum, or loses its checksum, stays on disk', async () => {
+  const versions = new Map([
+    ['/kept/moved', versionOf('KEPT', 1n, older)],
+    ['/kept/sum', versionOf('KEPT', 2n, older)],
+  ]);
+  const ids = await restore(versions);
+  await tape('/kept/moved', versionOf('ELSEWHERE', 9n, older));
+  await tape('/kept/sum', versionOf('KEPT', 2n, older, null));
+  ids.push(await ask(...versions.keys()));
+  for (const id of ids) expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED' });
+  for (const file of versions.keys()) expect(await movesOf(file)).toEqual(['TA', 'AR']);
+  expect(backend.log).toEqual([]);
 });
 
 test('the copy of a replaced version is removed if no request wants the new one', async () => {
   const file = '/renewed/unwanted';
   const { used } = await readDisks(app);
-  const id = await restore(file, versionOf('UNWANTED', 1n, older));
+  const [id = 0] = await restore(new Map([[file, versionOf('UNWANTED', 1n, older)]]));
   await tape(file, versionOf('UNWANTED', 1n, newer));
   await cancel(app, id);
   await withEngine(app, backend, async () => {
@@ -319,28 +331,35 @@ async function expectWaiting(id: number): Promise<void> {
   });
 }
 
-test.each<[string, Partial<CatalogueRow>, Partial<CatalogueRow>]>([
-  ['is on another volume', { volume: 'WORN' }, { volume: 'NEW' }],
-  ['is at another position', { position: 99n }, {}],
-  ['has another checksum', { checksum: sum }, {}],
-  ['has no checksum any more', { checksum: sum }, { checksum: null }],
-  ['has another size', { size: 999n }, {}],
-])('a failed file is tried again once an import says that it %s', async (what, old, now) => {
-  const file = `/failed/${what}`;
-  const place = { volume: 'FAILED', position: BigInt(what.length) };
-  const row = buildRow({ path: file, ...place, checksum: checksumOf(older), size: 1000n });
-  await importRows(app.ctx, [{ ...row, ...old }]);
-  const id = await ask(file);
-  await (await startFailing(file))();
-  const failed = { state: 'PARTIAL', holds: [{ state: 'FAILED', errorClass: 'MEDIA', error: 'it is worn' }] };
-  expect(await viewRequest(app, id)).toMatchObject(failed);
-  await importRows(app.ctx, [{ ...row, ...old, spotName: 'elsewhere', verified: null }]); // says nothing new of the bytes
-  expect(await viewRequest(app, id)).toMatchObject(failed);
-  putOnTape(backend, { ...place, volume: now.volume ?? place.volume, bytes: older });
-  await importRows(app.ctx, [{ ...row, ...now }]);
-  await expectWaiting(id);
-  await complete(id);
-  expect(readRestored(app, file)).toEqual(older);
+test('a failed file is tried again once an import changes what is to be read', async () => {
+  const changes: [file: string, old: Partial<CatalogueRow>, now: Partial<CatalogueRow>][] = [
+    ['/failed/on another volume', { volume: 'WORN' }, { volume: 'NEW' }],
+    ['/failed/at another position', { position: 99n }, {}],
+    ['/failed/with another checksum', { checksum: sum }, {}],
+    ['/failed/without a checksum', { checksum: sum }, { checksum: null }],
+    ['/failed/of another size', { size: 999n }, {}],
+  ];
+  const ids: number[] = [];
+  for (const [n, [file, old, now]] of changes.entries()) {
+    const place = { volume: 'FAILED', position: BigInt(n) };
+    const row = buildRow({ path: file, ...place, checksum: checksumOf(older), size: 1000n });
+    await importRows(app.ctx, [{ ...row, ...old }]);
+    const id = await ask(file);
+    await (await startFailing(file))();
+    const failed = {
+      state: 'PARTIAL',
+      holds: [{ path: file, state: 'FAILED', errorClass: 'MEDIA', error: 'it is worn' }],
+    };
+    expect(await viewRequest(app, id)).toMatchObject(failed);
+    await importRows(app.ctx, [{ ...row, ...old, spotName: 'elsewhere', verified: null }]); // nothing new about the bytes
+    expect(await viewRequest(app, id)).toMatchObject(failed);
+    putOnTape(backend, { ...place, volume: now.volume ?? place.volume, bytes: older });
+    await importRows(app.ctx, [{ ...row, ...now }]);
+    await expectWaiting(id);
+    ids.push(id);
+  }
+  await complete(...ids);
+  for (const [file] of changes) expect([file, readRestored(app, file)]).toEqual([file, older]);
   expect((await readDisks(app)).reserved).toBe(0n);
 });
 
@@ -380,26 +399,26 @@ test('new files at A and R are on tape, as import reports, and are recalled', as
   for (const file of ['/other/r', '/other/a']) expect(readRestored(app, file)).toEqual(older);
 });
 
-test.each([
-  ['a row at T', '1000,T'],
-  ['a row at R', '1000,R'],
-  ['a row with another size', '1000,'],
-  ['the doctor', undefined],
-])('%s has a file recalled that is RESTORED without a copy', async (what, row) => {
-  const [file, volume] = [`/astray/${what}`, `ASTRAY ${what}`];
-  putOnTape(backend, versionOf(volume, 1n, older));
-  await addFiles(app.ctx, [{ path: file, size: row?.endsWith(',') ? 999n : 1000n, stage: 'RESTORED', volume }]);
-  const id = await ask(file);
-  expect((await viewRequest(app, id)).state).toBe('COMPLETED'); // although nothing is on disk
-  if (row) expect(await importText(`${file},${row},${volume},1`)).toContain('0 files added, 1 updated\n');
-  else {
-    const fault = { kind: 'restored-without-copy', thing: file, found: 'none' };
-    expect(await examineAll(false)).toMatchObject([{ ...fault, isRepaired: false }]);
-    expect(await examineAll(true)).toMatchObject([{ ...fault, isRepaired: true }]);
-    expect(await examineAll(false)).toEqual([]);
+test('a row, or the doctor, has a file recalled that is RESTORED without a copy', async () => {
+  const rows = { '/astray/t': '1000,T', '/astray/r': '1000,R', '/astray/size': '1000,', '/astray/doctor': undefined };
+  const ids: number[] = [];
+  for (const [n, [file, row]] of Object.entries(rows).entries()) {
+    putOnTape(backend, versionOf('ASTRAY', BigInt(n), older));
+    const place = { volume: 'ASTRAY', position: BigInt(n) };
+    await addFiles(app.ctx, [{ path: file, size: row?.endsWith(',') ? 999n : 1000n, stage: 'RESTORED', ...place }]);
+    const id = await ask(file);
+    expect((await viewRequest(app, id)).state).toBe('COMPLETED'); // although nothing is on disk
+    if (row) expect(await importText(`${file},${row},ASTRAY,${n}`)).toContain('0 files added, 1 updated\n');
+    else {
+      const fault = { kind: 'restored-without-copy', thing: file, found: 'none' };
+      expect(await examineAll(false)).toMatchObject([{ ...fault, isRepaired: false }]);
+      expect(await examineAll(true)).toMatchObject([{ ...fault, isRepaired: true }]);
+      expect(await examineAll(false)).toEqual([]);
+    }
+    ids.push(id);
   }
-  await complete(id);
-  expect([await readStage(app, file), readRestored(app, file)]).toEqual(['R', older]);
+  await complete(...ids);
+  for (const file of Object.keys(rows)) expect([file, readRestored(app, file)]).toEqual([file, older]);
 });
 
 async function examineAll(repair: boolean): Promise<unknown[]> {
