@@ -1,16 +1,19 @@
-/** The embedded PostgreSQL: created, shared, killed, moved, and in the way of other things. */
-import { spawn } from 'node:child_process';
+/** The embedded PostgreSQL: created, shared, killed and moved, and protected from other users of the host. */
+import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
   chmodSync,
   chownSync,
   existsSync,
+  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
+  rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import net from 'node:net';
@@ -21,6 +24,7 @@ import { findServerUser } from '../../src/database/binaries.js';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
 import { isRunning } from '../../src/database/postmaster.js';
+import { bundle } from '../support/bundle.js';
 import { createDatabase } from '../support/database.js';
 import {
   cleanUp,
@@ -43,9 +47,12 @@ afterAll(cleanUp);
 /** A cluster that the tests share. Each leaves it as it was, without a server. */
 const dataDir = makeDataDir();
 
-const startIn = (dataDir: string): Promise<Embedded> => startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
+const cluster = path.join(dataDir, 'postgres');
 
-async function makeDatabase(dataDir: string): Promise<void> {
+const startIn = (dataDir: string, startTimeoutMs = 60_000): Promise<Embedded> =>
+  startEmbedded({ dataDir: path.join(dataDir, 'postgres'), startTimeoutMs });
+
+async function makeDatabase(): Promise<void> {
   const server = await startIn(dataDir);
   await server.ensureDatabase('tapegate');
   await migrate(server.config('tapegate'));
@@ -63,7 +70,7 @@ async function query(server: Embedded, text: string): Promise<Record<string, unk
 }
 
 /** Kills the server, which leaves its lock file behind. */
-async function killServer(dataDir: string): Promise<number> {
+async function killServer(): Promise<number> {
   const pid = serverPid(dataDir);
   if (pid === undefined) throw new Error('no server runs');
   process.kill(pid, 'SIGKILL');
@@ -144,7 +151,7 @@ test('a user who comes while the last one leaves gets a server', async () => {
 test('a killed server is started again with what was committed', async () => {
   const server = await startIn(dataDir);
   await query(server, 'CREATE TABLE kept AS SELECT 1 AS one');
-  const killed = await killServer(dataDir);
+  const killed = await killServer();
   const rows = await waitFor('an answer', () => query(server, 'SELECT one FROM kept').catch(() => undefined));
   expect(rows).toEqual([{ one: 1 }]);
   expect(serverPid(dataDir)).not.toBe(killed);
@@ -155,18 +162,17 @@ test('a killed server is started again with what was committed', async () => {
 test('a server that is killed while its only user leaves is not started again', async () => {
   for (let round = 0; round < 2; round++) {
     const server = await startIn(dataDir);
-    await killServer(dataDir);
+    await killServer();
     await server.close();
     expect(serverPid(dataDir)).toBeUndefined();
   }
 });
 
 /** Writes the lock files of a killed server, with the given process id. */
-async function leaveLockFile(dataDir: string, pid: number): Promise<void> {
+async function leaveLockFile(pid: number): Promise<void> {
   const file = path.join(dataDir, 'postgres/postmaster.pid');
   const server = await startIn(dataDir);
   await server.close();
-  const cluster = path.join(dataDir, 'postgres');
   const lines = [pid, cluster, 1_700_000_000, 5432, cluster, '', '0 0', 'ready'];
   const { uid, gid } = statSync(path.dirname(file));
   for (const lock of [file, path.join(dataDir, 'postgres/.s.PGSQL.5432.lock')]) {
@@ -183,7 +189,7 @@ const runs = async (dataDir: string) => {
 };
 
 /** Starts a process that ends and stays a zombie until `bury`. */
-async function startUndead(dataDir: string): Promise<{ pid: number; bury: () => void }> {
+async function startUndead(): Promise<{ pid: number; bury: () => void }> {
   // PostgreSQL takes a process of its own user for a server
   const user = findServerUser(dataDir);
   // it ends after its parent has stopped being a shell, which would reap it
@@ -200,10 +206,10 @@ async function startUndead(dataDir: string): Promise<{ pid: number; bury: () => 
 test('lock files of a process that is gone, of another program, or of a zombie are ignored', async () => {
   const gone = startProcess('true', []);
   await gone.ended;
-  const { pid, bury } = await startUndead(dataDir);
+  const { pid, bury } = await startUndead();
   expect(isRunning(pid)).toBe(true);
   for (const each of [gone.pid, process.pid, pid]) {
-    await leaveLockFile(dataDir, each);
+    await leaveLockFile(each);
     expect([each, await runs(dataDir)]).toEqual([each, [{ one: 1 }]]);
   }
   bury();
@@ -211,9 +217,9 @@ test('lock files of a process that is gone, of another program, or of a zombie a
 
 test('concurrent processes that find the lock files of a dead server share one server', async () => {
   const env = { DATA_DIR: dataDir, LOG_LEVEL: 'warn' };
-  await makeDatabase(dataDir);
-  const { pid, bury } = await startUndead(dataDir);
-  await leaveLockFile(dataDir, pid);
+  await makeDatabase();
+  const { pid, bury } = await startUndead();
+  await leaveLockFile(pid);
   expect(isRunning(pid)).toBe(true);
   const results = await Promise.all(Array.from({ length: 2 }, () => runProgram(['migrate', '--json'], { env })));
   expect(results.map(({ code, stderr }) => ({ code, stderr }))).toEqual(Array(2).fill({ code: 0, stderr: '' }));
@@ -225,7 +231,7 @@ test('a lock file whose process id is now a server of another directory is ignor
   const otherDir = makeDataDir();
   const other = await startIn(otherDir);
   const pid = serverPid(otherDir) ?? 0;
-  await leaveLockFile(dataDir, pid);
+  await leaveLockFile(pid);
   expect(await runs(dataDir)).toEqual([{ one: 1 }]);
   expect(isRunning(pid)).toBe(true);
   await other.close();
@@ -251,9 +257,9 @@ test.each([
   ['with quotes, spaces and letters of other scripts in its name', path.join(makeTempDir(), `it's "mine" = данные`)],
 ])('a cluster that is moved to a directory %s works', async (_what, place) => {
   mkdirSync(place, { recursive: true });
-  renameSync(path.join(dataDir, 'postgres'), path.join(place, 'postgres'));
+  renameSync(cluster, path.join(place, 'postgres'));
   const rows = await runs(place);
-  renameSync(path.join(place, 'postgres'), path.join(dataDir, 'postgres'));
+  renameSync(path.join(place, 'postgres'), cluster);
   expect(rows).toEqual([{ one: 1 }]);
 });
 
@@ -261,7 +267,7 @@ test.runIf(isRoot)('root may keep its data in a directory that no other user can
   chmodSync(dataDir, 0o700);
   const server = await startIn(dataDir);
   await query(server, 'CREATE TABLE hidden AS SELECT 1 AS one');
-  await killServer(dataDir);
+  await killServer();
   const rows = await waitFor('an answer', () => query(server, 'SELECT one FROM hidden').catch(() => undefined));
   await server.close();
   expect(serverPid(dataDir)).toBeUndefined();
@@ -277,7 +283,6 @@ test.runIf(isRoot)('the data of another user are refused in one line', async () 
 });
 
 test('a server that cannot start is reported with the path of its log', async () => {
-  const cluster = path.join(dataDir, 'postgres');
   const settings = path.join(cluster, 'postgresql.conf');
   const before = readFileSync(settings);
   writeFileSync(settings, 'nonsense = 1\n');
@@ -330,7 +335,7 @@ test('a warning reports a DATA_DIR in which others may write', async () => {
 test.runIf(process.platform === 'linux')(
   'another process cannot block a start with an abstract socket of the name that older versions locked',
   async () => {
-    const hash = createHash('sha256').update(path.join(dataDir, 'postgres')).digest('hex').slice(0, 32);
+    const hash = createHash('sha256').update(cluster).digest('hex').slice(0, 32);
     const squatter = net.createServer();
     await new Promise<void>((resolve) => squatter.listen(`\0tapegate-start-${hash}`, resolve));
     expect(await runs(dataDir)).toEqual([{ one: 1 }]);
@@ -346,3 +351,140 @@ test('start locks of processes that have ended are ignored and removed', async (
   expect(await runs(dataDir)).toEqual([{ one: 1 }]);
   expect(left.filter((name) => existsSync(path.join(dataDir, name)))).toEqual([]);
 });
+
+/** What another user of the host gets who connects as the database's owner. */
+async function askAs(user: { uid?: number; gid?: number }, folder: string): Promise<string> {
+  const script = `
+    const net = require('node:net');
+    const socket = net.connect(process.argv[1] + '/.s.PGSQL.5432', () => {
+      const body = Buffer.from('user\\0postgres\\0database\\0postgres\\0\\0');
+      const head = Buffer.alloc(8);
+      head.writeInt32BE(body.length + 8, 0);
+      head.writeInt32BE(196608, 4);
+      socket.write(Buffer.concat([head, body]));
+    });
+    socket.on('error', (error) => console.log(error.code));
+    // 'R' and 0: it is let in; 'E': an error
+    socket.on('data', (data) => {
+      console.log(data[0] === 0x52 ? (data.readInt32BE(5) === 0 ? 'let in' : 'asked') : data.toString());
+      socket.destroy();
+    });`;
+  const { stdout } = await startProcess(process.execPath, ['-e', script, folder], { ...user, cwd: '/' }).ended;
+  return stdout;
+}
+
+/** The rules of older versions. */
+const LET_ALL_IN = 'local all all trust\nhost all all 127.0.0.1/32 trust\n';
+
+test.runIf(isRoot)('as root: no other user is let in, not even the one that the server runs as', async () => {
+  const server = await startIn(dataDir);
+  const user = findServerUser(cluster);
+  expect(user.uid).toBeGreaterThan(0);
+  expect(await askAs(user, cluster)).toContain('Peer authentication failed');
+  expect(await askAs({ uid: NOBODY, gid: NOBODY }, cluster)).not.toContain('let in');
+  expect(await askAs({}, cluster)).toBe('let in\n');
+  await server.close();
+});
+
+test.runIf(isRoot)(
+  'as root: a cluster with rules of an older version lets nobody else in, even if its server is already running',
+  async () => {
+    const rules = path.join(cluster, 'pg_hba.conf');
+    const user = findServerUser(cluster);
+    writeFileSync(rules, LET_ALL_IN);
+    const second = await startIn(dataDir);
+    expect(await askAs(user, cluster)).toContain('Peer authentication failed');
+    writeFileSync(rules, LET_ALL_IN);
+    await second.close();
+    const old = await startIn(dataDir);
+    writeFileSync(rules, LET_ALL_IN);
+    const client = new pg.Client(old.config('postgres'));
+    await client.connect();
+    await client.query('SELECT pg_reload_conf()');
+    await client.end();
+    await waitFor('an old server', async () => (await askAs(user, cluster)) === 'let in\n');
+    const next = await startIn(dataDir);
+    await waitFor('its new rules', async () => (await askAs(user, cluster)) !== 'let in\n');
+    await next.close();
+    await old.close();
+  },
+);
+
+test('rules of the operator are left alone', async () => {
+  const rules = path.join(cluster, 'pg_hba.conf');
+  const before = readFileSync(rules, 'utf8');
+  const own = `${before.split('\n').slice(1).join('\n')}local all monitor scram-sha-256\n`;
+  writeFileSync(rules, own);
+  await (await startIn(dataDir)).close();
+  const after = readFileSync(rules, 'utf8');
+  writeFileSync(rules, before);
+  expect(after).toBe(own);
+});
+
+test.runIf(isRoot && process.platform === 'linux')(
+  'as root: another user cannot block a start with the directory in /tmp that older versions used',
+  async () => {
+    const deep = path.join(dataDir, 'x'.repeat(40), 'x'.repeat(40));
+    mkdirSync(deep, { recursive: true });
+    renameSync(cluster, path.join(deep, 'postgres'));
+    const hash = createHash('sha256').update(path.join(deep, 'postgres')).digest('hex').slice(0, 12);
+    const squatted = `/tmp/tapegate-${hash}`;
+    mkdirSync(squatted);
+    chownSync(squatted, NOBODY, NOBODY);
+    try {
+      const server = await startIn(deep);
+      // processes that this one starts find the socket too
+      const { host } = server.config('postgres');
+      expect(await askAs({}, host ?? '')).toBe('let in\n');
+      await server.close();
+    } finally {
+      rmSync(squatted, { recursive: true });
+      renameSync(path.join(deep, 'postgres'), cluster);
+    }
+  },
+);
+
+test.runIf(isRoot)(
+  'as root: a link in the place of the server log is refused, and its target is not changed',
+  async () => {
+    const victim = path.join(dataDir, 'of-root');
+    writeFileSync(victim, 'secret', { mode: 0o600 });
+    const log = path.join(cluster, 'server.log');
+    rmSync(log);
+    symlinkSync(victim, log);
+    await expect(startIn(dataDir, 2000)).rejects.toThrow(/server\.log is no plain file of its own/);
+    rmSync(log);
+    expect([readFileSync(victim, 'utf8'), statSync(victim).uid]).toEqual(['secret', 0]);
+  },
+);
+
+test.each(['postmaster.pid', 'server.log', 'pg_hba.conf'])(
+  'a pipe in the place of %s is refused and blocks nothing',
+  async (name) => {
+    const place = path.join(cluster, name);
+    const kept = path.join(dataDir, 'kept');
+    if (existsSync(place)) renameSync(place, kept);
+    execFileSync('mkfifo', [place]);
+    // in another process: this one would block with the pipe
+    const starting = startProcess(process.execPath, [await bundle('start-embedded'), cluster]);
+    const { code, stderr } = await starting.ended;
+    expect({ code, stderr }).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`${name} is no plain file of its own`),
+    });
+    expect(lstatSync(place).isFIFO()).toBe(true);
+    rmSync(place);
+    if (existsSync(kept)) renameSync(kept, place);
+  },
+);
+
+test.runIf(isRoot)(
+  'as root: a cluster that another user has put into a directory for all users is not started',
+  async () => {
+    chmodSync(dataDir, 0o1777);
+    renameSync(cluster, `${cluster}-of-a-stranger`);
+    execFileSync('cp', ['-a', `${cluster}-of-a-stranger`, cluster]);
+    await expect(startIn(dataDir, 2000)).rejects.toThrow('others may write');
+    expect(serverPid(dataDir)).toBeUndefined();
+  },
+);
