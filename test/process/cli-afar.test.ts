@@ -34,12 +34,6 @@ async function expectSame(...commands: string[][]): Promise<void> {
   for (const args of commands) expect([args, await run(...args)]).toEqual([args, await runHere(...args)]);
 }
 
-test('a command without a database and a URL reports where it looked', async () => {
-  const { TAPEGATE_URL: _, ...env } = afar;
-  const { code, stderr } = await runCli(['quota', 'list'], { env });
-  expect([code, stderr]).toEqual([1, expect.stringContaining('there is no database: DATABASE_URL is not set')]);
-});
-
 test('DATABASE_URL takes precedence over TAPEGATE_URL', async () => {
   const env = { ...afar, TAPEGATE_URL: 'http://127.0.0.1:1', DATABASE_URL: app.databaseUrl };
   expect(await runCli(['quota', 'list', '--json'], { env })).toMatchObject({ code: 0, stderr: '' });
@@ -160,16 +154,9 @@ test('a read-only token may not run operators’ commands', async () => {
   const env = { ...afar, TAPEGATE_TOKEN: stdout.trimEnd() };
   for (const args of [
     ['quota', 'set', 'ann', '--size', '1'],
-    ['quota', 'remove', 'ann'],
-    ['volume', 'set', '--all', '--medium', 'lto-9'],
-    ['disk', 'resize', '/mnt/a', '--size', '1G'],
-    ['disk', 'remove', '/mnt/a'],
     ['user', 'forget', 'ann'],
     ['doctor'],
-    ['doctor', '--repair'],
     ['token', 'create', 'eve', '--role', 'operator'],
-    ['token', 'list'],
-    ['token', 'revoke', '1'],
   ]) {
     expect([args, await runCli(args, { env })]).toEqual([
       args,

@@ -1,10 +1,9 @@
 /** `start`, `serve` and `work` as processes: what a first start creates, how they share it, and what signals and kills leave behind. */
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
 import { startEmbedded } from '../../src/database/embedded.js';
-import { packageRoot } from '../../src/package-root.js';
 import { NPX } from '../support/console-session.js';
 import { askData } from '../support/graphql.js';
 import { holdRecall } from '../support/held-recall.js';
@@ -15,7 +14,6 @@ import {
   copyDatabase,
   kill,
   makeDataDir,
-  READY,
   type Running,
   runProgram,
   serveHere,
@@ -31,14 +29,6 @@ import { waitFor } from '../support/wait.js';
 import { workHere } from '../support/work.js';
 
 afterAll(cleanUp);
-
-test('READY matches only the whole output of a start', () => {
-  const readme = readFileSync(path.join(packageRoot, 'README.md'), 'utf8');
-  const [, said = ''] = /\$ npm start\n(Tapegate is ready[\s\S]*?)```/.exec(readme) ?? [];
-  const lines = `${said}\n`.split(/(?<=\n)/);
-  const isWhole = lines.map((_, n) => READY.test(lines.slice(0, n + 1).join('')));
-  expect(isWhole).toEqual(lines.map((_, n) => n === lines.length - 1));
-});
 
 /** Stops a process as Ctrl-C in npm does: the signal comes twice. */
 async function endBy(signal: NodeJS.Signals, running: Running): Promise<void> {
