@@ -254,15 +254,7 @@ test('links, foreign files and changed copies are not served', async () => {
   chmodSync(at('same'), 0o640); // only its mode has changed, so its bytes are compared
   linkSync(at('touched'), path.join(app.dataDir, 'second-name'));
   const answers = await Promise.all(names.map((name) => fetchBytes(`/x/${name}/f`)));
-  expect(Object.fromEntries(names.map((name, n) => [name, answers[n]?.status]))).toEqual({
-    linked: 409,
-    exchanged: 409,
-    changed: 409,
-    folder: 409,
-    gone: 409,
-    same: 200,
-    touched: 200,
-  });
+  expect(answers.map(({ status }) => status)).toEqual([409, 409, 409, 409, 409, 200, 200]);
   expect(answers.every(({ bytes }) => !bytes.toString().includes(app.dataDir))).toBe(true);
 });
 
@@ -445,24 +437,18 @@ test('the response for a hidden folder does not depend on the number of its file
     await work();
     return (await read()) - before;
   };
+  const hrefs = ['<D:href>/webdav/vault/<', '<D:href>/webdav/vault/open/<'];
+  const propfind = async (target: string) => await (await fetchAs(bob, target, 'PROPFIND', { Depth: '1' })).text();
   const calls = [
     async () => expect((await fetchAs(bob, '/vault/a')).status).toBe(404),
     async () => expect((await fetchAs(bob, '/vault/a', 'PROPFIND', { Depth: '0' })).status).toBe(404),
-    async () =>
-      expect((await callTape(bob, 'POST', '/archiveinfo', { paths: ['/vault/a'] })).text).toContain('no such'),
-    async () =>
-      expect(statesOf(await poll(bob, await stageFiles(bob, [{ path: '/vault/b' }])))).toEqual({
-        '/vault/b': 'FAILED',
-      }),
+    async () => expect((await callTape(bob, 'POST', '/archiveinfo', { paths: ['/vault/a'] })).text).toMatch(/no such/),
     async () => {
-      const listed = await (await fetchAs(bob, '/vault', 'PROPFIND', { Depth: '1' })).text();
-      expect([...listed.matchAll(/<D:href>(.*?)<\/D:href>/g)].map(([, href]) => href)).toEqual([
-        '/webdav/vault/',
-        '/webdav/vault/open/',
-      ]);
+      const id = await stageFiles(bob, [{ path: '/vault/b' }]);
+      expect(statesOf(await poll(bob, id))).toEqual({ '/vault/b': 'FAILED' });
     },
-    async () =>
-      expect(await (await fetchAs(bob, '/', 'PROPFIND', { Depth: '1' })).text()).toContain('/webdav/vault-2<'),
+    async () => expect((await propfind('/vault')).match(/<D:href>.*?</g)).toEqual(hrefs),
+    async () => expect(await propfind('/')).toContain('/webdav/vault-2<'),
   ];
   try {
     for (const call of calls) expect(await looksOf(call)).toBeLessThan(20);
@@ -477,13 +463,9 @@ test('a member of a quota cannot change the stage requests of another', async ()
   const targetedMetadata = { TEST: { quota: 'lab' } };
   const id = await stageFiles(alice, [{ path: '/lab/a', targetedMetadata }, { path: '/lab/none' }]);
   await waitForStaged(alice, id);
-  const stored = async () =>
-    (
-      await app.ctx.db.pool.query(
-        'SELECT b.cancelled_at, f.path, f.was_on_disk FROM bulk b JOIN bulk_file f ON f.bulk_id = b.id WHERE b.id = $1 ORDER BY f.path',
-        [id],
-      )
-    ).rows;
+  const staged = `SELECT b.cancelled_at, f.path, f.was_on_disk FROM bulk b JOIN bulk_file f ON f.bulk_id = b.id
+    WHERE b.id = $1 ORDER BY f.path`;
+  const stored = async () => (await app.ctx.db.pool.query(staged, [id])).rows;
   const before = await stored();
   const statuses = [];
   for (const paths of [['/lab/none'], ['/lab/a']]) {

@@ -102,11 +102,9 @@ test('no row of any table contains the user any more, and its token is refused',
   const { id, secret } = await leaveTraces(user, 'zaphodia@beeble.example');
   const isOfUser = (row: string) => row.includes('zaphodia') || row.includes('beeble') || row.includes('192.0.2.44');
   const before = (await readAll()).filter(isOfUser).map((row) => row.split(' ')[0]);
-  const tables = [
-    ...['api_token', 'audit', 'legacy_use', 'notification', 'path_rule', 'quota', 'quota_member', 'request'],
-    ...['suspension', 'webhook', 'webhook_message'],
-  ];
-  expect([...new Set(before)].sort()).toEqual(tables);
+  expect([...new Set(before)].sort().join(' ')).toBe(
+    'api_token audit legacy_use notification path_rule quota quota_member request suspension webhook webhook_message',
+  );
   const { pseudonym } = await forgetUser(app.ctx, user);
   expect(pseudonym).toMatch(/^forgotten-[0-9a-f]{8}$/);
   expect((await readAll()).filter(isOfUser)).toEqual([]);
