@@ -2,21 +2,18 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { hostname, userInfo } from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { removeQuota } from '../../src/operations/quotas/remove.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { done, parseLines } from '../support/command-results.js';
 import { type Result, runCli } from '../support/process.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp({});
+const app = useApp({}, async () => {
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
 });
-afterAll(() => app.close());
 
 test('the audit has the user and the host of commands that open the database', async () => {
   const rows = path.join(app.dataDir, 'rows.csv');

@@ -1,31 +1,25 @@
 /** Operators' commands on a remote host, with TAPEGATE_URL and a token, but neither the database nor its DATA_DIR. */
 import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeEach, expect, test } from 'vitest';
 import { noteMeasurements } from '../../src/operations/disks/measurements.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let dir: string;
 let afar: Record<string, string>;
 let here: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp();
-});
+const app = useApp();
 beforeEach(() => {
   dir = makeDataDir();
   afar = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir };
   here = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, HOME: dir };
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const run = (...args: string[]): Promise<Result> => runCli(args, { env: afar });
 const runHere = (...args: string[]): Promise<Result> => runCli(args, { env: here });

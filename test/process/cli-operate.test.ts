@@ -1,8 +1,7 @@
 /** Commands on a running Tapegate: `hold`, `drain`, `resume`, `suspensions`, `show` and `priority`. */
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
@@ -10,15 +9,14 @@ import { cleanUp, type Result, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries } from '../support/suspend.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
 const hooks = { onMount: backend.onMount, onRead: backend.onRead };
-let app: TestApp;
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp({ backend, config: { drives: 1 } });
+const app = useApp({ backend, config: { drives: 1 } }, async () => {
   env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   await addQuota(app.ctx, 'ann', 10n ** 9n);
 });
@@ -26,10 +24,7 @@ afterEach(() => {
   Object.assign(backend, hooks);
   backend.log.length = 0;
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const run = (...args: string[]): Promise<Result> => runCli(args, { env });
 

@@ -1,27 +1,21 @@
 /** Operators' commands on the host of the database: `quota`, `disk` and `archive`. */
 import { existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeEach, expect, test } from 'vitest';
 import { parseSize } from '../../src/bytes.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { done, refused } from '../support/command-results.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let env: Record<string, string>;
 let dir: string;
 
-beforeAll(async () => {
-  app = await startApp();
-});
+const app = useApp();
 beforeEach(() => {
   dir = makeDataDir();
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const run = (...args: string[]): Promise<Result> => runCli(args, { env });
 /** A path relative to the current directory. */

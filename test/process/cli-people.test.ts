@@ -1,29 +1,24 @@
 /** What people at a terminal use: settings of their own, tables that fit, local times, completion and manual pages. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, cliFile, makeDataDir, runCli, runProgram, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram } from '../support/run-example.js';
+import { useApp } from '../support/use-app.js';
 
 const backend = createMemoryBackend();
-let app: TestApp;
 let home: string;
 
-beforeAll(async () => {
-  app = await startApp({ backend });
+const app = useApp({ backend }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   await addTaped(app.ctx, backend, [{ path: '/ocean/a' }, { path: '/ocean/b' }]);
   home = makeDataDir();
-}, 120_000);
-afterAll(async () => {
-  await cleanUp();
-  await app?.close();
 });
+afterAll(cleanUp);
 
 const env = () => ({ HOME: home, DATA_DIR: path.join(home, 'none') });
 const run = (...args: string[]) => runCli(args, { env: env() });

@@ -1,19 +1,17 @@
 /** Where commands say that restored files are, and how users change and end their requests. */
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
+import { useApp } from '../support/use-app.js';
 
 const backend = createMemoryBackend();
-let app: TestApp;
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp({ backend });
+const app = useApp({ backend }, async () => {
   env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   await addQuota(app.ctx, 'ann', 1_000_000n);
   await addTaped(app.ctx, backend, [
@@ -21,10 +19,7 @@ beforeAll(async () => {
     { path: "/place/it's.nc", size: 500 },
   ]);
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const run = (...args: string[]): Promise<Result> => runCli(args, { env });
 const idOf = (result: Result) => /request (\d+)/.exec(result.stdout + result.stderr)?.[1] ?? '';

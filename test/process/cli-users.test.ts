@@ -1,25 +1,23 @@
 /** Users' commands: `ls`, `request`, `release`, `requests`, `watch` and `cancel`. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, type Result, runCli, startCommand } from '../support/process.js';
 import { readRequest } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 import { createGate } from '../support/wait.js';
 
 const backend = createMemoryBackend();
-let app: TestApp;
 let env: Record<string, string>;
 
 /** Blocks reads of volumes whose name begins with HELD. */
 const { opened: held, open: letGo } = createGate();
 
-beforeAll(async () => {
-  app = await startApp({ backend });
+const app = useApp({ backend }, async () => {
   env = { TAPEGATE_URL: `${app.url}/`, TAPEGATE_TOKEN: app.token };
   backend.onRead = async (volume, _position, bytes) => {
     if (volume.startsWith('HELD')) await held;
@@ -36,7 +34,6 @@ beforeAll(async () => {
 afterAll(async () => {
   letGo();
   await cleanUp();
-  await app.close();
 });
 
 const run = (...args: string[]): Promise<Result> => runCli(args, { env });

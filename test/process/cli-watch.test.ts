@@ -1,30 +1,25 @@
 /** How `request --watch`, `watch` and `show` show the progress of a request. */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { startGateway } from '../../src/app.js';
 import { formatDuration } from '../../src/commands/times.js';
 import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, cliFile, runCli, startCli, startCommand, startProcess } from '../support/process.js';
 import { resume, suspend } from '../support/suspend.js';
+import { useApp } from '../support/use-app.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
-let app: TestApp;
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp({ backend });
+const app = useApp({ backend }, async () => {
   env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, TERM: 'xterm' };
   await addQuota(app.ctx, 'ann', 100_000_000n);
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 /** Puts files on tape whose reads wait: those of the first file and of the others, on two volumes. `held`: the volumes that are being read. */
 async function addHeld(

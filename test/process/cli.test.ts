@@ -4,29 +4,24 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { examples } from '../../src/commands/examples.js';
 import { packageRoot } from '../../src/package-root.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takePort } from '../support/ports.js';
 import { cleanUp, cliFile, runCli, runProgram, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let closedUrl: string;
 
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   const { port, letGo } = await takePort();
   await letGo();
   closedUrl = `http://127.0.0.1:${port}`;
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 test('Node.js that is too old is reported in one line', async () => {
   const dir = makeTempDir();

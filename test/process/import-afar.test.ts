@@ -6,33 +6,28 @@ import http, { type ClientRequest } from 'node:http';
 import path from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeEach, expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
-import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { startBeside } from '../support/app.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles } from '../support/factories.js';
 import { send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let dir: string;
 let afar: Record<string, string>;
 let here: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp();
-});
+const app = useApp();
 beforeEach(() => {
   dir = makeDataDir();
   afar = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir };
   here = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, HOME: dir };
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const HEADER = 'path,size,stage,volume,position\n';
 const rowsOf = (prefix: string, count: number) =>

@@ -3,29 +3,23 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+import { afterAll, beforeEach, expect, test } from 'vitest';
 import { done, refused } from '../support/command-results.js';
 import { send } from '../support/http.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let dir: string;
 /** Beside the database, and through a gateway. */
 const ways = ['here', 'afar'] as const;
 
-beforeAll(async () => {
-  app = await startApp();
-});
+const app = useApp();
 beforeEach(async () => {
   dir = makeDataDir();
   await app.ctx.db.pool.query('TRUNCATE tape_file CASCADE');
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 async function runImport(way: (typeof ways)[number], args: string[], stdin?: string | Uint8Array): Promise<Result> {
   const env = {

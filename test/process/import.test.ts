@@ -3,30 +3,25 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import type { ImportResult } from '../../src/operations/catalogue/import-incoming.js';
 import { readRows } from '../../src/operations/catalogue/import-rows.js';
 import { type Stage, stageLetters, stages } from '../../src/stages.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cleanUp, runCli, startCli } from '../support/process.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   await addFiles(app.ctx, [{ path: '/there/already', stage: 'ONTAPE' }]);
   await addQuota(app.ctx, 'ann', 1n);
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const importText = (input: string | Uint8Array): Promise<ImportResult> =>
   importRows(app.ctx, readRows(Readable.from([Buffer.from(input)])));
