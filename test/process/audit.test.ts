@@ -1,10 +1,9 @@
 /** The check for known vulnerabilities, against a registry. */
-import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
+import { closeServer, listen } from '../support/ports.js';
 import { cleanUp, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
@@ -22,9 +21,7 @@ function reportFault(severity: string): RequestListener {
 
 async function audit(listener: RequestListener) {
   const registry = createServer(listener);
-  registry.listen(0, '127.0.0.1');
-  await once(registry, 'listening');
-  const url = `http://127.0.0.1:${(registry.address() as AddressInfo).port}`;
+  const url = `http://127.0.0.1:${await listen(registry)}`;
   const home = makeTempDir();
   const env = { npm_config_registry: url, npm_config_cache: home, npm_config_fetch_retries: '0', HOME: home };
   const { ended } = startProcess(process.execPath, [path.join(packageRoot, '.ci/audit.mjs')], {
@@ -32,8 +29,7 @@ async function audit(listener: RequestListener) {
     env,
   });
   const { code, stdout } = await ended;
-  registry.closeAllConnections();
-  registry.close();
+  await closeServer(registry);
   return { code, stdout };
 }
 

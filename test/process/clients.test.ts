@@ -1,9 +1,7 @@
 /** The clients in TypeScript and Python: the package, its commands, and one session in both languages. */
 import { execFileSync } from 'node:child_process';
-import { once } from 'node:events';
 import { lstatSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:http';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createClient } from '../../clients/typescript/client.js';
@@ -12,7 +10,7 @@ import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { findFreePort } from '../support/ports.js';
+import { closeServer, findFreePort, listen } from '../support/ports.js';
 import { cleanUp, type Result, serveHere, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -296,21 +294,22 @@ test.each([
 
 test.each([302, 307])('no client follows a redirect with status %i, or sends its token there', async (status) => {
   const visited: unknown[] = [];
-  const urlOf = (server: Server) => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const other = createServer((req, res) => {
     visited.push(req.url);
     res.end('{"data":{}}');
   });
-  const server = createServer((req, res) => res.writeHead(status, { location: `${urlOf(other)}${req.url}` }).end());
-  for (const each of [other, server]) await once(each.listen(0, '127.0.0.1'), 'listening');
-  await expect(createClient({ url: urlOf(server), token: 'secret' }).quota('alice')).rejects.toThrow();
+  const port = await listen(other);
+  const location = `http://127.0.0.1:${port}/graphql`;
+  const server = createServer((_req, res) => res.writeHead(status, { location }).end());
+  const url = `http://127.0.0.1:${await listen(server)}`;
+  await expect(createClient({ url, token: 'secret' }).quota('alice')).rejects.toThrow();
   if (PYTHON) {
     const quota = startProcess(PYTHON, ['tapegate.py', 'quota', 'alice'], {
       cwd: PYTHON_CLIENT,
-      env: { ...env, TAPEGATE_URL: urlOf(server) },
+      env: { ...env, TAPEGATE_URL: url },
     });
     expect(await quota.ended).toMatchObject({ code: 1, stderr: expect.stringContaining(`answers ${status}`) });
   }
   expect(visited).toEqual([]);
-  for (const each of [other, server]) each.close();
+  for (const each of [other, server]) await closeServer(each);
 });

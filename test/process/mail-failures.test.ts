@@ -1,8 +1,7 @@
 /** Email that a server refuses, loses or never answers for; and which servers get the password of SMTP_URL. */
 import { execFileSync } from 'node:child_process';
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import path from 'node:path';
 import type { SMTPServerOptions } from 'smtp-server';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
@@ -17,6 +16,7 @@ import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { type MailServer, Refusal, startMailServer } from '../support/mail-server.js';
 import { askForMail, type Email, never, readEmail, sendDue } from '../support/outbox.js';
+import { listen } from '../support/ports.js';
 import { cleanUp, startCli, stop } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -64,9 +64,8 @@ async function startSilent(onConnection: (socket: { destroy(): void }) => void =
   const server = createServer((socket) => {
     sockets.push(socket);
     onConnection(socket);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  });
+  const port = await listen(server);
   const close = async () => {
     for (const socket of sockets) socket.destroy();
     if (server.listening) await new Promise((resolve) => server.close(resolve));

@@ -1,8 +1,7 @@
 /** Which servers commands send the operator's token to. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:http';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
@@ -10,6 +9,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { findListeners } from '../../src/access/listeners.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
+import { closeServer, listen } from '../support/ports.js';
 import { cleanUp, runCli, serveHere, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
@@ -19,7 +19,6 @@ const own = process.getuid?.() ?? 0;
 
 let app: TestApp;
 let dir: string;
-let server: Server | undefined;
 beforeAll(async () => {
   app = await startApp();
 });
@@ -29,9 +28,6 @@ beforeEach(() => {
   writeFileSync(path.join(dir, 'operator.token'), 'tapegate_secret\n', { mode: 0o600 });
 });
 afterEach(() => {
-  server?.close();
-  server?.closeAllConnections();
-  server = undefined;
   rmSync(dir, { recursive: true });
 });
 afterAll(async () => {
@@ -147,12 +143,12 @@ test('a directory in the place of the token file is ignored', async () => {
 });
 
 test('a listener is found at its own address only', async () => {
-  server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server?.once('listening', resolve));
-  const { port } = server.address() as AddressInfo;
+  const server = createServer();
+  const port = await listen(server);
   expect(await findListeners('127.0.0.1', port)).toMatchObject([{ uid: own, socket: expect.stringMatching(/^\d+$/) }]);
   expect(await findListeners('127.0.0.2', port)).toEqual([]);
   expect(await findListeners('::1', port)).toEqual([]);
+  await closeServer(server);
 });
 
 /** Mounts a file system of 1 MB, if this user may. */

@@ -1,11 +1,11 @@
 /** The trace of a restore, from the HTTP request to the rename of the file, as an OpenTelemetry collector receives it. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { json } from 'node:stream/consumers';
 import { afterAll, expect, test } from 'vitest';
 import { createDatabase } from '../support/database.js';
+import { closeServer, listen } from '../support/ports.js';
 import { cleanUp, cliFile, makeDataDir, startServer, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { DEMO, waitForEnd } from '../support/server.js';
@@ -38,12 +38,7 @@ async function startCollector() {
     }
     res.writeHead(200, { 'Content-Type': 'application/json' }).end('{}');
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const close = () => {
-    server.closeAllConnections();
-    server.close();
-  };
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, spans, services, close };
+  return { url: `http://127.0.0.1:${await listen(server)}`, spans, services, close: () => closeServer(server) };
 }
 
 afterAll(cleanUp);
@@ -84,7 +79,7 @@ test('a restore is one trace, which continues that of the caller, and a collecto
   expect([...collector.services]).toEqual(['tapes']);
   expect(server.stderr()).toBe('');
 
-  collector.close();
+  await collector.close();
   await waitForEnd(gateway, await makeRequest(gateway, { quota: 'alice', patterns: '/demo/ocean/2025' }));
   await waitFor('the log to report it', async () => server.stderr().includes('traces are not sent'));
   expect((await stop(server)).code).toBe(0);

@@ -18,10 +18,10 @@ import { waitFor } from '../support/wait.js';
 const contents = new Map<string, Buffer>(
   (
     [
-      ['graphql/a b', 300_000],
-      ['graphql/ü%41', 0],
-      ['odd/good', 1000],
-      ['odd/folder/file', 1000],
+      ['good/a b', 300_000],
+      ['good/ü%41', 0],
+      ['good/b', 1],
+      ['bad/folder/file', 1000],
       ...[1, 2, 3].map((n) => [`full/${n}`, 400_000] as const),
       ['late/a', 1000],
       ['broken/large', 8_000_000],
@@ -51,8 +51,8 @@ beforeAll(async () => {
   await near.site.run(['quota', 'set', 'ann', '--size', '1T']);
   // the near catalogue knows the checksum of every other file
   const rows = [...contents].map(([file, bytes], n) => rowOf(file, bytes.length, n % 2 === 0 ? checksumOf(bytes) : ''));
-  const known = rows.filter(([file]) => file !== '/there/odd/folder/file');
-  await addRows([...known, rowOf('/arc/odd/none', 7), rowOf('/arc/odd/folder', 1000)]);
+  const known = rows.filter(([file]) => file !== '/there/bad/folder/file');
+  await addRows([...known, rowOf('/arc/bad/none', 7), rowOf('/arc/bad/folder', 1000)]);
 });
 
 afterEach(async () => {
@@ -118,23 +118,16 @@ async function expectReleased(): Promise<void> {
   expect(await near.site.readKept()).toMatchObject({ recalls: 0, staged: 0 });
 }
 
-test('a request is restored with the bytes of the far tapes, and the far site releases them', async () => {
-  const view = await waitForState(near, await ask('graphql'), 'COMPLETED');
-  expect([view.filesTotal, view.filesFailed]).toEqual([2, 0]);
-  for (const file of filesOf('graphql')) await expectRestored(file);
-  await expectReleased();
-});
-
-test('files that the far site does not have, or has as a directory, fail with its error', async () => {
-  const files = ['/there/odd/none', '/there/odd/folder', '/there/odd/good'];
-  const id = await made(near, { quota: 'ann', files });
-  const view = await waitForState(near, id, 'PARTIAL');
-  expect(view.holds.map(({ path: file, state, errorClass, error }) => [file, state, errorClass, error])).toEqual([
-    [files[0], 'FAILED', 'PERMANENT', expect.stringMatching(/no such file/)],
-    [files[1], 'FAILED', 'PERMANENT', expect.stringMatching(/is a folder/)],
-    [files[2], 'ON_DISK', null, null],
-  ]);
-  await expectRestored('/arc/odd/good');
+test('files are restored from the far tapes and released there, and those that it does not have fail with its error', async () => {
+  const known = filesOf('good');
+  const files = ['/there/bad/none', '/there/bad/folder', ...known.map(nearPath)];
+  const view = await waitForState(near, await made(near, { quota: 'ann', files }), 'PARTIAL');
+  const byPath = new Map(view.holds.map(({ path: file, ...hold }) => [file, hold]));
+  const failed = { state: 'FAILED', errorClass: 'PERMANENT' };
+  expect(byPath.get('/there/bad/none')).toMatchObject({ ...failed, error: expect.stringMatching(/no such file/) });
+  expect(byPath.get('/there/bad/folder')).toMatchObject({ ...failed, error: expect.stringMatching(/is a folder/) });
+  expect([view.filesTotal, view.filesFailed]).toEqual([5, 2]);
+  for (const file of known) await expectRestored(file);
   await expectReleased();
 });
 
