@@ -55,6 +55,12 @@ const create = (options: Partial<Parameters<typeof createWebhook>[1]> & { path?:
   const { path = '', ...rest } = options;
   return createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}${path}`, ...rest });
 };
+/** Creates a webhook with a test message that waits. */
+async function createTested(options: Parameters<typeof create>[0] = {}) {
+  const made = await create(options);
+  await testWebhook(app.ctx, made.webhook.id);
+  return made;
+}
 /** Waits until a webhook is as expected. */
 const waitForWebhook = (id: number, isIt: (row: Awaited<ReturnType<typeof readWebhook>>) => boolean) =>
   waitFor(`webhook ${id}`, async () => {
@@ -72,7 +78,7 @@ const request = (fields: object) => makeRequest(app, { quota: 'alice', label: 'm
 const retention = (days: number) => addSeconds(clock.now(), days * DAY).slice(0, 19);
 const messagesOf = (webhookId: number) => listWebhookMessages(app.ctx, { webhookId, limit: 100 });
 
-/** Of one request, in the order in which they came. */
+/** Returns the types of the messages of a request, in the order of their arrival. */
 const typesOf = (id: number) =>
   receiver.messages.filter(({ data }) => data.requestId === id).map(({ type }) => type.split('.')[1]);
 
@@ -156,7 +162,7 @@ test('a new webhook gets no events of the past', async () => {
   await put(app, id, { quota: 'alice', label: 'renamed', retention: retention(50) });
   await cancel(app, id);
   await receiver.waitFor('request.ended');
-  // revived, it is another life
+  // a request that is revived sends its events again
   await put(app, id, { quota: 'alice', retention: retention(60) });
   await receiver.waitFor('request.finished');
   expect(typesOf(id).filter((type) => type !== 'started')).toEqual(['ended', 'first_file', 'finished']);
@@ -164,10 +170,9 @@ test('a new webhook gets no events of the past', async () => {
 
 test('a message is retried with the same id until the receiver accepts it', async () => {
   receiver.answer = (_message, response) => response.writeHead(receiver.messages.length < 3 ? 503 : 200).end('x');
-  const { secret, webhook } = await create();
-  await testWebhook(app.ctx, webhook.id);
+  const { secret, webhook } = await createTested();
   await waitForWebhook(webhook.id, (row) => row.failures === 1);
-  await testWebhook(app.ctx, webhook.id); // one waits
+  await testWebhook(app.ctx, webhook.id); // it does not add a second message
   expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
     ...{ failures: 1, waiting: 1, lastError: 'the receiver answers 503', failingSince: expect.any(String) },
   });
@@ -179,7 +184,7 @@ test('a message is retried with the same id until the receiver accepts it', asyn
   expect(new Set(receiver.messages.map(({ id, body }) => id + body)).size).toBe(1);
   const [message] = await messagesOf(webhook.id);
   expect(message).toMatchObject({ state: 'SENT', attempts: 3, lastError: null });
-  // each try has its own time, so that its receiver can tell a new one from one that somebody has recorded
+  // each try has its own timestamp, so that the receiver can recognize replays
   const times = receiver.messages.map(({ headers }) => Number(headers['webhook-timestamp']));
   expect((times[2] as number) - (times[0] as number)).toBeGreaterThanOrEqual(720);
   expect(isSigned(receiver.messages[0] as never, secret)).toBe(true);
@@ -191,11 +196,9 @@ test('a receiver that hangs delays no other, and Retry-After is obeyed', async (
     if (message.path === '/busy') return void response.writeHead(429, { 'Retry-After': '5000' }).end();
     response.writeHead(200).end();
   };
-  const hang = await create({ path: '/hangs' });
-  const busy = await create({ path: '/busy' });
+  await createTested({ path: '/hangs' });
+  const busy = await createTested({ path: '/busy' });
   await create({ path: '/fine' });
-  await testWebhook(app.ctx, hang.webhook.id);
-  await testWebhook(app.ctx, busy.webhook.id);
   await receiver.waitFor('webhook.test', 2);
   await request({ patterns: '/d/' });
   const fine = await receiver.waitFor('request.finished');
@@ -210,8 +213,7 @@ test('twenty webhooks that hang, the most of a quota, delay no other quota', asy
     if (message.path !== '/hangs') response.writeHead(200).end();
   };
   for (let n = 0; n < 20; n++) {
-    const { webhook } = await create({ quota: 'bob', path: '/hangs' });
-    await testWebhook(app.ctx, webhook.id);
+    await createTested({ quota: 'bob', path: '/hangs' });
   }
   await receiver.waitFor('webhook.test', 4);
   await create({ path: '/fine' });
@@ -259,8 +261,7 @@ test('a response with status 301, 404 or 500 is a failure, and redirects are not
     500: 'the receiver answers 500',
   };
   for (const [status, error] of Object.entries(errors)) {
-    const { webhook } = await create({ path: `/${status}` });
-    await testWebhook(app.ctx, webhook.id);
+    const { webhook } = await createTested({ path: `/${status}` });
     await waitForWebhook(webhook.id, ({ lastError }) => lastError === error);
   }
   expect(other.messages).toEqual([]);
@@ -269,8 +270,7 @@ test('a response with status 301, 404 or 500 is a failure, and redirects are not
 
 test('a webhook that answers 410 is disabled, and gets its waiting messages when it is enabled', async () => {
   receiver.answer = (_message, response) => response.writeHead(410).end();
-  const { webhook } = await create();
-  await testWebhook(app.ctx, webhook.id);
+  const { webhook } = await createTested();
   const off = await waitForWebhook(webhook.id, ({ disabledAt }) => disabledAt !== null);
   expect(off).toMatchObject({ disabledReason: 'switched off: the receiver answers 410: it wants no more', waiting: 1 });
   const id = await request({ patterns: '/d/' });
@@ -290,8 +290,7 @@ test('a webhook that answers 410 is disabled, and gets its waiting messages when
 
 test('a webhook that fails for five days is disabled, and its message given up', async () => {
   receiver.answer = (_message, response) => response.writeHead(500).end();
-  const { webhook } = await create();
-  await testWebhook(app.ctx, webhook.id);
+  const { webhook } = await createTested();
   for (let tries = 1; tries <= 10; tries++) {
     await waitForWebhook(webhook.id, ({ failures, disabledAt }) => failures >= tries || disabledAt !== null);
     await goOn(DAY * 1.3);
