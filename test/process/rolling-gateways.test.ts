@@ -35,7 +35,7 @@ async function startAtFreePort() {
 }
 
 test('a restart of one gateway after the other fails no call, repeats none, and ends no subscription', async () => {
-  const [clients, watchers, calls] = [8, 4, 20];
+  const [clients, watchers, calls] = [8, 4, 40];
   holdReads(backend);
   await addTaped(app.ctx, backend, [{ path: '/tape/watched' }]);
   const gateways = [await startAtFreePort(), await startAtFreePort()];
