@@ -119,41 +119,36 @@ test('a client that reads nothing is disconnected, and a slow one gets the whole
   }
 });
 
+/** Searches for one file. */
+const SEARCHES = [
+  '{ estimateRequest(input: { quota: "alice", pattern: "/short/1" }) { ... on Estimate { files } } }',
+  '{ tapeFiles(match: "/short/1") { totalCount } }',
+  '{ tapeFiles(match: "/short/1") { edges { node { path } } } }',
+];
+
 test('a slow list, estimate, count or page leaves connections for short calls, and its query ends when its caller disconnects', async () => {
   const small = await startBeside(app, { database: { poolSize: 3 } });
+  const countBlocked = async () => {
+    const blocked = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+    return (await small.ctx.db.pool.query(blocked)).rowCount;
+  };
+  const lock = 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE';
   try {
     let looking = -1; // the first has the lock
     small.ctx.db.streamPool.on('acquire', () => looking++);
-    const { answers, left, list } = await whileLocked(
-      small,
-      'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE',
-      async () => {
-        const leaving = new AbortController();
-        const answers = [
-          ask(
-            small,
-            '{ estimateRequest(input: { quota: "alice", pattern: "/short/1" }) { ... on Estimate { files } } }',
-          ),
-          ask(small, '{ tapeFiles(match: "/short/1") { totalCount } }'),
-          ask(small, '{ tapeFiles(match: "/short/1") { edges { node { path } } } }'),
-        ];
-        const list = get(small, '/files?match=/none/');
-        const body = { query: '{ tapeFiles(match: "/left/") { totalCount } }' };
-        const left = sendGraphql(small, body, { signal: leaving.signal }).catch((error: unknown) => error);
-        await waitFor('all searches to be slow', async () => looking >= 4);
-        expect((await get(small, '/quota/alice')).status).toBe(200);
-        const blocked = async () =>
-          (
-            await small.ctx.db.pool.query(
-              `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-            )
-          ).rowCount;
-        expect(await blocked()).toBe(5);
-        leaving.abort();
-        await waitFor('the query of the disconnected caller to end', async () => (await blocked()) === 4);
-        return { answers, left, list };
-      },
-    );
+    const { answers, left, list } = await whileLocked(small, lock, async () => {
+      const leaving = new AbortController();
+      const answers = SEARCHES.map((query) => ask(small, query));
+      const list = get(small, '/files?match=/none/');
+      const body = { query: '{ tapeFiles(match: "/left/") { totalCount } }' };
+      const left = sendGraphql(small, body, { signal: leaving.signal }).catch((error: unknown) => error);
+      await waitFor('all searches to be slow', async () => looking >= 4);
+      expect((await get(small, '/quota/alice')).status).toBe(200);
+      await waitFor('all searches to wait for the lock', async () => (await countBlocked()) === 5);
+      leaving.abort();
+      await waitFor('the query of the disconnected caller to end', async () => (await countBlocked()) === 4);
+      return { answers, left, list };
+    });
     expect(await left).toBeInstanceOf(Error);
     expect((await list).text).toBe('[{"count":0,"files":[]}]');
     expect((await Promise.all(answers)).map(({ data }) => data)).toEqual([
