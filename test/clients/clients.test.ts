@@ -1,7 +1,4 @@
-/**
- * Clients as sites have them, unmodified, over TLS with a token: gfal2, davix and curl, as Debian brings them (`python3-gfal2`, `gfal2-plugin-http`,
- * `davix`, `curl`). They are on few machines, so this is run by its own command, and fails where one of them is missing.
- */
+/** Unmodified clients over TLS with a token: gfal2, davix and curl, as packages of Debian. Fails if one of them is missing. */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -22,7 +19,7 @@ const dir = makeTempDir();
 const backend = createMemoryBackend();
 const contents = new Map<string, Buffer>();
 let app: TestApp;
-/** To which `app` is a library. */
+/** A Tapegate that has `app` as a library. */
 let near: TestApp;
 let env: Record<string, string>;
 
@@ -41,7 +38,7 @@ beforeAll(async () => {
   const files = { tlsCert: path.join(dir, 'cert.pem'), tlsKey: path.join(dir, 'key.pem') };
   writeFileSync(files.tlsCert, cert);
   writeFileSync(files.tlsKey, key, { mode: 0o600 });
-  // where OpenSSL looks for authorities
+  // where OpenSSL looks for certificate authorities
   mkdirSync(path.join(dir, 'ca'));
   const hash = execFileSync('openssl', ['x509', '-hash', '-noout', '-in', files.tlsCert], { encoding: 'utf8' }).trim();
   writeFileSync(path.join(dir, 'ca', `${hash}.0`), cert);
@@ -90,7 +87,7 @@ async function startNear(files: { tlsCert: string; tlsKey: string }): Promise<Te
   return started;
 }
 
-/** @returns what it prints @throws where it fails */
+/** @returns its standard output */
 async function run(program: string, args: string[], token = env.BEARER_TOKEN ?? ''): Promise<string> {
   const options = { env: { ...env, BEARER_TOKEN: token } };
   const { code, stdout, stderr } = await startProcess(program, args, options).ended;
@@ -107,7 +104,7 @@ test.each([
   ['tapes', () => app],
   ['another Tapegate', () => near],
 ])(
-  'gfal2 brings files online from %s, polls, tells size and checksum, copies, reads, releases and aborts',
+  'gfal2 stages files from %s, polls, reads size, checksum and bytes, copies, releases and cancels',
   async (_from, find) => {
     const served = find();
     const token = served === app ? env.BEARER_TOKEN : await createUserToken(served, 'alice');
@@ -147,7 +144,7 @@ test.each([
   },
 );
 
-test('davix lists, reads and reads ranges, and curl goes on where it broke off', async () => {
+test('davix lists and reads files, and curl reads ranges and resumes', async () => {
   const { host } = new URL(app.url);
   const url = `davs://${host}/webdav/grid/data`;
   const davix = ['--capath', env.CA_PATH ?? '', '-H', `Authorization: Bearer ${env.BEARER_TOKEN}`];
@@ -164,7 +161,7 @@ test('davix lists, reads and reads ranges, and curl goes on where it broke off',
   expect(ranges.match(/^large|^e larg?/gm)).not.toBeNull();
 });
 
-/** What gfal2 has aborted is asked for again. */
+/** Stages again what gfal2 has cancelled. */
 async function waitForRestored(name: string): Promise<void> {
   const body = JSON.stringify({ files: [{ path: `/grid/data/${name}` }] });
   const curl = ['-fsS', '--cacert', path.join(dir, 'cert.pem'), '-H', `Authorization: Bearer ${env.BEARER_TOKEN}`];

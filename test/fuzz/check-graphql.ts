@@ -1,6 +1,5 @@
-/** Whether a response is one of GraphQL: as the standard has it, and with what the operation has asked for, in the types of the schema. */
+/** Checks GraphQL responses: their form, and that their data is what the operation selects, in the types of the schema. */
 import {
-  type DocumentNode,
   type FragmentDefinitionNode,
   type GraphQLField,
   type GraphQLNamedType,
@@ -21,13 +20,12 @@ import {
 import { schema } from '../../graphql/schema.js';
 import { parseJson } from '../../src/json.js';
 
-const isObject = (value: unknown): value is Record<string, unknown> =>
+type JsonObject = Record<string, unknown>;
+
+export const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/**
- * @param query the operation, when its data is to be compared with it
- * @returns what is wrong
- */
+/** @param query compares the data with this operation. @returns what is wrong */
 export function checkGraphqlBody(body: unknown, query: string | undefined): string | undefined {
   if (!isObject(body)) return 'the response is no object';
   const { data, errors, extensions: _, ...others } = body;
@@ -39,14 +37,13 @@ export function checkGraphqlBody(body: unknown, query: string | undefined): stri
     if (wrong) return `an error without a message: ${JSON.stringify(wrong)}`;
     if (data === undefined || data === null) return undefined;
   }
-  if (!isObject(data)) return data === null ? 'data is null, and nothing says why' : 'data is no object';
+  if (!isObject(data)) return data === null ? 'data is null without an error' : 'data is no object';
   return query === undefined ? undefined : checkData(data, query);
 }
 
-/** Messages of graphql-sse: events and comments. The last one may have been cut. */
+/** Checks events and comments of graphql-sse. The last one may be incomplete. */
 export function checkEventStream(text: string): string | undefined {
-  const messages = text.split('\n\n').slice(0, -1);
-  for (const message of messages) {
+  for (const message of text.split('\n\n').slice(0, -1)) {
     if (message === ':') continue;
     const [, event, data = ''] = /^event: (next|complete)\n(?:id: \d+\n)?data:([^\n]*)$/.exec(message) ?? [];
     if (event === undefined) return `no event: ${message.slice(0, 200)}`;
@@ -59,77 +56,63 @@ export function checkEventStream(text: string): string | undefined {
   return undefined;
 }
 
-/** Where a number is filled in when it is sent: see known.ts. */
-const MARK = /~i\d+~/g;
-
-function checkData(data: Record<string, unknown>, query: string): string | undefined {
-  const document = parse(query.replace(MARK, '1'));
-  const fragments = new Map<string, FragmentDefinitionNode>();
-  for (const each of document.definitions)
-    if (each.kind === Kind.FRAGMENT_DEFINITION) fragments.set(each.name.value, each);
-  const operation = operationOf(document);
-  const root = schema.getRootType(operation.operation);
-  if (!root) return undefined;
-  return checkObject(data, [{ type: root, selections: operation.selectionSet.selections }], {
-    fragments,
-    path: 'data',
-  });
-}
-
-function operationOf(document: DocumentNode) {
-  const operation = document.definitions.find((each) => each.kind === Kind.OPERATION_DEFINITION);
-  if (!operation) throw new Error('there is data of no operation');
-  return operation;
-}
+/** A number that is filled in when the input is sent, see known.ts. */
+export const NUMBER_MARK = /~i\d+~/g;
 
 interface Selected {
   type: GraphQLNamedType;
   selections: readonly SelectionNode[];
 }
 
-interface Place {
-  fragments: ReadonlyMap<string, FragmentDefinitionNode>;
-  path: string;
+function checkData(data: JsonObject, query: string): string | undefined {
+  const { definitions } = parse(query.replace(NUMBER_MARK, '1'));
+  const fragments = new Map<string, FragmentDefinitionNode>();
+  for (const each of definitions) if (each.kind === Kind.FRAGMENT_DEFINITION) fragments.set(each.name.value, each);
+  const operation = definitions.find((each) => each.kind === Kind.OPERATION_DEFINITION);
+  const type = operation && schema.getRootType(operation.operation);
+  if (!type) return 'there is data without an operation';
+  return checkObject(data, [{ type, selections: operation.selectionSet.selections }], fragments, 'data');
 }
 
-/** Types that an object may have are not told apart: whatever any fragment names may be there. */
-function checkObject(object: Record<string, unknown>, selected: readonly Selected[], place: Place): string | undefined {
-  const fields = new Map<string, { field: GraphQLField<unknown, unknown> | undefined; below: Selected[] }>();
-  for (const each of selected) collect(each, place, fields);
+type Fragments = ReadonlyMap<string, FragmentDefinitionNode>;
+type Fields = Map<string, { field: GraphQLField<unknown, unknown> | undefined; below: Selected[] }>;
+
+/** The possible types of an object are not distinguished: it may have the fields of any fragment. */
+function checkObject(
+  object: JsonObject,
+  selected: readonly Selected[],
+  fragments: Fragments,
+  at: string,
+): string | undefined {
+  const fields: Fields = new Map();
+  for (const each of selected) collect(each, fragments, fields);
   for (const [name, value] of Object.entries(object)) {
     const known = fields.get(name);
-    const path = `${place.path}.${name}`;
-    if (!known) return `${path} was not asked for`;
-    if (!known.field) {
-      if (typeof value !== 'string') return `${path} is ${JSON.stringify(value)}, and no name of a type`;
-      continue;
-    }
-    const problem = checkValue(value, known.field.type, known.below, { ...place, path });
-    if (problem !== undefined) return problem;
+    const path = `${at}.${name}`;
+    if (!known) return `${path} was not selected`;
+    const problem = known.field
+      ? checkValue(value, known.field.type, known.below, fragments, path)
+      : typeof value !== 'string' && `${path} is ${JSON.stringify(value)}, and no name of a type`;
+    if (problem) return problem;
   }
   return undefined;
 }
 
-function collect(
-  { type, selections }: Selected,
-  place: Place,
-  fields: Map<string, { field: GraphQLField<unknown, unknown> | undefined; below: Selected[] }>,
-): void {
+function collect({ type, selections }: Selected, fragments: Fragments, fields: Fields): void {
   for (const node of selections) {
     if (node.kind === Kind.FIELD) {
       const field = fieldOf(type, node.name.value);
       const name = node.alias?.value ?? node.name.value;
       const known = fields.get(name) ?? { field, below: [] };
-      if (field && node.selectionSet) {
-        known.below.push({ type: getNamedType(field.type), selections: node.selectionSet.selections });
-      }
+      const below = node.selectionSet?.selections;
+      if (field && below) known.below.push({ type: getNamedType(field.type), selections: below });
       fields.set(name, known);
       continue;
     }
-    const fragment = node.kind === Kind.FRAGMENT_SPREAD ? place.fragments.get(node.name.value) : node;
+    const fragment = node.kind === Kind.FRAGMENT_SPREAD ? fragments.get(node.name.value) : node;
     if (!fragment) continue;
     const on = fragment.typeCondition && schema.getType(fragment.typeCondition.name.value);
-    collect({ type: on ?? type, selections: fragment.selectionSet.selections }, place, fields);
+    collect({ type: on ?? type, selections: fragment.selectionSet.selections }, fragments, fields);
   }
 }
 
@@ -143,33 +126,34 @@ function checkValue(
   value: unknown,
   type: GraphQLOutputType,
   below: readonly Selected[],
-  place: Place,
+  fragments: Fragments,
+  path: string,
 ): string | undefined {
-  if (isNonNullType(type)) {
-    return value === null ? `${place.path} is null` : checkValue(value, type.ofType, below, place);
-  }
+  if (isNonNullType(type))
+    return value === null ? `${path} is null` : checkValue(value, type.ofType, below, fragments, path);
   if (value === null) return undefined;
   if (isListType(type)) {
-    if (!Array.isArray(value)) return `${place.path} is no list`;
+    if (!Array.isArray(value)) return `${path} is no list`;
     for (const item of value) {
-      const problem = checkValue(item, type.ofType, below, place);
+      const problem = checkValue(item, type.ofType, below, fragments, path);
       if (problem !== undefined) return problem;
     }
     return undefined;
   }
   if (isScalarType(type) || isEnumType(type)) {
     const isRight = isEnumType(type) ? type.getValue(String(value)) !== undefined : SCALARS[type.name]?.(value);
-    return isRight ? undefined : `${place.path} is ${JSON.stringify(value)}, and no ${type.name}`;
+    return isRight ? undefined : `${path} is ${JSON.stringify(value)}, and no ${type.name}`;
   }
-  return isObject(value) ? checkObject(value, below, place) : `${place.path} is no object`;
+  return isObject(value) ? checkObject(value, below, fragments, path) : `${path} is no object`;
 }
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$/;
+const isString = (value: unknown) => typeof value === 'string';
 const SCALARS: Record<string, (value: unknown) => boolean> = {
   Int: (value) => Number.isInteger(value) && Math.abs(value as number) <= 2 ** 31,
   Float: (value) => typeof value === 'number',
-  String: (value) => typeof value === 'string',
-  ID: (value) => typeof value === 'string',
+  String: isString,
+  ID: isString,
   Boolean: (value) => typeof value === 'boolean',
   BigInt: (value) => typeof value === 'string' && /^-?\d{1,19}$/.test(value),
   DateTime: (value) => typeof value === 'string' && TIME.test(value),

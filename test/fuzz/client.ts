@@ -1,33 +1,29 @@
-/** Sends inputs to the gateway, by as few connections as carry them, and shows what came back. */
+/** Sends inputs to the gateway over few connections, and returns what came back. */
 import http from 'node:http';
 import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import zlib from 'node:zlib';
 import { codeOf } from '../../src/errors.js';
-import type { ExchangeInput, HttpInput, RawInput } from './input.js';
+import type { ExchangeInput, HttpInput, RawInput } from './inputs.js';
 import type { Known } from './known.js';
 
-/** What an input was answered with. */
 export interface Answer {
-  /** 0: the connection ended without one, as the client or the gateway wished. */
+  /** 0 if the connection ended without a response, as the client or the gateway wanted. */
   status: number;
   headers: http.IncomingHttpHeaders;
   text: string;
-  /** It is whole: nobody went away in the middle of it. */
+  /** False if the connection ended in the middle. */
   isWhole: boolean;
-  /** Of a stream that was left open: what came on it, once it has ended. */
+  /** The content of a stream that was left open, once it has ended. */
   later?: Promise<string>;
 }
 
 const NO_ANSWER: Answer = { status: 0, headers: {}, text: '', isWhole: false };
-/** Nothing takes that long; who waits longer is not answered. */
-const PATIENCE_MS = 30_000;
-/** A connection that has sent what is no request, or half of one, may be waited for by the gateway. */
+const TIMEOUT_MS = 30_000;
+/** The gateway may wait for the rest of a request. */
 const RAW_MS = 150;
-/** Of streams that are left open, at a time. */
-const MAX_STAYING = 24;
-/** Of what comes on one, what is looked at. */
-const MAX_TOLD = 1_000_000;
+const MAX_OPEN_STREAMS = 24;
+const MAX_STREAM_CHARACTERS = 1_000_000;
 
 export class Unanswered extends Error {}
 
@@ -35,23 +31,22 @@ export class Client {
   private readonly agent: http.Agent;
   private readonly address: { host: string; port: number };
   private readonly known: Known;
-  private readonly staying = new Set<http.IncomingMessage>();
+  private readonly open = new Set<http.IncomingMessage>();
 
-  constructor(url: string, known: Known, options: { connections: number }) {
+  constructor(url: string, known: Known, connections: number) {
     const { hostname, port } = new URL(url);
     this.address = { host: hostname, port: Number(port) };
     this.known = known;
-    this.agent = new http.Agent({ keepAlive: true, maxSockets: options.connections * 2 + MAX_STAYING });
+    this.agent = new http.Agent({ keepAlive: true, maxSockets: connections * 2 + MAX_OPEN_STREAMS });
   }
 
   close(): void {
     this.agent.destroy();
   }
 
-  /** Goes away from the streams that were left open, but for so many. */
-  leave(most = 0): void {
-    const oldest = [...this.staying].slice(0, Math.max(0, this.staying.size - most));
-    for (const response of oldest) response.destroy();
+  /** Closes the oldest open streams. */
+  closeStreams(kept = 0): void {
+    for (const response of [...this.open].slice(0, Math.max(0, this.open.size - kept))) response.destroy();
   }
 
   async send(input: HttpInput): Promise<Answer> {
@@ -62,26 +57,25 @@ export class Client {
       try {
         return await this.sendOnce(filled);
       } catch (error) {
-        // the gateway may close a connection that rests just when it is used again
+        // the gateway may close an idle connection just when it is used again
         if (codeOf(error) !== 'ECONNRESET' || tries > 2) throw error;
       }
     }
   }
 
-  private sendOnce(input: HttpInput): Promise<Answer> {
+  private sendOnce({ method, target: path, cut, listenMs, stays, chunkBytes, ...input }: HttpInput): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      const { method, target: path, cut, listenMs, stays, chunkBytes } = input;
-      const body = Buffer.from(input.body ?? '');
-      // Node leaves the length out where a body is unusual
+      let body = Buffer.from(input.body ?? '');
+      // Node.js omits the length of some bodies
       const hasLength = chunkBytes === undefined && (body.length > 0 || cut === 'body');
-      const length = hasLength ? { 'Content-Length': body.length + (cut === 'body' ? 1 : 0) } : {};
-      const coding = chunkBytes === undefined ? {} : { 'Transfer-Encoding': 'chunked' };
+      const length = hasLength && { 'Content-Length': body.length + (cut === 'body' ? 1 : 0) };
+      const coding = chunkBytes !== undefined && { 'Transfer-Encoding': 'chunked' };
       const headers = { ...input.headers, ...length, ...coding };
       const request = http.request({ ...this.address, agent: this.agent, method, path, headers });
       const timer = setTimeout(() => {
-        reject(new Unanswered(`no answer within ${PATIENCE_MS} ms`));
+        reject(new Unanswered(`no response within ${TIMEOUT_MS} ms`));
         request.destroy();
-      }, PATIENCE_MS);
+      }, TIMEOUT_MS);
       const done = (answer: Answer) => {
         clearTimeout(timer);
         resolve(answer);
@@ -100,76 +94,70 @@ export class Client {
         done(NO_ANSWER);
       });
       request.on('response', (response) => {
-        if (stays && isStream(response)) done(this.stay(response, stays));
+        if (stays && isStream(response)) done(this.leaveOpen(response, stays));
         else read(response, listenMs, done);
       });
-      let rest = body;
-      for (; chunkBytes !== undefined && rest.length > chunkBytes; rest = rest.subarray(chunkBytes)) {
-        request.write(rest.subarray(0, chunkBytes));
+      for (; chunkBytes !== undefined && body.length > chunkBytes; body = body.subarray(chunkBytes)) {
+        request.write(body.subarray(0, chunkBytes));
       }
-      if (cut === 'body') request.write(rest, leave);
-      else if (cut === 'sent') request.end(rest, leave);
-      else request.end(rest.length > 0 ? rest : undefined);
+      if (cut === 'body') request.write(body, leave);
+      else if (cut === 'sent') request.end(body, leave);
+      else request.end(body.length > 0 ? body : undefined);
     });
   }
 
-  private stay(response: http.IncomingMessage, how: 'read' | 'unread'): Answer {
-    this.staying.add(response);
+  private leaveOpen(response: http.IncomingMessage, how: 'read' | 'unread'): Answer {
+    this.open.add(response);
     const later = new Promise<string>((resolve) => {
       let text = '';
       if (how === 'read') {
         response.setEncoding('utf8').on('data', (more: string) => {
-          if (text.length < MAX_TOLD) text += more;
+          if (text.length < MAX_STREAM_CHARACTERS) text += more;
         });
       }
-      response.on('error', () => {}); // it is closed with it
+      response.on('error', () => {}); // followed by close
       response.once('close', () => {
-        this.staying.delete(response);
+        this.open.delete(response);
         resolve(text);
       });
     });
-    this.leave(MAX_STAYING);
+    this.closeStreams(MAX_OPEN_STREAMS);
     return { status: response.statusCode ?? 0, headers: response.headers, text: '', isWhole: false, later };
   }
 
-  /** Operations on one stream, as a client of graphql-sse sends them that goes away early. */
-  async exchange(input: ExchangeInput): Promise<Answer[]> {
-    const at = (method: string, target: string, headers: Record<string, string>, body?: string): Promise<Answer> =>
-      this.send({ kind: 'http', door: 'any', method, target, headers, body, listenMs: input.listenMs });
-    const reserved = await at('PUT', '/graphql/stream', input.headers);
+  /** Sends operations on one stream, as a client of graphql-sse that leaves early. */
+  async exchange({ operations, drops, opens, headers, shown, listenMs }: ExchangeInput): Promise<Answer[]> {
+    const sendTo = (method: string, target: string, given: Record<string, string>, body?: string) =>
+      this.send({ kind: 'http', api: 'any', method, target, headers: given, body, listenMs });
+    const reserved = await sendTo('PUT', '/graphql/stream', headers);
     if (reserved.status !== 201) return [reserved];
-    const own = { 'X-GraphQL-Event-Stream-Token': reserved.text, ...input.headers };
-    const token = { 'X-GraphQL-Event-Stream-Token': reserved.text, ...input.shown };
-    const open = () => at('GET', '/graphql/stream', { ...own, Accept: 'text/event-stream' });
-    const streams = input.opens === 'first' ? [open()] : [];
-    for (const stream of streams) stream.catch(() => {}); // another failure may be told before it
-    const answers = input.operations.map(({ body }) =>
-      at('POST', '/graphql/stream', { ...token, 'Content-Type': 'application/json', Accept: 'application/json' }, body),
-    );
-    const told = await Promise.all(answers);
-    for (const id of input.drops) {
-      told.push(await at('DELETE', `/graphql/stream?operationId=${encodeURIComponent(id.toWellFormed())}`, token));
+    const token = { 'X-GraphQL-Event-Stream-Token': reserved.text };
+    const open = () => sendTo('GET', '/graphql/stream', { ...token, ...headers, Accept: 'text/event-stream' });
+    const streams = opens === 'first' ? [open()] : [];
+    for (const stream of streams) stream.catch(() => {}); // another one may fail before it
+    const json = { 'Content-Type': 'application/json', Accept: 'application/json' };
+    const sent = operations.map(({ body }) => sendTo('POST', '/graphql/stream', { ...token, ...shown, ...json }, body));
+    const answers = await Promise.all(sent);
+    for (const id of drops) {
+      const target = `/graphql/stream?operationId=${encodeURIComponent(id.toWellFormed())}`;
+      answers.push(await sendTo('DELETE', target, { ...token, ...shown }));
     }
-    if (input.opens === 'last') streams.push(open());
-    return [reserved, ...told, ...(await Promise.all(streams))];
+    if (opens === 'last') streams.push(open());
+    return [reserved, ...answers, ...(await Promise.all(streams))];
   }
 
-  /** Writes bytes as they are, and gives whatever was answered to them. */
-  async sendRaw(input: RawInput): Promise<string> {
+  /** Writes bytes as they are. @returns what came back */
+  async sendRaw({ parts }: RawInput): Promise<string> {
     const socket = net.connect(this.address);
     const chunks: Buffer[] = [];
     socket.on('data', (chunk) => chunks.push(chunk));
-    socket.on('error', () => {}); // it is closed with it
+    socket.on('error', () => {}); // followed by close
     const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
-    await new Promise<void>((resolve) => {
-      socket.once('connect', resolve);
-      socket.once('close', resolve);
-    });
-    for (const part of input.parts) {
-      if (socket.destroyed) break;
-      await new Promise<void>((resolve) => socket.write(part, 'latin1', () => resolve()));
+    await Promise.race([closed, new Promise<void>((resolve) => socket.once('connect', resolve))]);
+    for (const part of parts) {
+      if (!socket.destroyed) await new Promise<void>((resolve) => socket.write(part, 'latin1', () => resolve()));
     }
-    socket.end(); // a gateway that has what it needs answers, and closes
+    socket.end();
     await Promise.race([closed, sleep(RAW_MS, undefined, { ref: false })]);
     socket.destroy();
     return Buffer.concat(chunks).toString();
@@ -185,14 +173,14 @@ const decoders: Record<string, (bytes: Buffer) => Buffer> = {
   ...('zstdDecompressSync' in zlib && { zstd: zlib.zstdDecompressSync as (bytes: Buffer) => Buffer }),
 };
 
-/** What is not encoded as it says is shown as that, so that whoever looks at the answer finds it at fault. */
+/** Returns a text that no check accepts if the encoding is wrong. */
 function decode(encoding: string | undefined, bytes: Buffer): string {
   const decoder = decoders[encoding ?? ''];
   if (!decoder || bytes.length === 0) return bytes.toString();
   try {
     return decoder(bytes).toString();
   } catch (error) {
-    return `not whole as ${encoding}: ${error}`;
+    return `not ${encoding}: ${error}`;
   }
 }
 
@@ -203,11 +191,11 @@ function read(response: http.IncomingMessage, listenMs: number | undefined, done
     clearTimeout(timer);
     done({ status, headers, text: decode(headers['content-encoding'], Buffer.concat(chunks)), isWhole });
   };
-  const timer = isStream(response) && listenMs !== undefined ? setTimeout(leave, listenMs) : undefined;
-  function leave(): void {
+  const leave = () => {
     finish(false);
     response.destroy();
-  }
+  };
+  const timer = isStream(response) && listenMs !== undefined ? setTimeout(leave, listenMs) : undefined;
   response.on('data', (chunk: Buffer) => chunks.push(chunk));
   response.on('end', () => finish(true));
   response.on('error', () => finish(false));

@@ -1,217 +1,301 @@
-/** Operations, generated from the schema: its fields, arguments and types, whatever they are by now. */
-import fc, { type Arbitrary } from 'fast-check';
+/** Operations that are generated from the schema: new fields, arguments and types are used without further work. */
+import fc, { type Arbitrary, type GeneratorValue } from 'fast-check';
 import {
   type GraphQLField,
+  type GraphQLInputType,
   type GraphQLNamedType,
   getNamedType,
   isAbstractType,
   isCompositeType,
+  isEnumType,
+  isInputObjectType,
   isInterfaceType,
+  isListType,
   isNonNullType,
   isObjectType,
   SchemaMetaFieldDef,
   TypeMetaFieldDef,
 } from 'graphql';
 import { schema } from '../../graphql/schema.js';
-import { anyValue, toJson, toLiteral, type Value } from './graphql-values.js';
-import { choose, pick } from './texts.js';
+import { users, volumes } from './archive.js';
+import {
+  address,
+  choose,
+  cursorMark,
+  diskMark,
+  eventMark,
+  filePath,
+  label,
+  nodeMark,
+  oddNumber,
+  oddText,
+  pattern,
+  pick,
+  requestMark,
+  thing,
+  timeOf,
+  user,
+} from './values.js';
 
 export interface Operation {
-  kind: 'query' | 'mutation' | 'subscription';
   query: string;
   /** JSON text. */
   variables: string;
 }
 
-interface Argument {
-  name: string;
-  type: string;
-  value: Value;
-  isVariable: boolean;
+/** A value as GraphQL and as JSON have it. */
+interface Value {
+  literal: string;
+  json: string;
 }
 
-/** A part of a selection, before it is written. */
-type Selection =
-  | {
-      kind: 'field';
-      name: string;
-      alias: 'own' | 'none' | string;
-      args: Argument[];
-      directive: string;
-      below: Selection[] | null;
-    }
-  | { kind: 'fragment'; on: string | undefined; isNamed: boolean; below: Selection[] };
+const textOf = (text: string): Value => ({ literal: JSON.stringify(text), json: JSON.stringify(text) });
+const enumOf = (name: string): Value => ({ literal: name, json: JSON.stringify(name) });
+const text = (texts: Arbitrary<string>): Arbitrary<Value> => texts.map(textOf);
+const NUMBER = /^(-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?|true|false|null)$/;
+/** Numbers and what else has no quotes. A mark has quotes in JSON until it is filled in. */
+const bare = (texts: Arbitrary<string>): Arbitrary<Value> =>
+  texts.map((literal) => ({ literal, json: NUMBER.test(literal) ? literal : JSON.stringify(literal) }));
 
-/** How deep selections go; the gateway's own bound is twelve. */
-const DEPTH = 5;
-const TYPENAME: Selection = { kind: 'field', name: '__typename', alias: 'none', args: [], directive: '', below: null };
+const oddValue: Arbitrary<Value> = choose<Value>(
+  [3, text(oddText)],
+  [3, bare(oddNumber)],
+  [2, bare(pick('null', 'true', 'false'))],
+  [1, pick(enumOf('NOPE'), { literal: '[]', json: '[]' }, { literal: '{a: 1}', json: '{"a":1}' })],
+);
 
-const made = new Map<string, Arbitrary<Selection[]>>();
+const labels = text(label);
+const names = text(thing);
+const quotas = text(user);
+const paths = text(filePath);
+const patterns = text(pattern);
+const email = text(address);
+const times = text(timeOf('', 'Z', '+05:30'));
+const ids = bare(requestMark);
+const volumeNames = text(pick(...volumes, 'V00099'));
+/** What a name means, whatever has it. */
+const byName: Record<string, Arbitrary<Value>> = {
+  ...{ id: ids, requestId: ids, quota: quotas, user: quotas, quotas, path: paths, paths, files: paths },
+  ...{ match: patterns, pattern: patterns, label: labels, reason: labels, notes: labels, note: labels },
+  ...{ name: names, to: names, volume: names, names: volumeNames, from: volumeNames },
+  ...{ email, notifyOnFirstFile: email, notifyOnLastFile: email, retention: times },
+  medium: text(choose([6, ['lto-8', 'lto-9', 'linear']], [1, oddText])),
+  prefix: text(
+    choose([4, ['/data/ocean', '/data/ice/', '/data/Sky/y1', '/import', '/never']], [1, filePath], [1, ['/']]),
+  ),
+  mountpoint: text(choose([8, diskMark], [1, filePath], [1, oddText])),
+  weight: bare(choose([3, ['1', '0.5', '20']], [1, oddNumber])),
+  first: bare(choose([8, ['0', '1', '2', '5', '20']], [1, ['1000', '1001', '-1', '2147483647']])),
+  last: bare(choose([8, ['1', '2', '5']], [1, ['1000', '-1']])),
+};
 
-/** Some fields of a type. */
-function selectionOf(type: GraphQLNamedType, depth: number): Arbitrary<Selection[]> {
-  const key = `${type.name} ${depth}`;
-  const known = made.get(key);
-  if (known) return known;
-  const fresh = fc.array(partOf(type, depth), { minLength: 1, maxLength: depth > 3 ? 4 : 3 });
-  made.set(key, fresh);
-  return fresh;
-}
+const byType: Record<string, Arbitrary<Value>> = {
+  Int: bare(choose([4, fc.integer({ min: -5, max: 1005 }).map(String)], [1, oddNumber])),
+  Float: bare(choose([3, fc.double().map(String)], [1, oddNumber])),
+  Boolean: bare(pick('true', 'false')),
+  String: text(oddText),
+  ID: text(choose([6, nodeMark], [1, oddText], [1, ['UmVxdWVzdDow', 'VGFwZUZpbGU6OTk5OTk5', 'WDox', 'UmVxdWVzdDox']])),
+  BigInt: choose([3, bare(fc.nat(5000).map(String))], [1, bare(oddNumber)], [1, text(oddNumber)], [1, text(eventMark)]),
+  DateTime: times,
+};
+const cursors = text(choose([6, cursorMark], [1, oddText]));
 
-function partOf(type: GraphQLNamedType, depth: number): Arbitrary<Selection> {
-  const fields = isObjectType(type) || isInterfaceType(type) ? Object.values(type.getFields()) : [];
-  const possible = fields.filter((field) => depth > 0 || !isCompositeType(getNamedType(field.type)));
-  const parts: (readonly [number, Arbitrary<Selection>])[] = [[1, fc.constant(TYPENAME)]];
-  if (possible.length > 0) parts.push([12, fc.oneof(...possible.map((field) => fieldOf(field, depth)))]);
-  if (depth > 0) {
-    const types = isAbstractType(type) ? schema.getPossibleTypes(type) : [];
-    const on = types.length > 0 ? types : [type];
-    parts.push([types.length > 0 ? 10 : 1, fc.oneof(...on.map((each) => fragmentOn(each, depth - 1)))]);
-  }
-  return choose(...parts);
-}
-
-function fragmentOn(type: GraphQLNamedType, depth: number): Arbitrary<Selection> {
-  return fc.tuple(selectionOf(type, depth), fc.nat(9)).map(
-    ([below, form]): Selection => ({
-      kind: 'fragment',
-      on: form === 0 ? undefined : type.name,
-      isNamed: form > 7,
-      below,
-    }),
-  );
-}
+/** Names that things of a `kind` have. */
+const NAMES: Record<string, readonly string[]> = {
+  VOLUME: volumes,
+  DRIVE: ['drive-1', 'drive-2'],
+  DISK: ['~m0~', '~m1~'],
+  BACKEND: ['memory', 'directory'],
+  USER: users.map(({ user: name }) => name),
+  GROUP: ['group'],
+  EVERYBODY: [],
+};
 
 const directive = choose(
-  [20, pick('')],
-  [1, pick(' @include(if: true)', ' @skip(if: true)', ' @skip(if: false)', ' @nope', ' @include')],
+  [20, ['']],
+  [1, [' @include(if: true)', ' @skip(if: true)', ' @skip(if: false)', ' @nope', ' @include']],
 );
-const alias = choose([8, pick('own')], [4, pick('none')], [1, pick('same', '__odd', 'x'.repeat(200))]);
+const alias = choose([8, ['own']], [4, ['none']], [1, pick('same', '__odd', 'x'.repeat(200))]);
 
-function fieldOf(field: GraphQLField<unknown, unknown>, depth: number): Arbitrary<Selection> {
-  const args = field.args.map((arg) =>
-    fc.tuple(anyValue(arg.name, arg.type), fc.nat(99), fc.boolean()).map(([value, chance, isVariable]): Argument[] => {
-      const isGiven = chance < (isNonNullType(arg.type) ? 98 : 30);
-      return isGiven ? [{ name: arg.name, type: String(arg.type), value, isVariable }] : [];
-    }),
-  );
-  const type = getNamedType(field.type);
-  const below: Arbitrary<Selection[] | null> = isCompositeType(type)
-    ? fc.constant(null).chain(() => selectionOf(type, depth - 1)) // made when it is needed: types lead to each other
-    : fc.constant(null);
-  return fc.tuple(fc.tuple(...args), below, alias, directive).map(
-    ([given, selected, name, said]): Selection => ({
-      kind: 'field',
-      name: field.name,
-      alias: name,
-      args: given.flat(),
-      directive: said,
-      below: selected,
-    }),
-  );
-}
+/** The depth of selections; the gateway's limit is twelve. */
+const DEPTH = 5;
 
-/** Writes selections as text, with the variables and the fragments that they name. */
+type Field = GraphQLField<unknown, unknown>;
+const same = <T>(arbitrary: Arbitrary<T>): Arbitrary<T> => arbitrary;
+
+/** Writes an operation while it draws values. */
 class Writer {
-  readonly variables: { name: string; type: string; value: Value }[] = [];
-  readonly fragments: string[] = [];
+  private readonly g: GeneratorValue;
+  private readonly variables: { name: string; type: string; json: string }[] = [];
+  private readonly fragments: string[] = [];
   private aliases = 0;
 
-  write(selections: readonly Selection[]): string {
-    return `{ ${selections.map((each) => this.writeOne(each)).join(' ')} }`;
+  constructor(g: GeneratorValue) {
+    this.g = g;
   }
 
-  private writeOne(selection: Selection): string {
-    if (selection.kind === 'field') return this.writeField(selection);
-    const below = this.write(selection.below);
-    if (selection.on === undefined) return `... ${below}`;
-    if (!selection.isNamed) return `... on ${selection.on} ${below}`;
+  finish(kind: string, selections: string): Operation {
+    const named = this.variables.map(({ name, type }) => `$${name}: ${type}`).join(', ');
+    return {
+      query: [`${kind}${named ? ` Q(${named})` : ''} ${selections}`, ...this.fragments].join('\n'),
+      variables: `{${this.variables.map(({ name, json }) => `"${name}":${json}`).join(',')}}`,
+    };
+  }
+
+  /** Zero, which values shrink to, is false. */
+  private chance(percent: number): boolean {
+    return this.g(fc.nat, 99) >= 100 - percent;
+  }
+
+  private one<T>(items: readonly T[]): T {
+    return items[this.g(fc.nat, items.length - 1)] as T;
+  }
+
+  repeat(most: number, write: () => string): string {
+    const parts = Array.from({ length: 1 + this.g(fc.nat, most - 1) }, write);
+    return `{ ${parts.join(' ')} }`;
+  }
+
+  root(fields: readonly Field[]): string {
+    return this.chance(98) ? this.field(this.one(fields), DEPTH) : '__typename';
+  }
+
+  private select(type: GraphQLNamedType, depth: number): string {
+    return this.repeat(depth > 3 ? 4 : 3, () => this.part(type, depth));
+  }
+
+  private part(type: GraphQLNamedType, depth: number): string {
+    const all = isObjectType(type) || isInterfaceType(type) ? Object.values(type.getFields()) : [];
+    const fields = all.filter((field) => depth > 0 || !isCompositeType(getNamedType(field.type)));
+    const isAbstract = isAbstractType(type);
+    const [fieldWeight, fragmentWeight] = [fields.length > 0 ? 12 : 0, depth > 0 ? (isAbstract ? 10 : 1) : 0];
+    const drawn = this.g(fc.nat, fieldWeight + fragmentWeight);
+    if (drawn === 0) return '__typename';
+    if (drawn <= fieldWeight) return this.field(this.one(fields), depth);
+    return this.fragment(isAbstract ? this.one(schema.getPossibleTypes(type)) : type, depth - 1);
+  }
+
+  private fragment(type: GraphQLNamedType, depth: number): string {
+    const form = this.g(fc.nat, 9);
+    const below = this.select(type, depth);
+    if (form === 0) return `... ${below}`;
+    if (form <= 7) return `... on ${type} ${below}`;
     const name = `F${this.fragments.length}`;
-    this.fragments.push(`fragment ${name} on ${selection.on} ${below}`);
+    this.fragments.push(`fragment ${name} on ${type} ${below}`);
     return `...${name}`;
   }
 
-  private writeField(field: Selection & { kind: 'field' }): string {
-    const args = field.args.map(({ name, type, value, isVariable }) => {
-      if (!isVariable) return `${name}: ${toLiteral(value)}`;
+  field({ name, args, type }: Field, depth: number): string {
+    const given = args.flatMap((arg) => {
+      if (!this.chance(isNonNullType(arg.type) ? 98 : 30)) return [];
+      const { literal, json } = this.value(arg.name, arg.type);
+      if (!this.g(fc.boolean)) return [`${arg.name}: ${literal}`];
       const variable = `v${this.variables.length}`;
-      this.variables.push({ name: variable, type, value });
-      return `${name}: $${variable}`;
+      this.variables.push({ name: variable, type: String(arg.type), json });
+      return [`${arg.name}: $${variable}`];
     });
-    const isAliased = field.alias !== 'none' && (field.alias !== 'own' || field.args.length > 0);
-    const name = field.alias === 'own' ? `a${this.aliases++}` : field.alias;
-    const given = args.length > 0 ? `(${args.join(', ')})` : '';
-    const below = field.below ? ` ${this.write(field.below)}` : '';
-    return `${isAliased ? `${name}: ` : ''}${field.name}${given}${field.directive}${below}`;
+    const as = this.g(same, alias);
+    const isAliased = as !== 'none' && (as !== 'own' || given.length > 0);
+    const prefix = isAliased ? `${as === 'own' ? `a${this.aliases++}` : as}: ` : '';
+    const named = getNamedType(type);
+    const below = isCompositeType(named) ? ` ${this.select(named, depth - 1)}` : '';
+    return `${prefix}${name}${given.length > 0 ? `(${given.join(', ')})` : ''}${this.g(same, directive)}${below}`;
+  }
+
+  /** A value of this type, and at times of another one. */
+  private value(name: string, type: GraphQLInputType): Value {
+    if (this.g(fc.nat, 60) === 60) return this.g(same, oddValue);
+    if (isNonNullType(type)) return this.value(name, type.ofType);
+    if (isListType(type)) {
+      const items = Array.from({ length: this.g(fc.nat, 4) }, () => this.value(name, type.ofType));
+      return { literal: `[${items.map(({ literal }) => literal)}]`, json: `[${items.map(({ json }) => json)}]` };
+    }
+    if (isEnumType(type)) return enumOf(this.one(type.getValues()).name);
+    if (isInputObjectType(type)) {
+      const fields = Object.values(type.getFields()).flatMap((field): [string, Value][] =>
+        this.chance(isNonNullType(field.type) ? 97 : 35) ? [[field.name, this.value(field.name, field.type)]] : [],
+      );
+      if (this.g(fc.nat, 30) === 30) fields.push(['nope', this.g(same, oddValue)]);
+      return toObject(this.fit(fields));
+    }
+    if (name === 'after' || name === 'before')
+      return this.g(same, (type.name === 'String' ? cursors : byType.BigInt) ?? oddValue);
+    if (name === 'id' && type.name === 'ID') return this.g(same, byType.ID ?? oddValue);
+    return this.g(same, byName[name] ?? byType[type.name] ?? oddValue);
+  }
+
+  /** Mostly gives a thing of a `kind` a name that exists. */
+  private fit(fields: [string, Value][]): [string, Value][] {
+    const kind = fields.find(([name]) => name === 'kind')?.[1].literal;
+    const known = NAMES[kind ?? ''];
+    if (!known || !this.chance(80)) return fields;
+    const others = fields.filter(([name]) => name !== 'name');
+    return known.length === 0 ? others : [...others, ['name', textOf(this.one(known))]];
   }
 }
 
-function writeOperation(kind: Operation['kind'], selections: readonly Selection[]): Operation {
-  const writer = new Writer();
-  const body = writer.write(selections);
-  const named = writer.variables.map(({ name, type }) => `$${name}: ${type}`).join(', ');
-  return {
-    kind,
-    query: [`${kind}${named ? ` Q(${named})` : ''} ${body}`, ...writer.fragments].join('\n'),
-    variables: `{${writer.variables.map(({ name, value }) => `"${name}":${toJson(value)}`).join(',')}}`,
-  };
+function toObject(fields: readonly [string, Value][]): Value {
+  const literals = fields.map(([name, { literal }]) => `${name}: ${literal}`);
+  return { literal: `{${literals.join(', ')}}`, json: `{${fields.map(([name, { json }]) => `"${name}":${json}`)}}` };
 }
 
-/** A root field comes as often as another one, however many there are; of subscriptions there is one, as the standard has it. */
+/** Each root field has the same probability. A subscription has one, as the specification says. */
 function operationOf(
-  kind: Operation['kind'],
+  kind: 'query' | 'mutation' | 'subscription',
   most: number,
-  more: GraphQLField<unknown, unknown>[] = [],
+  more: Field[] = [],
 ): Arbitrary<Operation> {
-  const root = {
+  const roots = {
     query: schema.getQueryType(),
     mutation: schema.getMutationType(),
     subscription: schema.getSubscriptionType(),
-  }[kind];
-  const fields = [...Object.values(root?.getFields() ?? {}), ...more].map((field) => fieldOf(field, DEPTH));
-  const one = choose<Selection>([60, fc.oneof(...fields)], [1, fc.constant(TYPENAME)]);
-  return fc.array(one, { minLength: 1, maxLength: most }).map((selections) => writeOperation(kind, selections));
+  };
+  const fields = [...Object.values(roots[kind]?.getFields() ?? {}), ...more];
+  return fc.gen().map((g) => {
+    const writer = new Writer(g);
+    return writer.finish(
+      kind,
+      writer.repeat(most, () => writer.root(fields)),
+    );
+  });
 }
 
-const makes: Arbitrary<Operation> = fieldOf(fieldNamed('createRequest'), 2).map((field) =>
-  writeOperation('mutation', [field]),
-);
+const createRequest: Arbitrary<Operation> = fc.gen().map((g) => {
+  const writer = new Writer(g);
+  const field = schema.getMutationType()?.getFields().createRequest as Field;
+  return writer.finish('mutation', `{ ${writer.field(field, 2)} }`);
+});
 
-function fieldNamed(name: string): GraphQLField<unknown, unknown> {
-  const field = schema.getMutationType()?.getFields()[name];
-  if (!field) throw new Error(`the schema has no mutation ${name}`);
-  return field;
-}
-
-/** Text that is nearly an operation, or far from one. */
+/** Text that is almost an operation, or far from one. */
 const broken: Arbitrary<Operation> = fc
-  .tuple(
-    operationOf('query', 2),
-    fc.nat(300),
-    pick('{', '}', '"', '"""', '$', '...', '@', '#', '\0', '\uFEFF', '{a'.repeat(300), 'é'),
-    fc.boolean(),
-  )
-  .map(([operation, at, odd, isCut]) => ({
-    ...operation,
-    query: operation.query.slice(0, at) + odd + (isCut ? '' : operation.query.slice(at)),
+  .record({
+    operation: operationOf('query', 2),
+    at: fc.nat(300),
+    odd: pick('{', '}', '"', '"""', '$', '...', '@', '#', '\0', '\uFEFF', '{a'.repeat(300), 'é'),
+    isCut: fc.boolean(),
+  })
+  .map(({ operation: { query, variables }, at, odd, isCut }) => ({
+    query: query.slice(0, at) + odd + (isCut ? '' : query.slice(at)),
+    variables,
   }));
 
-/** What the size, the depth and the cost of operations are limited for. */
+/** Operations at the limits of size, depth and cost. */
 const heavy: Arbitrary<Operation> = fc.tuple(fc.integer({ min: 1, max: 400 }), fc.nat(4)).map(([count, form]) => {
+  const repeat = (times: number, field: string) => Array.from({ length: times }, (_, n) => `a${n}: ${field}`).join(' ');
   const queries = [
-    `{ ${Array.from({ length: count }, (_, n) => `a${n}: __typename`).join(' ')} }`,
+    `{ ${repeat(count, '__typename')} }`,
     `{ requests(first: ${count}) { edges { node { holds(first: ${count}) { edges { node { state } } } } } } }`,
-    `${'{ node(id: "x") '.repeat(1)}{ ${'... on Node { '.repeat(count)}id${' }'.repeat(count)} } }`,
-    `{ ${Array.from({ length: count % 60 }, (_, n) => `a${n}: tapeFiles(match: "f0") { totalCount }`).join(' ')} __typename }`,
+    `{ node(id: "x") { ${'... on Node { '.repeat(count)}id${' }'.repeat(count)} } }`,
+    `{ ${repeat(count % 60, 'tapeFiles(match: "f0") { totalCount }')} __typename }`,
     `{ ...A } fragment A on Query { ...B } fragment B on Query { ${count % 2 ? '...A' : '__typename'} }`,
   ];
-  return { kind: 'query', query: queries[form] ?? '', variables: '{}' };
+  return { query: queries[form] ?? '', variables: '{}' };
 });
 
 export const operation: Arbitrary<Operation> = choose(
   [12, operationOf('query', 3, [SchemaMetaFieldDef, TypeMetaFieldDef])],
   [6, operationOf('mutation', 2)],
-  [5, makes],
+  [5, createRequest],
   [2, operationOf('subscription', 1)],
   [1, broken],
   [1, heavy],

@@ -1,10 +1,9 @@
-/** What answers have told of the server, and the marks of inputs that stand for it. */
+/** What responses revealed of the server, and the marks of inputs that stand for it. */
 
-const MAX_REQUESTS = 100;
-const MAX_OTHERS = 60;
-/** Of an answer, what is looked at. */
-const LOOKED_AT = 4000;
-/** A mark, and the quotes that it may stand between, in JSON, in JSON within JSON, and in a URL. */
+const MOST: Record<string, number> = { i: 100 };
+const MOST_OTHERS = 60;
+const READ_CHARACTERS = 4000;
+/** A mark between the quotes that it may have in JSON, in JSON within JSON, and in a URL. */
 const MARK = /(\\"|"|%22)?~([icenqskbwm])(\d{1,3})~(\\"|"|%22)?/g;
 
 const FALLBACK: Record<string, string> = {
@@ -17,73 +16,70 @@ const FALLBACK: Record<string, string> = {
   k: 'none',
 };
 
-/** Where tokens stand in GraphQL's answers, once each. */
-const SECRET = /"(tapegate_[\w-]{43})"/g;
+/** What GraphQL responses contain: cursors, events, nodes and tokens. */
+const PATTERNS: Record<string, RegExp> = {
+  c: /"cursor":"([^"\\]{1,200})"/g,
+  e: /"eventId":"(\d+)"/g,
+  n: /"id":"([A-Za-z0-9+/=]{8,60})"/g,
+  s: /"(tapegate_[\w-]{43})"/g,
+};
 
 export class Known {
-  /** Every request that was answered with its id. */
+  /** Requests whose ids were returned. */
   readonly acknowledged = new Set<number>();
-  /** Those that lived while rules said who may ask for which folder. */
+  /** Requests that lived while path rules existed. */
   readonly ruled = new Set<number>();
-  /** By the kinds of marks: requests, cursors, events, nodes, tokens that the server has made; and tokens that callers show, alone and as Basic has them. */
+  /** By kind of mark: requests and what `PATTERNS` found; then tokens, alone and as Basic credentials, and mount points. */
   private readonly found: Record<string, string[]> = { i: [], c: [], e: [], n: [], s: [] };
-  private readonly shown: Record<string, readonly string[]>;
+  private readonly fixed: Record<string, readonly string[]>;
   private readonly quotas = new Map<string, string>();
 
-  /** @param shown tokens that callers show, in the order of `tokens` */
-  constructor({ shown, mountpoints }: { shown: readonly { name: string; secret: string }[]; mountpoints: string[] }) {
-    const basic = (name: string, secret: string): string => Buffer.from(`${name}:${secret}`).toString('base64');
-    this.shown = {
-      k: shown.map(({ secret }) => secret),
-      b: shown.map(({ name, secret }) => basic(name, secret)),
-      w: shown.map(({ name, secret }) => basic(`${name}?`, secret)),
+  /** @param tokens in the order of `tokens` in values.ts */
+  constructor(tokens: readonly { name: string; secret: string }[], mountpoints: readonly string[]) {
+    const basic = (user: string, secret: string) => Buffer.from(`${user}:${secret}`).toString('base64');
+    this.fixed = {
+      k: tokens.map(({ secret }) => secret),
+      b: tokens.map(({ name, secret }) => basic(name, secret)),
+      w: tokens.map(({ name, secret }) => basic(`${name}?`, secret)),
       m: mountpoints,
     };
   }
 
-  /** A request that was made. */
-  add(id: number): void {
-    this.acknowledged.add(id);
-    this.name(id);
-  }
-
-  /** A request that there is, whoever made it. @param user whose it is */
+  /** Adds a request. @param user the name of its quota */
   name(id: number, user?: string): void {
-    this.keep('i', String(id), MAX_REQUESTS);
+    this.keep('i', String(id));
     if (user !== undefined) this.quotas.set(String(id), user);
   }
 
-  /** Notes what an answer tells of ids and places. */
-  learn(answer: string): void {
-    const text = answer.slice(0, LOOKED_AT);
-    for (const [, value = ''] of text.matchAll(/"cursor":"([^"\\]{1,200})"/g)) this.keep('c', value, MAX_OTHERS);
-    for (const [, value = ''] of text.matchAll(/"eventId":"(\d+)"/g)) this.keep('e', value, MAX_OTHERS);
-    for (const [, value = ''] of text.matchAll(/"id":"([A-Za-z0-9+/=]{8,60})"/g)) this.keep('n', value, MAX_OTHERS);
-    for (const [, value = ''] of text.matchAll(SECRET)) this.keep('s', value, MAX_OTHERS);
+  learn(response: string): void {
+    const text = response.slice(0, READ_CHARACTERS);
+    for (const [kind, pattern] of Object.entries(PATTERNS)) {
+      for (const [, value = ''] of text.matchAll(pattern)) this.keep(kind, value);
+    }
   }
 
-  /** A text with what its marks stand for now. */
+  /** Replaces the marks of a text. */
   fill(text: string): string {
     return text.replace(MARK, (_all, open = '', kind: string, n: string, close = '') => {
-      const found = this.shown[kind] ?? this.found[kind === 'q' ? 'i' : kind] ?? [];
-      const named = found[Number(n) % found.length];
+      const values = this.fixed[kind] ?? this.found[kind === 'q' ? 'i' : kind] ?? [];
+      const named = values[Number(n) % values.length];
       const value = (kind === 'q' ? this.quotas.get(named ?? '') : named) ?? FALLBACK[kind] ?? '';
       const isNumber = kind === 'i' && open !== '' && open === close;
       return isNumber ? value : `${open}${open === '%22' ? encodeURIComponent(value) : value}${close}`;
     });
   }
 
-  forgetAll(): void {
+  clear(): void {
     this.acknowledged.clear();
     this.ruled.clear();
     this.quotas.clear();
-    for (const list of Object.values(this.found)) list.length = 0;
+    for (const values of Object.values(this.found)) values.length = 0;
   }
 
-  private keep(kind: string, value: string, most: number): void {
-    const list = this.found[kind] ?? [];
-    if (list.includes(value)) return;
-    list.push(value);
-    if (list.length > most) list.shift();
+  private keep(kind: string, value: string): void {
+    const values = this.found[kind] ?? [];
+    if (values.includes(value)) return;
+    values.push(value);
+    if (values.length > (MOST[kind] ?? MOST_OTHERS)) values.shift();
   }
 }

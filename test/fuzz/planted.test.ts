@@ -1,100 +1,59 @@
-/** Each kind of fault that the fuzz is to find, planted alone into its server. */
+/** Plants each kind of fault alone into the server, and shows that the fuzz finds it. */
 import { beforeAll, expect, test } from 'vitest';
 import { installExactJson } from '../../src/json.js';
 import { createDatabase } from '../support/database.js';
-import type { PlantName } from './plants.js';
-import { type FuzzResult, runFuzz } from './run.js';
-import type { Fault } from './session.js';
+import { type FuzzOptions, type FuzzResult, runFuzz } from './run.js';
 
-/** On a machine that does much else; each takes some seconds. */
 const LIMIT_MS = 6 * 60_000;
 
 beforeAll(installExactJson);
 
-async function findPlanted(
-  plant: PlantName,
-  inputs: number,
-  {
-    seed = 7,
-    at,
-    maxFaults = 1,
-    settleMs = 120_000,
-  }: { seed?: number; at?: string; maxFaults?: number; settleMs?: number } = {},
-): Promise<FuzzResult> {
+async function findPlanted(options: Pick<FuzzOptions, 'plant' | 'inputs'> & Partial<FuzzOptions>): Promise<FuzzResult> {
   const database = await createDatabase();
   try {
-    return await runFuzz(
-      {
-        seed,
-        inputs,
-        minutes: 5,
-        databaseUrl: database.url,
-        plant,
-        at,
-        maxFaults,
-        settleMs,
-        patienceMs: 0,
-        slackBytes: 48_000_000,
-        signal: new AbortController().signal,
-      },
-      () => {},
-    );
+    const limits = { seed: 7, minutes: 5, maxFaults: 1, settleMs: 120_000, patienceMs: 0, slackBytes: 48_000_000 };
+    const { signal } = new AbortController();
+    return await runFuzz({ ...limits, databaseUrl: database.url, signal, ...options }, () => {});
   } finally {
     await database.drop();
   }
 }
 
-const kindsOf = (faults: Fault[]): string[] => [...new Set(faults.map((fault) => fault.kind))];
+const kindsOf = ({ faults }: FuzzResult): string[] => [...new Set(faults.map(({ kind }) => kind))];
 
-test(
-  'a server that ends is found, with what was on its way',
-  async () => {
-    const { faults } = await findPlanted('crash', 2000);
-    expect(kindsOf(faults)).toEqual(['crash']);
-    expect(faults[0]?.text).toMatch(/SyntaxError.*AT=\d+:\d+ [^\n]*%00/s);
-  },
-  LIMIT_MS,
-);
+test('a server that ends is found, with the last inputs', { timeout: LIMIT_MS }, async () => {
+  const result = await findPlanted({ plant: 'crash', inputs: 2000 });
+  expect(kindsOf(result)).toEqual(['crash']);
+  expect(result.faults[0]?.text).toMatch(/SyntaxError.*AT=\d+:\d+ [^\n]*%00/s);
+});
 
-test(
-  'memory that is kept is found',
-  async () => {
-    const { faults } = await findPlanted('leak', 1000);
-    expect(kindsOf(faults)).toEqual(['memory']);
-  },
-  LIMIT_MS,
-);
+test('a memory leak is found', { timeout: LIMIT_MS }, async () => {
+  expect(kindsOf(await findPlanted({ plant: 'leak', inputs: 600 }))).toEqual(['memory']);
+});
 
-test(
-  'a quota that is charged wrongly is found',
-  async () => {
-    const { faults } = await findPlanted('quota', 300);
-    expect(kindsOf(faults)).toEqual(['invariant']);
-    expect(faults[0]?.text).toMatch(/^quota-used: /);
-  },
-  LIMIT_MS,
-);
+test('a wrong charge is found', { timeout: LIMIT_MS }, async () => {
+  const result = await findPlanted({ plant: 'quota', inputs: 300 });
+  expect(kindsOf(result)).toEqual(['invariant']);
+  expect(result.faults[0]?.text).toMatch(/^quota-used: /);
+});
 
-test(
-  'an internal error is found, with a small input that brings it, and brings it again',
-  async () => {
-    // those that need a request, which others have made, bring nothing alone, and which come first is chance
-    const repeated: string[] = [];
-    for (let seed = 7; seed < 12 && repeated.length === 0; seed++) repeated.push(...(await repeatPlanted(seed)));
-    expect(repeated).toContain('internal-error');
-  },
-  LIMIT_MS,
-);
+test('an internal error is found, with a small input that causes it again', { timeout: LIMIT_MS }, async () => {
+  // some need a request that earlier inputs created, and do not repeat alone
+  const repeated: string[] = [];
+  for (let seed = 7; seed < 12 && repeated.length === 0; seed++) repeated.push(...(await repeatPlanted(seed)));
+  expect(repeated).toContain('internal-error');
+});
 
-/** @returns the kinds of what the first of a run's internal errors that comes again has brought alone; none where none does */
+/** @returns the kinds of the first fault that repeats */
 async function repeatPlanted(seed: number): Promise<string[]> {
-  // engines that meet such a text do not come to an end either
-  const { faults } = await findPlanted('internal-error', 4000, { seed, maxFaults: 16, settleMs: 0 });
-  expect(kindsOf(faults)).toContain('internal-error');
-  for (const { at = '' } of faults.filter(({ kind }) => kind === 'internal-error')) {
+  // the engine fails, too, so nothing settles
+  const result = await findPlanted({ plant: 'internal-error', inputs: 4000, seed, maxFaults: 16, settleMs: 0 });
+  expect(kindsOf(result)).toContain('internal-error');
+  for (const { kind, at = '' } of result.faults) {
+    if (kind !== 'internal-error') continue;
     expect(at).toMatch(/^\d+:\d+/);
-    const again = await findPlanted('internal-error', 1, { seed, at, settleMs: 0 });
-    if (again.faults.length > 0) return kindsOf(again.faults);
+    const again = await findPlanted({ plant: 'internal-error', inputs: 1, seed, at, settleMs: 0 });
+    if (again.faults.length > 0) return kindsOf(again);
   }
   return [];
 }

@@ -1,71 +1,56 @@
 /**
- * The end of a round: nothing more is asked for, the engine does what is left, and the checker of the torture and the doctor
- * look. Then all requests are cancelled, the two look again, and what has ended is taken out, so that the database has a bound.
+ * The end of a round: the engine does the remaining work, and the torture's checker and the doctor look at the result. Then all requests are
+ * cancelled, both look again, and everything that has ended is deleted, so that the database stays small.
  */
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { domainToASCII } from 'node:url';
-import type pg from 'pg';
 import type { Context } from '../../src/context.js';
-import { messageOf } from '../../src/errors.js';
+import { messageOf, NotFoundError } from '../../src/errors.js';
 import { pruneAudit } from '../../src/operations/audit/prune.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
+import { reinstateFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { pruneEvents } from '../../src/operations/requests/history.js';
-import { noArchivePaths } from '../torture/archive-paths.js';
-import { check } from '../torture/checker.js';
-import { askDoctor } from '../torture/doctor.js';
-import { dumpFacts } from '../torture/dump.js';
-import { type Facts, readFacts } from '../torture/facts.js';
-import type { MoodyMail } from '../torture/mail.js';
-import { resumeAll } from '../torture/operators.js';
-import { nothingStrange } from '../torture/stranger-scan.js';
-import type { Violation, ViolationKind } from '../torture/violations.js';
-import { countWork, describeLeft, describeWork } from '../torture/work.js';
+import { check, type Violation, type ViolationKind } from '../torture/checker.js';
+import { createObserved, type Facts, readSnapshot } from '../torture/facts.js';
+import type { FaultyMail } from '../torture/receivers.js';
+import { dumpFacts } from '../torture/run.js';
+import { askDoctor, describeWork } from '../torture/work.js';
 import { archive, rows, users } from './archive.js';
-import {
-  correctSizes,
-  liftRules,
-  restoreDisks,
-  restoreMedia,
-  restoreQuotas,
-  restoreVolumes,
-  restoreWithdrawn,
-} from './keeper.js';
+import { restoreAll, restoreQuotas } from './keeper.js';
 import type { Known } from './known.js';
 import type { Session } from './session.js';
-import { tokens } from './texts.js';
+import { tokens } from './values.js';
 
 export interface RoundContext {
   ctx: Context;
   session: Session;
-  mail: MoodyMail;
+  mail: FaultyMail;
+  /** For the engine to finish. */
   settleMs: number;
+  /** For periodic jobs, before the checker's violations count. */
   patienceMs: number;
   signal: AbortSignal;
 }
 
 const LOOK_MS = 100;
 
-/**
- * What the checker takes for a fault, and a fuzz does on purpose: addresses change after mail was queued, or come when it is
- * too late for it; retentions, and imports that move files, have requests go back.
- */
+/** Inputs cause these: addresses change late, and retentions and imports make progress go back. */
 const ALLOWED: readonly ViolationKind[] = ['mail-unasked', 'mail-missing', 'progress-back', 'file-doubted'];
 
 /**
- * A mail server may refuse for good what is an address by its form. What a request was not given since a rule was there, it is
- * not given when the rule is no more: it takes what appears later.
+ * A request does not take later what a path rule kept from it. A mail server may reject a valid address. Mail of purged users went to addresses that
+ * are unknown now, and domains can be written in many ways.
  */
 function isAllowed({ kind, text }: Violation, { ruled }: Known): boolean {
   const [, id] = kind === 'join-missed' ? (/^request (\d+) (?:matches|awaits) /.exec(text) ?? []) : [];
   if (id !== undefined) return ruled.has(Number(id));
   if (kind === 'mail-unknown') {
-    // letters of who is forgotten went to addresses that are known no more; and a domain has many ways to be written
-    const [, seen = '', known = ''] = / to (.*), and not to (.*)$/s.exec(text) ?? [];
-    return /^forgotten-[0-9a-f]+$/.test(known) || withPlainDomain(seen) === withPlainDomain(known);
+    const [, received = '', known = ''] = / to (.*), and not to (.*)$/s.exec(text) ?? [];
+    return /^forgotten-[0-9a-f]+$/.test(known) || withPlainDomain(received) === withPlainDomain(known);
   }
   return ALLOWED.includes(kind) || (kind === 'mail-unsent' && text.endsWith(' is REJECTED'));
 }
@@ -75,141 +60,78 @@ function withPlainDomain(address: string): string {
   return `${address.slice(0, at)}@${domainToASCII(address.slice(at + 1))}`;
 }
 
-/** @returns what is wrong */
 export async function endRound(round: RoundContext): Promise<Violation[]> {
-  round.session.leave();
-  await putRight(round);
-  await noteRuled(round);
-  await noteDeeds(round);
-  const violations = await settleAndLook(round);
+  const { ctx, session } = round;
+  session.closeStreams();
+  await restoreAll(ctx, session.known);
+  await readAudit(round);
+  const violations = await settleAndCheck(round);
   if (violations.length > 0) return violations;
-  await cancelAll(round.ctx);
-  violations.push(...(await settleAndLook(round)));
-  if (violations.length === 0) {
-    await takeOut(round);
-    await restoreWithdrawn(round.ctx);
-  }
-  return violations;
-}
-
-/** An input may take back what another one has ruled before the keeper has seen it. */
-async function noteRuled({ ctx, session }: RoundContext): Promise<void> {
-  const { rows } = await ctx.db.pool.query<{ id: number }>(
-    `SELECT id FROM request WHERE request_date <= (
-       SELECT max(at) + interval '1 second' FROM audit WHERE operation IN ('setPathRule', 'removePathRule') AND result = 'DONE')`,
-  );
-  for (const { id } of rows) session.known.ruled.add(id);
-}
-
-/** Again and again: what was asked for over a connection that was cut may be done later. */
-async function putRight({ ctx, session }: RoundContext): Promise<void> {
-  await resumeAll(ctx);
-  await restoreQuotas(ctx);
-  await restoreDisks(ctx);
-  await restoreVolumes(ctx);
-  await correctSizes(ctx);
-  await restoreMedia(ctx);
-  await liftRules(ctx, session.known, 'all'); // what nobody may ask for is in no request
-}
-
-async function settleAndLook(round: RoundContext): Promise<Violation[]> {
-  const { ctx, session, signal } = round;
-  const deadline = Date.now() + round.settleMs;
-  const isOver = () => session.isOver || signal.aborted;
-  let left = 'the first look';
-  while (left !== '' && Date.now() < deadline && !isOver()) {
-    await putRight(round);
-    await endPauses(ctx);
-    left = await countWork(ctx).then(describeWork, messageOf);
-    if (left !== '') await sleep(LOOK_MS);
-  }
-  if (isOver()) return [];
-  if (left !== '') {
-    const rest = await describeLeft(ctx).catch(messageOf);
-    return [{ kind: 'unsettled', text: `there is still work to do: ${left}\n  ${rest}` }];
-  }
-  for (const patience = Date.now() + round.patienceMs; ; await sleep(LOOK_MS)) {
-    const facts = await look(round);
-    const found = check(facts).filter((violation) => !isAllowed(violation, session.known));
-    if (found.length === 0) found.push(...(await askDoctor({ ctx, touched: new Set() })));
-    if (found.length === 0 || isOver()) return found;
-    if (Date.now() > patience) return await dump(ctx, facts, found);
-    await putRight(round);
-    await countWork(ctx);
-  }
-}
-
-/** @returns the same, with the file that has all that was looked at */
-async function dump(ctx: Context, facts: Facts, violations: readonly Violation[]): Promise<Violation[]> {
-  const file = path.join(mkdtempSync(path.join(tmpdir(), 'tapegate-found-')), 'facts.json');
-  const { rows: rules } = await ctx.db.pool.query('SELECT * FROM path_rule');
-  const { rows: requests } = await ctx.db.pool.query(
-    `SELECT to_jsonb(r) AS row FROM request r WHERE state NOT IN ('EXPIRED', 'CANCELLED')`,
-  );
-  await dumpFacts(file, { facts, violations }, { rules, rows: requests });
-  return violations.map(({ kind, text }) => ({ kind, text: `${text} (${file})` }));
-}
-
-/** Engines keep from volumes that failed for a while that grows, unless somebody has put something back into service. */
-async function endPauses(ctx: Context): Promise<void> {
-  await ctx.db.pool.query(`SELECT pg_notify('tapegate', 'suspension')`);
-}
-
-async function look({ ctx, session, mail }: RoundContext): Promise<Facts> {
-  const client: pg.PoolClient = await ctx.db.pool.connect();
-  try {
-    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
-    return await readFacts(async <Row extends object>(text: string) => (await client.query<Row>(text)).rows, {
-      sources: new Map(archive.map(({ path, bytes, sha256 }) => [path, { size: BigInt(bytes.length), sha256 }])),
-      mails: mail.mails,
-      told: [],
-      touched: new Set(),
-      asked: new Map(),
-      acknowledged: session.known.acknowledged,
-      bulks: new Set(),
-      polls: [],
-      revivals: new Map(),
-      archivePaths: noArchivePaths,
-      strange: nothingStrange,
-      staged: [],
-      stuck: [],
-      doubleClaims: [],
-      wrong: [],
-      watches: [],
-      miswritten: new Set(),
-      withdrawn: new Set(),
-      versions: PLACES,
-      openRetirements: new Set(),
-    });
-  } finally {
-    await client.query('ROLLBACK');
-    client.release();
-  }
-}
-
-/** Imports give any file any place: the bytes are those that stand there, whatever the path. */
-const PLACES = new Map<string, typeof archive>();
-PLACES.get = () => archive;
-PLACES.has = () => true;
-
-async function cancelAll(ctx: Context): Promise<void> {
   const { rows: live } = await ctx.db.pool.query<{ id: number }>(
     `SELECT id FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED') ORDER BY id`,
   );
   for (const { id } of live) await cancelRequest(ctx, id);
+  violations.push(...(await settleAndCheck(round)));
+  if (violations.length === 0) await deleteEnded(round);
+  return violations;
 }
 
-/** Which operations were done or refused, and how often, as the audit has it. */
-async function noteDeeds({ ctx, session }: RoundContext): Promise<void> {
-  const { rows: done } = await ctx.db.pool.query<{ deed: string; count: number }>(
-    `SELECT concat_ws(' ', operation, nullif(result, 'DONE')) AS deed, sum(count)::int AS count
+/** Records requests that rules may have affected, and the operations that inputs caused. */
+async function readAudit({ ctx, session }: RoundContext): Promise<void> {
+  const { rows: ruled } = await ctx.db.pool.query<{ id: number }>(
+    `SELECT id FROM request WHERE request_date <= (
+       SELECT max(at) + interval '1 second' FROM audit WHERE operation IN ('setPathRule', 'removePathRule') AND result = 'DONE')`,
+  );
+  for (const { id } of ruled) session.known.ruled.add(id);
+  const { rows: done } = await ctx.db.pool.query<{ operation: string; count: number }>(
+    `SELECT concat_ws(' ', operation, nullif(result, 'DONE')) AS operation, sum(count)::int AS count
      FROM audit WHERE way <> 'system' GROUP BY 1 ORDER BY 1`,
   );
-  for (const { deed, count } of done) session.deeds.set(deed, (session.deeds.get(deed) ?? 0) + count);
+  for (const { operation, count } of done) {
+    session.operations.set(operation, (session.operations.get(operation) ?? 0) + count);
+  }
 }
 
-/** As if nobody had asked for anything, and no import had come. */
-async function takeOut({ ctx, session, mail }: RoundContext): Promise<void> {
+async function settleAndCheck({ ctx, session, mail, signal, ...limits }: RoundContext): Promise<Violation[]> {
+  const deadline = Date.now() + limits.settleMs;
+  const isOver = () => session.isOver || signal.aborted;
+  let work = 'unknown';
+  while (work !== '' && Date.now() < deadline && !isOver()) {
+    await restoreAll(ctx, session.known); // a request over a connection that was cut may take effect later
+    await ctx.db.pool.query(`SELECT pg_notify('tapegate', 'suspension')`); // ends the engine's pauses before it retries volumes
+    work = await describeWork(ctx).catch(messageOf);
+    if (work !== '') await sleep(LOOK_MS);
+  }
+  if (isOver()) return [];
+  if (work !== '') return [{ kind: 'unsettled', text: `work remains: ${work}` }];
+  for (const patience = Date.now() + limits.patienceMs; ; await sleep(LOOK_MS)) {
+    const { acknowledged } = session.known;
+    const facts = await readSnapshot(ctx, createObserved({ sources, mails: mail.mails, versions, acknowledged }));
+    const found = check(facts).filter((violation) => !isAllowed(violation, session.known));
+    if (found.length === 0) found.push(...(await askDoctor(ctx, () => false)));
+    if (found.length === 0 || isOver()) return found;
+    if (Date.now() > patience) return await dump(ctx, facts, found);
+    await restoreAll(ctx, session.known);
+    await describeWork(ctx);
+  }
+}
+
+/** Adds the file with all facts to the texts. */
+async function dump(ctx: Context, facts: Facts, violations: Violation[]): Promise<Violation[]> {
+  const file = path.join(mkdtempSync(path.join(tmpdir(), 'tapegate-found-')), 'facts.json');
+  const { rows: rules } = await ctx.db.pool.query('SELECT * FROM path_rule');
+  await dumpFacts(file, { facts, violations }, { rules });
+  return violations.map(({ kind, text }) => ({ kind, text: `${text} (${file})` }));
+}
+
+const sources = new Map(archive.map((file) => [file.path, file]));
+/** Imports give any file any position, so each file has all versions. */
+const versions = new Map<string, typeof archive>();
+versions.get = () => archive;
+versions.has = () => true;
+
+/** Restores the database to what it was before the round. */
+async function deleteEnded({ ctx, session, mail }: RoundContext): Promise<void> {
   const never = new AbortController().signal;
   await pruneEvents({ ...ctx, config: { ...ctx.config, eventDays: 0 } }, never);
   const { rows: tables } = await ctx.db.pool.query<{ name: string }>(
@@ -226,10 +148,12 @@ async function takeOut({ ctx, session, mail }: RoundContext): Promise<void> {
   await restoreQuotas(ctx);
   await pruneAudit({ ...ctx, config: { ...ctx.config, auditDays: 0 } }, never);
   mail.mails.length = 0;
-  session.known.forgetAll();
-  // at whatever stage it is: a file goes to none of them but by its own way
+  session.known.clear();
   await importRows(
     ctx,
-    rows.map((row) => ({ ...row, stage: null, verified: undefined })),
+    rows.map((row) => ({ ...row, stage: null, verified: undefined })), // stages stay
   );
+  await reinstateFiles(ctx, { path: '/data/' }).catch((error: unknown) => {
+    if (!(error instanceof NotFoundError)) throw error;
+  });
 }

@@ -1,27 +1,22 @@
-/** The server of a fuzz as its parent sees it: a process that answers, tells of itself, and may end. */
+/** The server process of a fuzz: it answers questions, reports warnings, and may end. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { packageRoot } from '../../src/package-root.js';
-import { MAIL_RATES } from '../torture/check-mail.js';
-import type { ImportInput } from './input.js';
+import { MAIL_RATES } from '../torture/check-messages.js';
+import type { ImportInput } from './inputs.js';
+import type { Memory } from './memory.js';
 import type { PlantName } from './plants.js';
-import type { Memory, Message, Question, Wish } from './server.js';
+import type { Message, Question } from './server.js';
 
 const serverFile = path.join(packageRoot, 'dist/test/fuzz/server.js');
 const START_MS = 30_000;
-/** Everybody is counted, and of some things there may be so few that some are refused. */
+/** Low enough that some requests are rejected. Local clients count, too. */
 const LIMITS = {
-  RATE_LOCAL: 'on',
-  STREAMS: '120',
-  CALLER_STREAMS: '48',
-  REQUEST_FILES: '200',
-  OPEN_REQUESTS: '100',
-  STANDING_PATTERNS: '60',
-  AWAITED_PATHS: '200',
+  ...{ RATE_LOCAL: 'on', STREAMS: '120', CALLER_STREAMS: '48', REQUEST_FILES: '200', OPEN_REQUESTS: '100' },
+  ...{ STANDING_PATTERNS: '60', AWAITED_PATHS: '200' },
 };
-/** Of what it said last on its standard error. */
-const LAST_WORDS = 4000;
+const MAX_STDERR = 4000;
 
 export interface ServerOptions {
   dataDir: string;
@@ -30,79 +25,78 @@ export interface ServerOptions {
   plant: PlantName | undefined;
 }
 
-/** Asked of a server that ends meanwhile. */
-export class Gone extends Error {}
+/** The server ended before it answered. */
+export class ServerEnded extends Error {}
 
 export class ServerProcess {
   url = '';
-  /** How it ended, once it has. */
+  /** How it ended. */
   end: string | undefined;
-  /** Lines of its log that tell of what nobody expected, and what Node warned of. */
+  /** Lines of its log on unexpected errors, and warnings of Node.js. */
   readonly complaints: string[] = [];
   private readonly child: ChildProcess;
-  private readonly asked = new Map<number, { resolve(message: Message): void; reject(error: Error): void }>();
+  private readonly waiting = new Map<number, { resolve(message: Message): void; reject(error: Error): void }>();
   private last = 0;
   private stderr = '';
 
   private constructor({ dataDir, databaseUrl, smtpUrl, plant }: ServerOptions) {
+    const { mailRate, userMailRate } = MAIL_RATES;
+    const { PATH } = process.env;
     this.child = spawn(process.execPath, ['--expose-gc', serverFile], {
       env: {
-        PATH: process.env.PATH,
-        PORT: '0',
-        DATA_DIR: dataDir,
-        SMTP_URL: smtpUrl,
-        MAIL_RATE: String(MAIL_RATES.mailRate),
-        USER_MAIL_RATE: String(MAIL_RATES.userMailRate),
-        LOG_LEVEL: 'error',
-        ...LIMITS,
-        ...(databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl }),
-        ...(plant === undefined ? {} : { FUZZ_PLANT: plant }),
+        ...{ PATH, PORT: '0', DATA_DIR: dataDir, SMTP_URL: smtpUrl, LOG_LEVEL: 'error', ...LIMITS },
+        ...{ MAIL_RATE: String(mailRate), USER_MAIL_RATE: String(userMailRate) },
+        ...(databaseUrl !== undefined && { DATABASE_URL: databaseUrl }),
+        ...(plant !== undefined && { FUZZ_PLANT: plant }),
       },
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
       serialization: 'advanced',
     });
-    this.child.stderr?.setEncoding('utf8').on('data', (text: string) => this.hear(text));
-    this.child.on('message', (message: Message) => this.take(message));
+    this.child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.stderr = (this.stderr + text).slice(-MAX_STDERR);
+      const lines = text.split('\n').filter((line) => /internal error|unhandled/i.test(line));
+      this.complaints.push(...lines.map((line) => line.slice(0, MAX_STDERR)));
+    });
+    this.child.on('message', (message: Message) => {
+      if (message.kind === 'warning') this.complaints.push(message.text);
+      else if (message.kind !== 'ready') this.waiting.get(message.id)?.resolve(message);
+    });
   }
 
-  /** @throws Error when it does not come up */
+  /** @throws Error if it does not start */
   static async start(options: ServerOptions): Promise<ServerProcess> {
     const server = new ServerProcess(options);
     await new Promise<void>((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error('the server does not come up')), START_MS);
+      const timer = setTimeout(() => reject(new Error('the server does not start')), START_MS);
       server.child.on('message', (message: Message) => {
         if (message.kind !== 'ready') return;
         clearTimeout(timer);
         server.url = message.url;
         resolve();
       });
-      // when all that it said has come as well
+      // `close`: its whole output has been read
       server.child.once('close', (code, signal) => {
         clearTimeout(timer);
         server.end = `it ended with ${signal ?? code}: ${server.stderr}`;
-        for (const { reject: refuse } of server.asked.values()) refuse(new Gone('the server has ended'));
+        for (const { reject: end } of server.waiting.values()) end(new ServerEnded('the server has ended'));
         reject(new Error(server.end));
       });
     });
     return server;
   }
 
-  /** Waits for its end, for so long at most. */
   async hasEnded(withinMs: number): Promise<boolean> {
     for (const deadline = Date.now() + withinMs; this.end === undefined && Date.now() < deadline; ) await sleep(10);
     return this.end !== undefined;
   }
 
-  /** @param snapshot where what is on the heap is written, if anywhere */
-  async measure(snapshot?: string): Promise<Memory> {
-    const message = await this.ask({ ask: 'memory', snapshot });
-    return (message as Message & { kind: 'memory' }).memory;
+  async measure(): Promise<Memory> {
+    return ((await this.ask({ ask: 'memory' })) as Message & { kind: 'memory' }).memory;
   }
 
-  /** @returns what went wrong, and should not have */
+  /** @returns an error that no file should cause */
   async import({ bytes, chunkBytes }: ImportInput): Promise<string | null> {
-    const message = await this.ask({ ask: 'import', bytes, chunkBytes });
-    return (message as Message & { kind: 'import' }).error;
+    return ((await this.ask({ ask: 'import', bytes, chunkBytes })) as Message & { kind: 'import' }).error;
   }
 
   async stop(): Promise<void> {
@@ -112,28 +106,16 @@ export class ServerProcess {
     await ended;
   }
 
-  private async ask(what: Wish): Promise<Message> {
-    if (this.end !== undefined) throw new Gone('the server has ended');
+  private async ask(question: Question): Promise<Message> {
+    if (this.end !== undefined) throw new ServerEnded('the server has ended');
     const id = ++this.last;
     try {
       return await new Promise<Message>((resolve, reject) => {
-        this.asked.set(id, { resolve, reject });
-        const question: Question = { ...what, id };
-        this.child.send(question, (error) => error && reject(new Gone(error.message)));
+        this.waiting.set(id, { resolve, reject });
+        this.child.send({ ...question, id }, (error) => error && reject(new ServerEnded(error.message)));
       });
     } finally {
-      this.asked.delete(id);
+      this.waiting.delete(id);
     }
-  }
-
-  private take(message: Message): void {
-    if (message.kind === 'warning') this.complaints.push(message.text);
-    else if (message.kind !== 'ready') this.asked.get(message.id)?.resolve(message);
-  }
-
-  private hear(text: string): void {
-    this.stderr = (this.stderr + text).slice(-LAST_WORDS);
-    for (const line of text.split('\n'))
-      if (/internal error|unhandled/i.test(line)) this.complaints.push(line.slice(0, LAST_WORDS));
   }
 }

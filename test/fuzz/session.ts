@@ -1,64 +1,70 @@
-/** One fuzz as it goes on: inputs go out, answers are judged, and what is wrong is noted with the way to see it again. */
+/**
+ * Sends inputs in parallel lanes, checks the responses, and records faults. The run is cut into segments, each a property of fast-check with its own
+ * seed: an input is repeated by its segment and its path there, whatever other inputs were sent.
+ */
+import fc from 'fast-check';
 import { messageOf } from '../../src/errors.js';
 import { checkAnswer, checkRaw, checkStream, type FaultKind, type Finding } from './check-answers.js';
 import { type Answer, Client, Unanswered } from './client.js';
-import type { HttpInput, Input } from './input.js';
+import { type HttpInput, type Input, inputs } from './inputs.js';
 import { Known } from './known.js';
-import { Gone, type ServerProcess } from './server-process.js';
+import { ServerEnded, type ServerProcess } from './server-process.js';
 
 export interface Fault {
   kind: FaultKind | 'crash' | 'unanswered' | 'import' | 'warning' | 'memory' | 'busy' | 'invariant' | 'unsettled';
   text: string;
-  /** For AT, where one input brings it. */
+  /** For AT, if one input causes it. */
   at?: string | undefined;
-  /** The smallest input that does. */
+  /** The smallest input that causes it. */
   input?: string | undefined;
 }
 
-interface Sent {
-  place: Place;
-  input: Input;
-}
-
-/** Where an input stands: the segment of the run, and its number there. */
-export interface Place {
+/** The segment of an input, and its index there. */
+interface Place {
   segment: number;
   index: number;
 }
 
-/** More than are on their way at a time: what ends a server may do so after its answer, and then all that wait for one are answered so. */
+const SEGMENT = 200;
+const MAX_SHRINKS = 100;
+/** More than are sent at a time: what ends the server may have been answered before it ends. */
 const RECENT = 40;
-/** A connection that breaks is the first that is seen of a server that ends, which still writes why. */
-const DYING_MS = 15_000;
+/** A server that ends may still write why when its connections are closed. */
+const ENDING_MS = 15_000;
 
 export class Session {
   readonly known: Known;
   readonly faults: Fault[] = [];
   readonly server: ServerProcess;
-  /** Answers by status, and what else inputs came to. */
+  /** Responses by status, and other results. */
   readonly outcomes = new Map<string, number>();
-  /** Milliseconds that inputs of a kind took together. */
-  readonly times = new Map<string, number>();
-  /** Operations that were done, by the audit. */
-  readonly deeds = new Map<string, number>();
+  /** Successful operations in the audit. */
+  readonly operations = new Map<string, number>();
   sent = 0;
   busy = 0;
+  private readonly seed: number;
   private readonly client: Client;
+  private nextSegment = 0;
   private turn: Promise<unknown> = Promise.resolve();
-  private readonly onTheirWay = new Set<Sent>();
-  /** What was answered last, whenever it went out: some take as long as hundreds of others. */
-  private readonly answered: Sent[] = [];
+  private readonly active = new Map<Input, Place>();
+  private readonly recent: [Input, Place][] = [];
 
   constructor(
     server: ServerProcess,
-    options: { connections: number; shown: readonly { name: string; secret: string }[]; mountpoints: string[] },
+    {
+      seed,
+      lanes,
+      tokens,
+      mountpoints,
+    }: { seed: number; lanes: number; tokens: { name: string; secret: string }[]; mountpoints: string[] },
   ) {
     this.server = server;
-    this.known = new Known(options);
-    this.client = new Client(server.url, this.known, options);
+    this.seed = seed;
+    this.known = new Known(tokens, mountpoints);
+    this.client = new Client(server.url, this.known, lanes);
   }
 
-  /** Nobody is there to be asked any more. */
+  /** The server has ended. */
   get isOver(): boolean {
     return this.server.end !== undefined;
   }
@@ -67,86 +73,113 @@ export class Session {
     this.client.close();
   }
 
-  /** Goes away from all streams that were left open. */
-  leave(): void {
-    this.client.leave();
+  closeStreams(): void {
+    this.client.closeStreams();
   }
 
-  /** Sends one input. @returns what is wrong with what came of it */
-  async send(input: Input, place: Place): Promise<Fault | undefined> {
-    const sent = { place, input };
-    this.onTheirWay.add(sent);
+  /** Sends inputs until a total number was sent, or there are enough faults. */
+  async run(options: { lanes: number; until: number; isEnough: () => boolean }): Promise<void> {
+    const left = () => options.until - this.sent;
+    const isOver = () => left() <= 0 || this.isOver || options.isEnough();
+    const lane = async () => {
+      while (!isOver()) await this.runSegment(this.nextSegment++, Math.ceil(left() / options.lanes), isOver);
+    };
+    await Promise.all(Array.from({ length: options.lanes }, lane));
+  }
+
+  /** Sends one input, and smaller ones, again. @param at as a fault has it */
+  async repeat(at: string): Promise<void> {
+    const [segment = '', ...path] = at.split(':');
+    await this.runSegment(Number(segment), 1, () => this.isOver, path.join(':'));
+  }
+
+  private async runSegment(segment: number, most: number, isOver: () => boolean, path?: string): Promise<void> {
+    let failing: Fault | undefined;
+    let [index, shrinks] = [-1, 0];
+    const property = fc.asyncProperty(inputs, async (input) => {
+      const isEnough = failing ? ++shrinks > MAX_SHRINKS || this.isOver : isOver();
+      if (isEnough) throw new fc.PreconditionFailure(true);
+      if (!failing) index++;
+      const fault = await this.send(input, { segment, index });
+      if (!fault || (failing && failing.kind !== fault.kind)) return;
+      failing = fault;
+      throw new Error(fault.text);
+    });
+    const seed = (this.seed + segment * 0x9e3779b1) | 0;
+    const result = await fc.check(property, { seed, numRuns: Math.min(most, SEGMENT), ...(path && { path }) });
+    if (!failing || !result.failed) return;
+    const at = `${segment}:${result.counterexamplePath}`;
+    this.faults.push({ ...(failing as Fault), at, input: show(result.counterexample?.[0]) });
+  }
+
+  private async send(input: Input, place: Place): Promise<Fault | undefined> {
+    this.active.set(input, place);
     this.sent++;
-    const start = performance.now();
     try {
-      return await this.judge(input, place);
+      return await this.check(input, place);
     } catch (error) {
       const isLate = error instanceof Unanswered;
-      if (error instanceof Gone || (!isLate && (await this.server.hasEnded(DYING_MS)))) return undefined; // told by whoever looks
-      const kind = isLate ? 'unanswered' : 'form';
-      return { kind, text: `no answer: ${messageOf(error)}` };
+      // `run.ts` reports that the server has ended
+      if (error instanceof ServerEnded || (!isLate && (await this.server.hasEnded(ENDING_MS)))) return undefined;
+      return { kind: isLate ? 'unanswered' : 'form', text: `no response: ${messageOf(error)}` };
     } finally {
-      const key = input.kind === 'http' ? input.door : input.kind;
-      this.times.set(key, (this.times.get(key) ?? 0) + performance.now() - start);
-      this.count(key);
-      this.onTheirWay.delete(sent);
-      this.answered.push(sent);
-      if (this.answered.length > RECENT) this.answered.shift();
+      this.count(input.kind === 'http' ? input.api : input.kind);
+      this.active.delete(input);
+      this.recent.push([input, place]);
+      if (this.recent.length > RECENT) this.recent.shift();
     }
   }
 
-  /** What was on its way as the server ended, or was answered before, the last one first, and so may have ended it. */
+  /** Describes the inputs that may have ended the server, the last one first. */
   suspects(): string {
-    const last = [...this.answered, ...this.onTheirWay].reverse();
-    return last.map(({ place, input }) => `  AT=${place.segment}:${place.index} ${show(input, 1000)}`).join('\n');
+    const last = [...this.recent, ...this.active].reverse();
+    return last.map(([input, { segment, index }]) => `  AT=${segment}:${index} ${show(input, 1000)}`).join('\n');
   }
 
-  private async judge(input: Input, place: Place): Promise<Fault | undefined> {
-    if (input.kind === 'http') return this.note([await this.judgeHttp(input, place)]);
-    if (input.kind === 'raw') return this.note([checkRaw(await this.client.sendRaw(input))]);
+  private async check(input: Input, place: Place): Promise<Fault | undefined> {
+    const findings: Finding[] = [];
+    if (input.kind === 'raw') findings.push(checkRaw(await this.client.sendRaw(input)));
     if (input.kind === 'exchange') {
-      const answers = await this.client.exchange(input);
-      return this.note(answers.map((answer) => this.judgeOne(EXCHANGE, answer)));
+      for (const answer of await this.client.exchange(input)) findings.push(this.checkHttp(EXCHANGE, answer));
     }
-    const error = await this.server.import(input);
-    return error === null ? this.note([undefined]) : { kind: 'import', text: error };
+    if (input.kind === 'http') {
+      const answer = input.inTurn ? await this.sendInTurn(input) : await this.client.send(input);
+      if (answer.later) this.count('stays');
+      void answer.later?.then((text) => this.checkLater(text, place));
+      findings.push(this.checkHttp(input, answer));
+    }
+    if (input.kind === 'import') {
+      const error = await this.server.import(input);
+      if (error !== null) return { kind: 'import', text: error };
+    }
+    if (findings.includes('busy')) this.busy++;
+    return findings.find((finding) => typeof finding === 'object');
   }
 
-  private async judgeHttp(input: HttpInput, place: Place): Promise<Finding> {
-    const answer = input.inTurn ? await this.sendInTurn(input) : await this.client.send(input);
-    if (answer.later) this.count('stays');
-    void answer.later?.then((text) => this.judgeStream(text, place));
-    return this.judgeOne(input, answer);
-  }
-
-  /** When those before have been answered, however. */
   private async sendInTurn(input: HttpInput): Promise<Answer> {
     const sent = this.turn.then(() => this.client.send(input));
     this.turn = sent.catch(() => {});
     return await sent;
   }
 
-  private judgeStream(text: string, { segment, index }: Place): void {
+  private checkLater(text: string, { segment, index }: Place): void {
     const found = checkStream(text);
-    if (typeof found !== 'object') return;
-    this.faults.push({ ...found, at: `${segment}:${index}`, input: 'a stream that was left open' });
+    if (typeof found === 'object')
+      this.faults.push({ ...found, at: `${segment}:${index}`, input: 'a stream that was left open' });
   }
 
-  private judgeOne(input: HttpInput, answer: Answer): Finding {
+  private checkHttp(input: HttpInput, answer: Answer): Finding {
     const { status, text } = answer;
     this.count(`${input.method} ${status}`);
     if (status === 200) {
       const made = input.method === 'POST' ? /"req_id":(\d+)/.exec(text)?.[1] : undefined;
-      if (made !== undefined) this.known.add(Number(made));
+      if (made !== undefined) {
+        this.known.acknowledged.add(Number(made));
+        this.known.name(Number(made));
+      }
       this.known.learn(text);
     }
     return checkAnswer(input, answer);
-  }
-
-  private note(findings: Finding[]): Fault | undefined {
-    if (findings.includes('busy')) this.busy++;
-    for (const finding of findings) if (typeof finding === 'object') return finding;
-    return undefined;
   }
 
   private count(outcome: string): void {
@@ -154,12 +187,12 @@ export class Session {
   }
 }
 
-const EXCHANGE: HttpInput = { kind: 'http', door: 'any', method: 'POST', target: '/graphql/stream', headers: {} };
+const EXCHANGE: HttpInput = { kind: 'http', api: 'any', method: 'POST', target: '/graphql/stream', headers: {} };
 
-/** An input for people, whole unless it is very long. */
-export function show(input: unknown, most = 6000): string {
-  const text = JSON.stringify(input, (_key, value: unknown) => {
-    return value instanceof Uint8Array ? { base64: Buffer.from(value).toString('base64') } : value;
-  });
+/** Describes an input, in full unless it is very long. */
+function show(input: unknown, most = 6000): string {
+  const text = JSON.stringify(input, (_key, value: unknown) =>
+    value instanceof Uint8Array ? { base64: Buffer.from(value).toString('base64') } : value,
+  );
   return text.length <= most ? text : `${text.slice(0, most)}… (${text.length} characters)`;
 }

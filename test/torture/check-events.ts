@@ -1,100 +1,112 @@
-/** Events: what they tell of a request never goes back, and what they tell of a file is its way through the stages. */
+/** Checks events: the progress of a request does not go back, a file's stages follow from each other, and watchers receive each event once. */
 import { moves } from '../../src/stages.js';
-import { groupBy, type Index, isLive } from './fact-index.js';
-import type { Facts, ProgressEventFact, RequestFact, StageEventFact } from './facts.js';
-import type { Report } from './violations.js';
+import type { Report } from './checker.js';
+import {
+  type Facts,
+  groupBy,
+  type Index,
+  isLive,
+  type ProgressEvent,
+  progressFields,
+  type StageEvent,
+} from './facts.js';
 
 export function checkEvents(facts: Facts, index: Index, report: Report): void {
-  const taken = facts.stageEvents.filter((event) => isTaken(event, facts, index));
-  const progress = groupBy(facts.progressEvents, (event) => event.requestId);
+  const excused = facts.stageEvents.filter((event) => isExcuse(event, facts, index));
   for (const request of facts.requests) {
-    const events = progress.get(request.id) ?? [];
-    const mine = taken.filter((event) => event.requestIds.includes(request.id));
-    const revivals = facts.outside.revivals.get(request.id) ?? 0;
-    checkProgress(request.id, events, { taken: mine, revivals, moved: countMoved(request.id, facts, index) }, report);
-    checkLastProgress(request, events, report);
+    const events = index.progressOf.get(request.id) ?? [];
+    checkProgress(request.id, events, { excused, facts, index }, report);
+    const last = events.at(-1);
+    if (!last) report('progress-last', `request ${request.id} has no progress event`);
+    for (const name of progressFields) {
+      if (!last || request[name] === last[name]) continue;
+      report(
+        'progress-last',
+        `request ${request.id} has ${name} ${request[name]}, event ${last.number} has ${last[name]}`,
+      );
+    }
   }
   for (const [fileId, events] of groupBy(facts.stageEvents, (event) => event.fileId)) {
-    checkChain(fileId, events, index, report);
+    checkStages(fileId, events, index, report);
   }
-  for (const { id } of facts.unnumbered) report('event-unnumbered', `nobody is told of the event with the id ${id}`);
+  for (const { id } of facts.unnumberedEvents) report('event-unnumbered', `the event with id ${id} is never published`);
 }
 
-/** How often files of a request, also those that it let go later, were given another place on tape: what had failed at the one before waits again. */
-function countMoved(requestId: number, { outside }: Facts, { holdsOf, releasedOf, files }: Index): number {
-  const holds = [...(holdsOf.get(requestId) ?? []), ...(releasedOf.get(requestId) ?? [])];
-  const paths = holds.map(({ fileId }) => files.get(fileId)?.path ?? '');
-  return paths.reduce((sum, path) => sum + (outside.versions.get(path)?.length ?? 0), 0);
-}
-
-/** The primary copy was taken away, or the copy is that of an older version, or of a file that was touched and has gone. */
-function isTaken({ from, to, fileId }: StageEventFact, facts: Facts, index: Index): boolean {
-  if (to !== 'ONTAPE') return false;
-  if (from === 'ONDISK' || from === 'UNVERIFIED') return true;
-  return from === 'RESTORED' && facts.outside.versions.has(index.files.get(fileId)?.path ?? '');
+/** The primary copy was taken from disk, or the copy is of an older version, or of a file that was changed and is gone. */
+function isExcuse({ fromStage, toStage, fileId }: StageEvent, { observed }: Facts, index: Index): boolean {
+  if (toStage !== 'ONTAPE') return false;
+  if (fromStage === 'ONDISK' || fromStage === 'UNVERIFIED') return true;
+  return fromStage === 'RESTORED' && observed.versions.has(index.files.get(fileId)?.path ?? '');
 }
 
 /**
- * What is on disk or has failed grows within one life of a request. A life ends with EXPIRED or CANCELLED, or in one step
- * with its revival, when nobody had noticed its end. A file may leave only with its copy (`taken`), or when the request lets
- * it go, and has as many files less; and one that has failed waits again when it is `moved`.
+ * Within one life of a request, the number of files that are on disk or have failed grows. A life ends with EXPIRED or CANCELLED, or in one
+ * step with its revival if nobody noticed its end. A file may leave with its copy, or if the request releases it. A failed file waits again if
+ * it got another position on tape.
  */
 function checkProgress(
   requestId: number,
-  events: readonly ProgressEventFact[],
-  excuse: { taken: readonly StageEventFact[]; revivals: number; moved: number },
+  events: readonly ProgressEvent[],
+  { excused, facts, index }: { excused: readonly StageEvent[]; facts: Facts; index: Index },
   report: Report,
 ): void {
-  let before: ProgressEventFact | undefined;
-  let { revivals, moved } = excuse;
-  for (const event of events) {
-    const last = before;
-    before = event;
+  const { revivals, versions } = facts.observed;
+  const excuses = excused.filter(({ requestIds }) => requestIds.includes(requestId));
+  const holds = [...(index.holdsOf.get(requestId) ?? []), ...(index.releasedOf.get(requestId) ?? [])];
+  const moved = holds.map(({ fileId }) => versions.get(index.files.get(fileId)?.path ?? '')?.length ?? 0);
+  let retriesLeft = moved.reduce((sum, count) => sum + count, 0);
+  let revivalsLeft = revivals.get(requestId) ?? 0;
+  const done = (event: ProgressEvent) => event.filesOnDisk + event.filesFailed;
+  for (const [at, event] of events.entries()) {
+    const last = events[at - 1];
     if (!last || !isLive(last) || !isLive(event)) continue;
-    const letGo = Math.max(last.filesTotal - event.filesTotal, 0);
-    if (doneIn(event) >= doneIn(last) - letGo) continue;
-    if (excuse.taken.some(({ id }) => id > last.id && id < event.id)) continue;
-    const again = last.filesFailed - event.filesFailed;
-    if (event.filesOnDisk >= last.filesOnDisk - letGo && again <= moved) {
-      moved -= again;
+    const released = Math.max(last.filesTotal - event.filesTotal, 0);
+    if (done(event) >= done(last) - released) continue;
+    if (excuses.some(({ number }) => number > last.number && number < event.number)) continue;
+    const retried = last.filesFailed - event.filesFailed;
+    if (event.filesOnDisk >= last.filesOnDisk - released && retried <= retriesLeft) {
+      retriesLeft -= retried;
       continue;
     }
-    if (revivals-- > 0) continue;
-    const step = `from ${doneIn(last)} files (event ${last.id}) to ${doneIn(event)} (event ${event.id})`;
+    if (revivalsLeft-- > 0) continue;
+    const step = `from ${done(last)} files (event ${last.number}) to ${done(event)} (event ${event.number})`;
     report('progress-back', `the progress of request ${requestId} goes back ${step}`);
   }
 }
 
-function doneIn(event: ProgressEventFact): number {
-  return event.filesOnDisk + event.filesFailed;
-}
-
-const TOLD = ['state', 'filesTotal', 'filesOnDisk', 'filesFailed', 'bytesTotal', 'bytesOnDisk'] as const;
-
-function checkLastProgress(request: RequestFact, events: readonly ProgressEventFact[], report: Report): void {
+function checkStages(fileId: bigint, events: readonly StageEvent[], index: Index, report: Report): void {
+  for (const [at, { number, fromStage, toStage }] of events.entries()) {
+    const step = `event ${number} moves file ${fileId} from ${fromStage} to ${toStage}`;
+    if (!moves.some(({ from, to }) => from === fromStage && to === toStage)) report('stage-illegal', step);
+    const before = events[at - 1];
+    if (before && before.toStage !== fromStage) {
+      report('stage-chain', `${step}, after event ${before.number} to ${before.toStage}`);
+    }
+  }
+  const stage = index.files.get(fileId)?.stage; // none if it was purged
   const last = events.at(-1);
-  if (!last) report('progress-last', `request ${request.id} has no progress event`);
-  for (const name of TOLD) {
-    if (!last || request[name] === last[name]) continue;
-    report('progress-last', `request ${request.id} has ${name} ${request[name]}, event ${last.id} tells ${last[name]}`);
+  if (last && stage !== undefined && stage !== last.toStage) {
+    report('stage-last', `file ${fileId} is ${stage}, and event ${last.number} led to ${last.toStage}`);
   }
 }
 
-function checkChain(fileId: bigint, events: readonly StageEventFact[], index: Index, report: Report): void {
-  let before: StageEventFact | undefined;
-  for (const event of events) {
-    const step = `from ${event.from} to ${event.to}`;
-    if (!moves.some((move) => move.from === event.from && move.to === event.to)) {
-      report('stage-illegal', `event ${event.id} moves file ${fileId} ${step}`);
+export function checkWatches({ stageEvents, observed }: Facts, index: Index, report: Report): void {
+  for (const { requestId, received, isOver, isCut } of observed.watches) {
+    const events = requestId === undefined ? stageEvents : (index.progressOf.get(requestId) ?? []);
+    const name = requestId === undefined ? 'the watch of all files' : `the watch of request ${requestId}`;
+    if (isCut) report('watch-cut', `${name} was completed too early`);
+    const seen = new Set(received);
+    const last = received.at(-1) ?? 0n;
+    // the request may have been revived after it had finished
+    const missed = events.find(({ number }) => !seen.has(number) && !(isOver && number > last));
+    if (missed) report('watch-missed', `${name} skipped event ${missed.number}`);
+    const known = new Set(events.map(({ number }) => number));
+    const unknown = received.find((number) => !known.has(number));
+    if (unknown !== undefined) report('watch-unknown', `${name} received event ${unknown}, which does not exist`);
+    for (const [at, number] of received.entries()) {
+      const before = received[at - 1];
+      if (before !== undefined && number <= before)
+        report('watch-order', `${name} received event ${number} after ${before}`);
     }
-    if (before && before.to !== event.from) {
-      report('stage-chain', `event ${event.id} moves file ${fileId} ${step}, after event ${before.id} to ${before.to}`);
-    }
-    before = event;
-  }
-  const stage = index.files.get(fileId)?.stage;
-  // one that is forgotten, and that nobody ever held, has gone
-  if (before && stage !== undefined && stage !== before.to) {
-    report('stage-last', `file ${fileId} is ${stage}, and event ${before.id} led to ${before.to}`);
   }
 }

@@ -1,9 +1,9 @@
-/** Requests, their holds, what they are charged, and the recalls that serve them. */
+/** Checks requests, their holds, quotas, audit and recalls. */
+import type { Hold } from '../../src/generated/prisma/client.js';
 import { onDiskStages } from '../../src/stages.js';
 import { isBefore } from '../../src/time.js';
-import { groupBy, type Index, isLive, sumOf } from './fact-index.js';
-import type { Facts, FileFact, HoldFact, RequestFact } from './facts.js';
-import type { Report } from './violations.js';
+import type { Report } from './checker.js';
+import { type Facts, type FileFact, type Index, isLive, isWithdrawn, nameAction, type RequestFact } from './facts.js';
 
 export function checkRequests(facts: Facts, index: Index, report: Report): void {
   for (const request of facts.requests) {
@@ -11,25 +11,25 @@ export function checkRequests(facts: Facts, index: Index, report: Report): void 
     if (isLive(request)) for (const hold of holds) checkHold(hold, index.files.get(hold.fileId), report);
     if (isLive(request)) checkJoined(facts, index, request, report);
     checkCounts(request, holds, report);
-    checkForm(request, report);
     checkState(request, report);
-    checkTimes(request, report);
-    checkClock(facts, request, report);
-    if (!request.isReleased && !isLive(request)) {
-      report('request-unreleased', `request ${request.id} has ended as ${request.state} and is not released`);
-    }
+    checkTimes(facts, request, report);
   }
-  for (const id of facts.outside.acknowledged) {
-    if (!index.requests.has(id)) report('request-lost', `request ${id} was answered and does not exist`);
+  for (const id of facts.observed.acknowledged) {
+    if (!index.requests.has(id)) report('request-lost', `request ${id} was acknowledged and does not exist`);
   }
   checkWithdrawn(facts, index, report);
   checkHeld(facts, report);
+  checkErrors(facts, index, report);
   checkQuotas(facts, index, report);
   checkRecalls(facts, index, report);
+  checkAudit(facts, report);
 }
 
-function checkHold(hold: HoldFact, file: FileFact | undefined, report: Report): void {
-  if (!file) return; // the database does not let that happen
+export const sumOf = <T>(items: readonly T[], bytesOf: (item: T) => bigint) =>
+  items.reduce((sum, item) => sum + bytesOf(item), 0n);
+
+function checkHold(hold: Hold, file: FileFact | undefined, report: Report): void {
+  if (!file) return; // a foreign key prevents that
   const name = `the hold of request ${hold.requestId} on file ${hold.fileId}`;
   const isOnDisk = onDiskStages.includes(file.stage);
   if (hold.size !== file.size) report('hold-size', `${name} is charged ${hold.size} bytes, the file has ${file.size}`);
@@ -37,203 +37,215 @@ function checkHold(hold: HoldFact, file: FileFact | undefined, report: Report): 
     if (!isOnDisk) report('hold-without-copy', `${name} is ON_DISK, and the file is ${file.stage}`);
   } else if (hold.state === 'FAILED') {
     if (!hold.errorClass || !hold.error) report('hold-unexplained', `${name} is FAILED without a reason`);
-    if (file.hasOther && !file.isWithdrawn && ['MEDIA', 'PERMANENT', 'TRANSIENT'].includes(hold.errorClass ?? '')) {
+    const hasOther = file.copyVolumeId !== null && file.copyError === null;
+    if (hasOther && !isWithdrawn(file) && ['MEDIA', 'PERMANENT', 'TRANSIENT'].includes(hold.errorClass ?? '')) {
       report('copy-untried', `${name} is FAILED (${hold.error}), and the other copy was not tried`);
     }
     if (isOnDisk) report('hold-not-satisfied', `${name} is FAILED (${hold.error}), and the file is ${file.stage}`);
   } else report('hold-open', `${name} is ${hold.state}, the file is ${file.stage}`);
 }
 
-/**
- * A pattern takes each file that it matches; a path that is awaited as unknown is not in the catalogue. LIMIT is said where what
- * the request holds comes to its limit, and not where a full quota keeps files out before that.
- */
+/** A pattern takes each file that it matches. An unresolved path is not in the catalogue. A full quota may keep files out before a limit does. */
 function checkJoined(facts: Facts, index: Index, request: RequestFact, report: Report): void {
   const awaited = facts.awaited.filter((path) => path.requestId === request.id);
   const holds = [...(index.holdsOf.get(request.id) ?? []), ...(index.releasedOf.get(request.id) ?? [])];
   const known = new Set(holds.map((hold) => index.files.get(hold.fileId)?.path));
-  for (const { path } of awaited) known.add(path);
   for (const { path, reason } of awaited) {
-    if (reason === 'UNKNOWN' && index.filesByPath.get(path)?.isWithdrawn === false) {
+    known.add(path);
+    const file = index.filesByPath.get(path);
+    if (reason === 'UNKNOWN' && file && !isWithdrawn(file)) {
       report('join-missed', `request ${request.id} awaits ${path} as unknown, and the catalogue has it`);
     }
   }
-  const beyond = awaited.filter(({ path, reason }) => reason === 'LIMIT' && index.filesByPath.has(path));
-  const first = index.filesByPath.get(beyond.map(({ path }) => path).sort()[0] ?? '');
-  if (first && isWithinLimits(request, first)) {
+  const overLimit = awaited.filter(({ path, reason }) => reason === 'LIMIT' && index.filesByPath.has(path));
+  const first = index.filesByPath.get(overLimit.map(({ path }) => path).sort()[0] ?? '');
+  if (first && isWithinLimits(request, first.size)) {
     report('join-missed', `request ${request.id} has no room for ${first.path}, which is within its limits`);
   }
-  if (request.pattern === '') return;
-  if (request.leftOutSize !== null) {
-    checkLeftOut(facts, { ...request, size: request.leftOutSize }, report);
+  const { pattern, leftOutSize } = request;
+  if (pattern === '') return;
+  if (leftOutSize !== null) {
+    const quota = facts.quotas.find(({ user }) => user === request.user);
+    if (!quota || quota.used + leftOutSize > quota.size || !isWithinLimits(request, leftOutSize)) return;
+    report('join-missed', `request ${request.id} excluded files of ${leftOutSize} bytes, for which there is room`);
     return;
   }
-  for (const { path, isWithdrawn } of facts.files) {
-    if (!isWithdrawn && path.includes(request.pattern) && !known.has(path)) {
-      report('join-missed', `request ${request.id} matches ${path} and neither holds nor awaits it`);
-    }
+  for (const file of facts.files) {
+    if (isWithdrawn(file) || !file.path.includes(pattern) || known.has(file.path)) continue;
+    report('join-missed', `request ${request.id} matches ${file.path} and neither holds nor awaits it`);
   }
 }
 
-/** What stands before the path that a forgotten file had. */
-const FORGOTTEN = /^\/\.tapegate-forgotten\/\d+/;
+function isWithinLimits({ filesTotal, bytesTotal, maxFiles, maxBytes }: RequestFact, size: bigint): boolean {
+  return (maxFiles === null || filesTotal < maxFiles) && (maxBytes === null || bytesTotal + size <= maxBytes);
+}
+
+/** The prefix of the path of a purged file. */
+const PURGED = /^\/\.tapegate-forgotten\/\d+/;
 
 function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
   for (const { requestId, path, reason } of facts.awaited) {
     const isOfLive = isLive(index.requests.get(requestId));
-    if (!isOfLive || reason === 'UNKNOWN' || !index.filesByPath.get(path)?.isWithdrawn) continue;
+    if (!isOfLive || reason === 'UNKNOWN' || !isWithdrawn(index.filesByPath.get(path))) continue;
     report('withdrawn-wanted', `request ${requestId} awaits ${path}, which is withdrawn, as ${reason}`);
   }
   for (const { fileId } of facts.recalls) {
-    if (index.files.get(fileId)?.isWithdrawn)
+    if (isWithdrawn(index.files.get(fileId)))
       report('withdrawn-wanted', `file ${fileId} is withdrawn, and is recalled`);
   }
   for (const { requestId, fileId, error } of facts.holds) {
-    const path = (index.files.get(fileId)?.path ?? '').replace(FORGOTTEN, '');
-    if (!error?.startsWith('withdrawn from') || facts.outside.withdrawn.has(path)) continue;
+    const path = (index.files.get(fileId)?.path ?? '').replace(PURGED, '');
+    if (!error?.startsWith('withdrawn from') || facts.observed.withdrawn.has(path)) continue;
     report('withdrawn-never', `the hold of request ${requestId} on ${path} has failed: ${error}`);
   }
 }
 
-/** What was left out without being noted is looked for when there is room, whatever is noted and has none. */
-function checkLeftOut(facts: Facts, request: RequestFact & { size: bigint }, report: Report): void {
-  const quota = facts.quotas.find(({ user }) => user === request.user);
-  if (!quota || quota.used + request.size > quota.size || !isWithinLimits(request, request)) return;
-  report(
-    'join-missed',
-    `request ${request.id} was left out of files of ${request.size} bytes, for which there is room`,
-  );
-}
-
-function checkForm({ id, form, hasRows, hasBundles }: RequestFact, report: Report): void {
-  if (form === 'ROWS' && hasBundles) report('request-form', `request ${id} is kept in rows, and has bundles`);
-  if (form === 'COMPACT' && hasRows) report('request-form', `request ${id} is compact, and has rows`);
-}
-
-/** Whatever form it is in: a request has each file that came or went for it, and each once. */
+/** In rows or in bundles, a request has each file that moved for it, and each once. */
 function checkHeld(facts: Facts, report: Report): void {
   const held = new Set<string>();
   for (const { requestId, fileId } of facts.holds) {
     if (held.has(`${requestId}/${fileId}`)) report('hold-lost', `request ${requestId} has file ${fileId} twice`);
     held.add(`${requestId}/${fileId}`);
   }
-  const lost = new Set(
-    facts.stageEvents
-      .flatMap(({ fileId, requestIds }) => requestIds.map((requestId) => `${requestId}/${fileId}`))
-      .filter((key) => !held.has(key)),
-  );
-  for (const key of lost) report('hold-lost', `a file moved for a request that does not have it: ${key}`);
+  const moved = facts.stageEvents.flatMap(({ fileId, requestIds }) => requestIds.map((id) => `${id}/${fileId}`));
+  for (const key of new Set(moved)) {
+    if (!held.has(key)) report('hold-lost', `a file moved for a request that does not have it: ${key}`);
+  }
 }
 
-function isWithinLimits(
-  { filesTotal, bytesTotal, maxFiles, maxBytes }: RequestFact,
-  file: Pick<FileFact, 'size'>,
-): boolean {
-  return (maxFiles === null || filesTotal < maxFiles) && (maxBytes === null || bytesTotal + file.size <= maxBytes);
+/** A path through an open directory, which names nothing that anybody could find. */
+const NAMELESS = /\/proc\/self\/fd\//;
+
+/** If a rule of the site keeps a file out, the error names the path on disk. */
+function checkErrors({ holds, disks, observed }: Facts, index: Index, report: Report): void {
+  for (const { requestId, fileId, state, errorClass, error } of holds) {
+    if (state !== 'FAILED' || error === null || !isLive(index.requests.get(requestId))) continue;
+    const isPlanned = /planned|^withdrawn from/.test(error);
+    const isNamed = disks.some(({ mountpoint }) => error.includes(mountpoint)) && !NAMELESS.test(error);
+    const path = index.files.get(fileId)?.path;
+    const isChanged = disks.some(({ mountpoint }) => observed.changedPaths.has(`${mountpoint}${path}`));
+    if (isPlanned || isNamed || (errorClass !== 'POLICY' && !(isChanged && NAMELESS.test(error)))) continue;
+    report('hold-unnamed', `the hold of request ${requestId} on file ${fileId} has failed as ${errorClass}: ${error}`);
+  }
 }
 
-function checkCounts(request: RequestFact, holds: readonly HoldFact[], report: Report): void {
-  const at = (state: HoldFact['state']) => holds.filter((hold) => hold.state === state);
-  const figures = {
+function compare<T extends object>(stored: T, expected: Partial<T>, differs: (text: string) => void): void {
+  for (const [name, value] of Object.entries(expected)) {
+    const has = stored[name as keyof T];
+    if (has !== value) differs(`has ${name} ${has}, expected ${value}`);
+  }
+}
+
+function checkCounts(request: RequestFact, holds: readonly Hold[], report: Report): void {
+  const at = (state: Hold['state']) => holds.filter((hold) => hold.state === state);
+  const counts = {
     filesTotal: holds.length,
     filesOnDisk: at('ON_DISK').length,
     filesFailed: at('FAILED').length,
-    bytesTotal: sumOf(holds, (hold) => hold.size),
-    bytesOnDisk: sumOf(at('ON_DISK'), (hold) => hold.size),
+    bytesTotal: sumOf(holds, ({ size }) => size),
+    bytesOnDisk: sumOf(at('ON_DISK'), ({ size }) => size),
   };
-  for (const [name, expected] of Object.entries(figures)) {
-    const stored = request[name as keyof typeof figures];
-    if (stored === expected) continue;
-    report(
-      'request-counts',
-      `request ${request.id} (${request.state}) has ${name} ${stored}, its holds say ${expected}`,
-    );
-  }
+  compare(request, counts, (text) => report('request-counts', `request ${request.id} (${request.state}) ${text}`));
 }
 
-/** A settled live request has nothing left to do. */
 function checkState(request: RequestFact, report: Report): void {
-  if (!isLive(request)) return;
-  const expected = request.filesFailed > 0 ? 'PARTIAL' : 'COMPLETED';
-  if (request.state !== expected) {
-    const counts = `${request.filesOnDisk} on disk and ${request.filesFailed} failed of ${request.filesTotal}`;
-    report('request-state', `request ${request.id} is ${request.state}, with ${counts}`);
+  const { id, state, form, filesOnDisk, filesFailed, filesTotal } = request;
+  if (form === 'ROWS' && request.hasBundles) report('request-form', `request ${id} is stored in rows, and has bundles`);
+  if (form === 'COMPACT' && request.hasRows) report('request-form', `request ${id} is compact, and has rows`);
+  if (!isLive(request)) {
+    if (!request.isReleased) report('request-unreleased', `request ${id} has ended as ${state} and is not released`);
+    return;
   }
-}
-
-function checkTimes(request: RequestFact, report: Report): void {
-  const { start, end, firstFiles, lastFiles } = request;
-  const fault = (text: string) => report('request-times', `request ${request.id} (${request.state}) ${text}`);
-  if (start !== null && isBefore(start, request.requestDate))
-    fault(`starts at ${start}, before ${request.requestDate}`);
-  if (end !== null && start === null) fault(`ends at ${end} and has never started`);
-  if (end !== null && start !== null && isBefore(end, start)) fault(`ends at ${end}, before its start at ${start}`);
-  if (lastFiles !== null && firstFiles === null) fault(`has its last file at ${lastFiles}, and never a first`);
-  if (lastFiles !== null && firstFiles !== null && isBefore(lastFiles, firstFiles)) {
-    fault(`has its last file at ${lastFiles}, before its first at ${firstFiles}`);
-  }
-  if (request.filesOnDisk > 0 && firstFiles === null) fault('has files on disk, and never a first one');
-  if (!isLive(request)) return;
-  if (request.filesOnDisk > 0 && lastFiles === null) fault('is done, and has no last file');
-  if (start !== null && end === null) fault(`is done, started at ${start}, and has not ended`);
+  if (state === (filesFailed > 0 ? 'PARTIAL' : 'COMPLETED')) return;
+  report(
+    'request-state',
+    `request ${id} is ${state}, with ${filesOnDisk} on disk and ${filesFailed} failed of ${filesTotal}`,
+  );
 }
 
 /** However wrong the clocks of the engines were. */
-function checkClock({ now }: Facts, request: RequestFact, report: Report): void {
-  const { id, state, retention, requestDate, start, end, firstFiles, lastFiles } = request;
+function checkTimes({ now }: Facts, request: RequestFact, report: Report): void {
+  const { id, state, requestDate: made, retention, filesOnDisk } = request;
+  const {
+    tapestoreRequestStart: start,
+    tapestoreRequestEnd: end,
+    firstFilesOnDisk: first,
+    lastFilesOnDisk: last,
+  } = request;
+  const wrong = (text: string) => report('request-times', `request ${id} (${state}) ${text}`);
+  const isReversed = (from: string | null, to: string | null) => from !== null && to !== null && isBefore(to, from);
+  if (isReversed(made, start)) wrong(`starts at ${start}, before ${made}`);
+  if (end !== null && start === null) wrong(`ends at ${end} and has never started`);
+  if (isReversed(start, end)) wrong(`ends at ${end}, before its start at ${start}`);
+  if (last !== null && first === null) wrong(`has its last file at ${last}, and never a first`);
+  if (isReversed(first, last)) wrong(`has its last file at ${last}, before its first at ${first}`);
+  if (filesOnDisk > 0 && first === null) wrong('has files on disk, and never a first one');
+  if (isLive(request) && filesOnDisk > 0 && last === null) wrong('is done, and has no last file');
+  if (isLive(request) && start !== null && end === null) wrong(`is done, started at ${start}, and has not ended`);
+  const future = [made, start, end, first, last].find((time) => isReversed(time, now));
+  if (future) wrong(`has the time ${future}, and it is ${now}`);
   if (state === 'EXPIRED' && isBefore(now, retention)) {
-    report('request-early', `request ${id} is EXPIRED at ${now}, and is to be kept until ${retention}`);
+    report('request-early', `request ${id} is EXPIRED at ${now}, and its retention is ${retention}`);
   }
-  const future = [requestDate, start, end, firstFiles, lastFiles].find((time) => time !== null && isBefore(now, time));
-  if (future) report('request-times', `request ${id} has the time ${future}, and it is ${now}`);
 }
 
 function checkQuotas(facts: Facts, index: Index, report: Report): void {
-  const live = facts.requests.filter(isLive);
-  const awaiting = facts.awaited
-    .filter(({ requestId }) => isLive(index.requests.get(requestId)))
-    .map((path) => ({ ...path, file: index.filesByPath.get(path.path) }))
-    .map(({ file, ...path }) => ({ ...path, file: file?.isWithdrawn ? undefined : file }))
-    .sort((a, b) => a.requestId - b.requestId || (a.path < b.path ? -1 : 1));
   for (const quota of facts.quotas) {
-    const ids = new Set(live.filter((request) => request.user === quota.user).map((request) => request.id));
-    const held = sumOf(
-      [...ids].flatMap((id) => index.holdsOf.get(id) ?? []),
-      (hold) => hold.size,
+    const own = facts.requests.filter((request) => isLive(request) && request.user === quota.user);
+    const ids = new Set(own.map(({ id }) => id));
+    const awaited = facts.awaited.filter(({ requestId }) => ids.has(requestId));
+    const holds = own.flatMap(({ id }) => index.holdsOf.get(id) ?? []);
+    compare(quota, { used: sumOf(holds, ({ size }) => size) }, (text) =>
+      report('quota-used', `the quota of ${quota.user} ${text}, as its live requests hold`),
     );
-    if (quota.used !== held) {
-      report('quota-used', `the quota of ${quota.user} has ${quota.used} bytes in use, its live requests hold ${held}`);
-    }
-    const own = live.filter(({ id }) => ids.has(id));
     const counts = {
       openRequests: own.length,
       standingPatterns: own.filter(({ pattern }) => pattern !== '').length,
-      awaitedPaths: awaiting.filter(({ requestId, reason }) => ids.has(requestId) && reason === 'UNKNOWN').length,
+      awaitedPaths: awaited.filter(({ reason }) => reason === 'UNKNOWN').length,
     };
-    for (const [name, expected] of Object.entries(counts)) {
-      const stored = quota[name as keyof typeof counts];
-      if (stored === expected) continue;
-      report('quota-counts', `the quota of ${quota.user} has ${name} ${stored}, its live requests say ${expected}`);
-    }
-    // what joins is taken in order, up to the first that does not fit; what is beyond a limit takes no room
-    const next = awaiting.find(({ requestId, file, reason }) => ids.has(requestId) && file && reason !== 'LIMIT');
-    if (next?.reason === 'QUOTA_FULL' && next.file && quota.used + next.file.size <= quota.size) {
-      const room = quota.size - quota.used;
-      const needs = `${next.file.size} bytes, and ${room} of the quota of ${quota.user} are free`;
-      report('join-missed', `request ${next.requestId} has no room for ${next.path}: it needs ${needs}`);
-    }
+    compare(quota, counts, (text) => report('quota-counts', `the quota of ${quota.user} ${text}`));
+    // files join in order, until one does not fit; those over a limit of their request need no room
+    const next = awaited
+      .map((path) => ({ ...path, file: index.filesByPath.get(path.path) }))
+      .filter(({ file, reason }) => file && !isWithdrawn(file) && reason !== 'LIMIT')
+      .sort((a, b) => a.requestId - b.requestId || (a.path < b.path ? -1 : 1))[0];
+    const free = quota.size - quota.used;
+    if (next?.reason !== 'QUOTA_FULL' || !next.file || next.file.size > free) continue;
+    const needs = `${next.file.size} bytes, and ${free} of the quota of ${quota.user} are free`;
+    report('join-missed', `request ${next.requestId} has no room for ${next.path}: it needs ${needs}`);
   }
 }
 
 function checkRecalls(facts: Facts, index: Index, report: Report): void {
-  const waiting = groupBy(
-    facts.holds.filter((hold) => hold.state === 'WAITING' && isLive(index.requests.get(hold.requestId))),
-    (hold) => hold.fileId,
+  const waiting = facts.holds.filter(
+    ({ state, requestId }) => state === 'WAITING' && isLive(index.requests.get(requestId)),
   );
-  for (const recall of facts.recalls) {
-    if (recall.state === 'RUNNING') report('recall-running', `the recall of file ${recall.fileId} is RUNNING`);
-    else if (!waiting.has(recall.fileId)) {
-      report('recall-unheld', `nobody waits for the recall of file ${recall.fileId}`);
+  const awaited = new Set(waiting.map(({ fileId }) => fileId));
+  for (const { fileId, state } of facts.recalls) {
+    if (state === 'RUNNING') report('recall-running', `the recall of file ${fileId} is RUNNING`);
+    else if (!awaited.has(fileId)) report('recall-unheld', `no hold waits for the recall of file ${fileId}`);
+  }
+}
+
+/** Repeating these may change nothing: they are confirmed, and have no row. */
+const IDEMPOTENT = /^(cancelRequest|releaseFiles) /;
+
+/** Each change of a request or a token has a row. If its response was lost, it may have one. */
+function checkAudit({ audit, requests, observed: { actions } }: Facts, report: Report): void {
+  const rowsOf = new Map(audit.map(({ operation, id, rows }) => [nameAction(operation, id), rows]));
+  for (const { id, state } of requests) {
+    if (state === 'CANCELLED' && !rowsOf.has(nameAction('cancelRequest', id))) {
+      report('audit-missing', `request ${id} is CANCELLED, and the audit has no cancellation`);
     }
+    const rows = rowsOf.get(nameAction('createRequest', id)) ?? 0;
+    if (rows === 0) report('audit-missing', `request ${id} exists, and the audit has no creation`);
+    if (rows > 1) report('audit-twice', `request ${id} was created ${rows} times`);
+  }
+  for (const [name, { requested, confirmed }] of actions) {
+    const rows = rowsOf.get(name) ?? 0;
+    if (rows < confirmed && !IDEMPOTENT.test(name)) {
+      report('audit-missing', `${name} was confirmed ${confirmed} times, and has ${rows} rows`);
+    }
+    if (rows > requested) report('audit-twice', `${name} was requested ${requested} times, and has ${rows} rows`);
   }
 }

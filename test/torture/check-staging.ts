@@ -1,28 +1,52 @@
-/**
- * Staging libraries: when nobody waits for anything, nothing is staged there that their systems do not let go by themselves, and of what
- * they keep it is known until when.
- */
-import type { Facts } from './facts.js';
-import type { Report } from './violations.js';
+/** Checks staging libraries and stage requests of the WLCG Tape REST API. */
+import type { HoldState } from '../../src/generated/prisma/enums.js';
+import type { Report } from './checker.js';
+import { type Facts, type Index, isLive } from './facts.js';
 
-export function checkStaging(facts: Facts, report: Report): void {
-  const noted = new Map(facts.staging.map((row) => [`${row.library} ${row.path}`, row]));
-  for (const { library, path, state } of facts.staging) {
-    if (state !== 'KEPT') report('staging-open', `${path} is ${state} at ${library}, and nobody waits for it`);
+/** When nothing is awaited, nothing is staged but what its system removes, and the time of that is recorded. */
+export function checkStaging({ staging, observed }: Facts, report: Report): void {
+  const recorded = new Map(staging.map((row) => [`${row.library} ${row.path}`, row]));
+  for (const { library, path, state } of staging) {
+    if (state !== 'KEPT') report('staging-open', `${path} is ${state} at ${library}, and no request waits for it`);
   }
-  for (const { library, path, why, until } of facts.outside.staged) {
-    const row = noted.get(`${library} ${path}`);
-    if (row && row.state !== 'KEPT') continue; // told above
-    if (!row) report('staging-left', `${path} is ${why} at ${library}, and nothing is noted of it`);
-    else if (until === null)
-      report('staging-left', `${path} is ${why} at ${library}, which is said to keep it by itself`);
-    else if (!isSameTime(row.readyUntil, until)) {
-      report('staging-kept', `${path} is kept at ${library} until ${until}, and noted is ${row.readyUntil}`);
+  for (const { library, path, why, until } of observed.staged) {
+    const row = recorded.get(`${library} ${path}`);
+    if (row && row.state !== 'KEPT') continue; // reported above
+    const name = `${path} is ${why} at ${library}`;
+    if (!row) report('staging-left', `${name}, and nothing of it is recorded`);
+    else if (until === null) report('staging-left', `${name}, and is recorded as kept only by the library`);
+    else if (row.readyUntil === null || Date.parse(`${row.readyUntil}Z`) !== Date.parse(until)) {
+      report('staging-kept', `${name} until ${until}, and ${row.readyUntil} is recorded`);
     }
   }
 }
 
-/** @param stored in UTC, without a zone */
-function isSameTime(stored: string | null, told: string): boolean {
-  return stored !== null && Date.parse(`${stored}Z`) === Date.parse(told);
+/** The state of a file of a stage request, by that of its hold. */
+const ENDS: Partial<Record<HoldState, string>> = { ON_DISK: 'COMPLETED', FAILED: 'FAILED', RELEASED: 'CANCELLED' };
+
+export function checkStageRequests(facts: Facts, index: Index, report: Report): void {
+  const { stageRequests, stageRequestStatus } = facts.observed;
+  const stored = new Set(facts.stageRequests.map(({ id }) => id));
+  for (const { id, state, label } of facts.requests) {
+    const stageId = /^stage (.*)$/.exec(label)?.[1];
+    if (stageId === undefined || !stageRequests.has(stageId) || stored.has(stageId) || !isLive({ state })) continue;
+    report('stage-request-lost', `request ${id} is ${state}, and its stage request ${stageId} does not exist`);
+  }
+  const shown = new Map(stageRequestStatus.map((status) => [status.id, status]));
+  for (const { id, isOver, states } of stageRequestStatus) {
+    const open = Object.entries(states).filter(([, state]) => state === 'SUBMITTED' || state === 'STARTED');
+    for (const [path, state] of open) report('stage-request-open', `stage request ${id} says that ${path} is ${state}`);
+    if (open.length === 0 && !isOver) report('stage-request-open', `stage request ${id} says that it is not complete`);
+  }
+  const holds = new Map(facts.holds.map((hold) => [`${hold.requestId}/${hold.fileId}`, hold]));
+  for (const { bulkId, path, requestId, fileId, wasOnDisk } of facts.stageRequestFiles) {
+    const hold = holds.get(`${requestId}/${fileId}`);
+    const name = `${path} of stage request ${bulkId}`;
+    if (!hold) report('stage-request-hold', `${name} is not in request ${requestId}`);
+    const state = shown.get(bulkId)?.states[path];
+    if (!hold || state === undefined || !isLive(index.requests.get(requestId))) continue;
+    const expected = wasOnDisk ? 'COMPLETED' : ENDS[hold.state];
+    if (expected === undefined || state === expected) continue;
+    report('stage-request-hold', `${name} is ${hold.state} in request ${requestId}, and its client sees ${state}`);
+  }
 }

@@ -1,12 +1,12 @@
-/** An engine as a process of its own, with a short lease and a back end that fails; main.ts starts and kills it. */
+/** The program of an engine with a short lease and a library that fails. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { environment, readConfig } from '../../src/config.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { openRuntime } from '../../src/runtime.js';
 import { backendNames, createBackend } from '../../src/tape/index.js';
-import { CALM_FILE, createFaultyBackend } from './faults.js';
 import { createRandom } from './random.js';
+import { CALM_FILE, createFaultyBackend } from './tape-faults.js';
 
 const LEASE_SECONDS = 2;
 const DRAIN_MS = 1000;

@@ -1,82 +1,47 @@
-/** Calls of the gateway over REST and GraphQL, which may be away at any moment. */
+/** Calls of the gateway over REST, GraphQL and the WLCG Tape REST API. Each throws if the gateway or its database is away. */
 import { sendGraphql } from '../support/graphql.js';
 import { type Answer, type Gateway, send } from '../support/http.js';
 import { call } from '../support/rest.js';
 import { TAPE } from '../support/tape-rest.js';
+import { nameAction } from './facts.js';
+import type { Random } from './random.js';
 import type { World } from './world.js';
 
-const ANSWER_MS = 10_000;
-
-function noteAnswer(world: World): void {
-  const now = performance.now();
-  world.counts.silenceMs = Math.max(world.counts.silenceMs, now - (world.answeredAt ?? now));
-  world.answeredAt = now;
-  world.counts.answered++;
+export interface Token {
+  id: number;
+  secret: string;
 }
 
-/** As every protocol says it. */
+export interface Clients {
+  /** The token that each user shows now. */
+  users: Map<string, Token>;
+  /** Acts for all users. */
+  service: Token;
+  operator: Token;
+  /** With the time of the confirmation, by `performance.now()`. */
+  revoked: { token: Token; at: number }[];
+}
+
+/** A response that a correct gateway does not send. */
+export interface WrongResponse {
+  kind: 'token-revived' | 'token-refused' | 'answer-internal';
+  text: string;
+}
+
+interface Options {
+  body?: object;
+  /** The secret of a token. */
+  as?: string | undefined;
+}
+
+const RESPONSE_MS = 10_000;
+/** The same in every protocol. */
 const INTERNAL = 'Internal error';
 
-function noteInternal({ callers }: World, what: string): void {
-  callers.wrong.push({ kind: 'answer-internal', text: `${what} was answered with an internal error` });
-}
+const showToken = (secret?: string) => (secret === undefined ? {} : { Authorization: `Bearer ${secret}` });
 
-/** What is no answer: the gateway, or its database, is away. */
-function throwAway(world: World, what: string, { status, text }: Answer): void {
-  // what may have been done, and is not confirmed, is 500 as well
-  if (text.includes(INTERNAL)) noteInternal(world, what);
-  if (status >= 500) throw new Error(`answered ${status}`);
-}
-
-/** A token, where one is shown. */
-function show(secret: string | undefined): Record<string, string> {
-  return secret === undefined ? {} : { Authorization: `Bearer ${secret}` };
-}
-
-/** What becomes of a bearer of a token. @throws where nobody answers */
-export async function statusOf(world: World, secret: string): Promise<number> {
-  const how = { headers: show(secret), signal: AbortSignal.timeout(ANSWER_MS) };
-  return (await call(gatewayOf(world), 'GET', '/quota/ample', how)).status;
-}
-
-/** @returns undefined for what is refused with a reason */
-export async function rest<T>(
-  world: World,
-  method: string,
-  path: string,
-  { body, as }: { body?: object; as?: string | undefined } = {},
-): Promise<T | undefined> {
-  const headers = show(as);
-  const answer = await call(gatewayOf(world), method, path, { body, headers, signal: AbortSignal.timeout(ANSWER_MS) });
-  throwAway(world, `${method} ${path}`, answer);
-  noteAnswer(world);
-  return answer.status === 200 ? (answer.body as [T])[0] : undefined;
-}
-
-/** By the WLCG Tape REST API. @returns undefined for what is refused with a reason; an answer that says nothing more is empty */
-export async function tapeRest(
-  world: World,
-  method: string,
-  path: string,
-  { body, as }: { body?: object; as: string },
-): Promise<unknown> {
-  const headers = { ...show(as), ...(body && { 'Content-Type': 'application/json' }) };
-  const signal = AbortSignal.timeout(ANSWER_MS);
-  const answer = await send(gatewayOf(world), `${TAPE}${path}`, { method, headers, body, signal });
-  throwAway(world, `${method} ${path}`, answer);
-  noteAnswer(world);
-  return answer.status < 300 ? (answer.body ?? {}) : undefined;
-}
-
-export async function graphql<T>(world: World, query: string, variables: object, as?: string): Promise<T> {
-  const signal = AbortSignal.timeout(ANSWER_MS);
-  const { body } = await sendGraphql({ ...gatewayOf(world), token: as }, { query, variables }, { signal });
-  const told = body.errors?.find(({ message }) => message === INTERNAL);
-  if (told) noteInternal(world, query);
-  if (!body.data) throw new Error('answered with an error');
-  noteAnswer(world);
-  return (body.data as { result: T }).result;
-}
+/** Undefined while the gateway is starting. */
+export const urlOf = (world: World): string | undefined => world.gateway.find(/ready at (\S+)/);
 
 function gatewayOf(world: World): Gateway {
   const url = urlOf(world);
@@ -84,7 +49,93 @@ function gatewayOf(world: World): Gateway {
   return { url };
 }
 
-/** Undefined while the gateway is starting. */
-export function urlOf(world: World): string | undefined {
-  return world.gateway.find(/ready at (\S+)/);
+/** @throws Error if the gateway or its database is away */
+function recordResponse(world: World, what: string, { status, text }: Pick<Answer, 'status' | 'text'>): void {
+  const { counts, observed } = world;
+  if (text.includes(INTERNAL)) {
+    observed.wrongResponses.push({ kind: 'answer-internal', text: `${what} returned an internal error` });
+  }
+  if (status >= 500) throw new Error(`returned ${status}`);
+  const now = performance.now();
+  counts.silenceMs = Math.max(counts.silenceMs, now - (world.answeredAt ?? now));
+  world.answeredAt = now;
+  counts.answered++;
+}
+
+/** @returns the status of a call with a token */
+export async function statusOf(world: World, secret: string): Promise<number> {
+  const options = { headers: showToken(secret), signal: AbortSignal.timeout(RESPONSE_MS) };
+  return (await call(gatewayOf(world), 'GET', '/quota/ample', options)).status;
+}
+
+/** @returns undefined if the request is rejected with a reason */
+export async function rest<T>(
+  world: World,
+  method: string,
+  path: string,
+  { body, as }: Options = {},
+): Promise<T | undefined> {
+  const signal = AbortSignal.timeout(RESPONSE_MS);
+  const answer = await call(gatewayOf(world), method, path, { body, headers: showToken(as), signal });
+  recordResponse(world, `${method} ${path}`, answer);
+  return answer.status === 200 ? (answer.body as [T])[0] : undefined;
+}
+
+/** @returns undefined if the request is rejected with a reason, an empty object if the response has no body */
+export async function tapeRest(
+  world: World,
+  method: string,
+  path: string,
+  { body, as }: Options,
+): Promise<object | undefined> {
+  const headers = { ...showToken(as), ...(body && { 'Content-Type': 'application/json' }) };
+  const signal = AbortSignal.timeout(RESPONSE_MS);
+  const answer = await send(gatewayOf(world), `${TAPE}${path}`, { method, headers, body, signal });
+  recordResponse(world, `${method} ${path}`, answer);
+  return answer.status < 300 ? ((answer.body as object) ?? {}) : undefined;
+}
+
+export async function graphql<T = { __typename: string }>(
+  world: World,
+  query: string,
+  variables: object,
+  as?: string,
+): Promise<T> {
+  const signal = AbortSignal.timeout(RESPONSE_MS);
+  const gateway = { ...gatewayOf(world), token: as };
+  const { body, text } = await sendGraphql(gateway, { query, variables }, { signal });
+  recordResponse(world, query, { status: body.data ? 200 : 500, text: body.errors ? text : '' });
+  return (body.data as { result: T }).result;
+}
+
+/** Calls a mutation with an `input`, as the operator unless given. @returns the type of the result */
+export async function mutate(
+  world: World,
+  field: string,
+  input: object,
+  { as }: Pick<Options, 'as'> = { as: world.clients.operator.secret },
+): Promise<string> {
+  const type = field.endsWith('PathRule') ? 'PathRuleInput' : `${field[0]?.toUpperCase()}${field.slice(1)}Input`;
+  const query = `mutation ($input: ${type}!) { result: ${field}(input: $input) { __typename } }`;
+  return (await graphql(world, query, { input }, as)).__typename;
+}
+
+/** Picks the token for a user's request; undefined for an anonymous caller. */
+export function pickToken({ clients }: World, random: Random, user: string): string | undefined {
+  const own = clients.users.get(user)?.secret;
+  return random.pick([undefined, own, own, clients.service.secret]);
+}
+
+/** Records a change that the audit must contain. @param send returns whether it was confirmed */
+export async function recordAction(
+  { observed }: World,
+  operation: string,
+  id: number,
+  send: () => Promise<boolean>,
+): Promise<void> {
+  const name = nameAction(operation, id);
+  const action = observed.actions.get(name) ?? { requested: 0, confirmed: 0 };
+  observed.actions.set(name, action);
+  action.requested++;
+  if (await send()) action.confirmed++;
 }

@@ -1,62 +1,49 @@
-/** What operators do meanwhile: sizes change, and things are taken out of service and put back. */
+/** An operator who resizes disks and quotas, and suspends and resumes things. */
 import type { Context } from '../../src/context.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { listSuspensions, resume, type SuspensionKey } from '../../src/operations/suspensions.js';
-import { graphql } from './gateway.js';
+import { listSuspensions, resume } from '../../src/operations/suspensions.js';
+import { graphql, mutate } from './gateway.js';
 import type { Random } from './random.js';
 import { EAST, type World } from './world.js';
 
-const SUSPEND = 'mutation ($input: SuspendInput!) { result: suspend(input: $input) { __typename } }';
-const RESUME = 'mutation ($input: ResumeInput!) { result: resume(input: $input) { __typename } }';
-const VERIFY = 'mutation ($match: String!) { result: verifyAgain(match: $match) { __typename } }';
-
-/** From too small for what it holds to larger than it is. */
+/** From too small for its copies to larger than it is. */
 export async function resizeDisk(world: World, random: Random): Promise<void> {
   const { mountpoint } = random.pick(world.disks);
-  const part = random.integer(2, 100);
-  await setDisk(world.ctx, { mountpoint, size: (world.totalBytes * BigInt(part)) / 100n });
+  await setDisk(world.ctx, { mountpoint, size: (world.totalBytes * BigInt(random.integer(2, 100))) / 100n });
 }
 
 export async function resizeQuota(world: World, random: Random): Promise<void> {
   const user = random.pick(world.users);
-  const part = random.pick([5, 20, 100, 100, 1000]);
-  await setQuota(world.ctx, { user, size: (world.totalBytes * BigInt(part)) / 100n });
+  const percent = random.pick([5n, 20n, 100n, 100n, 1000n]);
+  await setQuota(world.ctx, { user, size: (world.totalBytes * percent) / 100n });
 }
 
 export async function suspendOne(world: World, random: Random): Promise<void> {
-  const things: SuspensionKey[] = [
-    ...world.users.map((name) => ({ kind: 'USER' as const, name })),
-    ...world.disks.map(({ mountpoint }) => ({ kind: 'DISK' as const, name: mountpoint })),
-    ...[1, 2, 3, 4].map((n) => ({ kind: 'DRIVE' as const, name: `drive-${n}` })),
-    ...[1, 2].map((n) => ({ kind: 'DRIVE' as const, name: `${EAST}-${n}` })),
-    ...[1, 2, 3, 4].map((n) => ({ kind: 'VOLUME' as const, name: `TG000${n}` })),
-    { kind: 'BACKEND', name: 'directory' },
-    { kind: 'BACKEND', name: EAST },
-    ...world.remotes.systems.map(({ name }) => ({ kind: 'BACKEND' as const, name })),
+  const names: [kind: string, names: readonly string[]][] = [
+    ['USER', world.users],
+    ['DISK', world.disks.map(({ mountpoint }) => mountpoint)],
+    ['DRIVE', ['drive-1', 'drive-2', 'drive-3', 'drive-4', `${EAST}-1`, `${EAST}-2`]],
+    ['VOLUME', ['TG0001', 'TG0002', 'TG0003', 'TG0004']],
+    ['BACKEND', ['directory', EAST, ...world.stagingSystems.systems.map(({ name }) => name)]],
   ];
-  const mode = random.pick(['HELD', 'DRAINING'] as const);
-  await graphql(
-    world,
-    SUSPEND,
-    { input: { ...random.pick(things), mode, reason: 'planned' } },
-    world.callers.operator.secret,
-  );
+  const [kind, name] = random.pick(names.flatMap(([kind, all]) => all.map((name) => [kind, name])));
+  await mutate(world, 'suspend', { kind, name, mode: random.pick(['HELD', 'DRAINING']), reason: 'planned' });
 }
 
-/** One thing, when there is one. */
 export async function resumeOne(world: World, random: Random): Promise<void> {
   const suspended = await listSuspensions(world.ctx);
   if (suspended.length === 0) return;
   const { kind, name } = random.pick(suspended);
-  await graphql(world, RESUME, { input: { kind, name } }, world.callers.operator.secret);
+  await mutate(world, 'resume', { kind, name });
+}
+
+/** Resumes everything, including what engines suspended. */
+export async function resumeAll(ctx: Context): Promise<void> {
+  for (const { kind, name } of await listSuspensions(ctx)) await resume(ctx, { kind, name });
 }
 
 export async function verifyAgain(world: World, random: Random): Promise<void> {
-  await graphql(world, VERIFY, { match: `/g00${random.integer(0, 9)}/` }, world.callers.operator.secret);
-}
-
-/** Also what the engines have taken out of service themselves. */
-export async function resumeAll(ctx: Context): Promise<void> {
-  for (const { kind, name } of await listSuspensions(ctx)) await resume(ctx, { kind, name });
+  const query = 'mutation ($match: String!) { result: verifyAgain(match: $match) { __typename } }';
+  await graphql(world, query, { match: `/g00${random.integer(0, 9)}/` }, world.clients.operator.secret);
 }

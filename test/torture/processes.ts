@@ -1,44 +1,43 @@
-/** Processes that are killed, stopped and continued at any moment, and start again by themselves. */
+/** Processes that are killed, paused and resumed at any moment and start again, and the embedded PostgreSQL. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isServer, readPidFile } from '../../src/database/postmaster.js';
 import { packageRoot } from '../../src/package-root.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
-export const clockFile = path.join(packageRoot, 'dist/test/torture/shifted-clock.js');
-export const kindFile = path.join(packageRoot, 'dist/test/torture/load-kind.js');
-export const engineFile = path.join(packageRoot, 'dist/test/torture/engine.js');
 
 export interface ProcessOptions {
   name: string;
   args: string[];
-  /** Asked before each start. */
+  /** Called before each start. */
   env: () => Record<string, string>;
   logDir: string;
 }
 
-export interface Kept {
+export interface KeptProcess {
   name: string;
   /** How often it has ended and was started again. */
   restarts: number;
-  /** The first words that match on its standard output since it was started last. */
+  /** Finds the first group of the pattern in its standard output since its last start. */
   find(pattern: RegExp): string | undefined;
-  /** @returns false when there is nothing to be signalled just now */
+  /** @returns false if it is not running */
   signal(signal: NodeJS.Signals): boolean;
   isPaused: boolean;
   pause(): boolean;
-  goOn(): void;
+  resume(): void;
   /** Kills it for good. */
   end(): void;
 }
 
-/** More than a process takes that lets its work drain, on a machine that others use. */
+/** More than a draining process needs on a busy machine. */
 const END_MS = 90_000;
 const LOOK_MS = 100;
+const RESTART_MS = 100;
 
-/** Asks it to end. @param stuck is told of one that did not, although it could */
-export async function endsInTime(kept: Kept, stuck: string[]): Promise<void> {
+/** Asks a process to end. @param stuck receives a sentence if it could and did not */
+export async function endInTime(kept: KeptProcess, stuck: string[]): Promise<void> {
   const { restarts } = kept;
   if (!kept.signal('SIGTERM')) return;
   for (let left = END_MS; kept.restarts === restarts; await sleep(LOOK_MS)) {
@@ -47,11 +46,7 @@ export async function endsInTime(kept: Kept, stuck: string[]): Promise<void> {
   }
 }
 
-/** Between an end and the next start. */
-const PAUSE_MS = 100;
-
-/** Keeps one process running. */
-export function keepRunning(options: ProcessOptions): Kept {
+export function keepRunning(options: ProcessOptions): KeptProcess {
   let child: ChildProcess | undefined;
   let stdout = '';
   let isOver = false;
@@ -64,10 +59,10 @@ export function keepRunning(options: ProcessOptions): Kept {
       child = undefined;
       kept.isPaused = false;
       kept.restarts++;
-      setTimeout(() => isOver || start(), PAUSE_MS).unref();
+      setTimeout(() => isOver || start(), RESTART_MS).unref();
     });
   };
-  const kept: Kept = {
+  const kept: KeptProcess = {
     name: options.name,
     restarts: 0,
     isPaused: false,
@@ -77,7 +72,7 @@ export function keepRunning(options: ProcessOptions): Kept {
       kept.isPaused = child?.kill('SIGSTOP') ?? false;
       return kept.isPaused;
     },
-    goOn: () => {
+    resume: () => {
       if (kept.isPaused) child?.kill('SIGCONT');
       kept.isPaused = false;
     },
@@ -90,10 +85,10 @@ export function keepRunning(options: ProcessOptions): Kept {
   return kept;
 }
 
-/** Runs a command of the program to its end. @returns its exit code, null when it was killed */
-export async function runCommand(
+/** Runs a process to its end. @returns its exit code, null if it was killed */
+export async function runProcess(
   options: ProcessOptions,
-  onStart: (child: ChildProcess) => void = () => {},
+  onStart: (child: ChildProcess) => void,
 ): Promise<number | null> {
   const child = startChild(options, () => {});
   onStart(child);
@@ -110,3 +105,63 @@ function startChild({ name, args, env, logDir }: ProcessOptions, onText: (text: 
   child.stdout?.setEncoding('utf8').on('data', onText);
   return child;
 }
+
+/** @returns false if no server runs */
+export function signalDatabase(dataDir: string, signal: NodeJS.Signals): boolean {
+  const pid = findServer(dataDir);
+  return pid !== undefined && trySignal(pid, signal);
+}
+
+/** Stops the database from responding, without ending a connection. @returns false if no server runs */
+export async function hangDatabase(dataDir: string, forMs: number): Promise<boolean> {
+  const server = findServer(dataDir);
+  if (server === undefined) return false;
+  const children = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && parentOf(name) === server);
+  const pids = [...children.map(Number), server]; // the server last: it would take paused children for dead
+  try {
+    for (const pid of pids) trySignal(pid, 'SIGSTOP');
+    await sleep(forMs);
+  } finally {
+    for (const pid of pids.reverse()) trySignal(pid, 'SIGCONT');
+  }
+  return true;
+}
+
+function findServer(dataDir: string): number | undefined {
+  const cluster = path.join(dataDir, 'postgres');
+  const pid = readPidFile(cluster)?.pid;
+  return pid !== undefined && isServer(pid, cluster) ? pid : undefined;
+}
+
+function parentOf(pid: string): number | undefined {
+  try {
+    // after the name of the program, which may contain anything
+    return Number(readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ')[1]);
+  } catch {
+    return undefined; // it has ended
+  }
+}
+
+function trySignal(pid: number, signal: NodeJS.Signals): boolean {
+  try {
+    return process.kill(pid, signal);
+  } catch {
+    return false; // it has ended
+  }
+}
+
+/** Has the database record each claim of a drive that another engine still had. The lease is read after the claim, so it was valid before. */
+export const WATCH_CLAIMS = `
+  CREATE TABLE torture_double_claim (text text NOT NULL);
+  CREATE FUNCTION torture_note_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF OLD.lease_until >= timezone('utc', clock_timestamp()) THEN
+      INSERT INTO torture_double_claim VALUES (format('%s was claimed by %s while %s had it until %s', OLD.name, NEW.engine_id, OLD.engine_id, OLD.lease_until));
+    ELSIF NEW.epoch <= OLD.epoch THEN
+      INSERT INTO torture_double_claim VALUES (format('%s was claimed by %s with epoch %s after %s', OLD.name, NEW.engine_id, NEW.epoch, OLD.epoch));
+    END IF;
+    RETURN NEW;
+  END $$;
+  CREATE TRIGGER torture_claim AFTER UPDATE OF engine_id ON drive FOR EACH ROW
+    WHEN (OLD.engine_id <> NEW.engine_id) EXECUTE FUNCTION torture_note_claim();`;
+
+export const READ_DOUBLE_CLAIMS = 'SELECT text FROM torture_double_claim';

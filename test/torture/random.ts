@@ -1,16 +1,17 @@
-/** Choices that a seed repeats. When they fall, among processes that run at the same time, no seed can repeat. */
+/** Choices that a seed repeats. No seed repeats the timing between processes. */
+import { createHash, randomBytes } from 'node:crypto';
 
 export interface Random {
   /** From 0, below 1. */
   next(): number;
-  /** Both ends included. */
+  /** Both bounds are included. */
   integer(low: number, high: number): number;
   chance(probability: number): boolean;
-  /** @throws Error when there is nothing to pick from */
+  /** @throws Error if there are no items */
   pick<T>(items: readonly T[]): T;
-  /** As many of the items as asked for, or all of them. */
+  /** `count` of the items, or all of them. */
   sample<T>(items: readonly T[], count: number): T[];
-  /** A generator of its own, so that whoever else draws from this one changes nothing. */
+  /** Creates an independent generator. */
   fork(): Random;
 }
 
@@ -29,7 +30,7 @@ export function createRandom(seed: number): Random {
     integer: (low, high) => low + Math.floor(next() * (high - low + 1)),
     chance: (probability) => next() < probability,
     pick: <T>(items: readonly T[]) => {
-      if (items.length === 0) throw new Error('there is nothing to pick from');
+      if (items.length === 0) throw new Error('nothing to pick from');
       return items[Math.floor(next() * items.length)] as T;
     },
     sample: <T>(items: readonly T[], count: number) => {
@@ -45,12 +46,34 @@ export function createRandom(seed: number): Random {
   return random;
 }
 
-/** One of several things, as often as its weight says. */
-export function pickWeighted<T>(random: Random, choices: readonly (readonly [weight: number, choice: T])[]): T {
+export type Weighted<T> = readonly (readonly [weight: number, choice: T])[];
+
+/** Picks a choice with the probability that its weight gives. */
+export function pickWeighted<T>(random: Random, choices: Weighted<T>): T {
   let left = random.next() * choices.reduce((sum, [weight]) => sum + weight, 0);
   for (const [weight, choice] of choices) {
     left -= weight;
     if (left < 0) return choice;
   }
   return random.pick(choices)[1];
+}
+
+/** Reads a number from an environment variable. */
+export function numberOf(environment: Record<string, string | undefined>, name: string, fallback: number): number {
+  const value = Number(environment[name] || fallback);
+  if (Number.isFinite(value) && value >= 0) return value;
+  throw new Error(`${name} must be a number of at least 0, not ${JSON.stringify(environment[name])}`);
+}
+
+export interface Source {
+  size: bigint;
+  sha256: string;
+}
+
+const MIN_BYTES = 1000;
+
+/** Creates random bytes: small files are more frequent than large ones. */
+export function randomFile(random: Random, maxBytes: number): Source & { bytes: Buffer } {
+  const bytes = randomBytes(Math.round(MIN_BYTES * (maxBytes / MIN_BYTES) ** random.next()));
+  return { bytes, size: BigInt(bytes.length), sha256: createHash('sha256').update(bytes).digest('hex') };
 }

@@ -1,47 +1,45 @@
 /**
- * The torture: a small archive with several engines, a gateway, a database and a mail server, all of which are killed,
- * stopped and starved while users make requests; then peace, and the checker.
+ * The torture: a small archive with several engines, a gateway, a database and servers around them, all of which are killed, paused and starved
+ * while users make requests. Then all trouble ends, and the checker runs.
  */
+import { setMaxListeners } from 'node:events';
+import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { startDeadline } from '../../src/deadline.js';
 import { useArchivePaths } from './archive-paths.js';
-import { makeBulks } from './bulks.js';
-import { showTokens } from './callers.js';
-import { dumpFacts } from './dump.js';
-import { archiveRest } from './late.js';
+import { archiveRest } from './catalogue-changes.js';
 import { createRandom } from './random.js';
-import type { RemoteSystems } from './remote.js';
 import { setUp } from './set-up.js';
 import { calmDown, settleAndCheck, type Verdict } from './settle.js';
-import { makeStrangeDeeds } from './strange-deeds.js';
-import { makeTraffic } from './traffic.js';
+import { makeStageRequests } from './stage-requests.js';
+import { isStaged, type StagingSystems } from './staging-systems.js';
+import { checkTokens } from './tokens.js';
 import { makeTrouble } from './trouble.js';
+import { actUnprivileged } from './unprivileged-actions.js';
+import { makeRequests } from './users.js';
 import { watchStages } from './watchers.js';
 import type { Counts } from './world.js';
 
 export interface TortureOptions {
   seed: number;
-  /** Ends the trouble. */
+  /** Number of kills that ends the trouble. */
   kills: number;
-  /** Bounds for the trouble, and for the settling after it. */
+  /** Limits for the trouble, and for settling after it. */
   troubleMs: number;
   settleMs: number;
-  /** Of the archive: files that are there from the beginning, and their greatest size. */
+  /** Files of the archive from the beginning, and their largest size. */
   files: number;
   maxBytes: number;
-  /** Small trees of files that come into the catalogue later on. */
+  /** Small trees of files that are archived during the run. */
   lateTrees: number;
-  /** Whether the folder with the logs stays when there are violations. */
-  keepFolder: boolean;
-  /** Gives the whole up. */
+  /** Keeps the directory with the logs if there are violations. */
+  keepDir: boolean;
   signal: AbortSignal;
 }
 
 export interface TortureResult extends Verdict {
   counts: Counts;
-  /** How often each kind of trouble has happened at the systems behind staging libraries. */
-  remoteTroubles: RemoteSystems['troubles'];
-  /** With the logs, where it was kept. */
+  stagingTroubles: StagingSystems['troubles'];
   dir: string;
 }
 
@@ -49,51 +47,90 @@ const USERS_AT_ONCE = 5;
 const TOOLS_AT_ONCE = 2;
 const PROGRESS_MS = 30_000;
 
-/** @param tell is given a line for people now and then */
-export async function runTorture(options: TortureOptions, tell: (line: string) => void): Promise<TortureResult> {
+/** @param report receives a line of progress now and then */
+export async function runTorture(options: TortureOptions, report: (line: string) => void): Promise<TortureResult> {
   const random = createRandom(options.seed);
   const { world, dir, tearDown } = await setUp(random.fork(), options);
-  let left = '';
-  const progress = setInterval(() => tell(`${describe(world.counts)}${left}`), PROGRESS_MS);
+  let phase = 'trouble';
+  const progress = setInterval(() => report(describeProgress(world.counts, phase)), PROGRESS_MS);
   const watching = new AbortController();
-  let keepFolder = false;
+  let keepDir = false;
   try {
     watchStages(world, watching.signal);
     const done = new AbortController();
     const trouble = startDeadline(options.troubleMs, done.signal, options.signal);
-    const peace = trouble.signal;
-    const signals = { peace, watching: watching.signal };
-    const traffic = Array.from({ length: USERS_AT_ONCE }, () => makeTraffic(world, random.fork(), signals));
-    const bulks = Array.from({ length: TOOLS_AT_ONCE }, () => makeBulks(world, random.fork(), peace));
-    const strange = makeStrangeDeeds(world, random.fork(), peace);
-    const archive = useArchivePaths(world, random.fork(), peace);
-    const shown = showTokens(world, random.fork(), peace);
-    await makeTrouble(world, random.fork(), { kills: options.kills, signal: peace });
+    const { signal } = trouble;
+    setMaxListeners(0, signal); // all of them wait for it
+    const users = Array.from({ length: USERS_AT_ONCE }, () =>
+      makeRequests(world, random.fork(), signal, watching.signal),
+    );
+    const tools = Array.from({ length: TOOLS_AT_ONCE }, () => makeStageRequests(world, random.fork(), signal));
+    const unprivileged = actUnprivileged(world, random.fork(), signal);
+    const archive = useArchivePaths(world, random.fork(), signal);
+    const tokens = checkTokens(world, random.fork(), signal);
+    await makeTrouble(world, random.fork(), { kills: options.kills, signal });
     done.abort();
     trouble.end();
-    await Promise.all([...traffic, ...bulks, strange, archive, shown]);
-    tell(`${describe(world.counts)}; now waiting for peace`);
-    left = '; calming down';
+    await Promise.all([...users, ...tools, unprivileged, archive, tokens]);
+    report(describeProgress(world.counts, 'the trouble has ended'));
+    phase = 'calming down';
     await calmDown(world);
-    left = '; the last trees are archived';
+    phase = 'archiving the last trees';
     const archiving = startDeadline(options.settleMs, options.signal);
     await archiveRest(world, archiving.signal).finally(archiving.end);
-    const bound = startDeadline(options.settleMs, options.signal);
-    const verdict = await settleAndCheck(world, bound.signal, (work) => {
-      left = `; left to do: ${work}`;
-    }).finally(bound.end);
+    const settling = startDeadline(options.settleMs, options.signal);
+    const verdict = await settleAndCheck(world, settling.signal, (work) => {
+      phase = `remaining work: ${work}`;
+    }).finally(settling.end);
     options.signal.throwIfAborted();
-    keepFolder = options.keepFolder && verdict.violations.length > 0;
-    if (keepFolder) await dumpFacts(path.join(dir, 'facts.json'), verdict);
-    return { ...verdict, counts: world.counts, remoteTroubles: world.remotes.troubles, dir };
+    keepDir = options.keepDir && verdict.violations.length > 0;
+    if (keepDir) await dumpFacts(path.join(dir, 'facts.json'), verdict);
+    return { ...verdict, counts: world.counts, stagingTroubles: world.stagingSystems.troubles, dir };
   } finally {
     clearInterval(progress);
     watching.abort();
-    await tearDown(keepFolder);
+    await tearDown(keepDir);
   }
 }
 
-function describe(counts: Counts): string {
-  const { kills, stops, databaseRestarts, hangs, moves, strangeDeeds, requests, bulks, refusals, unanswered } = counts;
-  return `${kills} kills, ${stops} stops, ${databaseRestarts} database restarts, ${hangs} hangs, ${moves} files moved, ${strangeDeeds} strange deeds, ${requests} requests, ${bulks} bulks, ${refusals} refused, ${unanswered} unanswered`;
+function describeProgress(counts: Counts, phase: string): string {
+  const { kills, pauses, databaseRestarts, hangs, moves, requests, stageRequests, rejections, unanswered } = counts;
+  return `${kills} kills, ${pauses} pauses, ${databaseRestarts} database restarts, ${hangs} hangs, ${moves} files moved, ${requests} requests, ${stageRequests} stage requests, ${rejections} rejected, ${unanswered} unanswered; ${phase}`;
+}
+
+/** Writes violations and facts as JSON, to look for the cause. @param more other values of use */
+export async function dumpFacts(file: string, { facts, violations }: Verdict, more: object = {}): Promise<void> {
+  const plain = (_name: string, value: unknown) => (value instanceof Set || value instanceof Map ? [...value] : value);
+  const { observed, ...stored } = facts;
+  const { sources: _, ...known } = observed;
+  await writeFile(file, JSON.stringify({ violations, ...more, ...stored, ...known }, plain, 1));
+}
+
+/** @returns a line on the run, and one on the systems behind staging libraries */
+export function describeResult({ counts, facts, stagingTroubles, violations }: TortureResult, seed: number): string[] {
+  const paths = new Map(facts.files.map(({ id, path }) => [id, path]));
+  const restored = facts.stageEvents.flatMap(({ toStage, fileId }) =>
+    toStage === 'RESTORED' ? [paths.get(fileId) ?? ''] : [],
+  );
+  const mixed = new Map<number, Set<boolean>>();
+  for (const { requestId, fileId } of facts.holds) {
+    mixed.set(requestId, (mixed.get(requestId) ?? new Set()).add(isStaged(paths.get(fileId) ?? '')));
+  }
+  const kept = facts.staging.filter(({ state }) => state === 'KEPT').length;
+  const { silenceMs, ...others } = counts;
+  return [
+    [
+      ...Object.entries(others).map(([name, count]) => `${name} ${count}`),
+      `requests of drive and staging libraries ${[...mixed.values()].filter(({ size }) => size === 2).length}`,
+      `files restored ${restored.length}, ${restored.filter(isStaged).length} of them from staging libraries`,
+      `emails ${facts.observed.mails.length}`,
+      `events watched ${facts.observed.watches.reduce((sum, { received }) => sum + received.length, 0)}`,
+      `longest silence ${Math.ceil(silenceMs / 1000)} s`,
+      `violations ${violations.length}`,
+      `seed ${seed}`,
+    ].join(', '),
+    [...[...stagingTroubles].map(([what, times]) => `${what} ${times}`), `files kept by their lifetime ${kept}`].join(
+      ', ',
+    ),
+  ];
 }

@@ -1,143 +1,99 @@
-/** What the parts of the torture share: the system under test, and what only the test knows of it. */
+/** What the parts of the torture share: the system under test, the servers around it, and what the test observed. */
 import type { Context } from '../../src/context.js';
-import type { Callers } from './callers.js';
-import type { MoodyMail } from './mail.js';
-import type { Kept } from './processes.js';
-import type { RemoteSystems } from './remote.js';
-import type { Stranger } from './stranger.js';
-import type { Source } from './tree.js';
-import type { Watch } from './watchers.js';
-import type { MoodyHooks } from './webhooks.js';
+import type { Observed } from './facts.js';
+import type { Clients } from './gateway.js';
+import type { KeptProcess } from './processes.js';
+import type { FaultyMail, FaultyWebhooks } from './receivers.js';
+import type { StagingSystems } from './staging-systems.js';
+import type { UnprivilegedUser } from './unprivileged-user.js';
 
-/** Of files that come into the catalogue during the run. */
+/** Files that are archived during the run. */
 export interface LateTree {
   dir: string;
   prefix: string;
   isArchived: boolean;
 }
 
-/** A place on tape that a file has, or had, and the bytes there. */
-export interface Version {
-  volume: string;
-  position: bigint;
-  size: bigint;
-  sha256: string;
-}
-
-export interface RestoreDisk {
+export interface TortureDisk {
   mountpoint: string;
-  /** Bytes that really fit; undefined: as many as anybody will need. */
+  /** Bytes that really fit; undefined if all do. */
   capacity?: bigint;
-  /** A place on the same file system, outside the restore area, where bytes can take room away. */
+  /** A path on the same file system, outside the restore area, for a file that takes room away. */
   ballast?: string;
   /** Where that file system is mounted. */
   fileSystem?: string;
 }
 
-export interface Counts {
-  kills: number;
-  /** Processes that stood still for longer than a lease. */
-  stops: number;
-  databaseRestarts: number;
-  /** Of the database, a disk or the clock of an engine that were wrong for a while. */
-  hangs: number;
-  /** Files that were moved to another volume, or replaced. */
-  moves: number;
-  /** Volumes that were copied onto others. */
-  volumeMoves: number;
-  /** Times that a volume left the archive, or was used again. */
-  retirements: number;
-  /** Times that files were withdrawn, by hand or by a list, or came back. */
-  withdrawals: number;
-  /** Files that got other paths, and times that withdrawn ones were to be forgotten. */
-  renames: number;
-  forgets: number;
-  /** Of another user of the host. */
-  strangeDeeds: number;
-  /** Tokens that were shown to see what becomes of their bearers. */
-  tokensShown: number;
-  requests: number;
-  /** By the WLCG Tape REST API: many files under one id, and what was cancelled, released or removed of them since. */
-  bulks: number;
-  bulkFiles: number;
-  bulkChanges: number;
-  /** Files that systems behind staging libraries want under names that nobody was told: their lifetimes end that. */
-  unnamedDemands: number;
-  refusals: number;
-  /** Calls that nobody answered. */
-  unanswered: number;
-  answered: number;
-  /** The longest time in which no user got an answer. */
-  silenceMs: number;
-}
+export const noCounts = {
+  kills: 0,
+  /** Processes that were paused for longer than a lease. */
+  pauses: 0,
+  databaseRestarts: 0,
+  /** Times that the database or a disk did not respond for a while. */
+  hangs: 0,
+  /** Moved or replaced files. */
+  moves: 0,
+  /** Volumes that were copied to others. */
+  volumeMoves: 0,
+  /** Volumes that were retired or reinstated. */
+  retirements: 0,
+  /** Times that files were withdrawn or restored to the catalogue. */
+  withdrawals: 0,
+  renames: 0,
+  purges: 0,
+  unprivilegedActions: 0,
+  tokenChecks: 0,
+  requests: 0,
+  stageRequests: 0,
+  stageRequestFiles: 0,
+  stageRequestChanges: 0,
+  /** Files that a staging system keeps for a demand whose name was lost with a response: they leave with their lifetimes. */
+  unnamedDemands: 0,
+  rejections: 0,
+  /** Calls without a response. */
+  unanswered: 0,
+  answered: 0,
+  /** The longest time without a response to any user. */
+  silenceMs: 0,
+};
+
+export type Counts = typeof noCounts;
 
 export interface World {
   ctx: Context;
   dataDir: string;
   logDir: string;
   users: readonly string[];
-  /** Bytes of all files there will ever be. */
+  /** Bytes of all files that there will ever be. */
   totalBytes: bigint;
-  sources: Map<string, Source>;
   lateTrees: LateTree[];
-  disks: readonly RestoreDisk[];
-  mail: MoodyMail;
-  hooks: MoodyHooks;
-  /** Below which archive paths are (`LINK_ROOT`), and what was lost there of somebody's. */
+  disks: readonly TortureDisk[];
+  mail: FaultyMail;
+  webhooks: FaultyWebhooks;
   linkRoot: string;
-  linksLost: string[];
-  /** Behind the staging libraries. */
-  remotes: RemoteSystems;
-  engines: Kept[];
-  gateway: Kept;
+  stagingSystems: StagingSystems;
+  engines: KeptProcess[];
+  gateway: KeptProcess;
   counts: Counts;
-  /** When a user last got an answer; by the process's own clock. */
+  /** When a user last got a response, by `performance.now()`. */
   answeredAt: number | undefined;
-  /** See `Outside` in facts.ts. */
-  touched: Set<string>;
-  /** Of bulks that were answered with their ids; those that were asked to go are out of it. */
-  bulks: Set<string>;
-  acknowledged: Set<number>;
-  revivals: Map<number, number>;
-  asked: Map<string, { times: number; confirmed: number }>;
-  watches: Watch[];
-  miswritten: Set<string>;
-  withdrawn: Set<string>;
-  versions: Map<string, Version[]>;
-  /** Volumes that somebody has asked to be retired, and may still be: nobody has told them that it is done. */
-  openRetirements: Set<string>;
-  /** Undefined where this process cannot be another user. */
-  stranger: Stranger | undefined;
-  stuck: string[];
-  callers: Callers;
+  observed: Observed;
+  /** Undefined if this process cannot act as another user. */
+  unprivileged: UnprivilegedUser | undefined;
+  clients: Clients;
 }
 
-export const noCounts: Readonly<Counts> = {
-  kills: 0,
-  stops: 0,
-  databaseRestarts: 0,
-  hangs: 0,
-  moves: 0,
-  volumeMoves: 0,
-  retirements: 0,
-  withdrawals: 0,
-  renames: 0,
-  forgets: 0,
-  strangeDeeds: 0,
-  tokensShown: 0,
-  requests: 0,
-  bulks: 0,
-  bulkFiles: 0,
-  bulkChanges: 0,
-  unnamedDemands: 0,
-  refusals: 0,
-  unanswered: 0,
-  answered: 0,
-  silenceMs: 0,
-};
-
-/** The second library. */
+/** The name of the second library. */
 export const EAST = 'east';
 
-/** Bytes of a volume and the most that a file may have. */
+/** Bytes of a volume, and the most that a file has. */
 export const VOLUME_BYTES = 8_000_000;
+
+let last: Promise<unknown> = Promise.resolve();
+
+/** Runs catalogue changes one after another: each sends sizes that another one may change. */
+export function inTurn(work: () => Promise<void>): Promise<void> {
+  const done = last.then(work, work);
+  last = done.catch(() => {});
+  return done;
+}

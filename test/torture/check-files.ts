@@ -1,0 +1,175 @@
+/** Checks files: their copies on disk and on tape, directories, links, and what belongs to another user. */
+import path from 'node:path';
+import { sumOf } from './check-requests.js';
+import type { Report } from './checker.js';
+import type { Copy } from './disk-scan.js';
+import { copyPathOf, type Facts, type FileFact, type Index, isLive, sha256Of } from './facts.js';
+
+/** The names of partial files, see src/engine/disk/restore-area.ts. */
+const PARTIAL = /\/\.tapegate-[^/]*\.part$/;
+
+const placeOf = ({ mountpoint, path: below }: { mountpoint: string; path: string }): string => mountpoint + below;
+
+export function checkCopies(facts: Facts, index: Index, report: Report): void {
+  const { changedPaths, foreign } = facts.observed;
+  const copies = new Map(facts.copies.map((copy) => [placeOf(copy), copy]));
+  const expected = new Set<string>();
+  for (const file of facts.files) {
+    const place = copyPathOf(file, index);
+    if (file.stage === 'RESTORING') report('file-restoring', `file ${file.id} (${file.path}) is RESTORING`);
+    if (file.stage === 'RESTORED') {
+      const at = place ?? file.copyPath;
+      expected.add(at);
+      if (!changedPaths.has(at)) checkCopy(facts, file, at, copies.get(at), report);
+    } else if (place !== undefined) {
+      report('copy-recorded', `file ${file.id} is ${file.stage}, and a copy is recorded: ${place}`);
+    }
+  }
+  for (const [place, copy] of copies) {
+    if (foreign.possessions.has(place)) continue;
+    if (PARTIAL.test(copy.path)) report('copy-partial', `a partial file remains: ${place}`);
+    else if (!expected.has(place) && !changedPaths.has(place)) {
+      const stage = index.filesByPath.get(copy.path)?.stage ?? 'not in the catalogue';
+      report('copy-unknown', `a file is at ${place}, and the catalogue has no copy there: it is ${stage}`);
+    }
+  }
+  for (const { fileId, diskId } of facts.stalePartials) {
+    report('copy-unchecked', `stale partial files of a recall of file ${fileId} on disk ${diskId} were not looked for`);
+  }
+  checkHeld(facts, index, report);
+  checkDoubted(facts, index, report);
+  checkDisks(facts, report);
+}
+
+function checkCopy(facts: Facts, file: FileFact, place: string, copy: Copy | undefined, report: Report): void {
+  const name = `file ${file.id} is RESTORED`;
+  if (!copy) {
+    report('copy-missing', `${name}, and nothing is at ${place}`);
+    return;
+  }
+  if (copy.sha256 === null || copy.sha256 !== sha256Of(facts, file)) {
+    report('copy-bytes', `${name}, and ${place} has ${copy.size} bytes that are not those of the archive`);
+  }
+  if (copy.mtimeNs !== file.diskMtimeNs) {
+    report('copy-time', `${name}, and ${place} was modified at ${copy.mtimeNs}, not at ${file.diskMtimeNs}`);
+  } else if (copy.ino !== file.diskIno) {
+    report('copy-inode', `${name}, and ${place} has inode ${copy.ino}, not ${file.diskIno}`);
+  }
+}
+
+function checkHeld(facts: Facts, { holdsOf, requests }: Index, report: Report): void {
+  const held = new Set(
+    [...holdsOf].flatMap(([id, holds]) => (isLive(requests.get(id)) ? holds.map((hold) => hold.fileId) : [])),
+  );
+  for (const { id, stage, path: name } of facts.files) {
+    if (stage === 'RESTORED' && !held.has(id))
+      report('file-unheld', `no live request holds file ${id}, which is RESTORED: ${name}`);
+  }
+}
+
+/** A file becomes UNVERIFIED if something was put at its path, or changed there, outside Tapegate, and not otherwise. */
+function checkDoubted({ stageEvents, disks, observed }: Facts, index: Index, report: Report): void {
+  for (const { number, fileId, fromStage, toStage } of stageEvents) {
+    if (fromStage === 'ONDISK' || toStage !== 'UNVERIFIED') continue;
+    const name = index.files.get(fileId)?.path;
+    if (disks.some(({ mountpoint }) => observed.changedPaths.has(`${mountpoint}${name}`))) continue;
+    report('file-doubted', `file ${fileId} became UNVERIFIED by event ${number}, and nobody changed ${name}`);
+  }
+}
+
+function checkDisks({ disks, files, recalls }: Facts, report: Report): void {
+  for (const { id, mountpoint, used, reserved } of disks) {
+    const due = sumOf(
+      files.filter((file) => file.diskId === id),
+      ({ size }) => size,
+    );
+    if (used !== due) report('disk-used', `disk ${id} uses ${used} bytes, its copies have ${due}: ${mountpoint}`);
+    const running = recalls.filter(({ state, diskId }) => state === 'RUNNING' && diskId === id);
+    const needed = sumOf(running, ({ size }) => size);
+    if (reserved !== needed)
+      report('disk-reserved', `disk ${id} reserves ${reserved} bytes, its recalls need ${needed}`);
+  }
+}
+
+/** Checks checksums that first restores computed, and whether readable tape copies were confirmed or have a reason. */
+export function checkTapeCopies(facts: Facts, report: Report): void {
+  const failures = new Map(facts.verifications.map((failure) => [failure.fileId, failure]));
+  for (const file of facts.files) {
+    const name = `file ${file.id} (${file.path})`;
+    if (file.checksum === null && file.stage === 'RESTORED' && file.diskChecksum !== null) {
+      report('checksum-missing', `${name} was restored with ${file.diskChecksum}, and has no checksum`);
+    }
+    const right = `sha256:${sha256Of(facts, file)}`;
+    if (file.checksumTaken && file.checksum !== right) {
+      report('checksum-wrong', `${name} got ${file.checksum} when it was restored; its bytes on tape have ${right}`);
+    }
+    const isConfirmed = file.verified !== null || file.stage !== 'UNVERIFIED';
+    if (isConfirmed && facts.observed.miswritten.has(file.path)) {
+      report('verify-wrong', `${name} has other bytes on tape than its checksum says, and is ${file.stage}`);
+    }
+    const isReadable = file.volumeId !== null && file.position !== null && file.checksum !== null;
+    if (isConfirmed || !isReadable) continue;
+    const failure = failures.get(file.id);
+    if (!failure) report('verify-missed', `${name} is not confirmed, and no reason is recorded`);
+    else if (failure.notBefore !== null) report('verify-missed', `${name} has still to be retried: ${failure.error}`);
+  }
+  for (const { volume, path: name } of facts.filesOnRetired) {
+    if (!facts.observed.openRetirements.has(volume))
+      report('volume-left', `volume ${volume} is retired, and has ${name}`);
+  }
+}
+
+/** Directories that Tapegate made are recorded, exist, and are not empty. */
+export function checkDirectories(facts: Facts, index: Index, report: Report): void {
+  const { changedPaths, foreign } = facts.observed;
+  const removed = facts.files.map((file) => copyPathOf(file, index)).filter((place) => changedPaths.has(place ?? ''));
+  const emptied = new Set(removed.map((place = '') => path.dirname(place)));
+  for (const directory of facts.directories) {
+    const { recorded, found } = directory;
+    const place = placeOf(directory);
+    if (changedPaths.has(place) || foreign.directories.has(place)) continue;
+    if (recorded && recorded.ino === null) report('directory-record', `${place} is recorded as being made`);
+    else if (recorded && recorded.ino !== found?.ino) {
+      const is = found ? `has ${found.ino}` : 'is missing';
+      report('directory-record', `${place} is recorded with inode ${recorded.ino}, and ${is}`);
+    } else if (found?.isLikeOwn && found.isEmpty && !emptied.has(place)) {
+      report('directory-empty', `${place} is empty, and is ${recorded ? '' : 'not '}recorded`);
+    } else if (found?.isLikeOwn && !recorded) report('directory-unrecorded', `${place} was made, and is not recorded`);
+  }
+}
+
+/** Each restored file has a link to its copy at its archive path, no other file has one, and what another user has there stays. */
+export function checkLinks(facts: Facts, index: Index, report: Report): void {
+  const { root, losses } = facts.observed.archivePaths;
+  for (const loss of losses) report('link-foreign', `${loss}, and only its owner may do that`);
+  if (root === undefined) return;
+  for (const directory of facts.unfinishedDirectories)
+    report('link-directory', `${directory} is unfinished, and in use`);
+  const isCopy = (target: string) => facts.disks.some(({ mountpoint }) => target.startsWith(`${mountpoint}/`));
+  for (const file of facts.files) {
+    const target = facts.links.get(file.path);
+    const place = copyPathOf(file, index);
+    if (file.stage === 'RESTORED' && place !== undefined) {
+      if (target !== place)
+        report('link-missing', `file ${file.id} is RESTORED at ${place}, and its link leads to ${target}`);
+    } else if (file.stage !== 'UNVERIFIED' && target !== undefined && isCopy(target)) {
+      report('link-left', `file ${file.id} is ${file.stage}, and the link at its archive path leads to ${target}`);
+    }
+  }
+  for (const [name, target] of facts.links) {
+    if (!index.filesByPath.has(name) && isCopy(target))
+      report('link-left', `${name} is no file, and a link leads to ${target}`);
+  }
+}
+
+/** What another user of the host has stays as it is, and nothing is written outside restore disks. */
+export function checkForeign(facts: Facts, index: Index, report: Report): void {
+  const { losses, outside, possessions } = facts.observed.foreign;
+  for (const loss of losses) report('foreign-lost', `${loss}, and only its owner may do that`);
+  for (const place of outside) report('foreign-outside', `${place} was written, outside all restore disks`);
+  for (const file of facts.files) {
+    const found = possessions.get(copyPathOf(file, index) ?? '');
+    if (found === undefined || file.diskIno !== BigInt.asIntN(64, found.ino)) continue;
+    report('foreign-taken', `file ${file.id} is ${file.stage}, and its copy is a ${found.kind} of another user`);
+  }
+}

@@ -1,0 +1,117 @@
+/** What really is on the restore disks and at archive paths. */
+import { createHash } from 'node:crypto';
+import { createReadStream, type Dirent } from 'node:fs';
+import { lstat, readdir, readlink } from 'node:fs/promises';
+import path from 'node:path';
+import { isBeingMade } from '../../src/engine/disk/made-folder.js';
+import { markerName } from '../../src/engine/disk/marker.js';
+import { codeOf } from '../../src/errors.js';
+
+/** A file, link, pipe, … on a restore disk. */
+export interface Copy {
+  mountpoint: string;
+  /** Below the mount point, as a logical path is. */
+  path: string;
+  size: bigint;
+  ino: bigint;
+  mtimeNs: bigint;
+  /** Null unless it is a regular file. */
+  sha256: string | null;
+}
+
+/** A directory that exists, or that is recorded as made by Tapegate. */
+export interface Directory {
+  mountpoint: string;
+  path: string;
+  /** The inode is null while the directory is being made. */
+  recorded?: { ino: bigint | null };
+  found?: { ino: bigint; isEmpty: boolean; isLikeOwn: boolean };
+}
+
+/** The mode of directories that src/engine/disk makes. */
+const DIRECTORY_MODE = 0o755n;
+
+/** Walks all entries below a directory. What disappears meanwhile is skipped. */
+export async function* walk(root: string): AsyncGenerator<{ place: string; entry: Dirent }> {
+  const pending = [root];
+  for (let dir = pending.pop(); dir !== undefined; dir = pending.pop()) {
+    for (const entry of (await readdir(dir, { withFileTypes: true }).catch(ignoreMissing)) ?? []) {
+      const place = path.join(dir, entry.name);
+      if (entry.isDirectory()) pending.push(place);
+      yield { place, entry };
+    }
+  }
+}
+
+export async function scanCopies(mountpoint: string): Promise<Copy[]> {
+  const copies: Copy[] = [];
+  for await (const { place, entry } of walk(mountpoint)) {
+    if (entry.isDirectory() || place === path.join(mountpoint, markerName)) continue;
+    const copy = await readCopy(mountpoint, place).catch(ignoreMissing);
+    if (copy) copies.push(copy);
+  }
+  return copies;
+}
+
+async function readCopy(mountpoint: string, place: string): Promise<Copy> {
+  const stats = await lstat(place, { bigint: true });
+  const sha256 = stats.isFile() ? await hashFile(place) : null;
+  const { size, ino, mtimeNs } = stats;
+  return { mountpoint, path: place.slice(mountpoint.length), size, ino, mtimeNs, sha256 };
+}
+
+export async function hashFile(file: string): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(file)) hash.update(chunk);
+  return hash.digest('hex');
+}
+
+export async function scanDirectories(
+  mountpoint: string,
+  recorded: readonly { path: string; ino: bigint | null }[],
+): Promise<Directory[]> {
+  const directories = new Map<string, Directory>();
+  const owner = (await statOrNone(path.join(mountpoint, markerName)))?.uid;
+  for await (const { place, entry } of walk(mountpoint)) {
+    if (!entry.isDirectory()) continue;
+    const [stats, entries] = await Promise.all([statOrNone(place), readdir(place).catch(ignoreMissing)]);
+    if (!stats || !entries) continue;
+    const isLikeOwn = stats.uid === owner && (stats.mode & 0o7777n) === DIRECTORY_MODE;
+    const found = { ino: BigInt.asIntN(64, stats.ino), isEmpty: entries.length === 0, isLikeOwn };
+    const below = place.slice(mountpoint.length);
+    directories.set(below, { mountpoint, path: below, found });
+  }
+  for (const { path: below, ino } of recorded) {
+    directories.set(below, { mountpoint, path: below, ...directories.get(below), recorded: { ino } });
+  }
+  return [...directories.values()];
+}
+
+/** Reads all links below a directory: their targets by their paths below it. */
+export async function readLinks(root: string): Promise<Map<string, string>> {
+  const links = new Map<string, string>();
+  for await (const { place, entry } of walk(root)) {
+    const target = entry.isSymbolicLink() ? await readlink(place).catch(ignoreMissing) : undefined;
+    if (target !== undefined) links.set(place.slice(root.length), target);
+  }
+  return links;
+}
+
+/**
+ * Finds directories for links that are still as they are while they are being made, and contain something: only their owner can open them. Empty
+ * ones are removed by a later job.
+ */
+export async function findUnfinishedDirectories(root: string): Promise<string[]> {
+  const unfinished: string[] = [];
+  for await (const { place, entry } of walk(root)) {
+    const stats = entry.isDirectory() ? await statOrNone(place) : undefined;
+    if (stats && isBeingMade(stats) && (await readdir(place)).length > 0) unfinished.push(place);
+  }
+  return unfinished;
+}
+
+export const statOrNone = (place: string) => lstat(place, { bigint: true }).catch(ignoreMissing);
+
+function ignoreMissing(error: unknown): undefined {
+  if (codeOf(error) !== 'ENOENT') throw error;
+}

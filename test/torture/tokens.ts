@@ -1,0 +1,81 @@
+/** Tokens, members and path rules that change during the run, and a check that revoked tokens stay revoked. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../../src/context.js';
+import { createToken } from '../../src/operations/access/tokens.js';
+import { nameAction } from './facts.js';
+import { type Clients, graphql, mutate, recordAction, statusOf } from './gateway.js';
+import type { Random } from './random.js';
+import type { World } from './world.js';
+
+export async function createClients(ctx: Context, users: readonly string[]): Promise<Clients> {
+  const create = async (input: Parameters<typeof createToken>[1]) => {
+    const { token, secret } = await createToken(ctx, input);
+    return { id: token.id, secret };
+  };
+  const tokens: Clients['users'] = new Map();
+  for (const name of users) tokens.set(name, await create({ name, role: 'USER' }));
+  const service = await create({ name: 'portal', role: 'SERVICE', quotas: users });
+  return { users: tokens, service, operator: await create({ name: 'operator', role: 'OPERATOR' }), revoked: [] };
+}
+
+const CREATE = `mutation ($input: CreateTokenInput!) {
+  result: createToken(input: $input) { ... on CreatedToken { secret token { tokenId } } } }`;
+const REVOKE = 'mutation ($id: Int!) { result: revokeToken(id: $id) { __typename } }';
+
+/** Gives a user another token, and revokes the one before. */
+export async function renewToken(world: World, random: Random): Promise<void> {
+  const { clients, observed } = world;
+  const user = random.pick(world.users);
+  const { secret: as } = clients.operator;
+  type Created = { secret?: string; token?: { tokenId: number } };
+  const { secret, token } = await graphql<Created>(world, CREATE, { input: { name: user, role: 'USER' } }, as);
+  const before = clients.users.get(user);
+  if (secret === undefined || !token || !before) return;
+  observed.actions.set(nameAction('createToken', token.tokenId), { requested: 1, confirmed: 1 });
+  clients.users.set(user, { id: token.tokenId, secret });
+  await recordAction(world, 'revokeToken', before.id, async () => {
+    const isDone = (await graphql(world, REVOKE, { id: before.id }, as)).__typename === 'Token';
+    if (isDone) clients.revoked.push({ token: before, at: performance.now() });
+    return isDone;
+  });
+}
+
+export async function changeMember(world: World, random: Random): Promise<void> {
+  const [quota = '', name] = random.sample(world.users, 2);
+  const input = { quota, kind: 'USER', name };
+  const as = random.pick([world.clients.operator, world.clients.users.get(quota)])?.secret;
+  if (random.chance(0.6)) await mutate(world, 'setMember', { ...input, isManager: random.chance(0.3) }, { as });
+  else await mutate(world, 'removeMember', input, { as });
+}
+
+/** Only of FETCH: with the other rules requests take less, and watchers receive less, than the checker can know. */
+export async function changeRule(world: World, random: Random): Promise<void> {
+  const prefix = `/data/g00${random.integer(0, 9)}`;
+  const input = { prefix, action: 'FETCH', kind: 'USER', name: random.pick(world.users) };
+  await mutate(world, random.pick(['setPathRule', 'removePathRule']), input);
+}
+
+/** A revoked token may be accepted for so long after the confirmation. */
+const CACHED_MS = 5000;
+const PAUSE_MS = { low: 100, high: 700 };
+
+/** Shows revoked tokens and valid ones, until the signal. */
+export async function checkTokens(world: World, random: Random, signal: AbortSignal): Promise<void> {
+  const { clients, observed } = world;
+  while (!signal.aborted) {
+    await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal }).catch(() => {}); // aborted
+    const expired = clients.revoked.filter(({ at }) => performance.now() - at > CACHED_MS);
+    // most of all the last one: a gateway may have accepted it until just now
+    const revoked = random.pick([expired.at(-1), expired.length > 0 ? random.pick(expired) : undefined])?.token;
+    const user = random.pick(world.users);
+    const valid = revoked ? undefined : clients.users.get(user);
+    const token = revoked ?? valid;
+    const status = token && (await statusOf(world, token.secret).catch(() => undefined)); // the gateway is away
+    if (!token || status === undefined) continue;
+    world.counts.tokenChecks++;
+    const text = `token ${token.id} got ${status}`;
+    if (revoked && status === 200) observed.wrongResponses.push({ kind: 'token-revived', text });
+    const isStillValid = valid && clients.users.get(user) === valid;
+    if (isStillValid && status === 401) observed.wrongResponses.push({ kind: 'token-refused', text });
+  }
+}

@@ -1,0 +1,173 @@
+/** Users that create, extend, shorten, revive, release and cancel requests over REST and GraphQL, and do not wait for them. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { addSeconds } from '../../src/time.js';
+import { currentTime } from '../support/clock.js';
+import { graphql, mutate, pickToken, recordAction, rest, urlOf } from './gateway.js';
+import { pickWeighted, type Random, type Weighted } from './random.js';
+import { isStaged } from './staging-systems.js';
+import { watchRequest } from './watchers.js';
+import type { World } from './world.js';
+
+/** A request that a user remembers; without `files` it has a pattern. */
+interface Known {
+  id: number;
+  user: string;
+  files: readonly string[] | undefined;
+}
+
+const PAUSE_MS = { low: 30, high: 500 };
+const REMEMBERED = 60;
+/** The share of requests that are watched. */
+const WATCHED = 0.3;
+const DAY = 24 * 3600;
+
+/** Acts as one of several users until the signal. Watches go on until `watching`. */
+export async function makeRequests(
+  world: World,
+  random: Random,
+  signal: AbortSignal,
+  watching: AbortSignal,
+): Promise<void> {
+  const known: Known[] = [];
+  while (!signal.aborted) {
+    const request = known.length > 0 ? random.pick(known) : undefined;
+    try {
+      if (urlOf(world) === undefined) {
+        // the gateway is starting
+      } else if (!request || random.chance(0.45)) {
+        const made = await makeRequest(world, random);
+        if (made && random.chance(WATCHED)) watchRequest(world, made.id, watching);
+        if (made) known.push(made);
+        // otherwise requests would hold all files in the end, and nothing would be recalled any more
+        for (const old of known.splice(0, known.length - REMEMBERED))
+          if (random.chance(0.9)) await cancel(world, random, old);
+      } else await pickWeighted(random, CHANGES)(world, random, request);
+    } catch {
+      world.counts.unanswered++; // the gateway or its database is away
+    }
+    await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal }).catch(() => {}); // aborted
+  }
+}
+
+const CREATE = `mutation ($input: CreateRequestInput!) {
+  result: createRequest(input: $input) { ... on Request { requestId } } }`;
+
+async function makeRequest(world: World, random: Random): Promise<Known | undefined> {
+  const user = random.pick(world.users);
+  const address = () => (random.chance(0.5) ? `${user}@example.org` : undefined);
+  const retention = random.chance(0.75) ? addSeconds(currentTime(), random.integer(1, 12)) : undefined;
+  const [first, last] = [address(), address()];
+  const files = random.chance(0.5) ? pickFiles(world, random) : undefined;
+  const pattern = files ? undefined : pickPattern(world, random);
+  const maxFiles = random.chance(0.2) ? random.integer(1, 30) : undefined;
+  const as = pickToken(world, random, user);
+  let id: number | undefined;
+  if (random.chance(0.5)) {
+    const body = {
+      quota: user,
+      retention,
+      files,
+      patterns: pattern,
+      notify_on_first_file: first,
+      notify_on_last_file: last,
+    };
+    id = (await rest<{ req_id: number }>(world, 'POST', '/requests', { body, as }))?.req_id;
+  } else {
+    const input = {
+      quota: user,
+      retention,
+      files,
+      pattern,
+      maxFiles,
+      notifyOnFirstFile: first,
+      notifyOnLastFile: last,
+    };
+    id = (await graphql<{ requestId?: number }>(world, CREATE, { input }, as)).requestId;
+  }
+  world.counts[id === undefined ? 'rejections' : 'requests']++;
+  if (id === undefined) return undefined;
+  world.observed.acknowledged.add(id);
+  return { id, user, files };
+}
+
+/** A directory, a number in any directory, a tree that may be archived later, or everything. */
+function pickPattern({ observed, lateTrees }: World, random: Random): string {
+  const path = random.pick([...observed.sources.keys()]);
+  return pickWeighted(random, [
+    [12, path.split('/').slice(0, -1).join('/')],
+    [6, path.slice(-6)],
+    [6, random.pick(['/late', ...lateTrees.map(({ prefix }) => prefix)])],
+    [1, '/'],
+  ]);
+}
+
+/** A few files: some exist, some will, and at times one never does. */
+function pickFiles(world: World, random: Random): string[] {
+  const count = random.integer(1, 12);
+  if (random.chance(0.6)) return pickMixed(world, random, count);
+  return addUnknown(random, random.sample([...world.observed.sources.keys()], count));
+}
+
+/** About as many files of staging libraries as of drive libraries. */
+export function pickMixed({ observed }: World, random: Random, count: number): string[] {
+  const paths = [...observed.sources.keys()];
+  const staged = random.sample(paths.filter(isStaged), Math.ceil(count / 2));
+  const others = random.sample(
+    paths.filter((path) => !isStaged(path)),
+    Math.floor(count / 2),
+  );
+  return addUnknown(random, random.sample([...staged, ...others], count));
+}
+
+const addUnknown = (random: Random, files: string[]): string[] =>
+  random.chance(0.1) ? [...files, `/never/${random.integer(1, 1000)}`] : files;
+
+type Change = (world: World, random: Random, request: Known) => Promise<unknown>;
+
+/** Changes of requests in any state. */
+const CHANGES: Weighted<Change> = [
+  [20, cancel],
+  [15, (world, random, request) => setRetention(world, random, request, random.integer(1, 8))],
+  [15, (world, random, request) => setRetention(world, random, request, random.integer(DAY, 3 * DAY))],
+  [10, (world, random, request) => setRetention(world, random, request, -random.integer(0, DAY))],
+  [10, (world, random, { id, user }) => rest(world, 'GET', `/requests/${id}`, { as: pickToken(world, random, user) })],
+  [5, (world, random, { user }) => rest(world, 'GET', `/quota/${user}`, { as: pickToken(world, random, user) })],
+  [15, releaseSome],
+  [5, setPriority],
+];
+
+const CANCEL = 'mutation ($id: Int!) { result: cancelRequest(id: $id) { __typename } }';
+const PRIORITY =
+  'mutation ($id: Int!, $priority: Int!) { result: setPriority(id: $id, priority: $priority) { __typename } }';
+
+async function cancel(world: World, random: Random, { id, user }: Known): Promise<void> {
+  const as = pickToken(world, random, user);
+  const send = async () => (await graphql(world, CANCEL, { id }, as)).__typename === 'Request';
+  await recordAction(world, 'cancelRequest', id, send);
+}
+
+/** Releases some files of a request, or those in a directory. Often there is none, and the release is rejected. */
+async function releaseSome(world: World, random: Random, { id, user, files }: Known): Promise<void> {
+  const choice = files
+    ? { paths: random.sample(files, random.integer(1, 3)) }
+    : { match: `/g00${random.integer(0, 9)}/` };
+  const as = pickToken(world, random, user);
+  const send = async () => (await mutate(world, 'releaseFiles', { id, ...choice }, { as })) === 'Request';
+  await recordAction(world, 'releaseFiles', id, send);
+}
+
+async function setPriority(world: World, random: Random, { id }: Known): Promise<void> {
+  await graphql(world, PRIORITY, { id, priority: random.integer(-5, 5) }, world.clients.operator.secret);
+}
+
+/** Extends, shortens, ends or revives a request. */
+async function setRetention(world: World, random: Random, { id, user }: Known, seconds: number): Promise<void> {
+  const { revivals } = world.observed;
+  const retention = addSeconds(currentTime(), seconds);
+  if (seconds > 0) revivals.set(id, (revivals.get(id) ?? 0) + 1);
+  const as = pickToken(world, random, user);
+  const send = random.chance(0.5)
+    ? async () => (await rest(world, 'PUT', `/requests/${id}`, { body: { quota: user, retention }, as })) !== undefined
+    : async () => (await mutate(world, 'updateRequest', { id, retention }, { as })) === 'Request';
+  await recordAction(world, 'updateRequest', id, send);
+}
