@@ -35,7 +35,7 @@ function project(name: string, { isolate = false } = {}) {
 
 export default defineConfig({
   test: {
-    maxWorkers: 3, // many tests wait for processes and pauses
+    maxWorkers: 4, // many tests wait for processes and pauses
     globalSetup: ['test/support/global-setup.ts'],
     reporters: ['default', 'test/support/slowest.ts'],
     // one process loads the modules once for all files: most of the time of a short file goes there
