@@ -11,24 +11,21 @@ import { setDisk } from '../../src/operations/disks/disks.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
 import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
 import { resume } from '../../src/operations/suspensions.js';
-import type { TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
 import { askData } from '../support/graphql.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let disks: string[] = [];
-const { backend, start, ask, restore, place, query } = createMemorySite();
+const { app, backend, ask, restore, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
 
 beforeAll(async () => {
-  app = await start({ isIdle: true });
   disks = [app.restoreDir];
 });
 
@@ -246,7 +243,7 @@ describe('a changed copy whose disk is not recorded, as older versions have left
   beforeAll(async () => {
     const second = `${app.restoreDir}-second`;
     mkdirSync(second);
-    await setDisk(app.ctx, { mountpoint: second, size: 10n ** 9n });
+    await setDisk(app.ctx, { mountpoint: second, size: 10n ** 6n }); // less than the first one has
     disks.push(second);
   });
 

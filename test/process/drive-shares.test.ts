@@ -1,26 +1,21 @@
 /** Several engines on one database: which of them has which drive. test/pure/drive-shares.test.ts tests the choice itself. */
-import { afterEach, beforeAll, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { LibraryError, type TapeBackend } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import type { TestApp } from '../support/app.js';
 import { addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
 const DRIVES = 4;
 
-let app: TestApp;
-const { backend, start, query } = createMemorySite();
+const { app, backend, query } = useMemorySite({ isIdle: true, drives: DRIVES });
 const engines: Engine[] = [];
 
-beforeAll(async () => {
-  app = await start({ isIdle: true, drives: DRIVES });
-});
 afterEach(async () => {
   await Promise.all(engines.splice(0).map((engine) => engine.stop()));
   await query('DELETE FROM engine_process');

@@ -1,16 +1,15 @@
 /** Errors of the tape library and unexpected ones: which are retried, when a file fails, and when a volume is suspended. One drive. */
 import { createHash, randomBytes } from 'node:crypto';
 import { deflateSync } from 'node:zlib';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { type ErrorClass, TapeError } from '../../src/errors.js';
 import { addSeconds, secondsBetween } from '../../src/time.js';
-import type { TestApp } from '../support/app.js';
 import { currentTime, isWithin } from '../support/clock.js';
 import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { retry } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
 import {
@@ -24,13 +23,9 @@ import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, clock, start, ask, query } = createMemorySite();
+const { app, backend, clock, ask, query } = useMemorySite({ drives: 1 });
 const hooks = { onMount: backend.onMount, onRead: backend.onRead };
 
-beforeAll(async () => {
-  app = await start({ drives: 1 });
-});
 afterAll(async () => {
   expect(listTree(app.restoreDir).filter((name) => name.includes('.part'))).toEqual([]);
   expect((await readDisks(app)).reserved).toBe(0n);

@@ -1,7 +1,7 @@
 /** Leases of drives: what they outlive, what ends them, and what the next engine takes over. */
 import { randomUUID } from 'node:crypto';
 import { statSync } from 'node:fs';
-import { beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
@@ -14,26 +14,20 @@ import {
   setMount,
 } from '../../src/operations/recalls/drives.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
-import type { TestApp } from '../support/app.js';
 import { claim, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { lock, whileLocked } from '../support/locks.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, start, tape, ask, place, query } = createMemorySite();
+const { app, backend, tape, ask, place, query } = useMemorySite({ isIdle: true, drives: 1 });
 const hooks = { onRead: backend.onRead };
-
-beforeAll(async () => {
-  app = await start({ isIdle: true, drives: 1 });
-});
 
 /** An engine that gives up at once what it has in hand when it stops. */
 const startHasty = (options: EngineOptions = {}) => startEngine(app.ctx, backend, { drainMs: 0, ...options });

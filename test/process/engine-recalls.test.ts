@@ -1,28 +1,22 @@
 /** From a request to its copies: the order of mounts and reads, progress, and files that join later. One drive. */
-import { beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { returnOrphans } from '../../src/operations/disks/removals.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { joinAwaited } from '../../src/operations/requests/awaited.js';
-import type { TestApp } from '../support/app.js';
 import { isWithin } from '../support/clock.js';
 import { readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { makeRequest, readUsed } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, clock, start, tape, ask, query } = createMemorySite();
+const { app, backend, clock, tape, ask, query } = useMemorySite({ drives: 1, users: ['alice', 'bob', 'busy'] });
 const hooks = { onRead: backend.onRead };
-
-beforeAll(async () => {
-  app = await start({ drives: 1, users: ['alice', 'bob', 'busy'] });
-});
 
 const requestAs = (quota: string, fields: object) => makeRequest(app, { quota, retention: '2099-01-01', ...fields });
 

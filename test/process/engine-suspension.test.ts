@@ -1,21 +1,16 @@
 /** Suspended and draining volumes, drives, users, disks and libraries. The engine looks for work only when it is notified. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { TestApp } from '../support/app.js';
+import { afterAll, expect, test } from 'vitest';
 import { readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { type Mode, readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, start, ask } = createMemorySite();
+const { app, backend, ask } = useMemorySite({ users: ['alice', 'bob'], engine: { idleMs: 3_600_000 } });
 
-beforeAll(async () => {
-  app = await start({ users: ['alice', 'bob'], engine: { idleMs: 3_600_000 } });
-});
 afterAll(async () => {
   expect((await readDisks(app)).reserved).toBe(0n);
 });

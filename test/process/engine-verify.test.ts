@@ -1,23 +1,17 @@
 /** Tape copies are confirmed by reading them back. */
-import { beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import type { TestApp } from '../support/app.js';
 import { readMoves, readStage } from '../support/engine-watch.js';
 import { addFiles, addTaped, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, clock, start, ask, query } = createMemorySite();
+const { app, backend, clock, ask, query } = useMemorySite({ drives: 1, engine: { verifyMs: 100, idleMs: 100 } });
 const read = backend.onRead;
-
-beforeAll(async () => {
-  app = await start({ drives: 1, engine: { verifyMs: 100, idleMs: 100 } });
-});
 
 interface FileView {
   stage: string;

@@ -24,24 +24,21 @@ import { holdLease } from '../../src/engine/drive/lease.js';
 import { cleanUp } from '../../src/engine/drive/left-behind.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
-import type { TestApp } from '../support/app.js';
 import { claim, dieAfterPlacing, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, start, tape, ask, restore, place, query } = createMemorySite();
+const { app, backend, tape, ask, restore, place, query } = useMemorySite({ isIdle: true, drives: 1 });
 const never = new AbortController().signal;
 const isRoot = process.getuid?.() === 0;
 const disk = () => ({ diskId: 1, mountpoint: app.restoreDir });
 
 beforeAll(async () => {
-  app = await start({ isIdle: true, drives: 1 });
   await writeMarker(disk());
 });
 

@@ -1,11 +1,10 @@
 /** Sizes as large as the catalogue takes them, such as a mark for "unknown": their sums are beyond 64 bits. */
 import { beforeAll, expect, test } from 'vitest';
-import type { TestApp } from '../support/app.js';
 import { readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
@@ -14,11 +13,9 @@ import { suspend } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 const MAX = 2n ** 63n - 1n;
-let app: TestApp;
-const { backend, start, ask } = createMemorySite();
+const { app, backend, ask } = useMemorySite({ engine: { repairMs: 300 } });
 
 beforeAll(async () => {
-  app = await start({ engine: { repairMs: 300 } });
   await addQuota(app.ctx, 'greedy', MAX);
 });
 

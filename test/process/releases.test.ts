@@ -1,15 +1,14 @@
 /** Files that leave their requests, released or with a request that ends, while an engine works. Races: removals.test.ts. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
-import { beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { joinAwaited } from '../../src/operations/requests/awaited.js';
 import { addSeconds } from '../../src/time.js';
-import type { TestApp } from '../support/app.js';
 import { listTree, readDisks, readMoves, readRestored, readStage, ring } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel, made, release, update } from '../support/mutations.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { get, makeRequest, put, read, readRequest, readUsed } from '../support/rest.js';
@@ -17,12 +16,7 @@ import { take, transports } from '../support/streams.js';
 import { dumpTables } from '../support/tables.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, clock, start, tape, place, query } = createMemorySite();
-
-beforeAll(async () => {
-  app = await start({ drives: 1, users: ['alice', 'bob'] });
-});
+const { app, backend, clock, tape, place, query } = useMemorySite({ drives: 1, users: ['alice', 'bob'] });
 
 const states = async (id: number) => (await viewRequest(app, id)).holds.map(({ path, state }) => `${path} ${state}`);
 

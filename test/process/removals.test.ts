@@ -1,7 +1,7 @@
 /** Copies that no request contains any more leave the disks. An engine runs only in `withEngine`: the tests take each step of a removal. */
 import { chmodSync, chownSync, existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
 import { removeUnheld, WaitingRequests } from '../../src/engine/disk/removal.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
@@ -16,27 +16,22 @@ import {
 } from '../../src/operations/disks/removals.js';
 import { resume } from '../../src/operations/suspensions.js';
 import { addSeconds } from '../../src/time.js';
-import type { TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
 import { whileLocked } from '../support/locks.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel, made, release, update } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { put, readUsed } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, start, tape, ask, restore, place, query } = createMemorySite();
+const { app, backend, tape, ask, restore, place, query } = useMemorySite({ isIdle: true, users: ['alice', 'bob'] });
 const never = new AbortController().signal;
 const FIRST = { after: 0n, limit: 10 };
 
-beforeAll(async () => {
-  app = await start({ isIdle: true, users: ['alice', 'bob'] });
-});
 afterEach(async () => {
   for (const { id } of await query<{ id: number }>('SELECT id FROM request')) await cancel(app, id);
   await removeCopies();

@@ -20,23 +20,20 @@ import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { addSeconds } from '../../src/time.js';
-import type { TestApp } from '../support/app.js';
 import { listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 /** Beside the restore area: nothing may ever happen there. */
 let outside: string;
-const { backend, clock, start, tape, ask, restore, place, query } = createMemorySite();
+const { app, backend, clock, tape, ask, restore, place, query } = useMemorySite();
 
 beforeAll(async () => {
-  app = await start();
   outside = path.join(app.dataDir, 'outside');
   mkdirSync(path.join(outside, 'folder'), { recursive: true });
   writeFileSync(path.join(outside, 'file'), 'outside');

@@ -1,7 +1,7 @@
 /** Restore disks: allocation and real free space, draining disks, and disks that are not mounted. */
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { afterEach, beforeAll, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { markerName } from '../../src/engine/disk/marker.js';
 import { addDisk as addMarkedDisk } from '../../src/engine/disk/setup.js';
 import { type FileSystem, marginOf } from '../../src/engine/disk/space.js';
@@ -9,12 +9,11 @@ import { startEngine } from '../../src/engine/runner.js';
 import { chooseDisk, setDisk } from '../../src/operations/disks/disks.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
-import type { TestApp } from '../support/app.js';
 import { listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
@@ -22,8 +21,7 @@ import { put } from '../support/rest.js';
 import { readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, clock, start, tape, ask, query } = createMemorySite();
+const { app, backend, clock, tape, ask, query } = useMemorySite({ drives: 4, engine: { readFileSystem } });
 /** Bytes that each mount point takes at most, as a file system of its own; one that is not here has plenty. */
 const capacities = new Map<string, number | Error>();
 
@@ -55,9 +53,6 @@ async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   return { name: mountpoint, totalBytes: 0n, freeBytes }; // no margin of nothing is kept free
 }
 
-beforeAll(async () => {
-  app = await start({ drives: 4, engine: { readFileSystem } });
-});
 afterEach(async () => {
   capacities.clear();
   for (const { id } of await query<{ id: number }>('SELECT id FROM request')) await cancelRequest(app.ctx, id);

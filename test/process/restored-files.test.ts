@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { chmodSync, chownSync, lstatSync, mkdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { afterEach, beforeAll, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { archiveTree } from '../../src/engine/archive.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
@@ -14,21 +14,17 @@ import { dieAfterPlacing, withEngine } from '../support/engine-by-hand.js';
 import { readRestored, readStage } from '../support/engine-watch.js';
 import { buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, start, tape, ask, place, query } = createMemorySite();
+const { app, backend, tape, ask, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
 const isRoot = process.getuid?.() === 0;
 const umask = process.umask();
 
-beforeAll(async () => {
-  app = await start({ isIdle: true });
-});
 afterEach(() => void process.umask(umask));
 
 const bytes = randomBytes(1000);

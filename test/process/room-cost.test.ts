@@ -1,23 +1,20 @@
 /** A full restore disk costs what changes on it, not what waits for it. */
 import { beforeAll, expect, test } from 'vitest';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import type { TestApp } from '../support/app.js';
 import { readDisks, ring } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 import { countRows, type Work } from '../support/writes.js';
 
 const MANY = 150;
-let app: TestApp;
-const { backend, clock, start, ask, query } = createMemorySite();
+const { app, backend, clock, ask, query } = useMemorySite({ drives: 1 });
 let standing = 0;
 
 beforeAll(async () => {
-  app = await start({ drives: 1 });
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 1000n });
   const files = Array.from({ length: MANY }, (_, n) => ({ path: `/large/${n}`, position: BigInt(n + 1), size: 600 }));
   await addTaped(

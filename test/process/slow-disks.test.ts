@@ -1,6 +1,6 @@
 /** Disks that are slow or hang: calls on them hold no lock, so that nothing else waits. */
 import { chmodSync, statSync } from 'node:fs';
-import { beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { CallWatch } from '../../src/engine/calls.js';
 import { recogniseCopy, takeAway } from '../../src/engine/disk/copy.js';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
@@ -11,22 +11,16 @@ import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
 import { startRecalls } from '../../src/operations/recalls/starts.js';
 import { addSeconds } from '../../src/time.js';
-import type { TestApp } from '../support/app.js';
 import { claim, idOf, measure, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { readDisks, readRestored } from '../support/engine-watch.js';
 import { addFiles } from '../support/factories.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { createGate } from '../support/wait.js';
 
-let app: TestApp;
-const { backend, start, tape, ask, restore, place, query } = createMemorySite();
+const { app, backend, tape, ask, restore, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
-
-beforeAll(async () => {
-  app = await start({ isIdle: true });
-});
 
 /** Imports a change of a file, which waits while its row is locked. */
 const renameSpot = (file: string) =>

@@ -4,24 +4,21 @@ import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { readUnconfirmed } from '../../src/operations/catalogue/verifications.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
-import type { TestApp } from '../support/app.js';
 import { readLines } from '../support/command-bench.js';
 import { ring } from '../support/engine-watch.js';
 import { addFiles, checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemorySite } from '../support/memory-site.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { resume, suspend } from '../support/suspend.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 const tapes = makeTempDir('tapes');
-const { start, query } = createMemorySite();
+const { app, query } = useMemorySite({ engine: { idleMs: 100, verifyMs: 200 } });
 
 beforeAll(async () => {
-  app = await start({ engine: { idleMs: 100, verifyMs: 200 } });
   const script = `printf '%s at <%s>\\n' "$1" "$3" >> "$TAPES/reads"; exec cat "$TAPES/$2$1"`;
   const settings = { read: ['/bin/sh', '-c', script], environment: [`TAPES=${tapes}`] };
   await addLibrary(app.ctx, { name: 'site', kind: 'command', drives: 1, settings });
