@@ -450,7 +450,7 @@ test('after a failed mount the whole queue of the volume pauses with the reason,
   expect(seen).toEqual(Array(count).fill('TRANSIENT the arm is stuck 0')); // a mount is no try of a file
   await addTaped(app.ctx, backend, [{ path: '/arm/late', volume: 'ARM', position: BigInt(count + 1) }]);
   const late = await ask('/arm/late');
-  for (let times = 0; times < 20; times++) {
+  for (let times = 0; times < 8; times++) {
     await ring(app, 'recall');
     expect((await viewRequest(app, late)).filesOnDisk).toBe(0);
   }

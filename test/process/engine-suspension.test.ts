@@ -49,7 +49,7 @@ async function begin(name: string) {
 /** Nothing is read, however often the engine is notified. */
 async function expectIdle(look: () => Promise<unknown>): Promise<void> {
   const before = countReads();
-  for (let times = 0; times < 20; times++) {
+  for (let times = 0; times < 8; times++) {
     await ring(app, 'recall');
     await look();
   }

@@ -129,7 +129,7 @@ test.skipIf(!mayMount)('files wait while the only disk fails, and it is resumed 
   const id = await ask('/only/');
   await heldDisk(mountpoint);
   // many times longer than any file is tried
-  for (let times = 0; times < 20; times++) {
+  for (let times = 0; times < 10; times++) {
     clock.advance(600);
     await ring(app, 'recall');
     await readSuspensions(app);
@@ -167,7 +167,7 @@ test('the engine does not resume a failing disk that an operator has suspended',
   const reason = 'it goes to the workshop';
   await suspend(app, { kind: 'DISK', name: app.restoreDir, mode: 'HELD', reason });
   moveBack();
-  for (let times = 0; times < 20; times++) {
+  for (let times = 0; times < 10; times++) {
     clock.advance(600);
     await ring(app, 'recall');
     expect(await readSuspensions(app)).toMatchObject([{ reason }]);
@@ -186,7 +186,7 @@ test('a disk that is away is logged once, however many of its copies are to be r
   lines.length = 0;
   await cancel(app, id);
   await heldDisk(app.restoreDir);
-  for (let times = 0; times < 20; times++) {
+  for (let times = 0; times < 10; times++) {
     await ring(app, 'event');
     await readStage(app, '/many/0');
   }

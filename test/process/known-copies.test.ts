@@ -33,7 +33,7 @@ import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
-const { app, backend, tape, ask, restore, place, query } = useMemorySite({ isIdle: true, drives: 1 });
+const { app, backend, clock, tape, ask, restore, place, query } = useMemorySite({ isIdle: true, drives: 1 });
 const never = new AbortController().signal;
 const isRoot = process.getuid?.() === 0;
 const disk = () => ({ diskId: 1, mountpoint: app.restoreDir });
@@ -230,7 +230,11 @@ test('files of a dead engine on a disk that was away are removed when the disk i
   await setDisk(app.ctx, { mountpoint: other, size: 10n ** 9n });
   await work(() => waitForState(app, id, 'COMPLETED'));
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
-  await work(() => waitFor('the removal', async () => (await query('SELECT FROM left_behind')).length === 0));
+  const isRemoved = async () => {
+    clock.advance(60); // the disk was suspended for a while
+    return (await query('SELECT FROM left_behind')).length === 0;
+  };
+  await work(() => waitFor('the removal', isRemoved));
   expect(listTree(place('away'))).toEqual(['own']);
   for (const file of files) expect(readFileSync(path.join(other, file))).toEqual(Buffer.from(contents.get(file) ?? ''));
   await cancel(app, id);
