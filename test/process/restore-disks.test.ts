@@ -18,7 +18,7 @@ import { cancel } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { put } from '../support/rest.js';
-import { readTries } from '../support/suspend.js';
+import { readSuspensions, readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 const { app, backend, clock, tape, ask, query } = useMemorySite({ drives: 4, engine: { readFileSystem } });
@@ -79,15 +79,11 @@ async function eventually<T>(what: string, look: () => Promise<T | undefined | f
   });
 }
 
-/**
- * Waits until a file waits for these reasons. Disks are exchanged in several steps, and an engine that looks in between has another reason
- * at first.
- */
-const waitsFor = (id: number, reasons: string[]) =>
-  eventually(`request ${id} to wait for ${reasons}`, async () => {
-    const [tries] = Object.values(await readTries(app, id));
-    return tries?.lastErrorClass === 'TRANSIENT' && reasons.every((reason) => tries.lastError?.includes(reason));
-  });
+/** Waits until a disk is suspended for this reason. An engine that looks while disks are exchanged has another reason at first. */
+const waitForHold = (mountpoint: string, reason: string) =>
+  eventually(`${mountpoint} to be suspended: ${reason}`, async () =>
+    (await readSuspensions(app)).some((held) => held.name === mountpoint && held.reason.includes(reason)),
+  );
 
 const completes = (id: number) =>
   eventually(`request ${id} to complete`, async () => (await viewRequest(app, id)).state === 'COMPLETED');
@@ -278,7 +274,8 @@ test('a mount point where nothing is mounted gets no files, and copies of the di
   renameSync(mountpoint, `${mountpoint}-away`);
   mkdirSync(mountpoint);
   const second = await ask('/mounted/b');
-  await waitsFor(second, [`the restore disk ${mountpoint} is not mounted, or lost its marker`]);
+  expect((await waitForReason(second)).class).toBe('TRANSIENT');
+  await waitForHold(mountpoint, `the restore disk ${mountpoint} is not mounted, or lost its marker`);
   await cancel(app, first);
   const engine = await startEngine(app.ctx, backend, { readFileSystem, drainMs: 1000 }); // one that starts meanwhile
   await eventually('a look at the disk', async () => (await waitForReason(second)).error);
@@ -306,10 +303,8 @@ test('disks that are mounted in the place of each other get no files', async () 
   };
   swap();
   const second = await ask('/swap/b');
-  await waitsFor(
-    second,
-    [one, two].map((disk) => `another disk is mounted at ${disk}: its marker says`),
-  );
+  expect((await waitForReason(second)).class).toBe('TRANSIENT');
+  for (const disk of [one, two]) await waitForHold(disk, `another disk is mounted at ${disk}: its marker says`);
   swap();
   await completes(second);
 });
