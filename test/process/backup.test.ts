@@ -165,6 +165,8 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   for (const each of [id, half]) await waitForEnd(server, each);
   expect((await runAfar('audit', '--json')).stdout).toContain('"operation":"putBack"');
   expect((await readNewestEvent()) > lastEvent + 1_000_000n).toBe(true);
+  await engine.stop();
+  engine = await workHere(env); // a new engine writes the curves at once
   await waitFor('the curves to go on', async () => {
     const [row] = await askOnce(countRestored);
     return row.files >= counted.files + 3;
