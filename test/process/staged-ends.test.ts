@@ -56,14 +56,15 @@ async function readWaiting(id: number): Promise<Told | null> {
 
 const minutesTo = (time: string | undefined) => Math.round(secondsBetween(clock.now(), time ?? '') / 60);
 const minutesOf = ({ end }: Told) => [end?.earliest, end?.planned, end?.latest].map(minutesTo);
-/** Returns the estimate once the readers of the library have started again after a change of its settings. */
-const minutesOnceKnown = async (pattern: string) =>
+/** Waits until there is an estimate: the readers of a library start again after a change of its settings. */
+const minutesOnce = async (read: () => Promise<Told | null>) =>
   minutesOf(
-    await waitFor('its readers', async () => {
-      const told = await estimate(pattern);
-      return told.end === null ? undefined : told;
+    await waitFor('an estimate', async () => {
+      const told = await read();
+      return told?.end ? told : undefined;
     }),
   );
+const minutesOnceKnown = async (pattern: string) => await minutesOnce(() => estimate(pattern));
 const working = () =>
   waitFor('the readers to work', async () => {
     const { drives } = await askData<{ drives: { edges: { node: { isClaimed: boolean; name: string } }[] } }>(
@@ -93,8 +94,7 @@ test('the estimate follows the wait in the settings, and is shorter for files th
   const id = await makeRequest(app, { ...alice, patterns: '/told/' });
   await waitFor('the file to be requested', async () => (await readStates(app.ctx))['/told/0'] === 'ASKED');
   clock.advance(1800);
-  const waiting = await readWaiting(id);
-  expect(waiting && minutesOf(waiting)).toEqual([30, 60, 120]);
+  expect(await minutesOnce(() => readWaiting(id))).toEqual([30, 60, 120]);
   expect(await minutesOnceKnown('/told/')).toEqual([30, 60, 120]);
   clock.advance(1200);
   system.arrive(['/told/0']);
