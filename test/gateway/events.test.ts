@@ -295,3 +295,20 @@ test.each([true, false])(
     expect(told.length).toBeLessThan(9000);
   },
 );
+
+test.each([true, false])(
+  'a read from the middle of a batch repeats no event (of one request: %s)',
+  async (isOfRequest) => {
+    const requestId = await createRequest(app.ctx, { quota: 'alice', pattern: '/middle/' });
+    const filter = {
+      accepts: (event: AnyEvent): event is ProgressEvent => !isStageEvent(event),
+      condition: sql`e.request_id IS NOT NULL`,
+    };
+    const before = await app.ctx.events.newestId();
+    await addEvents(requestId, 5);
+    const events = app.ctx.events.follow(before + 2n, isOfRequest ? { ...filter, requestId } : filter, signal);
+    const ids: bigint[] = [];
+    for await (const { id } of events) if (ids.push(id) === 3) break;
+    expect(ids).toEqual([before + 3n, before + 4n, before + 5n]);
+  },
+);
