@@ -1,4 +1,4 @@
-/** What Tapegate removes from the restore area, whatever happens in between: its copies and the folders that it has made, and no others. */
+/** Tapegate removes its own copies and directories from the restore area, and nothing else, even if it is interrupted. */
 import {
   chmodSync,
   existsSync,

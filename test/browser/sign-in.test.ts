@@ -75,7 +75,7 @@ test('a token that is about to expire is renewed while the page is used', async 
   await page.getByText('0 requests').waitFor();
 });
 
-test('a user who cancels the sign-in, or whose provider is down, is told why', async () => {
+test('a cancelled sign-in and an unavailable provider are reported with the reason', async () => {
   const { page } = await openWindow(`${gateway.url}/`);
   await page.getByRole('button', { name: /^Sign in at/ }).click();
   await page.getByRole('link', { name: '[ Cancel ]' }).click();

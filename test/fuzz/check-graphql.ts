@@ -25,7 +25,7 @@ type JsonObject = Record<string, unknown>;
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** @param query compares the data with this operation. @returns what is wrong */
+/** Returns the first problem of a response, or undefined. @param query the operation that the data must match */
 export function checkGraphqlBody(body: unknown, query: string | undefined): string | undefined {
   if (!isObject(body)) return 'the response is no object';
   const { data, errors, extensions: _, ...others } = body;

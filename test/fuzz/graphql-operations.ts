@@ -73,7 +73,7 @@ const email = text(address);
 const times = text(timeOf('', 'Z', '+05:30'));
 const ids = bare(requestMark);
 const volumeNames = text(pick(...volumes, 'V00099'));
-/** What a name means, whatever has it. */
+/** Values by the name of an argument or field, of any type. */
 const byName: Record<string, Arbitrary<Value>> = {
   ...{ id: ids, requestId: ids, quota: quotas, user: quotas, quotas, path: paths, paths, files: paths },
   ...{ match: patterns, pattern: patterns, label: labels, reason: labels, notes: labels, note: labels },

@@ -266,7 +266,7 @@ const columns: Record<string, Arbitrary<string>> = {
 };
 const NAMES = Object.keys(columns);
 
-/** New values, or those of the archive, so that much of what was changed is restored. */
+/** New values, or those of the archive, which restore most changed rows. */
 const row: Arbitrary<Record<string, string>> = choose<Record<string, string>>(
   [3, fc.record(columns)],
   [

@@ -1,4 +1,4 @@
-/** What an operator does during a fuzz: puts back what was taken out of service, and limits the number of live requests. */
+/** The operator of a fuzz: resumes suspended objects, and limits the number of live requests. */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../src/context.js';
@@ -114,7 +114,7 @@ async function restoreTokens({ db }: Context): Promise<void> {
 
 /**
  * Removes path rules and members that were seen before.
- * @returns what was not removed
+ * @returns the others, which remain
  */
 async function removeRules(
   ctx: Context,

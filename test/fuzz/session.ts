@@ -1,6 +1,6 @@
 /**
  * Sends inputs in parallel lanes, checks the responses, and records faults. The run is cut into segments, each a property of fast-check with its own
- * seed: an input is repeated by its segment and its path there, whatever other inputs were sent.
+ * seed: an input is repeated by its segment and its path there, independent of other inputs.
  */
 import fc from 'fast-check';
 import { messageOf } from '../../src/errors.js';

@@ -1,4 +1,4 @@
-/** WebDAV for restored files, and what callers of it may not do. bench/ measures its speed. */
+/** WebDAV for restored files: what it serves, and what it refuses. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {

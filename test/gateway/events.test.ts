@@ -270,14 +270,15 @@ test('while one engine removes events, another does not wait', async () => {
   expect(await countEvents()).toEqual({ events: 0, batches: 1 });
 });
 
+const filter = {
+  accepts: (event: AnyEvent): event is ProgressEvent => !isStageEvent(event),
+  condition: sql`e.request_id IS NOT NULL`,
+};
+
 test.each([true, false])(
   'a slow reader gets EVENTS_GONE instead of a gap (of one request: %s)',
   async (isOfRequest) => {
     const requestId = await createRequest(app.ctx, { quota: 'alice', pattern: '/history/' });
-    const filter = {
-      accepts: (event: AnyEvent): event is ProgressEvent => !isStageEvent(event),
-      condition: sql`e.request_id IS NOT NULL`,
-    };
     const after = await app.ctx.events.newestId();
     await addEvents(requestId, 9000);
     const newest = await app.ctx.events.newestId();
@@ -300,10 +301,6 @@ test.each([true, false])(
   'a read from the middle of a batch repeats no event (of one request: %s)',
   async (isOfRequest) => {
     const requestId = await createRequest(app.ctx, { quota: 'alice', pattern: '/middle/' });
-    const filter = {
-      accepts: (event: AnyEvent): event is ProgressEvent => !isStageEvent(event),
-      condition: sql`e.request_id IS NOT NULL`,
-    };
     const before = await app.ctx.events.newestId();
     await addEvents(requestId, 5);
     const events = app.ctx.events.follow(before + 2n, isOfRequest ? { ...filter, requestId } : filter, signal);

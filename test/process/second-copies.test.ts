@@ -1,4 +1,4 @@
-/** Files that are on tape twice: what cannot be read from one copy is read from the other, whatever goes wrong or is imported meanwhile. */
+/** Files with two tape copies: a recall reads the second copy if the first fails, also after errors and imports in between. */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -184,7 +184,7 @@ describe('a sweep of a volume', () => {
 
 describe('bursts of users on popular volumes', () => {
   const options = { drives: 2, medium: lto8 };
-  // one of the ten of bench/bursts.ts and bench/ranges.ts
+  // one of the ten loads of bench/ranges.ts
   const arrivals = makeBursts(lto8, { seed: 1 });
 
   test('take fewer drive hours than nearest first, and the waits are not much longer', () => {
