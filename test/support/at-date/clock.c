@@ -1,0 +1,30 @@
+// Adds SHIFT_SECONDS to the time of day of every process that preloads it. Timers use the monotonic clock, which stays as it is.
+// faketime also moves timers: with it, PostgreSQL ignores statement_timeout and pg_cancel_backend.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/time.h>
+#include <time.h>
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  static int (*original)(clockid_t, struct timespec *);
+  if (!original) original = dlsym(RTLD_NEXT, "clock_gettime");
+  int result = original(clock, now);
+  if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += SHIFT_SECONDS;
+  return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+  (void)zone;
+  struct timespec precise;
+  int result = clock_gettime(CLOCK_REALTIME, &precise);
+  now->tv_sec = precise.tv_sec;
+  now->tv_usec = precise.tv_nsec / 1000;
+  return result;
+}
+
+time_t time(time_t *result) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (result) *result = now.tv_sec;
+  return now.tv_sec;
+}
