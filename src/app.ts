@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import express, {
   type ErrorRequestHandler,
   type Express,
+  type NextFunction,
   type Request,
   type RequestHandler,
   type Response,
@@ -21,7 +22,6 @@ import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { createMetadataHandler, METADATA_PATH } from './access/discovery.js';
 import { callerOf, createIdentifier, type Identifier } from './access/identify.js';
-import { inOne } from './access/in-one.js';
 import { Arrivals } from './access/limits/arrivals.js';
 import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
@@ -71,14 +71,13 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   app.disable('etag'); // an ETag of a list would have to hold all of it
   const stalled = dropStalled(ctx.config.readerSeconds * 1000);
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
-  app.use(inOne(answers.handler, stalled, headers, refuseBadTarget, guard));
-  const known = inOne(identifier.handler, ...limits.before);
-  app.use(REST, inOne(known, createRestRouter(contextFor, ctx.log)));
-  app.use(GRAPHQL, inOne(known, graphql.handler));
+  app.use(answers.handler, stalled, headers, refuseBadTarget, guard);
+  const known = [identifier.handler, ...limits.before];
+  app.use(REST, known, createRestRouter(contextFor, ctx.log));
+  app.use(GRAPHQL, known, graphql.handler);
   const takeImport = createImportHandler(contextFor, ctx.log);
-  app.use(
-    IMPORT_PATH,
-    inOne(known, (req, res, next) => (req.path === '/' ? takeImport(req, res) : next())),
+  app.use(IMPORT_PATH, known, (req: Request, res: Response, next: NextFunction) =>
+    req.path === '/' ? takeImport(req, res) : next(),
   );
   app.use(joinSlashes);
   app.use([...DOOR_PATHS], known);
