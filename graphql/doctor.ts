@@ -14,7 +14,7 @@ import {
   tellUnseen,
 } from '../src/operations/doctor/rows.js';
 import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
-import { badCursor } from './pages.js';
+import { createCursors } from './cursors.js';
 
 const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
   description: 'A fault of one thing: what was expected, and what is there.',
@@ -115,23 +115,24 @@ function limitOf(first: number | null | undefined): number {
 
 /** A page may end between two findings: its end is where the next one begins. */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
-  const edges = findings.map((node) => ({ node, cursor: toCursor(node) }));
-  const endCursor = next ? toCursor(next) : (edges.at(-1)?.cursor ?? after ?? null);
+  const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
+  const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);
   const startCursor = edges[0]?.cursor ?? after ?? null;
   const pageInfo = { startCursor, endCursor, hasPreviousPage: after != null, hasNextPage: next !== undefined };
   return { edges, pageInfo };
 }
 
-function toCursor({ kind, key }: FindingPlace): string {
-  return Buffer.from(`${kind}:${key}`).toString('base64');
+function readPlace(cursor: string | null | undefined): FindingPlace | undefined {
+  return cursor == null ? undefined : cursors.read(cursor);
 }
 
-function readPlace(cursor: string | null | undefined): FindingPlace | undefined {
-  if (cursor == null) return undefined;
-  const [, kind = '', key] = /^([a-z-]{1,50}):(-1|\d{1,18})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
-  if (key === undefined) throw badCursor(cursor);
-  return { kind, key: BigInt(key) };
-}
+const cursors = createCursors<FindingPlace>('finding', {
+  format: ({ kind, key }) => `${kind}:${key}`,
+  parse: (text) => {
+    const [, kind = '', key] = /^([a-z-]{1,50}):(-1|\d{1,18})$/.exec(text) ?? [];
+    return key === undefined ? undefined : { kind, key: BigInt(key) };
+  },
+});
 
 const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').implement({
   description: 'A page of what `repairFindings` has found.',
@@ -144,7 +145,7 @@ const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').impl
     next: t.string({
       nullable: true,
       description: 'For `after`, to go on; null: all was looked at.',
-      resolve: ({ next }) => next && toCursor(next),
+      resolve: ({ next }) => next && cursors.write(next),
     }),
   }),
 });

@@ -1,9 +1,8 @@
 /** What callers who show nothing ask for. */
-import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
-import { GraphQLError } from 'graphql';
 import type { LegacyUse } from '../src/generated/prisma/client.js';
 import { listLegacyUses } from '../src/operations/access/legacy-uses.js';
-import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
+import { builder, pageComplexity } from './builder.js';
+import { createBigIntCursors, resolveCursorPage } from './cursors.js';
 
 const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
   description: 'What a caller who showed nothing has asked for on one day, of the REST contract.',
@@ -27,6 +26,8 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
   }),
 });
 
+const cursors = createBigIntCursors('use');
+
 builder.queryFields((t) => ({
   legacyUses: t.connection({
     authScopes: { operation: 'listLegacyUses' },
@@ -34,21 +35,7 @@ builder.queryFields((t) => ({
     description:
       'What callers who showed nothing have asked for in the last 90 days, in vain or not, the latest first; counted while `AUTH` has `legacy`.',
     complexity: pageComplexity,
-    resolve: (_root, args, ctx) => {
-      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<LegacyUse[]> =>
-        listLegacyUses(ctx, { before: readCursor(before), after: readCursor(after), limit, inverted });
-      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
-    },
+    resolve: (_root, args, ctx) =>
+      resolveCursorPage(args, cursors, { keyOf: ({ id }: LegacyUse) => id, find: (page) => listLegacyUses(ctx, page) }),
   }),
 }));
-
-function toCursor({ id }: LegacyUse): string {
-  return Buffer.from(`use:${id}`).toString('base64');
-}
-
-function readCursor(cursor: string | undefined): bigint | undefined {
-  if (cursor === undefined) return undefined;
-  const [, id] = /^use:(\d{1,18})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
-  if (id !== undefined) return BigInt(id);
-  throw new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
-}

@@ -1,7 +1,7 @@
 /** Pages of lists that are made anew for every query, such as the plan: rows come, go and change their order meanwhile. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
-import { badCursor } from './pages.js';
+import { createCursors } from './cursors.js';
 
 /** Where a row stands: a number, nothing being the last, and the names that tell it from the others. */
 export type RowKey = readonly [order: number | null, ...names: string[]];
@@ -14,7 +14,7 @@ export type RowKey = readonly [order: number | null, ...names: string[]];
 export function pageOf<Row>(args: DefaultConnectionArguments, rows: readonly Row[], keyOf: (row: Row) => RowKey) {
   const { after, before, first, last } = args;
   const placeOf = (cursor: string): { index: number; isThere: boolean } => {
-    const key = readCursor(cursor);
+    const key = cursors.read(cursor);
     const index = rows.findIndex((row) => isSame(keyOf(row), key));
     if (index >= 0) return { index, isThere: true };
     const next = rows.findIndex((row) => compareKeys(keyOf(row), key) > 0);
@@ -26,7 +26,7 @@ export function pageOf<Row>(args: DefaultConnectionArguments, rows: readonly Row
   const size = Math.min(Math.max(first ?? last ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
   if (last != null || (before != null && first == null)) start = Math.max(start, end - size);
   else end = Math.min(end, start + size);
-  const edges = rows.slice(start, end).map((node) => ({ cursor: toCursor(keyOf(node)), node }));
+  const edges = rows.slice(start, end).map((node) => ({ cursor: cursors.write(keyOf(node)), node }));
   const startCursor = edges[0]?.cursor ?? null;
   const endCursor = edges.at(-1)?.cursor ?? null;
   return { edges, pageInfo: { startCursor, endCursor, hasPreviousPage: start > 0, hasNextPage: end < rows.length } };
@@ -43,19 +43,22 @@ function isSame([, ...names]: RowKey, [, ...others]: RowKey): boolean {
   return names.length === others.length && names.every((name, n) => name === others[n]);
 }
 
-function toCursor(key: RowKey): string {
-  return Buffer.from(JSON.stringify(key)).toString('base64');
-}
+const cursors = createCursors<RowKey>('row', {
+  format: (key) => JSON.stringify(key),
+  parse: (text) => {
+    const [order, ...names] = readList(text);
+    const isOrder = order === null || typeof order === 'number';
+    return isOrder && names.length > 0 && names.every((name) => typeof name === 'string')
+      ? [order, ...names]
+      : undefined;
+  },
+});
 
-function readCursor(cursor: string): RowKey {
-  let key: unknown;
+function readList(json: string): unknown[] {
   try {
-    key = JSON.parse(Buffer.from(cursor, 'base64').toString());
+    const list: unknown = JSON.parse(json);
+    return Array.isArray(list) ? list : [];
   } catch {
-    throw badCursor(cursor);
+    return [];
   }
-  const [order, ...names] = Array.isArray(key) ? key : [undefined];
-  const isOrder = order === null || typeof order === 'number';
-  if (isOrder && names.length > 0 && names.every((name) => typeof name === 'string')) return [order, ...names];
-  throw badCursor(cursor);
 }

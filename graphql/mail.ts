@@ -1,8 +1,7 @@
 /** Letters that wait to be sent. */
-import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
-import { GraphQLError } from 'graphql';
 import { listWaitingMail, type MailWait, type WaitingMail } from '../src/operations/mail/waiting.js';
-import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
+import { builder, pageComplexity } from './builder.js';
+import { createIntCursors, resolveCursorPage } from './cursors.js';
 
 const meanings: Record<MailWait, string> = {
   ENGINE: 'For an engine with a mail server: where there is one it is sent at once.',
@@ -34,27 +33,18 @@ const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement(
   }),
 });
 
+const cursors = createIntCursors('mail');
+
 builder.queryFields((t) => ({
   waitingMail: t.connection({
     authScopes: { operation: 'listWaitingMail' },
     type: WaitingMailType,
     description: 'The users with letters that wait to be sent, in the order of their quotas.',
     complexity: pageComplexity,
-    resolve: (_root, args, ctx) => {
-      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<WaitingMail[]> =>
-        listWaitingMail(ctx, { before: readCursor(before), after: readCursor(after), limit, inverted });
-      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
-    },
+    resolve: (_root, args, ctx) =>
+      resolveCursorPage(args, cursors, {
+        keyOf: ({ id }: WaitingMail) => id,
+        find: (page) => listWaitingMail(ctx, page),
+      }),
   }),
 }));
-
-function toCursor({ id }: WaitingMail): string {
-  return Buffer.from(`mail:${id}`).toString('base64');
-}
-
-function readCursor(cursor: string | undefined): number | undefined {
-  if (cursor === undefined) return undefined;
-  const [, id] = /^mail:(\d{1,9})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
-  if (id !== undefined) return Number(id);
-  throw new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
-}

@@ -9,13 +9,14 @@ import {
   type ResolveCursorConnectionArgs,
   resolveCursorConnection,
 } from '@pothos/plugin-relay';
-import { GraphQLError, type GraphQLResolveInfo } from 'graphql';
+import type { GraphQLResolveInfo } from 'graphql';
 import type { Context } from '../src/context.js';
 import type { Choice, ChosenRow } from '../src/operations/chosen-columns.js';
 import { type KeyPage, type ListPlace, type PageWish, readPageKeys } from '../src/operations/page-keys.js';
 import { createBatch } from './batch.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
 import { choiceOf } from './chosen-rows.js';
+import { badCursor, createIntCursors } from './cursors.js';
 import { planOf } from './operation-plan.js';
 
 interface Page<Row> {
@@ -40,6 +41,8 @@ export interface InnerList<Row> {
   };
 }
 
+const cursors = createIntCursors('key');
+
 type PageReader = (ctx: Context, parentId: number) => Promise<Page<unknown> | undefined>;
 
 /** For each request, the readers of its fields; what one field asks of many parents becomes one page reader's work. */
@@ -52,12 +55,12 @@ export async function resolveInnerPage<Row>(
   args: DefaultConnectionArguments & { states?: readonly string[] | null | undefined },
 ) {
   let page: Page<Row> | undefined;
-  const options = { args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor };
+  const options = { args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor: cursors.write };
   const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<number[]> => {
     const [above, below] = list.descending ? [before, after] : [after, before];
     const wish = {
-      above: above === undefined ? undefined : fromCursor(above),
-      below: below === undefined ? undefined : fromCursor(below),
+      above: above === undefined ? undefined : cursors.read(above),
+      below: below === undefined ? undefined : cursors.read(below),
       descending: inverted !== (list.descending ?? false),
       limit,
       states: args.states ?? undefined,
@@ -125,21 +128,6 @@ const MAX_INT = 2 ** 31 - 1;
 function isTooLarge(cursor: unknown): boolean {
   if (typeof cursor === 'bigint') return BigInt.asIntN(64, cursor) !== cursor;
   return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
-}
-
-function toCursor(key: number): string {
-  return Buffer.from(`key:${key}`).toString('base64');
-}
-
-function fromCursor(cursor: string): number {
-  const [, digits] = /^key:(\d{1,10})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
-  const key = Number(digits ?? Number.NaN);
-  if (key <= MAX_INT) return key;
-  throw badCursor(cursor);
-}
-
-export function badCursor(cursor: unknown): GraphQLError {
-  return new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
 }
 
 /** A page as Prisma is asked for it. */

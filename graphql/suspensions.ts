@@ -1,6 +1,4 @@
 /** What operators take out of service, and put back. */
-import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
-import { GraphQLError } from 'graphql';
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { SuspensionKind, SuspensionMode } from '../src/generated/prisma/enums.js';
 import {
@@ -12,7 +10,8 @@ import {
   suspend,
 } from '../src/operations/suspensions.js';
 import { createBatch } from './batch.js';
-import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
+import { builder, pageComplexity } from './builder.js';
+import { createCursors, resolveCursorPage } from './cursors.js';
 
 const KindType = builder.enumType('SuspensionKind', {
   description: 'What can be taken out of service.',
@@ -82,31 +81,28 @@ builder.prismaObjectField('Library', 'suspension', (t) =>
   }),
 );
 
+const cursors = createCursors<SuspensionKey>('suspension', {
+  format: ({ kind, name }) => `${kind}:${name}`,
+  parse: (text) => {
+    const [, given, name = ''] = /^([A-Z]+):([^\0]*)$/s.exec(text) ?? [];
+    const kind = Object.values(SuspensionKind).find((value) => value === given);
+    return kind && { kind, name };
+  },
+});
+
 builder.queryFields((t) => ({
   suspensions: t.connection({
     authScopes: { operation: 'listSuspensions' },
     type: SuspensionType,
     description: 'All that is out of service, by kind and name.',
     complexity: pageComplexity,
-    resolve: (_root, args, ctx) => {
-      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<Suspension[]> =>
-        listSuspensions(ctx, { before: readCursor(before), after: readCursor(after), limit, descending: inverted });
-      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
-    },
+    resolve: (_root, args, ctx) =>
+      resolveCursorPage(args, cursors, {
+        keyOf: (suspension: Suspension): SuspensionKey => suspension,
+        find: ({ inverted, ...page }) => listSuspensions(ctx, { ...page, descending: inverted }),
+      }),
   }),
 }));
-
-function toCursor({ kind, name }: Suspension): string {
-  return Buffer.from(`${kind}:${name}`).toString('base64');
-}
-
-function readCursor(cursor: string | undefined): SuspensionKey | undefined {
-  if (cursor === undefined) return undefined;
-  const [, kind = '', name = ''] = /^([A-Z]+):([^\0]*)$/s.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
-  const known = Object.values(SuspensionKind).find((value) => value === kind);
-  if (known) return { kind: known, name };
-  throw new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
-}
 
 const SuspendInput = builder.inputType('SuspendInput', {
   description: 'What is taken out of service, and how.',

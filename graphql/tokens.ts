@@ -1,10 +1,9 @@
 /** API tokens, which operators make and revoke. */
-import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { TokenRole } from '../src/generated/prisma/enums.js';
 import { createToken, listTokens, revokeToken, type Token } from '../src/operations/access/tokens.js';
-import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
-import { badCursor } from './pages.js';
+import { builder, pageComplexity } from './builder.js';
+import { createIntCursors, resolveCursorPage } from './cursors.js';
 
 const RoleType = builder.enumType('TokenRole', {
   description: 'What the bearer of a token is.',
@@ -58,30 +57,21 @@ const CreatedToken = builder.objectRef<{ token: Token; secret: string }>('Create
   }),
 });
 
+const cursors = createIntCursors('Token');
+
 builder.queryFields((t) => ({
   tokens: t.connection({
     authScopes: { operation: 'listTokens' },
     type: TokenType,
     description: 'All API tokens that were ever made, oldest first; for operators.',
     complexity: pageComplexity,
-    resolve: (_root, args, ctx) => {
-      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<Token[]> =>
-        listTokens(ctx, { before: readCursor(before), after: readCursor(after), limit, descending: inverted });
-      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
-    },
+    resolve: (_root, args, ctx) =>
+      resolveCursorPage(args, cursors, {
+        keyOf: ({ id }: Token) => id,
+        find: ({ inverted, ...page }) => listTokens(ctx, { ...page, descending: inverted }),
+      }),
   }),
 }));
-
-function toCursor({ id }: Token): string {
-  return Buffer.from(`Token:${id}`).toString('base64');
-}
-
-function readCursor(cursor: string | undefined): number | undefined {
-  if (cursor === undefined) return undefined;
-  const [, id] = /^Token:(\d{1,9})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
-  if (id === undefined) throw badCursor(cursor);
-  return Number(id);
-}
 
 const CreateTokenInput = builder.inputType('CreateTokenInput', {
   description: 'For whom a token is, and what it is good for.',

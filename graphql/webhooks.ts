@@ -1,5 +1,4 @@
 /** Webhooks: what is told to programs elsewhere, and what came of it. */
-import { type ResolveCursorConnectionArgs, resolveCursorConnection } from '@pothos/plugin-relay';
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../src/errors.js';
 import { WebhookEvent, WebhookMessageState } from '../src/generated/prisma/enums.js';
 import { eventTypes } from '../src/operations/webhooks/messages.js';
@@ -17,8 +16,8 @@ import {
   testWebhook,
   type WebhookWithSecret,
 } from '../src/operations/webhooks/webhooks.js';
-import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
-import { badCursor } from './pages.js';
+import { builder, pageComplexity } from './builder.js';
+import { createBigIntCursors, createIntCursors, resolveCursorPage } from './cursors.js';
 
 const EventType = builder.enumType('WebhookEvent', {
   description: 'What a webhook may be told of.',
@@ -121,18 +120,20 @@ const WithSecretType = builder.objectRef<WebhookWithSecret>('WebhookWithSecret')
   }),
 });
 
+const webhookCursors = createIntCursors('Webhook');
+const messageCursors = createBigIntCursors('WebhookMessage');
+
 builder.queryFields((t) => ({
   webhooks: t.connection({
     authScopes: { operation: 'listWebhooks' },
     type: WebhookType,
     description: 'The webhooks of the quotas that the caller manages, and for operators all; oldest first.',
     complexity: pageComplexity,
-    resolve: async (_root, args, ctx) => {
-      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<ShownWebhook[]> =>
-        listWebhooks(ctx, { before: readId(before), after: readId(after), limit, inverted });
-      const toCursor = ({ id }: ShownWebhook) => cursorOf(id);
-      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
-    },
+    resolve: (_root, args, ctx) =>
+      resolveCursorPage(args, webhookCursors, {
+        keyOf: ({ id }: ShownWebhook) => id,
+        find: (page) => listWebhooks(ctx, page),
+      }),
   }),
   webhookMessages: t.connection({
     authScopes: { operation: 'listWebhookMessages' },
@@ -140,26 +141,13 @@ builder.queryFields((t) => ({
     description: 'What a webhook was told of late, and is to be told; newest first.',
     complexity: pageComplexity,
     args: { webhookId: t.arg.int({ required: true, description: 'Of the webhook.' }) },
-    resolve: async (_root, { webhookId, ...args }, ctx) => {
-      const big = (id: number | undefined) => (id === undefined ? undefined : BigInt(id));
-      const find = async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs): Promise<ShownMessage[]> => {
-        const page = { before: big(readId(before)), after: big(readId(after)), limit, inverted };
-        return listWebhookMessages(ctx, { webhookId, ...page });
-      };
-      const toCursor = ({ id }: ShownMessage) => cursorOf(Number(id));
-      return resolveCursorConnection({ args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor }, find);
-    },
+    resolve: (_root, { webhookId, ...args }, ctx) =>
+      resolveCursorPage(args, messageCursors, {
+        keyOf: ({ id }: ShownMessage) => id,
+        find: (page) => listWebhookMessages(ctx, { webhookId, ...page }),
+      }),
   }),
 }));
-
-const cursorOf = (id: number): string => Buffer.from(`Webhook:${id}`).toString('base64');
-
-function readId(cursor: string | undefined): number | undefined {
-  if (cursor === undefined) return undefined;
-  const [, id] = /^Webhook:(\d{1,15})$/.exec(Buffer.from(cursor, 'base64').toString()) ?? [];
-  if (id === undefined) throw badCursor(cursor);
-  return Number(id);
-}
 
 const CreateInput = builder.inputType('CreateWebhookInput', {
   description: 'What is to be told of what.',

@@ -219,6 +219,24 @@ test.each(['requests', 'restoreDisks'])('a cursor of %s that is not an integer i
   expect(await askErrors(app, `{ ${list}(after: "${after}") { edges { cursor } } }`)).toEqual(['Invalid cursor: 1.5']);
 });
 
+const ofList = (text: string) => Buffer.from(text).toString('base64');
+
+test.each([
+  ['tokens(%', ['mail:1', 'Token:x', 'Token:2147483648']],
+  ['webhooks(%', ['Token:1', 'Webhook:']],
+  ['webhookMessages(webhookId: 1, %', ['WebhookMessage:-1', 'WebhookMessage:1000000000000000000']],
+  ['waitingMail(%', ['use:1']],
+  ['legacyUses(%', ['use:1.5']],
+  ['suspensions(%', ['suspension:PLANET:x', 'suspension:VOLUME:\0']],
+  ['doctorFindings(%', ['finding:orphan', 'finding:orphan:-2']],
+  ['plan { queue(%', ['row:[]', 'row:[1,2]', 'row:{', 'row:null']],
+] as const)('%s takes no cursor of another list, and none without a key', async (list, texts) => {
+  for (const cursor of texts.map(ofList)) {
+    const query = `{ ${list.replace('%', `after: "${cursor}"`)}) { edges { cursor } } ${list.includes('{') ? '}' : ''} }`;
+    expect(await askErrors(app, query)).toEqual([`Invalid cursor: ${cursor}`]);
+  }
+});
+
 interface FileArgs {
   match?: string;
   stages?: string[] | null;
