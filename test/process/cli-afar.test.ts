@@ -8,6 +8,7 @@ import { addFiles, addQuota } from '../support/factories.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
+import { waitFor } from '../support/wait.js';
 
 let dir: string;
 let afar: Record<string, string>;
@@ -124,7 +125,12 @@ test('token create prints only the token on standard output, and it is valid unt
     ...[expect.stringMatching(/^20/), expect.stringMatching(/^20/), 'her laptop'],
   ]);
   expect(await run('token', 'revoke', id)).toEqual(done(`token ${id} of user ann is revoked\n`));
-  expect(await runCli(['quota', 'list'], { env })).toEqual(
+  // a gateway learns of a revoked token by a notification of the database
+  const rejected = await waitFor('the gateway to reject the token', async () => {
+    const result = await runCli(['quota', 'list'], { env });
+    return result.code !== 0 && result;
+  });
+  expect(rejected).toEqual(
     refused(1, 'the token is not known here, has expired or was revoked ("tapegate login" keeps a token)'),
   );
   expect((await run('token', 'list')).stdout).toContain('revoked 20');
