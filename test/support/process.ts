@@ -6,7 +6,7 @@ import { Readable, Writable } from 'node:stream';
 import { installation } from '../../src/commands/installation.js';
 import { runCommand } from '../../src/commands/program.js';
 import { isReachable } from '../../src/database/binaries.js';
-import { isRunning, isServer, readPidFile } from '../../src/database/postmaster.js';
+import { findServer, isRunning } from '../../src/database/postmaster.js';
 import { packageRoot } from '../../src/package-root.js';
 import { leaveConnections } from './http.js';
 import { makeDiskDir, makeTempDir } from './temp-dir.js';
@@ -249,8 +249,7 @@ export async function kill(running: Running): Promise<void> {
 export function serverPid(dataDir: string): number | undefined {
   const cluster = path.join(dataDir, 'postgres');
   if (!statSync(cluster, { throwIfNoEntry: false })?.isDirectory()) return undefined; // a test may have put a file there
-  const pid = readPidFile(cluster)?.pid;
-  return pid !== undefined && isServer(pid, cluster) ? pid : undefined;
+  return findServer(cluster)?.pid;
 }
 
 const dataDirs = new Set<string>();

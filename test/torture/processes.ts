@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isServer, readPidFile } from '../../src/database/postmaster.js';
+import { findServer } from '../../src/database/postmaster.js';
 import { packageRoot } from '../../src/package-root.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
@@ -108,13 +108,13 @@ function startChild({ name, args, env, logDir }: ProcessOptions, onText: (text: 
 
 /** @returns false if no server runs */
 export function signalDatabase(dataDir: string, signal: NodeJS.Signals): boolean {
-  const pid = findServer(dataDir);
+  const pid = findServer(path.join(dataDir, 'postgres'))?.pid;
   return pid !== undefined && trySignal(pid, signal);
 }
 
 /** Stops the database from responding, without ending a connection. @returns false if no server runs */
 export async function hangDatabase(dataDir: string, forMs: number): Promise<boolean> {
-  const server = findServer(dataDir);
+  const server = findServer(path.join(dataDir, 'postgres'))?.pid;
   if (server === undefined) return false;
   const children = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && parentOf(name) === server);
   const pids = [...children.map(Number), server]; // the server last: it would take paused children for dead
@@ -125,12 +125,6 @@ export async function hangDatabase(dataDir: string, forMs: number): Promise<bool
     for (const pid of pids.reverse()) trySignal(pid, 'SIGCONT');
   }
   return true;
-}
-
-function findServer(dataDir: string): number | undefined {
-  const cluster = path.join(dataDir, 'postgres');
-  const pid = readPidFile(cluster)?.pid;
-  return pid !== undefined && isServer(pid, cluster) ? pid : undefined;
 }
 
 function parentOf(pid: string): number | undefined {

@@ -1,8 +1,9 @@
 /** The files of a backup, put where a cluster is to be, each compared with the manifest. The server that starts there reads its log first. */
 import { execFileSync } from 'node:child_process';
-import { open, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { findBinaries, findServerUser, type ServerUser } from '../binaries.js';
+import { findBinaries, findServerUser } from '../binaries.js';
+import { replaceFile } from '../server-access.js';
 import { copyFile, makeFolders, syncFolders } from './files.js';
 import { CLUSTER, type Manifest } from './manifest.js';
 
@@ -44,20 +45,8 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
     }
   }
   for (const name of LEADING) await rm(path.join(dataDir, name), { force: true, recursive: true });
-  for (const [name, text] of Object.entries(SETTINGS)) await writeAnew(path.join(dataDir, name), text, owner);
+  for (const [name, text] of Object.entries(SETTINGS)) replaceFile(path.join(dataDir, name), text, owner);
   await syncFolders(dataDir, manifest.folders);
-}
-
-async function writeAnew(file: string, text: string, { uid, gid }: ServerUser): Promise<void> {
-  await rm(file, { force: true, recursive: true });
-  const handle = await open(file, 'wx', 0o600);
-  try {
-    if (uid !== undefined && gid !== undefined) await handle.chown(uid, gid);
-    await handle.writeFile(text);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 /** The files of a database are those of one major version of PostgreSQL. */
