@@ -1,33 +1,48 @@
-/**
- * Which of several servers takes writes. All are asked at once, so that one that is silent holds up nobody where another answers.
- * Where two take writes, one has been cut off and does not know: what is written to it is lost when that is found out. So neither is used.
- */
+/** The search for the one of several servers that takes writes. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import { type DatabaseHosts, errorOfHost, hostName } from './hosts.js';
+import { codeOf, messageOf } from '../errors.js';
+import { type DatabaseHosts, hostName } from './hosts.js';
 import { destroy } from './line.js';
 import { sql } from './sql.js';
 
-/** So long those are waited for that have not answered when one takes writes. */
+/** How long the search waits for other servers after one says that it takes writes. */
 const GRACE_MS = 500;
 
-interface Writable {
-  host: pg.ClientConfig;
-  client: pg.Client;
-}
-
 /**
+ * Connects to the server that takes writes. It asks all at once, so that a silent one does not delay the others.
  * @param patienceMs for the answers of all
- * @throws AggregateError with what each server says, where none takes writes; Error where two do
+ * @throws AggregateError with the problem of each server; Error if two take writes: one was cut off, and what is written to it is lost
  */
-export async function findWritable(hosts: DatabaseHosts, patienceMs: number): Promise<Writable> {
-  const over = new AbortController();
-  const attempts = hosts.all.map((host) => tryHost(host, patienceMs, over.signal));
+export async function findWritable(
+  hosts: DatabaseHosts,
+  patienceMs: number,
+): Promise<{ host: pg.ClientConfig; client: pg.Client }> {
+  const silent = new Set<pg.Client>();
+  const giveUp = (reason: Error) => {
+    for (const client of silent) destroy(client, reason);
+  };
+  const attempts = hosts.all.map(async (host) => {
+    const client = new pg.Client({ ...host, connectionTimeoutMillis: 0 });
+    client.on('error', () => {}); // 'end' follows
+    silent.add(client);
+    try {
+      await refuseStandby(client);
+      return { host, client };
+    } catch (error) {
+      destroy(client);
+      throw errorOfHost(host, error);
+    } finally {
+      silent.delete(client);
+    }
+  });
+  const timer = setTimeout(() => giveUp(new Error(`no answer in ${patienceMs / 1000} seconds`)), patienceMs);
   const all = Promise.allSettled(attempts);
   const first = await Promise.any(attempts).catch(() => undefined);
   if (first) await Promise.race([all, sleep(GRACE_MS, undefined, { ref: false })]);
-  over.abort(new Error('another server takes writes'));
+  giveUp(new Error('another server takes writes'));
   const ends = await all;
+  clearTimeout(timer);
   const found = ends.flatMap((end) => (end.status === 'fulfilled' ? [end.value] : []));
   const [chosen] = found;
   if (chosen && found.length === 1) return chosen;
@@ -38,24 +53,15 @@ export async function findWritable(hosts: DatabaseHosts, patienceMs: number): Pr
   throw new AggregateError(errors, errors.map(({ message }) => message).join(', '));
 }
 
-/** @throws an error that names the server */
-async function tryHost(host: pg.ClientConfig, patienceMs: number, signal: AbortSignal): Promise<Writable> {
-  const client = new pg.Client({ ...host, connectionTimeoutMillis: 0 });
-  client.on('error', () => {}); // 'end' follows
-  const timer = setTimeout(() => destroy(client, new Error(`no answer in ${patienceMs / 1000} seconds`)), patienceMs);
-  const stop = () => destroy(client, signal.reason);
-  let isAsking = true;
-  signal.addEventListener('abort', () => isAsking && stop(), { once: true });
-  try {
-    await client.connect();
-    const { rows } = await client.query<{ isStandby: boolean }>(sql`SELECT pg_is_in_recovery() AS "isStandby"`);
-    if (rows[0]?.isStandby) throw new Error('is a standby, and takes no writes');
-    return { host, client };
-  } catch (error) {
-    destroy(client);
-    throw errorOfHost(host, error);
-  } finally {
-    isAsking = false;
-    clearTimeout(timer);
-  }
+async function refuseStandby(client: pg.Client): Promise<void> {
+  await client.connect();
+  const { rows } = await client.query<{ isStandby: boolean }>(sql`SELECT pg_is_in_recovery() AS "isStandby"`);
+  if (rows[0]?.isStandby) throw new Error('is a standby, and takes no writes');
+}
+
+/** Names the server in an error, and keeps its code. */
+function errorOfHost(host: pg.ClientConfig, error: unknown): Error {
+  const code = codeOf(error);
+  const named = new Error(`${hostName(host)}: ${messageOf(error)}`, { cause: error });
+  return code === undefined ? named : Object.assign(named, { code });
 }

@@ -1,12 +1,8 @@
-/**
- * The servers of a database, of which one takes writes and the others are its standbys; which of them that is now the pulse finds
- * out (pulse.ts).
- */
+/** The servers of a database: one takes writes, and the others are its standbys. The pulse finds out which one that is (pulse.ts). */
 import type pg from 'pg';
 import { splitHosts } from '../database-url.js';
-import { codeOf, messageOf } from '../errors.js';
 
-/** The first that one of the servers gives, in their order. @throws what all say who refuse, an answer rather than that nobody is there */
+/** Returns the first result of a server, in their order. @throws if all fail, a refusal rather than that a server is unreachable */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {
   const errors: unknown[] = [];
   for (const each of splitHosts(url)) {
@@ -20,7 +16,7 @@ export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>)
   throw errors.find((error) => !isOfNetwork(error)) ?? errors[0];
 }
 
-/** How each server is reached, and which of them takes writes as far as anybody knows. */
+/** How each server is reached, and which of them takes writes as far as is known. */
 export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];
   current: pg.ClientConfig;
@@ -35,7 +31,7 @@ export class DatabaseHosts {
     return this.all.length > 1;
   }
 
-  /** The way to the server that takes writes, for one that was meant for any of them. */
+  /** Returns the settings of a connection, to the server that takes writes if there are several. */
   direct(config: pg.ClientConfig | undefined): pg.ClientConfig | undefined {
     const { connectionString } = this.current;
     return this.areSeveral && connectionString !== undefined ? { ...config, connectionString } : config;
@@ -44,11 +40,4 @@ export class DatabaseHosts {
 
 export function hostName({ connectionString, host = '' }: pg.ClientConfig): string {
   return connectionString === undefined ? host : new URL(connectionString).host;
-}
-
-/** An error that says of which server it is, with its code. */
-export function errorOfHost(host: pg.ClientConfig, error: unknown): Error {
-  const code = codeOf(error);
-  const named = new Error(`${hostName(host)}: ${messageOf(error)}`, { cause: error });
-  return code === undefined ? named : Object.assign(named, { code });
 }

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { codeOf, type FailureLog, isExhausted, messageOf } from '../errors.js';
 import type { DatabaseClock } from './clock.js';
+
 import { findWritable } from './host-search.js';
 import { type DatabaseHosts, hostName } from './hosts.js';
 import { destroy, type Line } from './line.js';

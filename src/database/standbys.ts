@@ -1,82 +1,193 @@
 /**
- * The standbys that DATABASE_READ_URL names, and which of them a list is read from: one that has all that was committed when the list was
- * asked for. So whoever has changed something finds it in each list from then on, through whichever gateway; and what was closed to
- * somebody is closed there as well. Where none is so far in time, the list is read where it always was.
+ * The standbys of DATABASE_READ_URL. A list is read at a standby that has all changes that were committed when the list was asked for, so
+ * that callers find their own changes in each list, through any gateway. If none has them in time, the list is read at the primary.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
 import { splitHosts } from '../database-url.js';
-import type { FailureLog } from '../errors.js';
-import type { Database, DatabaseOptions } from './client.js';
-import { askTogether, type PrimaryPosition, readPrimaryPosition } from './positions.js';
-import { BEHIND, Standby, type StandbyStatus } from './standby.js';
+import { type FailureLog, messageOf } from '../errors.js';
+import { type Database, type DatabaseOptions, openDatabase } from './client.js';
+import { hostName } from './hosts.js';
+import { type Sql, sql } from './sql.js';
 
 export interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
   /** DATABASE_READ_URL. */
   url: string;
-  /** So long a list waits for a standby that has not everything yet. */
+  /** How long a list waits for a standby that is behind. */
   waitMs: number;
   log: FailureLog;
 }
 
-/** Those that were passed over are looked at again so often. */
-const LOOK_MS = 1000;
+export interface StandbyStatus {
+  host: string;
+  /** Why no lists are read there; undefined if they are. */
+  problem: string | undefined;
+  /** Bytes of the log that it had not replayed at the last check; undefined if it did not answer. */
+  behindBytes: bigint | undefined;
+}
+
+/** A standby of which only this is wrong follows as it should, and is not logged. */
+const BEHIND = 'it is behind';
+/** Between checks of all standbys. */
+const CHECK_MS = 1000;
+/** A standby that does not answer for this long is lost. */
+const LOST_MS = 5000;
+/** The least time that a standby gets to answer. */
+const ANSWER_MS = 100;
+/** Between questions to a standby that is behind. */
+const STEP_MS = { first: 1, last: 20 };
+/** Connections and clock of a standby are not logged, but why it is not read. */
+const quiet = { warn: () => {}, error: () => {} };
 
 export class Standbys {
+  private readonly primary: Database;
   private readonly options: StandbysOptions;
   private readonly all: readonly Standby[];
-  private readonly readPrimary: () => Promise<PrimaryPosition>;
-  private readonly told = new Map<Standby, string | undefined>();
   private readonly closed = new AbortController();
-  private readonly looking: Promise<void>;
+  private readonly checking: Promise<void>;
   private turn = 0;
 
   /** @param primary the database that they are copies of */
-  constructor(primary: Database, { url, ...options }: StandbysOptions) {
-    this.options = { url, ...options };
-    this.all = splitHosts(url).map((each) => new Standby(each, options));
-    this.readPrimary = askTogether(() => readPrimaryPosition(primary.pool));
-    this.looking = this.lookOften();
+  constructor(primary: Database, options: StandbysOptions) {
+    this.primary = primary;
+    this.options = options;
+    this.all = splitHosts(options.url).map((url) => new Standby(url, options));
+    this.checking = this.checkAll();
   }
 
   get status(): StandbyStatus[] {
-    return this.all.map(({ status }) => status);
+    return this.all.map(({ host, problem, behindBytes }) => ({ host, problem, behindBytes }));
   }
 
-  /** One in turn that has all that is committed by now; undefined where the primary is to be asked. */
+  /** Returns one that has all that is committed now, in turn; undefined if the primary is to be read. */
   async choose(): Promise<Standby | undefined> {
-    const usable = this.all.filter(({ status }) => status.problem === undefined);
+    const usable = this.all.filter(({ problem }) => problem === undefined);
     const standby = usable[this.turn++ % usable.length];
     if (!standby) return undefined;
-    const isThere = await standby.catchUp(this.readPrimary(), this.options.waitMs).catch(() => false);
-    return isThere ? standby : undefined;
+    return (await standby.catchUp(this.primary, this.options.waitMs)) ? standby : undefined;
   }
 
   async close(): Promise<void> {
     this.closed.abort();
-    await this.looking;
+    await this.checking;
     await Promise.all(this.all.map(({ db }) => db.close()));
   }
 
-  private async lookOften(): Promise<void> {
+  private async checkAll(): Promise<void> {
     const { signal } = this.closed;
     while (!signal.aborted) {
-      await Promise.all(this.all.map((standby) => this.look(standby)));
-      await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {}); // closed
+      await Promise.all(this.all.map((standby) => standby.catchUp(this.primary, this.options.waitMs)));
+      if (!signal.aborted) for (const standby of this.all) this.report(standby);
+      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // closed
     }
   }
 
-  private async look(standby: Standby): Promise<void> {
-    // of a primary that is away everybody is told elsewhere
-    await standby.catchUp(this.readPrimary(), this.options.waitMs).catch(() => standby.passOver(BEHIND));
-    const { host, problem } = standby.status;
-    if (
-      this.closed.signal.aborted ||
-      problem === BEHIND ||
-      (this.told.has(standby) && this.told.get(standby) === problem)
-    )
-      return;
-    this.told.set(standby, problem);
+  private report(standby: Standby): void {
+    const { host, problem, reported } = standby;
+    if (problem === BEHIND || reported === (problem ?? 'none')) return;
+    standby.reported = problem ?? 'none';
     if (problem === undefined) this.options.log.warn({ host }, 'lists are read at this standby');
     else this.options.log.warn({ host, problem }, 'no list is read at this standby');
   }
+}
+
+class Standby implements StandbyStatus {
+  readonly host: string;
+  readonly db: Database;
+  problem: string | undefined = BEHIND;
+  behindBytes: bigint | undefined;
+  /** What the log says of it. */
+  reported: string | undefined;
+
+  constructor(url: string, options: Omit<DatabaseOptions, 'log' | 'lostMs'>) {
+    this.host = hostName({ connectionString: url });
+    this.db = openDatabase({ connectionString: url }, { ...options, lostMs: LOST_MS, log: quiet });
+    this.db.pulse.follow();
+  }
+
+  /** Waits until it has all that the primary has now. @returns whether lists may be read there */
+  async catchUp(primary: Database, waitMs: number): Promise<boolean> {
+    const until = performance.now() + waitMs;
+    let problem: string | undefined;
+    try {
+      const target = await readPosition(primary.pool, PRIMARY).catch(() => undefined); // which is reported elsewhere
+      problem = target ? await this.follow(target, until) : BEHIND;
+    } catch (error) {
+      this.behindBytes = undefined;
+      problem = messageOf(error);
+    }
+    this.problem = problem;
+    return problem === undefined;
+  }
+
+  private async follow(primary: Position, until: number): Promise<string | undefined> {
+    for (let stepMs = STEP_MS.first; ; stepMs = Math.min(stepMs * 2, STEP_MS.last)) {
+      const limitMs = Math.max(until - performance.now(), ANSWER_MS);
+      const standby = await inTime(readPosition(this.db.pool, STANDBY), limitMs);
+      this.behindBytes = primary.reached > standby.reached ? primary.reached - standby.reached : 0n;
+      const mismatch = findMismatch(standby, primary);
+      if (mismatch !== undefined || this.behindBytes === 0n) return mismatch;
+      if (performance.now() + stepMs > until) return BEHIND;
+      await sleep(stepMs);
+    }
+  }
+}
+
+async function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
+  const over = new AbortController();
+  const late = sleep(ms, undefined, { signal: over.signal, ref: false }).then(() => {
+    throw new Error('it does not answer in time');
+  });
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    over.abort();
+    for (const each of [answer, late]) each.catch(() => {});
+  }
+}
+
+/** How far a server is. Positions of two clusters or timelines cannot be compared. */
+export interface Position {
+  isStandby: boolean;
+  /** The same number in a cluster and all its copies. */
+  system: bigint;
+  /** Grows with each server that is promoted. */
+  timeline: number;
+  database: string;
+  /** Bytes of the log: written by a primary, replayed by a standby. */
+  reached: bigint;
+}
+
+/** Commits are on the primary's disk, unless they do not wait for it: then they are at least inserted. */
+const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
+    ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int AS timeline,
+    pg_wal_lsn_diff(CASE current_setting('synchronous_commit') WHEN 'off' THEN pg_current_wal_insert_lsn()
+      ELSE pg_current_wal_flush_lsn() END, '0/0') AS reached
+  FROM pg_control_system() s`;
+
+/**
+ * The timeline is that of the server that it follows. If the role may not see it, it is that of the last restart point, which may be an
+ * older one for some minutes after a promotion, and never a newer one.
+ */
+const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
+    coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,
+    coalesce(pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0'), 0) AS reached
+  FROM pg_control_system() s, pg_control_recovery() r`;
+
+async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
+  const { rows } = await pool.query<Position>(statement);
+  const [position] = rows;
+  if (!position) throw new Error('a server did not say how far it is');
+  return position;
+}
+
+/** Returns why lists cannot be read there whatever it has replayed; undefined if they can. */
+export function findMismatch(standby: Position, primary: Position): string | undefined {
+  if (!standby.isStandby) return 'it is no standby';
+  if (standby.system !== primary.system) return 'it is no copy of the server that takes writes';
+  if (standby.database !== primary.database)
+    return `it was asked for database ${standby.database}, not ${primary.database}`;
+  if (standby.timeline !== primary.timeline)
+    return `it follows timeline ${standby.timeline}, and the server that takes writes is on ${primary.timeline}`;
+  return undefined;
 }

@@ -6,9 +6,9 @@ import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { DatabaseClock } from '../../src/database/clock.js';
 import { askHosts } from '../../src/database/hosts.js';
-import { askTogether, findMismatch, type PrimaryPosition, type StandbyPosition } from '../../src/database/positions.js';
 import { RowTap } from '../../src/database/row-tap.js';
 import { allOf, empty, join, raw, type Sql, sql } from '../../src/database/sql.js';
+import { findMismatch, type Position } from '../../src/database/standbys.js';
 import { nameOfUrl, splitHosts } from '../../src/database-url.js';
 import { NotFoundError, OverShareError, UnavailableError } from '../../src/errors.js';
 import { Prisma } from '../../src/generated/prisma/client.js';
@@ -154,10 +154,10 @@ describe('the clock', () => {
   });
 });
 
-const primary: PrimaryPosition = { system: 7n, timeline: 2, database: 'tapes', written: 100n };
-const standby: StandbyPosition = { ...primary, isStandby: true, replayed: 90n };
+const primary: Position = { isStandby: false, system: 7n, timeline: 2, database: 'tapes', reached: 100n };
+const standby: Position = { ...primary, isStandby: true, reached: 90n };
 
-test.each<[string | undefined, Partial<StandbyPosition>]>([
+test.each<[string | undefined, Partial<Position>]>([
   [undefined, {}],
   ['it is no standby', { isStandby: false }],
   ['it is no copy of the server that takes writes', { system: 8n }],
@@ -187,23 +187,6 @@ test.each([
 test('each reading operation declares which servers may answer it', () => {
   const reading = (Object.keys(policy) as Operation[]).filter((operation) => !isChanging(operation));
   expect(Object.keys(listServers).sort()).toEqual(reading.sort());
-});
-
-test('calls during a query share the next query', async () => {
-  const answers: ((value: number) => void)[] = [];
-  const ask = askTogether(() => new Promise<number>((resolve) => void answers.push(resolve)));
-  const first = ask();
-  const [second, third] = [ask(), ask()];
-  expect(answers).toHaveLength(1);
-  answers[0]?.(1);
-  expect(await first).toBe(1);
-  await Promise.resolve();
-  expect(answers).toHaveLength(2);
-  answers[1]?.(2);
-  expect(await Promise.all([second, third])).toEqual([2, 2]);
-  const fourth = ask();
-  answers[2]?.(3);
-  expect(await fourth).toBe(3);
 });
 
 function message(kind: string, body: Buffer): Buffer {
