@@ -6,19 +6,10 @@ import path from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
-import { createDatabase } from '../support/database.js';
+import { createDatabase, withClient } from '../support/database.js';
 import { checksumOf } from '../support/factories.js';
 import { type Gateway, send } from '../support/http.js';
-import {
-  cleanUp,
-  kill,
-  type LocalServer,
-  makeDataDir,
-  runCli,
-  serveHere,
-  serverPid,
-  startCli,
-} from '../support/process.js';
+import { cleanUp, type LocalServer, makeDataDir, runCli, serveHere, serverPid, startCli } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { readFiles, waitForEnd } from '../support/server.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -76,14 +67,8 @@ const attach = (to = dataDir) => startEmbedded({ dataDir: path.join(to, 'postgre
 const knows = async (gateway: Gateway, id: number) =>
   (await send(gateway, `/tape_control/api/v1/requests/${id}`)).status === 200;
 
-async function askServer(embedded: Embedded, text: string, database = 'tapegate') {
-  const client = new pg.Client(embedded.config(database));
-  await client.connect();
-  return await client
-    .query(text)
-    .then(({ rows }) => rows)
-    .finally(() => client.end());
-}
+const askServer = (embedded: Embedded, text: string, database = 'tapegate') =>
+  withClient(embedded.config(database), async (client) => (await client.query(text)).rows);
 
 async function askOnce(text: string) {
   const embedded = await attach();
@@ -174,16 +159,42 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   expect(await run('doctor')).toMatchObject({ code: 0, stdout: expect.stringContaining('nothing is wrong') });
 });
 
-/** Kills a program as soon as a directory whose name begins so is below another one. */
-async function killInTheMiddle(args: string[], { below, prefix }: { below: string; prefix: string }): Promise<void> {
-  const child = startCli(args, { env });
-  await waitFor('the command to have begun', async () => readdirSync(below).some((name) => name.startsWith(prefix)));
-  await kill(child);
+/** Loaded before the program: it kills itself before or after a call of a function of `node:fs/promises`. */
+const killer = backup('killer.cjs');
+writeFileSync(
+  killer,
+  `const [name, when, end] = process.env.KILL_AT.split(' ');
+   const fs = require('node:fs/promises');
+   const call = fs[name];
+   fs[name] = async (...given) => {
+     const isMeant = given.some((each) => String(each).endsWith(end));
+     if (isMeant && when === 'before') process.kill(process.pid, 'SIGKILL');
+     const result = await call(...given);
+     if (isMeant) process.kill(process.pid, 'SIGKILL');
+     return result;
+   };
+   require('node:module').syncBuiltinESMExports();`,
+);
+
+async function runUntilKilled(args: string[], killAt: string): Promise<void> {
+  const child = startCli(args, { env: { ...env, KILL_AT: killAt, NODE_OPTIONS: `--require ${killer}` } });
+  await child.ended;
+  expect(child.child.signalCode).toBe('SIGKILL');
 }
 
-test('a backup that is killed, or loses its server, leaves no backup, and the next one is complete', async () => {
-  await killInTheMiddle(['backup', backup('killed')], { below: backups, prefix: 'killed.partial-' });
-  if (existsSync(backup('killed'))) expect(existsSync(path.join(backup('killed'), 'manifest.json'))).toBe(true);
+test('a backup that is killed is complete or not there', async () => {
+  for (const [killAt, isThere] of [
+    ['mkdtemp after killed.partial-', false],
+    ['rename before killed', false],
+    ['rename after killed', true],
+  ] as const) {
+    await runUntilKilled(['backup', backup('killed')], killAt);
+    expect([killAt, existsSync(path.join(backup('killed'), 'manifest.json'))]).toEqual([killAt, isThere]);
+    expect([killAt, existsSync(backup('killed'))]).toEqual([killAt, isThere]);
+  }
+});
+
+test('a backup that loses its server leaves no backup, and the next one is complete', async () => {
   const cut = startCli(['backup', backup('cut')], { env });
   await waitFor('the backup to have begun', async () =>
     readdirSync(backups).some((name) => name.startsWith('cut.partial-')),
@@ -201,14 +212,16 @@ test('a restore that is killed leaves no database or all of it, and the next one
   expect((await run('restore', backup('first'))).stderr).toContain(`there is a database in ${dataDir}/postgres`);
   const place = path.join(dataDir, 'postgres');
   renameSync(place, `${place}-away`);
-  await killInTheMiddle(['restore', backup('first')], { below: dataDir, prefix: 'restore-' });
-  await endServersIn(dataDir);
   const expectWhole = async () => {
     expect(await askOnce('SELECT count(*)::int AS files FROM tape_file')).toEqual([{ files: files.length }]);
     loseDatabase();
   };
-  if (existsSync(place)) await expectWhole();
-  expect((await run('doctor')).stderr).toContain('there is no database');
+  for (const killAt of ['mkdtemp after restore-', 'rename before /postgres']) {
+    await runUntilKilled(['restore', backup('first')], killAt);
+    expect([killAt, (await run('doctor')).stderr]).toEqual([killAt, expect.stringContaining('there is no database')]);
+  }
+  await runUntilKilled(['restore', backup('first')], 'rename after /postgres');
+  await expectWhole();
   const next = await run('restore', backup('first'));
   expect({ code: next.code, stderr: next.stderr }).toEqual({ code: 0, stderr: '' });
   await expectWhole();
@@ -217,16 +230,6 @@ test('a restore that is killed leaves no database or all of it, and the next one
   renameSync(`${place}-away`, place);
   await startSite();
 });
-
-/** Stops the servers of restores that were killed. */
-async function endServersIn(dir: string): Promise<void> {
-  for (const name of readdirSync(dir)) {
-    const pid = name.startsWith('restore-') ? serverPid(path.join(dir, name)) : undefined;
-    if (pid === undefined) continue;
-    process.kill(pid, 'SIGQUIT');
-    await waitFor('PostgreSQL to end', async () => serverPid(path.join(dir, name)) === undefined);
-  }
-}
 
 const control = 'postgres/global/pg_control';
 const damaged = Buffer.alloc(8192, 1);
