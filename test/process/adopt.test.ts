@@ -18,7 +18,15 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import { parseLines } from '../support/command-results.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
-import { createNlaSite, dumpNlaSite, type NlaSite, stageNumbers } from '../support/nla-control.js';
+import {
+  bytesOf,
+  createNlaSite,
+  dumpNlaSite,
+  fillNlaSite,
+  type NlaSite,
+  restored,
+  stageNumbers,
+} from '../support/nla-control.js';
 import { cleanUp, type Running, runCli, serveHere, startProcess, stop } from '../support/process.js';
 import { makeRequest, put, read } from '../support/rest.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -31,10 +39,7 @@ let there: TestDatabase;
 let here: TestDatabase;
 let env: Record<string, string>;
 let database: pg.Client;
-const ids: Record<string, number> = {};
-
-const bytesOf = (file: string) => `bytes of ${file}`;
-const restored = ['/badc/ocean/1986/a.nc', '/badc/ocean/1986/b.nc', '/badc/ocean/1987/c.nc'];
+let ids: Record<string, number>;
 
 beforeEach(async () => {
   there = await createDatabase({ empty: true });
@@ -42,7 +47,7 @@ beforeEach(async () => {
   dir = makeTempDir();
   site = await createNlaSite({ connection: there.connection, dir });
   env = { DATABASE_URL: here.url, DATA_DIR: path.join(dir, 'data'), LINK_ROOT: site.archive, LOG_LEVEL: 'error' };
-  await fill();
+  ids = await fillNlaSite(site);
   database = new pg.Client(here.connection);
   await database.connect();
 });
@@ -55,63 +60,9 @@ afterEach(async () => {
 });
 afterAll(cleanUp);
 
-/** Adds requests of each kind. */
-async function fill(): Promise<void> {
-  await site.insert('restoredisk', { mountpoint: site.mountpoint, allocated_bytes: 10 ** 9, used_bytes: 0 });
-  const quota = (user: string, more = {}) => {
-    const row = { user, size: 10 ** 6, email_address: `${user}@example.org`, notes: `notes of ${user}` };
-    return site.insert('quota', { ...row, ...more });
-  };
-  await quota('gone'); // so that ids have holes
-  await site.client.query('DELETE FROM nla_control_quota');
-  const [ada, bob, verify] = [
-    await quota('ada'),
-    await quota('bob', { size: 10, notes: 'it\'s \\ a "note",\nin two\r\nlines\u2028\t.' }),
-    await quota('_VERIFY'),
-  ];
-  const files: Record<string, number> = {};
-  const file = async (path: string, stage: keyof typeof stageNumbers) => {
-    const verified = stage === 'U' ? null : '2017-01-18 16:59:05.244150+00';
-    const row = { logical_path: path, size: bytesOf(path).length, verified, stage: stageNumbers[stage] };
-    files[path] = await site.insert('tapefile', row);
-  };
-  for (const name of restored) await file(name, 'T');
-  for (const name of restored) await site.restore(name, bytesOf(name));
-  await file('/badc/ocean/1987/on tape.nc', 'T');
-  await file('/badc/ocean/1988/on-its-way.nc', 'A');
-  await file('/badc/ocean/1988/on-disk.nc', 'D');
-  await file('/badc/ocean/1988/new.nc', 'U');
-  await file('/badc/ocean/1988/deleted.nc', 'X');
-  const request = async (name: string, row: Record<string, unknown>, given: string[] = []) => {
-    const id = await site.insert('taperequest', {
-      ...{ label: name, quota_id: ada, active_request: true, request_files: '', request_patterns: '' },
-      ...{ request_date: '2026-01-02 03:04:05.678901+00', retention: '2098-12-31 00:00:00+00', ...row },
-    });
-    for (const each of given) await site.insert('taperequest_files', { taperequest_id: id, tapefile_id: files[each] });
-    ids[name] = id;
-  };
-  await request('before', {});
-  await site.client.query('DELETE FROM nla_control_taperequest');
-  const done = {
-    storaged_request_start: '2026-01-02 03:05:00+00',
-    storaged_request_end: '2026-01-02 03:06:00.5+00',
-    first_files_on_disk: '2026-01-02 03:05:30+00',
-    last_files_on_disk: '2026-01-02 03:06:00.25+00',
-  };
-  const begun = { storaged_request_start: done.storaged_request_start, first_files_on_disk: done.first_files_on_disk };
-  const mail = { notify_on_first_file: 'ada@example.org', notify_on_last_file: 'ada@example.org' };
-  await request('complete', { ...done, ...mail, request_files: restored.slice(0, 2).join('\n') }, restored.slice(0, 2));
-  await request('pattern', { ...mail, ...begun, request_patterns: 'ocean/1987' }, restored.slice(2));
-  await request('waiting', { request_files: '/badc/ocean/1987/on tape.nc\n/badc/not/there/yet.nc' });
-  await request('beyond', { ...done, quota_id: bob, request_files: restored[0] }, restored.slice(0, 1));
-  const over = { ...done, retention: '2026-01-07 00:00:00+00', request_files: restored[2] };
-  await request('over', over, restored.slice(2));
-  await request('given', { ...done, label: null }, ['/badc/ocean/1988/on-disk.nc']);
-  await request('checking', { quota_id: verify, request_files: '/badc/ocean/1988/new.nc' });
-  await request('tidied', {});
-  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${ids.tidied}`);
-  await site.client.query(`UPDATE nla_control_tapefile SET restore_disk_id = 1 WHERE stage = 2`);
-}
+const ask = async (text: string, values: unknown[] = []) => (await database.query(text, values)).rows;
+const change = (text: string) => site.client.query(text.replace(/(UPDATE|FROM) (\w+)/, '$1 nla_control_$2'));
+const lastId = () => ask('SELECT last_value::int AS id FROM request_id_seq');
 
 async function run(...args: string[]) {
   const result = await runCli(['adopt', ...args, '--json'], { env });
@@ -136,17 +87,13 @@ const nothing = { disks: 0, quotas: 0, files: 0, copies: 0, requests: 0, changed
 
 /** All tables but those of the audit, events and processes. */
 async function dumpHere(): Promise<unknown> {
-  const { rows } = await database.query<{ name: string }>(
+  const names = await ask(
     `SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
      AND relname NOT IN ('audit', 'event', 'event_batch', 'running_process') ORDER BY 1`,
   );
   const tables: Record<string, unknown> = {};
-  for (const { name } of rows) {
-    const { rows: found } = await database.query(
-      `SELECT to_jsonb(t) AS row FROM "${name}" t ORDER BY to_jsonb(t)::text`,
-    );
-    tables[name] = found.map(({ row }) => row);
-  }
+  for (const { name } of names)
+    tables[name] = await ask(`SELECT to_jsonb(t) FROM "${name}" t ORDER BY to_jsonb(t)::text`);
   return tables;
 }
 
@@ -184,9 +131,8 @@ test('requests, users and files are answered as by the original', async () => {
       expect(used).toBeGreaterThanOrEqual(expected.used as number); // files are charged when they are requested
     } else expect({ what, ...answer }).toEqual({ what, ...expected });
   }
-  expect(await makeRequest(server, { quota: 'ada', files: [restored[0]] })).toBeGreaterThan(
-    Math.max(...Object.values(ids)),
-  );
+  const next = await makeRequest(server, { quota: 'ada', files: [restored[0]] });
+  expect(next).toBeGreaterThan(Math.max(...Object.values(ids)));
   await server.stop();
 });
 
@@ -214,27 +160,22 @@ test('copies stay where they are, a second run changes nothing, and a dry run no
 
 test('a later run adopts changes, and ends requests that were removed', async () => {
   await adoptSite();
-  await site.client.query(
-    `UPDATE nla_control_taperequest SET label = 'another', retention = '2097-01-01' WHERE id = ${ids.waiting}`,
-  );
-  await site.client.query(`UPDATE nla_control_quota SET size = 123456 WHERE "user" = 'bob'`);
-  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${ids.beyond}`);
+  await change(`UPDATE taperequest SET label = 'another', retention = '2097-01-01' WHERE id = ${ids.waiting}`);
+  await change(`UPDATE quota SET size = 123456 WHERE "user" = 'bob'`);
+  await change(`DELETE FROM taperequest WHERE id = ${ids.beyond}`);
   await site.restore('/badc/ocean/1987/on tape.nc', bytesOf('/badc/ocean/1987/on tape.nc'));
   const { counts } = await adoptSite();
   expect(counts).toMatchObject({ ...nothing, copies: 1, changed: 2, ended: 1 });
-  const { rows } = await database.query(
-    'SELECT id, label, retention::text, state, files_on_disk AS files FROM request ORDER BY id',
-  );
+  const rows = await ask('SELECT id, label, retention::text, state, files_on_disk AS files FROM request');
   const find = (name: string) => rows.find(({ id }) => id === ids[name]);
   expect(find('waiting')).toMatchObject({ label: 'another', retention: '2097-01-01 00:00:00', files: 1 });
   expect(find('beyond')).toMatchObject({ state: 'CANCELLED' });
-  const quotas = await database.query(`SELECT size FROM quota WHERE "user" = 'bob'`);
-  expect(quotas.rows).toEqual([{ size: '123456' }]);
+  expect(await ask(`SELECT size FROM quota WHERE "user" = 'bob'`)).toEqual([{ size: '123456' }]);
 });
 
 test('a run reports what it cannot adopt as it is, and adopts the rest', async () => {
   writeFileSync(path.join(site.mountpoint, 'archive/spot-1234-ocean/1986/a.nc'), 'shorter');
-  rmSync(path.join(site.archive, restored[1] as string));
+  rmSync(path.join(site.archive, restored[1]));
   await site.insert('quota', { user: 'ada', size: 1 });
   await site.insert('quota', { user: 'eve', size: -1, email_address: 'no address' });
   await site.insert('tapefile', { logical_path: '/badc/../etc', size: 1, stage: 1 });
@@ -260,10 +201,9 @@ test('a run reports what it cannot adopt as it is, and adopts the rest', async (
       'request-refused 2147483647', // the last id that was used
     ]),
   );
-  const { rows } = await database.query('SELECT label FROM request WHERE id = $1', [ids.waiting]);
-  expect(rows).toEqual([{ label: `one two${'é'.repeat(1993)}` }]);
-  const last = await database.query('SELECT last_value::int AS id FROM request_id_seq');
-  expect(last.rows).toEqual([{ id: badId }]); // new requests have ids left
+  const labels = await ask('SELECT label FROM request WHERE id = $1', [ids.waiting]);
+  expect(labels).toEqual([{ label: `one two${'é'.repeat(1993)}` }]);
+  expect(await lastId()).toEqual([{ id: badId }]); // new requests have ids left
 });
 
 test('dumps of each form, gzipped, have the same contents as the database', async () => {
@@ -273,10 +213,10 @@ test('dumps of each form, gzipped, have the same contents as the database', asyn
     return (await adopt(file, '--archive-root', site.archive)).counts;
   };
   expect(await adoptDump('mysql')).toMatchObject({ quotas: 3, files: 7, copies: 3, requests: 6 });
-  const last = await database.query('SELECT last_value::int AS id FROM request_id_seq');
-  expect(last.rows).toEqual([{ id: ids.tidied }]);
-  const { rows } = await database.query(`SELECT notes FROM quota WHERE "user" = 'bob'`);
-  expect(rows).toEqual([{ notes: 'it\'s \\ a "note",\nin two\r\nlines\u2028\t.' }]);
+  expect(await lastId()).toEqual([{ id: ids.tidied }]);
+  expect(await ask(`SELECT notes FROM quota WHERE "user" = 'bob'`)).toEqual([
+    { notes: 'it\'s \\ a "note",\nin two\r\nlines\u2028\t.' },
+  ]);
   expect(await adoptDump('copy')).toMatchObject({ ...nothing, same: 9 });
   expect((await adoptSite()).counts).toMatchObject({ ...nothing, same: 9 });
 });
@@ -303,18 +243,17 @@ test('a removed request that comes back, and an expired one that is prolonged, a
   await adoptSite();
   const set = 'id, label, quota_id, retention, request_date, active_request, request_files, request_patterns';
   await site.client.query(`CREATE TABLE kept AS SELECT ${set} FROM nla_control_taperequest WHERE id = ${ids.waiting}`);
-  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${ids.waiting}`);
-  await site.client.query(`UPDATE nla_control_quota SET size = 1 WHERE "user" = 'ada'`);
+  await change(`DELETE FROM taperequest WHERE id = ${ids.waiting}`);
+  await change(`UPDATE quota SET size = 1 WHERE "user" = 'ada'`);
   expect((await adoptSite()).counts).toMatchObject({ ended: 1 });
   await site.client.query(`INSERT INTO nla_control_taperequest (${set}) SELECT * FROM kept`);
-  await site.client.query(`UPDATE nla_control_taperequest SET retention = '2097-01-01' WHERE id = ${ids.over}`);
+  await change(`UPDATE taperequest SET retention = '2097-01-01' WHERE id = ${ids.over}`);
   const { counts, differences } = await adoptSite();
   expect(counts).toMatchObject({ changed: 2 });
   expect(differences.filter(({ kind }) => kind === 'request-refused')).toEqual([]);
   const query = 'SELECT id, retention::text, state FROM request WHERE id = ANY($1) ORDER BY id';
-  const { rows } = await database.query(query, [[ids.waiting, ids.over]]);
   const state = expect.not.stringMatching(/CANCELLED|EXPIRED/);
-  expect(rows).toEqual([
+  expect(await ask(query, [[ids.waiting, ids.over]])).toEqual([
     { id: ids.waiting, retention: '2098-12-31 00:00:00', state },
     { id: ids.over, retention: '2097-01-01 00:00:00', state },
   ]);
@@ -338,7 +277,7 @@ async function finish() {
 const ended = { names: 0, kept: 0, left: 0, released: 0, bytes: 0 };
 const oldName = (file: string) =>
   path.join(site.mountpoint, 'archive/spot-1234-ocean', file.slice('/badc/ocean'.length));
-const used = async () => Number((await database.query('SELECT used FROM restore_disk')).rows[0].used);
+const used = async () => Number((await ask('SELECT used FROM restore_disk'))[0].used);
 const sizeOf = (files: readonly string[]) => files.reduce((sum, file) => sum + bytesOf(file).length, 0);
 
 /** Runs an engine until `work` is done. */
@@ -375,7 +314,7 @@ test('copies without a request are reported at each run, and are released when t
   expect(runs).toEqual(Array(4).fill([line(unheld)]));
   // then one of them is requested
   const asked = { label: 'asked', request_date: '2026-01-02 03:04:05+00', retention: '2098-12-31 00:00:00+00' };
-  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${id}`);
+  await change(`DELETE FROM taperequest WHERE id = ${id}`);
   await site.insert('taperequest', { ...request, ...asked });
   const [dropped, kept] = unheld;
   expect([await report('--dry-run'), await report()]).toEqual(Array(2).fill([line([dropped])]));
@@ -397,7 +336,7 @@ test('copies without a request are reported at each run, and are released when t
 
 test('finish also removes the old names of copies that were removed or restored again, and reports what is left', async () => {
   await adoptSite();
-  const [a, b, c] = restored as [string, string, string];
+  const [a, b, c] = restored;
   await whileWorking(() => waitFor('the links to lead to the copies', async () => restored.every(isLinked)));
   await database.query(`UPDATE request SET retention = '2026-01-07' WHERE id <> $1`, [ids.pattern]);
   const isDone = async () => (await used()) === sizeOf([c]) && [a, b].map(linkOf).every(isGone);
@@ -431,14 +370,13 @@ test('finish also removes the old names of copies that were removed or restored 
   expect([b, c].map((file) => readFileSync(site.mountpoint + file, 'utf8'))).toEqual([b, c].map(bytesOf));
   rmSync(oldName(a));
   expect((await finish()).counts).toEqual(ended);
-  const { rows } = await database.query(`SELECT FROM adopted WHERE kind = 'COPY' AND place IS NOT NULL`);
-  expect(rows).toEqual([]);
+  expect(await ask(`SELECT FROM adopted WHERE kind = 'COPY' AND place IS NOT NULL`)).toEqual([]);
 });
 
 test('finish removes a link to a copy that was released, with its old name', async () => {
   await adoptSite();
   await database.query(`UPDATE request SET retention = '2026-01-07' WHERE id <> $1`, [ids.pattern]);
-  const [a, b, c] = restored as [string, string, string];
+  const [a, b, c] = restored;
   const { LINK_ROOT: _, ...unlinked } = env;
   await whileWorking(() => waitFor('two copies to leave', async () => (await used()) === sizeOf([c])), unlinked);
   expect(await finish()).toEqual({ told: [], counts: { ...ended, names: 2, kept: 1 } });
@@ -488,8 +426,7 @@ test('users and requests come from CSV, and ids that are impossible here are rep
     here: 'nothing: it is too large; ids here are numbers from 0 to 1947483648',
   });
   expect((await adoptCsv()).counts).toMatchObject({ same: 2, requests: 0 });
-  const stored = await database.query('SELECT id, label FROM request');
-  expect(stored.rows).toEqual([{ id: 77, label: 'mine' }]);
+  expect(await ask('SELECT id, label FROM request')).toEqual([{ id: 77, label: 'mine' }]);
 });
 
 test('a program that opens restored files at their archive paths sees no interruption', async () => {

@@ -1,7 +1,6 @@
 /** A database of two servers: gateways, commands and engines work with the one that takes writes, and follow it to the standby. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
@@ -9,6 +8,7 @@ import { createRequest } from '../../src/operations/requests/create.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { backendNames } from '../../src/tape/index.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
+import { queryOnce } from '../support/database.js';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
@@ -106,14 +106,12 @@ test('engines continue with the standby: no copy is lost or doubled, and nothing
   await pair.primary.accept(); // it takes writes again, and gets none
   await addTaped(ctx, backend, [{ path: '/late/file', volume: 'LATE' }]);
   await completes(await createRequest(ctx, { quota: 'alice', pattern: '/late/' }));
-  const old = new pg.Client(pair.primary.through({ user: 'postgres', database: 'tapes' }));
-  await old.connect();
-  const seen = await old.query(
+  const seen = await queryOnce(
+    pair.primary.through({ user: 'postgres', database: 'tapes' }),
     `SELECT count(*) FILTER (WHERE stage = 'RESTORED')::int AS restored, count(*) FILTER (WHERE path LIKE '/late/%')::int AS late
      FROM tape_file`,
   );
-  await old.end();
-  expect(seen.rows).toEqual([{ restored: 10, late: 0 }]);
+  expect(seen).toEqual([{ restored: 10, late: 0 }]);
 });
 
 test('if two servers take writes, no command starts: writes to the one that was cut off would be lost', async () => {

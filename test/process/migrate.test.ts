@@ -10,7 +10,7 @@ import { migrate } from '../../src/database/migrate.js';
 import { packageRoot } from '../../src/package-root.js';
 import { fingerprint } from '../support/catalogue.js';
 import { done, refused } from '../support/command-results.js';
-import { createDatabase, type TestDatabase } from '../support/database.js';
+import { createDatabase, type TestDatabase, withClient } from '../support/database.js';
 import { addMigration } from '../support/next-program.js';
 import { cleanUp, copyDatabase, kill, makeDataDir, runCli, startCli } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
@@ -245,10 +245,7 @@ test('a backup with all squashed migrations is restored with `init`; one with a 
   const backUp = async (name: string, records: string[]) => {
     const target = path.join(DATA_DIR, name);
     const server = await startEmbedded({ dataDir });
-    const inside = new pg.Client(server.config('tapegate'));
-    await inside.connect();
-    await recordSquashed(records, inside);
-    await inside.end();
+    await withClient(server.config('tapegate'), (inside) => recordSquashed(records, inside));
     await makeBackup({ dataDir, connection: server.config('postgres'), target, program: '0.1.0' });
     await server.close();
     return target;

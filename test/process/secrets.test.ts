@@ -1,11 +1,10 @@
 /** Passwords that servers refuse are in no output and in no command line of a process. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import pg from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { bundle } from '../support/bundle.js';
+import { queryOnce } from '../support/database.js';
 import { addQuota } from '../support/factories.js';
 import { Refusal, startMailServer } from '../support/mail-server.js';
 import {
@@ -19,37 +18,32 @@ import {
   stop,
 } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 /** Contains characters that must be encoded in a URL and in JSON. */
 const PASSWORD = 'hunter2/"@#?: correct';
 const FORMS = /hunter2|correct|aHVudGVyM|dGFwZXM6aHVudGVy/;
 
-let app: TestApp;
 let server: Embedded;
 let databaseUrl: string;
 
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   const dataDir = path.join(makeDataDir(), 'postgres');
   server = await startEmbedded({ dataDir });
   await server.ensureDatabase('tapes');
   const config = server.config('tapes');
-  const client = new pg.Client(config);
-  await client.connect();
-  await client.query(`CREATE ROLE tapes LOGIN PASSWORD 'another one'`);
+  await queryOnce(config, `CREATE ROLE tapes LOGIN PASSWORD 'another one'`);
   const rules = path.join(dataDir, 'pg_hba.conf');
   writeFileSync(rules, `local all tapes scram-sha-256\n${readFileSync(rules, 'utf8')}`);
-  await client.query('SELECT pg_reload_conf()');
-  await client.end();
+  await queryOnce(config, 'SELECT pg_reload_conf()');
   const login = `tapes:${encodeURIComponent(PASSWORD)}`;
   databaseUrl = `postgresql://${login}@${encodeURIComponent(String(config.host))}:${config.port}/tapes`;
 });
 afterAll(async () => {
   await server.close();
   await cleanUp();
-  await app.close();
 });
 
 /** Returns the command lines of all processes of this host. */

@@ -95,11 +95,17 @@ const fail = (message: string) => async () => {
   throw new LibraryError('TRANSIENT', message);
 };
 
-/** Requests files and waits until the library is asked for them. */
-async function askFor(paths: readonly string[], options: AskOptions = {}): Promise<number> {
+/** Requests files of the library, and starts an engine. @returns the id of the request */
+async function begin(paths: readonly string[], options: AskOptions = {}): Promise<number> {
   await put(paths);
   const id = await request('/a/');
   startAsking(options);
+  return id;
+}
+
+/** Requests files and waits until the library is asked for them. */
+async function askFor(paths: readonly string[], options: AskOptions = {}): Promise<number> {
+  const id = await begin(paths, options);
   await waitForStates(allOf(paths, 'ASKED'));
   return id;
 }
@@ -152,12 +158,9 @@ test('no more is requested than fits into the restore area; a file that no disk 
   const id = await request('/a/');
   startAsking();
   await waitFor('five files to be requested', async () => (await countStaging()) === 5);
-  const large = await waitFor('the large file to say why it waits', async () => {
-    const [row] = await sql(
-      `SELECT c.error, c.error_class AS "errorClass" FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path = '/a/large' AND c.error IS NOT NULL`,
-    );
-    return row;
-  });
+  const read = `SELECT c.error, c.error_class AS "errorClass" FROM recall c JOIN tape_file f ON f.id = c.file_id
+    WHERE f.path = '/a/large' AND c.error IS NOT NULL`;
+  const large = await waitFor('the large file to say why it waits', async () => (await sql(read))[0]);
   expect(large).toEqual({
     errorClass: 'SPACE',
     error: `no restore disk has room for 6000 bytes: ${app.restoreDir} has 5500 of its allocation of 5500 bytes left`,
@@ -186,14 +189,12 @@ test('files of a request that is cancelled before they arrive are released by th
 
 test('a call whose answer is lost is made again, and files that no request needs by then are released', async () => {
   const paths = pathsOf(2);
-  await put(paths);
-  const id = await request('/a/');
   const gate = createGate();
   system.onCall = async (what) => {
     if (what === 'stage') await gate.opened;
   };
   system.lose('stage');
-  startAsking();
+  const id = await begin(paths);
   await waitFor('the call', async () => callsOf('stage').length === 1);
   expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
   await cancelRequest(app.ctx, id);
@@ -262,17 +263,10 @@ test('a demand that the system has forgotten is made again, and its files are ch
 });
 
 test('a library is called neither before the time that it says when it is busy, nor while it is suspended', async () => {
-  await put(['/a/000']);
   system.busy(3000);
-  await request('/a/');
-  startAsking();
-  await waitFor('the library to rest', async () => {
-    const [row] = await sql<{ rests: number }>(
-      'SELECT extract(epoch FROM rest_until - $1::timestamp)::int AS rests FROM stager WHERE rest_until IS NOT NULL',
-      [clock.now()],
-    );
-    return row && row.rests >= 2990;
-  });
+  await begin(['/a/000']);
+  const rests = `SELECT FROM stager WHERE rest_until >= $1::timestamp + interval '2990 s'`;
+  await waitFor('the library to rest', async () => (await sql(rests, [clock.now()])).length === 1);
   await waitForPasses(1);
   expect(system.log.length).toBe(1);
   await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'HELD' });
@@ -414,9 +408,7 @@ test('demands whose poll fails delay no other demand, and are polled again', asy
   system.onCall = async (what, called) => {
     if (what === 'poll' && called.some((path) => isBad(path))) await fail('it cannot say')();
   };
-  await put(paths);
-  await request('/a/');
-  startAsking({ stage: 1 }); // a demand for each file
+  await begin(paths, { stage: 1 }); // a demand for each file
   await waitForStates(allOf(paths, 'ASKED'), 4);
   system.arrive(paths);
   await waitForStates({ ...allOf(paths.slice(0, 6), 'ASKED'), ...allOf(paths.slice(6), 'READY') }, 4);
@@ -426,12 +418,10 @@ test('demands whose poll fails delay no other demand, and are polled again', asy
 
 test('a file that is ready until a time in the past is ready: the clock of the library may be wrong', async () => {
   const paths = pathsOf(3);
-  await put(paths);
-  await request('/a/');
   const over = [new Date('2001-01-01T00:00:00Z'), new Date(Number.NaN), new Date(8.64e15)];
   const poll: StagingLibrary['poll'] = async ({ files }) =>
     files.map(({ path }, n) => ({ path, state: 'ready', until: over[n] ?? null }));
-  startAsking({ calls: { poll } });
+  await begin(paths, { calls: { poll } });
   await waitForStates(allOf(paths, 'READY'), 4);
   await waitForPasses(3);
   expect(await readStates(app.ctx)).toEqual(allOf(paths, 'READY'));
@@ -440,12 +430,10 @@ test('a file that is ready until a time in the past is ready: the clock of the l
 
 test('files that were never requested are not requested after their request was cancelled', async () => {
   const paths = pathsOf(5);
-  await put(paths);
-  const id = await request('/a/');
   system.onCall = async (what) => {
     if (what === 'stage') throw new RetryLaterError('not now', 3000);
   };
-  startAsking({ stage: 1 });
+  const id = await begin(paths, { stage: 1 });
   await waitFor('the library to rest', readProblem);
   expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
   await cancelRequest(app.ctx, id);
@@ -460,15 +448,13 @@ test.each(['a\0b', '\ud800', 'x'.repeat(100_000)])(
   'a demand whose id cannot be stored is a problem of the library, and is made again (%#)',
   async (badId) => {
     const paths = pathsOf(2);
-    await put(paths);
-    await request('/a/');
     const memory = createMemoryStaging(system);
     let isBad = true;
     const stage: StagingLibrary['stage'] = async (...given) => {
       const answer = await memory.stage(...given);
       return isBad ? { ...answer, id: badId } : answer;
     };
-    startAsking({ calls: { stage } });
+    await begin(paths, { calls: { stage } });
     expect(await waitFor('a problem', readProblem)).toContain('which cannot be kept');
     expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
     isBad = false;
@@ -478,10 +464,8 @@ test.each(['a\0b', '\ud800', 'x'.repeat(100_000)])(
 );
 
 test('a library that failed to answer is shown with its problem until it has answered', async () => {
-  await put(['/a/000']);
-  await request('/a/');
   system.onCall = fail('nobody is there');
-  startAsking();
+  await begin(['/a/000']);
   await waitFor('the library to rest', readProblem);
   await sql(`UPDATE staging SET due_at = '2100-01-01'`);
   clock.advance(60);
@@ -508,9 +492,7 @@ test.each<[string, (other: number) => Promise<unknown>]>([
      SELECT file_id, $1, 'ASKED', gen_random_uuid(), 10 ^ 12, now(), now(), now() FROM recall`,
     [other],
   );
-  await put(pathsOf(2));
-  await request('/a/');
-  startAsking();
+  await begin(pathsOf(2));
   await waitForPasses(2);
   expect(callsOf('stage')).toEqual([]);
   await leave(other);

@@ -191,3 +191,67 @@ function dumpForMysql(name: string, names: string[], rows: Rows): string[] {
     '',
   ];
 }
+
+/** Files that the site has restored. */
+export const restored = ['/badc/ocean/1986/a.nc', '/badc/ocean/1986/b.nc', '/badc/ocean/1987/c.nc'] as const;
+export const bytesOf = (file: string): string => `bytes of ${file}`;
+
+/** Adds requests of each kind. @returns their ids by name */
+export async function fillNlaSite(site: NlaSite): Promise<Record<string, number>> {
+  const ids: Record<string, number> = {};
+  await site.insert('restoredisk', { mountpoint: site.mountpoint, allocated_bytes: 10 ** 9, used_bytes: 0 });
+  const quota = (user: string, more = {}) => {
+    const row = { user, size: 10 ** 6, email_address: `${user}@example.org`, notes: `notes of ${user}` };
+    return site.insert('quota', { ...row, ...more });
+  };
+  await quota('gone'); // so that ids have holes
+  await site.client.query('DELETE FROM nla_control_quota');
+  const [ada, bob, verify] = [
+    await quota('ada'),
+    await quota('bob', { size: 10, notes: 'it\'s \\ a "note",\nin two\r\nlines\u2028\t.' }),
+    await quota('_VERIFY'),
+  ];
+  const files: Record<string, number> = {};
+  const file = async (path: string, stage: keyof typeof stageNumbers) => {
+    const verified = stage === 'U' ? null : '2017-01-18 16:59:05.244150+00';
+    const row = { logical_path: path, size: bytesOf(path).length, verified, stage: stageNumbers[stage] };
+    files[path] = await site.insert('tapefile', row);
+  };
+  for (const name of restored) await file(name, 'T');
+  for (const name of restored) await site.restore(name, bytesOf(name));
+  await file('/badc/ocean/1987/on tape.nc', 'T');
+  await file('/badc/ocean/1988/on-its-way.nc', 'A');
+  await file('/badc/ocean/1988/on-disk.nc', 'D');
+  await file('/badc/ocean/1988/new.nc', 'U');
+  await file('/badc/ocean/1988/deleted.nc', 'X');
+  const request = async (name: string, row: Record<string, unknown>, given: string[] = []) => {
+    const id = await site.insert('taperequest', {
+      ...{ label: name, quota_id: ada, active_request: true, request_files: '', request_patterns: '' },
+      ...{ request_date: '2026-01-02 03:04:05.678901+00', retention: '2098-12-31 00:00:00+00', ...row },
+    });
+    for (const each of given) await site.insert('taperequest_files', { taperequest_id: id, tapefile_id: files[each] });
+    ids[name] = id;
+  };
+  await request('before', {});
+  await site.client.query('DELETE FROM nla_control_taperequest');
+  const done = {
+    storaged_request_start: '2026-01-02 03:05:00+00',
+    storaged_request_end: '2026-01-02 03:06:00.5+00',
+    first_files_on_disk: '2026-01-02 03:05:30+00',
+    last_files_on_disk: '2026-01-02 03:06:00.25+00',
+  };
+  const begun = { storaged_request_start: done.storaged_request_start, first_files_on_disk: done.first_files_on_disk };
+  const mail = { notify_on_first_file: 'ada@example.org', notify_on_last_file: 'ada@example.org' };
+  await request('complete', { ...done, ...mail, request_files: restored.slice(0, 2).join('\n') }, restored.slice(0, 2));
+  await request('pattern', { ...mail, ...begun, request_patterns: 'ocean/1987' }, restored.slice(2));
+  await request('waiting', { request_files: '/badc/ocean/1987/on tape.nc\n/badc/not/there/yet.nc' });
+  await request('beyond', { ...done, quota_id: bob, request_files: restored[0] }, restored.slice(0, 1));
+  const over = { ...done, retention: '2026-01-07 00:00:00+00', request_files: restored[2] };
+  await request('over', over, restored.slice(2));
+  await request('given', { ...done, label: null }, ['/badc/ocean/1988/on-disk.nc']);
+  await request('checking', { quota_id: verify, request_files: '/badc/ocean/1988/new.nc' });
+  await request('tidied', {});
+  await site.client.query(`DELETE FROM nla_control_taperequest WHERE id = ${ids.tidied}`);
+  await site.client.query(`UPDATE nla_control_tapefile SET restore_disk_id = 1 WHERE stage = 2`);
+  return ids;
+}

@@ -1,0 +1,326 @@
+/** A settled system into which tests of the checker plant violations, each in a transaction that is rolled back. */
+import { chmodSync, cpSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type pg from 'pg';
+import { afterAll, beforeAll } from 'vitest';
+import { TapeError } from '../../src/errors.js';
+import { createMemoryBackend } from '../../src/tape/memory.js';
+import { MemoryTapeSystem } from '../../src/tape/staging-memory.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addQuota, addTaped, checksumOf } from '../support/factories.js';
+import { cancel } from '../support/mutations.js';
+import { waitForState } from '../support/request-view.js';
+import { makeRequest } from '../support/rest.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
+import { MAIL_RATES } from './check-messages.js';
+import { check, type ViolationKind } from './checker.js';
+import { createObserved, nameAction, type Observed, readFacts, type Version } from './facts.js';
+import { createRandom } from './random.js';
+import { addWebhooks, type FaultyMail, type FaultyWebhooks, startMail, startWebhooks } from './receivers.js';
+import { type Demand, findStaged, READ_DEMANDS, WATCH_DEMANDS } from './staging-systems.js';
+import { lookAtForeign, type Possession } from './unprivileged-user.js';
+
+export let app: TestApp;
+export let mail: FaultyMail;
+let webhooks: FaultyWebhooks;
+export let sources: Observed['sources'];
+/** Alice's is complete, bob's has a failed file and an unknown one, and one of alice is cancelled. */
+export let ids: { complete: number; partial: number; cancelled: number };
+export const backend = createMemoryBackend();
+const linkRoot = makeTempDir();
+
+/** Starts a system before the tests, and lets it settle. */
+export function useSettledSystem(): void {
+  beforeAll(async () => {
+    mail = await startMail(createRandom(1));
+    webhooks = await startWebhooks(createRandom(2));
+    const config = { smtpUrl: mail.url, webhookHosts: ['127.0.0.1'], linkRoot };
+    app = await startApp({ backend, config, limits: MAIL_RATES });
+    await addQuota(app.ctx, 'alice', 10_000n);
+    await addQuota(app.ctx, 'bob', 10_000n);
+    await addWebhooks(app.ctx, webhooks, 'alice');
+    backend.onRead = async (_volume, position, bytes) => {
+      if (position === 3n) throw new TapeError('PERMANENT', 'nothing is there');
+      return bytes;
+    };
+    const names = ['/s/a', '/s/b', '/s/bad', '/s/gone'];
+    const contents = await addTaped(
+      app.ctx,
+      backend,
+      names.map((name, index) => ({ path: name, position: BigInt(index + 1) })),
+    );
+    const sourceOf = (bytes: Uint8Array) => ({
+      size: BigInt(bytes.length),
+      sha256: checksumOf(bytes).replace('sha256:', ''),
+    });
+    sources = new Map([...contents].map(([name, bytes]) => [name, sourceOf(bytes)]));
+    const addresses = { notify_on_first_file: 'a@example.org', notify_on_last_file: 'a@example.org' };
+    const complete = await makeRequest(app, { quota: 'alice', patterns: '/s/a', ...addresses });
+    const files = ['/s/b', '/s/bad', '/s/never'];
+    const partial = await makeRequest(app, { quota: 'bob', files, notify_on_last_file: 'b@example.org' });
+    const cancelled = await makeRequest(app, { quota: 'alice', files: ['/s/gone'] });
+    await waitForState(app, complete, 'COMPLETED');
+    await waitForState(app, partial, 'PARTIAL');
+    await waitForState(app, cancelled, 'COMPLETED');
+    await cancel(app, cancelled);
+    ids = { complete, partial, cancelled };
+    await waitFor('the system to settle', async () => {
+      const { rows } = await app.ctx.db.pool.query(
+        `SELECT FROM request r WHERE NOT is_released UNION ALL SELECT FROM notification WHERE state = 'PENDING'
+         UNION ALL SELECT FROM webhook_message WHERE state = 'PENDING'
+         UNION ALL SELECT FROM event_batch b WHERE b.last_number IS NULL OR b.last_number > (SELECT last FROM webhook_cursor)
+         UNION ALL SELECT FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED'
+         UNION ALL SELECT FROM archive_link WHERE is_there AND look_at IS NOT NULL`,
+      );
+      return rows.length === 0;
+    });
+  });
+  afterAll(async () => {
+    await app.close();
+    await mail.goAway();
+    await webhooks.goAway();
+  });
+}
+
+/** What a violation is planted into. */
+interface Soil {
+  run<Row extends object = object>(sql: string): Promise<Row[]>;
+  observed: Observed;
+  /** Replaces or removes what is at a path on the restore disk; undone afterwards. */
+  replace(file: string, bytes?: Uint8Array): { ino: bigint; mtimeNs: bigint };
+  /** Creates and records an empty directory, as Tapegate does; undone afterwards. */
+  makeDirectory(directory: string): Promise<unknown>;
+}
+
+/** A statement, with `:complete`, `:partial` and `:cancelled` for the ids of requests, or a function. */
+type Step = string | ((soil: Soil) => unknown);
+export type Steps = Step | Step[];
+
+export async function findPlanted(steps: Steps, { keepsWebhooks = false } = {}): Promise<ViolationKind[]> {
+  const client = await app.ctx.db.pool.connect();
+  const undo: (() => void)[] = [];
+  const run = async <Row extends object>(sql: string) => {
+    const text = sql.replace(/(?<!:):(complete|partial|cancelled)\b/g, (_all, name: keyof typeof ids) =>
+      String(ids[name]),
+    );
+    return ((await client.query(text)) as pg.QueryResult<Row>).rows;
+  };
+  const soil: Soil = {
+    run,
+    observed: createObserved({
+      sources: new Map(sources),
+      mails: [...mail.mails],
+      messages: keepsWebhooks ? webhooks.messages.map((message) => ({ ...message })) : [],
+      archivePaths: { root: linkRoot, losses: [] },
+    }),
+    replace: (file, bytes) => {
+      const place = placeOf(file);
+      const moved = path.join(app.dataDir, 'moved');
+      const before = lstatSync(place, { throwIfNoEntry: false });
+      if (before) renameSync(place, moved);
+      undo.push(() => (before ? renameSync(moved, place) : rmSync(place, { force: true })));
+      if (!bytes) return { ino: 0n, mtimeNs: 0n };
+      writeFileSync(place, bytes);
+      return lstatSync(place, { bigint: true });
+    },
+    makeDirectory: async (directory) => {
+      mkdirSync(placeOf(directory));
+      chmodSync(placeOf(directory), 0o755);
+      undo.push(() => rmSync(placeOf(directory), { recursive: true }));
+      const { ino } = lstatSync(placeOf(directory), { bigint: true });
+      await run(`INSERT INTO made_folder (disk_id, path, ino) VALUES (1, '${directory}', ${ino})`);
+    },
+  };
+  try {
+    await client.query('BEGIN');
+    // no webhook is told of what is planted: unless that is the violation, there is none
+    if (!keepsWebhooks) await run('DELETE FROM webhook');
+    for (const step of [steps].flat()) await (typeof step === 'string' ? run(step) : step(soil));
+    return [...new Set(check(await readFacts(run, soil.observed)).map(({ kind }) => kind))];
+  } finally {
+    for (const step of undo) step();
+    await client.query('ROLLBACK');
+    client.release();
+  }
+}
+
+export const placeOf = (file: string) => path.join(app.restoreDir, file);
+export const bytesOf = (file: string) => readFileSync(placeOf(file));
+export const OTHER = Buffer.from('not of the archive');
+export const ZEROS = '0'.repeat(64);
+export const VERSION: Version = { volume: 'V00001', position: 1n, size: 1000n, sha256: ZEROS };
+
+const PROGRESS = 'request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk';
+/** As the app does, which may be doing it at the moment. */
+const NUMBER = 'DO $$ BEGIN WHILE number_events(NULL) IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP; END $$';
+export const addEvent = (name: keyof typeof ids) => `INSERT INTO event (at, request_ids, ${PROGRESS})
+  SELECT now(), '{}', ${PROGRESS.replace('request_id', 'id')} FROM request WHERE id = :${name}`;
+/** Publishes the progress of a request, so that an old event is not the violation. */
+export const publish = (name: keyof typeof ids) => `${addEvent(name)}; ${NUMBER}`;
+export const set = (name: keyof typeof ids, values: string) => `UPDATE request SET ${values} WHERE id = :${name}`;
+export const setComplete = (values: string) => set('complete', values);
+/** Changes a request and publishes its progress. */
+export const change = (name: keyof typeof ids, values: string) => `${set(name, values)}; ${publish(name)}`;
+export const setFailed = (values: string) => `UPDATE hold SET ${values} WHERE state = 'FAILED'`;
+export const setFile = (file: string, values: string) => `UPDATE tape_file SET ${values} WHERE path = '${file}'`;
+
+const STAGES: Record<string, string> = { U: 'UNVERIFIED', D: 'ONDISK', T: 'ONTAPE', A: 'RESTORING', R: 'RESTORED' };
+/** Publishes moves of /s/gone, by letters such as TA. */
+export const moveGone = (...moves: string[]) =>
+  [
+    ...moves.map(
+      ([from = '', to = '']) => `INSERT INTO event (at, request_ids, file_id, from_stage, to_stage)
+        SELECT now(), '{}', id, '${STAGES[from]}', '${STAGES[to]}' FROM tape_file WHERE path = '/s/gone'`,
+    ),
+    NUMBER,
+  ].join('; ');
+
+/** The unresolved path becomes one of the catalogue, and stays out. */
+export const exclude = (reason: string) =>
+  `UPDATE awaited_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET awaited_paths = 0`;
+export const addRecall = (file: string, state: string) =>
+  `INSERT INTO recall (file_id, size, state, created_at) SELECT id, size, '${state}', now() FROM tape_file WHERE path = '${file}'`;
+export const addTapeCopy = (stage: string, verified: string) =>
+  `INSERT INTO tape_file (path, size, stage, verified, checksum, volume_id, position)
+   VALUES ('/u/copy', 1, '${stage}', ${verified}, 'md5:00', 1, 99)`;
+export const addSecondCopy = (file: string, retiredAt = 'NULL::timestamp') =>
+  `WITH other AS (INSERT INTO volume (name, retired_at) VALUES ('V00009', ${retiredAt}) RETURNING id)
+   UPDATE tape_file SET copy_volume_id = other.id, copy_position = 99 FROM other WHERE path = '${file}'`;
+
+export const observe =
+  (known: Partial<Observed>): Step =>
+  ({ observed }) =>
+    Object.assign(observed, known);
+export const act = (operation: string, name: keyof typeof ids, times: number): Step => {
+  return ({ observed }) =>
+    observed.actions.set(nameAction(operation, ids[name]), { requested: times, confirmed: times });
+};
+export const deleteAudit = (operation: string, name: keyof typeof ids) =>
+  `ALTER TABLE audit DISABLE TRIGGER audit_guard_rows; DELETE FROM audit WHERE operation = '${operation}' AND object = ':${name}'`;
+
+/** Links in a copy of their directory. */
+export function changeLinks(change: (root: string) => void): Step {
+  const root = makeTempDir();
+  return ({ observed }) => {
+    cpSync(linkRoot, root, { recursive: true, verbatimSymlinks: true });
+    change(root);
+    observed.archivePaths = { root, losses: [] };
+  };
+}
+
+/** The unprivileged user made something at a path. */
+export const possess = (file: string, possession: (soil: Soil) => Possession): Step => {
+  return async (soil) => {
+    const possessions = new Map([[placeOf(file), possession(soil)]]);
+    soil.observed.foreign = await lookAtForeign({ ...NOBODY, possessions });
+  };
+};
+const NOBODY = {
+  home: '/nowhere',
+  grounds: [],
+  possessions: new Map(),
+  directories: new Map(),
+  moved: new Set<bigint>(),
+  losses: new Set<string>(),
+};
+
+/** Puts a copy into the home of the unprivileged user. */
+export const putCopyIntoHome: Step = async ({ observed }) => {
+  const home = path.join(app.dataDir, 'home');
+  mkdirSync(home, { recursive: true });
+  writeFileSync(path.join(home, 'copy'), OTHER);
+  observed.foreign = await lookAtForeign({ ...NOBODY, home });
+};
+
+export async function readEvents({ run }: Soil, requestId?: number): Promise<bigint[]> {
+  const condition = requestId === undefined ? 'file_id IS NOT NULL' : `request_id = ${requestId}`;
+  const rows = await run<{ number: bigint }>(`SELECT number FROM numbered_event WHERE ${condition} ORDER BY 1`);
+  return rows.map(({ number }) => number);
+}
+
+/** A watch of all files, or of a request, that received what `change` makes of the events. */
+export function watch(
+  change: (received: bigint[], soil: Soil) => bigint[] | Promise<bigint[]>,
+  name?: keyof typeof ids,
+  isCut = false,
+): Step {
+  return async (soil) => {
+    const requestId = name && ids[name];
+    const received = await change(await readEvents(soil, requestId), soil);
+    soil.observed.watches.push({ requestId, received, isOver: false, isCut });
+  };
+}
+
+const LIBRARY = 'silo';
+export const LEAVES = new Date('2100-01-01T00:00:00.123Z');
+export const ADD_LIBRARY = `INSERT INTO library (name, kind, contract, drives, added_at) VALUES ('${LIBRARY}', 'torture', 'STAGING', 2, now())`;
+export const addStaging = (state: string, { name = 'NULL', until = 'NULL' } = {}) =>
+  `INSERT INTO staging (file_id, library_id, state, batch, remote_id, size, asked_at, since, due_at, ready_until)
+   SELECT f.id, b.id, '${state}', gen_random_uuid(), ${name}, f.size, now(), now(), now(), ${until}
+   FROM tape_file f, library b WHERE f.path = '/s/gone' AND b.name = '${LIBRARY}'`;
+export const FORGET = 'DELETE FROM staging';
+export const DEMAND = { name: `'demand-1'` };
+
+/** /s/gone is at a staging system: demanded, or on disk without a demand. `recorded` is what the database has of it. */
+export function stage(
+  how: 'demanded' | 'kept',
+  recorded: string[],
+  options: ConstructorParameters<typeof MemoryTapeSystem>[0] = {},
+): Step[] {
+  const look: Step = async ({ run, observed }) => {
+    const system = new MemoryTapeSystem(how === 'kept' ? { ids: false, releases: false } : options);
+    system.put('/s/gone', new Uint8Array(10));
+    if (how === 'kept') system.disk.set('/s/gone', LEAVES);
+    else system.want(['/s/gone']);
+    observed.staged = findStaged({ name: LIBRARY, url: '', system }, await run<Demand>(READ_DEMANDS)).files;
+  };
+  return [WATCH_DEMANDS, ADD_LIBRARY, ...recorded, look];
+}
+
+export const STAGE_REQUEST = '0b9f6f1e-0000-4000-8000-000000000000';
+export const addStageRequest = (file: string) =>
+  `WITH made AS (INSERT INTO bulk (id, quota_id, made_at) SELECT '${STAGE_REQUEST}', quota_id, now() FROM request WHERE id = :complete RETURNING id)
+   INSERT INTO bulk_file (bulk_id, path, given, ordinal, request_id, file_id)
+   SELECT m.id, f.path, f.path, 1, :complete, f.id FROM made m, tape_file f WHERE f.path = '${file}'`;
+export const showStageRequest = (isOver: boolean, state: string) =>
+  observe({ stageRequestStatus: [{ id: STAGE_REQUEST, isOver, states: { '/s/a': state } }] });
+
+export const receive = (known: Partial<FaultyWebhooks['messages'][number]>): Step => {
+  return ({ observed }) => Object.assign(observed.messages[0] ?? {}, known);
+};
+export const addMessage = (webhookId: number, id: string, from: string) =>
+  `INSERT INTO webhook_message (webhook_id, message_id, type, request_id, body, state, created_at, next_try_at)
+   SELECT ${webhookId}, '${id}', ${from}`;
+export const setMessage = (values: string) => `UPDATE webhook_message SET ${values} WHERE id = 1`;
+export const wrong = (kind: Observed['wrongResponses'][number]['kind']) => ({
+  'a call returned the wrong status': observe({ wrongResponses: [{ kind, text: 'wrong' }] }),
+});
+
+/** A failed file waits again, and fails again. @param isMoved it has another place on tape @param isReleased its request releases it then */
+export function waitAgain({ isMoved, isReleased = false }: { isMoved: boolean; isReleased?: boolean }): Step[] {
+  const size = `(SELECT size FROM hold WHERE request_id = :partial AND state = 'FAILED')`;
+  const release = [
+    `UPDATE quota SET used = used - ${size} WHERE "user" = 'bob'`,
+    set(
+      'partial',
+      `state = 'COMPLETED', files_total = files_total - 1, files_failed = files_failed - 1, bytes_total = bytes_total - ${size}`,
+    ),
+    setFailed(`state = 'RELEASED', error_class = NULL, error = NULL`),
+    publish('partial'),
+  ];
+  return [
+    ({ observed }) => isMoved && observed.versions.set('/s/bad', [VERSION]),
+    change('partial', `state = 'QUEUED', files_failed = files_failed - 1`),
+    change('partial', `state = 'PARTIAL', files_failed = files_failed + 1`),
+    ...(isReleased ? release : []),
+  ];
+}
+
+/** The first message was neither written nor sent. */
+export const forget = (table: 'notification' | 'webhook_message', sent: 'mails' | 'messages'): Step => {
+  return async ({ run, observed }) => {
+    const [row] = await run<{ id: string }>(`DELETE FROM ${table} WHERE id = 1 RETURNING message_id AS id`);
+    Object.assign(observed, { [sent]: observed[sent].filter(({ messageId }) => messageId !== row?.id) });
+  };
+};
