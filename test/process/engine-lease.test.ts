@@ -1,8 +1,11 @@
 /** Leases of drives: what they outlive, what ends them, and what the next engine takes over. */
 import { randomUUID } from 'node:crypto';
 import { statSync } from 'node:fs';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
+import { CallWatch } from '../../src/engine/calls.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { Confirmations, NotHeldError } from '../../src/engine/drive/confirmations.js';
+import { holdLease } from '../../src/engine/drive/lease.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
 import {
@@ -67,6 +70,42 @@ async function readDrive(): Promise<DriveRow> {
 }
 
 const endLease = () => query(`UPDATE drive SET lease_until = timezone('utc', now()) - interval '1 second'`);
+
+/** Claims the drive as an engine does. */
+async function holdDrive() {
+  await endLease(); // of the test before
+  const claimedAt = performance.now();
+  const lease = await claim(app, 1, 60);
+  const calls = new CallWatch({ disk: 60, tape: 60 });
+  const { signal: stop } = new AbortController();
+  const held = holdLease(app.ctx, lease, { leaseSeconds: 60, claimedAt, stop, held: new Set(), calls });
+  onTestFinished(async () => {
+    held.endRenewal();
+    await endLease();
+  });
+  return held;
+}
+
+test('no partial file is opened once another engine has taken the drive over', async () => {
+  const lease = await holdDrive();
+  const confirmations = new Confirmations(app.ctx, lease);
+  await confirmations.confirmOpening();
+  await endLease();
+  await claim(app, 1, 60);
+  const openings = async () => {
+    for (let n = 0; n <= 32; n++) await confirmations.confirmOpening(); // more than one answer serves
+  };
+  await expect(openings()).rejects.toThrow(NotHeldError);
+  expect(lease.signal.aborted).toBe(true);
+});
+
+test('a fresh answer of the database opens no partial file once the lease is lost', async () => {
+  const lease = await holdDrive();
+  const confirmations = new Confirmations(app.ctx, lease);
+  await confirmations.confirmOpening();
+  lease.giveUp();
+  await expect(confirmations.confirmOpening()).rejects.toThrow(NotHeldError);
+});
 
 test('an engine that is stopped returns its files, and the next one restores them', async () => {
   const contents = await tape('/stop/a', '/stop/b');

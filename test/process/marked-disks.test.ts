@@ -170,6 +170,14 @@ test('of two hosts that meet a new disk at the same time one marks it, and the o
   expect(existsSync(path.join(app.restoreDir, markerName))).toBe(true);
 });
 
+test('a marker that another host has recorded is not replaced', async () => {
+  await useOnce();
+  await forgetMarkers();
+  const { id } = await findDisk();
+  expect([await noteMarked(app.ctx, id, 'first'), await noteMarked(app.ctx, id, 'second')]).toEqual([true, false]);
+  expect(await query('SELECT marked_as FROM restore_disk')).toEqual([{ marked_as: 'first' }]);
+});
+
 describe('with engines on two hosts, a disk', () => {
   let engines: Engine[] = [];
   /** Hosts where the disk is not mounted. */
