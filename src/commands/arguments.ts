@@ -119,3 +119,9 @@ export async function readPaths(given: string[]): Promise<string[]> {
   if (paths.length === 0) throw new UsageError('--file names no path');
   return paths;
 }
+
+/** Reads an option that `none` takes away: null then, and undefined where it is not given. */
+export function orNone<T>(text: string | undefined, read: (text: string) => T): T | null | undefined {
+  if (text === undefined) return undefined;
+  return text === 'none' ? null : read(text);
+}

@@ -2,9 +2,9 @@
 import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
 import { readId } from './arguments.js';
-import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
+import { askChange, readUrl } from './client.js';
 import { CommandError, ConnectionError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printResult } from './output.js';
 
 export function registerCancel(program: Command): void {
   program
@@ -12,10 +12,6 @@ export function registerCancel(program: Command): void {
     .option(...jsonOption)
     .action((ids, options) => cancelRequests(readUrl(), ids.map(readId), options));
 }
-
-const CANCEL = `mutation ($id: Int!) {
-  cancelRequest(id: $id) { ... on Request { requestId state } ${FAILURE} }
-}`;
 
 /** One that cannot be ended holds up no other. @throws CommandError with what could not be ended */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {
@@ -32,9 +28,8 @@ async function cancelRequests(url: string, ids: readonly number[], options: Outp
 }
 
 async function cancelRequest(url: string, id: number, options: OutputOptions): Promise<void> {
-  type Answer = { cancelRequest: Result<{ requestId: number; state: string }> };
-  const answer = await ask<Answer>(url, CANCEL, { id });
-  const request = unwrapResult(answer.cancelRequest);
-  if (options.json) printJson(request);
-  else printLine(`request ${request.requestId} is ${request.state.toLowerCase()}`);
+  type Cancelled = { requestId: number; state: string };
+  const call = ['cancelRequest(id: Int!)', 'Request { requestId state }'] as const;
+  const request = await askChange<Cancelled>(url, call, { id });
+  printResult(request, `request ${request.requestId} is ${request.state.toLowerCase()}`, options);
 }

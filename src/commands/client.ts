@@ -117,6 +117,39 @@ export function unwrapResult<Node extends object>(
   throw new UsageError(nameOption(message, field, ownOptions));
 }
 
+/**
+ * Asks for a change, and returns what it made.
+ * @param call the mutation with the types of its arguments, such as `suspend(input: SuspendInput!)`
+ * @param made the type that it returns, and the fields that are wanted of it, such as `Suspension { kind name }`
+ * @param ownOptions as of `unwrapResult`, which says what it throws
+ */
+export async function askChange<Node extends object>(
+  url: string,
+  [call, made]: readonly [call: string, made: string],
+  variables: object,
+  ownOptions?: Readonly<Record<string, string>>,
+): Promise<Node> {
+  return unwrapResult(await askResult<Node>(url, [call, made], variables), ownOptions);
+}
+
+/** The same with a failure as the server returns it. */
+export async function askResult<Node extends object>(
+  url: string,
+  [call, made]: readonly [call: string, made: string],
+  variables: object,
+): Promise<Result<Node>> {
+  const query = declare('mutation', call, `{ ... on ${made} ${FAILURE} }`);
+  return (await ask<{ result: Result<Node> }>(url, query, variables)).result;
+}
+
+/** Returns an operation of one field whose arguments are all variables. */
+function declare(kind: 'query' | 'mutation', call: string, selection: string): string {
+  const [, field, types = ''] = /^(\w+)\((.*)\)$/s.exec(call) ?? [];
+  const variables = types.replace(/(\w+): /g, '$$$1: ');
+  const values = types.replace(/(\w+): [^,]+/g, '$1: $$$1');
+  return `${kind} (${variables}) { result: ${field}(${values}) ${selection} }`;
+}
+
 /** A page of a connection. */
 export interface Page<Node> {
   edges: { node: Node }[];
@@ -167,6 +200,28 @@ export async function* askPages<OnePage extends Page<unknown>>(
     after = page.pageInfo.endCursor;
     if (!page.pageInfo.hasNextPage || left <= 0) return;
   }
+}
+
+/**
+ * Returns the nodes of a list, from its beginning.
+ * @param list the field with the types of its arguments but those of the page, such as `requests(quota: String)`
+ * @param fields that are wanted of each node
+ */
+export async function askNodes<Node>(
+  url: string,
+  [list, fields]: readonly [list: string, fields: string],
+  variables: object = {},
+  limit = Number.POSITIVE_INFINITY,
+): Promise<Node[]> {
+  const selection = `{ edges { node { ${fields} } } pageInfo { hasNextPage endCursor } }`;
+  const call = `${list.includes('(') ? `${list.slice(0, -1)}, ` : `${list}(`}first: Int, after: String)`;
+  const query = declare('query', call, selection);
+  const pages = askPages(limit, async (page) => {
+    return (await ask<{ result: Page<Node> }>(url, query, { ...variables, ...page })).result;
+  });
+  const nodes: Node[] = [];
+  for await (const { edges } of pages) nodes.push(...edges.map(({ node }) => node));
+  return nodes;
 }
 
 /**

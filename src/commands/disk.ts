@@ -7,12 +7,11 @@ import type { DiskRow } from '../operations/disks/disks.js';
 import type { ForgottenDisk } from '../operations/disks/remove.js';
 import { plural } from '../plural.js';
 import { readSize } from './arguments.js';
-import { ask, FAILURE, type Result } from './client.js';
 import { askDisks, hostsOf, readRow } from './disks-afar.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printResult, printRows } from './output.js';
 import { formatSuspension } from './suspensions.js';
-import { operate, runThere, unwrapOperated } from './where.js';
+import { changeAfar, operate, runThere } from './where.js';
 
 export function registerDisk(program: Command): void {
   const disk = program.command('disk');
@@ -87,21 +86,16 @@ async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<voi
 
 const FIELDS = 'id mountpoint size used reserved';
 
-const RESIZE = `mutation ($input: ResizeDiskInput!) {
-  resizeDisk(input: $input) { ... on RestoreDisk { ${FIELDS} } ${FAILURE} }
-}`;
-
 async function resizeAfar(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
   const { checkBytes } = await import('../operations/input.js');
   checkBytes('size', size); // more than GraphQL carries is refused in the same words
-  type Answer = { resizeDisk: Result<Omit<DiskRow, 'id'> & { id: string }> };
-  const answer = await ask<Answer>(url, RESIZE, { input: { mountpoint, size } });
-  return readRow<DiskRow>(unwrapOperated(answer.resizeDisk));
+  type Node = Omit<DiskRow, 'id'> & { id: string };
+  const call = ['resizeDisk(input: ResizeDiskInput!)', `RestoreDisk { ${FIELDS} }`] as const;
+  return readRow<DiskRow>(await changeAfar<Node>(url, call, { input: { mountpoint, size } }));
 }
 
 function tellSize(disk: DiskRow, options: OutputOptions): void {
-  if (options.json) printJson(disk);
-  else printLine(`restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`);
+  printResult(disk, `restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`, options);
 }
 
 /** A path on another host is not below a folder of this one. */
@@ -110,10 +104,6 @@ function readAbsolute(mountpoint: string): string {
   throw new UsageError(`a mount point of another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
 }
 
-const REMOVE = `mutation ($mountpoint: String!) {
-  removeDisk(mountpoint: $mountpoint) { ... on RemovedDisk { ${FIELDS} leftBehind } ${FAILURE} }
-}`;
-
 async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {
   const { disk, problem } = await operate<{ disk: ForgottenDisk; problem: string | undefined }>({
     here: async (ctx) => {
@@ -121,15 +111,14 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
       return await setup.removeDisk(ctx, path.resolve(mountpoint));
     },
     afar: async (url) => {
-      const answer = await ask<{ removeDisk: Result<Omit<ForgottenDisk, 'id'> & { id: string }> }>(url, REMOVE, {
-        mountpoint: readAbsolute(mountpoint),
-      });
+      type Node = Omit<ForgottenDisk, 'id'> & { id: string };
+      const call = ['removeDisk(mountpoint: String!)', `RemovedDisk { ${FIELDS} leftBehind }`] as const;
+      const removed = await changeAfar<Node>(url, call, { mountpoint: readAbsolute(mountpoint) });
       const problem = 'the disk is not looked at from here; "disk add --mark" would take it again';
-      return { disk: readRow<ForgottenDisk>(unwrapOperated(answer.removeDisk)), problem };
+      return { disk: readRow<ForgottenDisk>(removed), problem };
     },
   });
-  if (options.json) printJson(disk);
-  else printLine(`restore disk ${disk.mountpoint} is removed; what stands there is left alone`);
+  printResult(disk, `restore disk ${disk.mountpoint} is removed; what stands there is left alone`, options);
   for (const path of disk.leftBehind) noteLine(`it fails, and may have the rest of a recall of ${path}`);
   if (problem !== undefined) noteLine(`its marker stays: ${problem}`);
 }
@@ -142,20 +131,17 @@ async function listDisks(options: OutputOptions): Promise<void> {
     },
     afar: askDisks,
   });
-  if (options.json) for (const disk of disks) printJson(disk);
-  else {
-    printTable(
-      ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'REALLY FREE', 'STATE'],
-      disks.map((disk) => [
-        disk.mountpoint,
-        formatBytes(disk.size),
-        formatBytes(disk.used),
-        formatBytes(disk.reserved),
-        disk.free === null ? 'unknown' : formatBytes(disk.free),
-        formatState(disk),
-      ]),
-    );
-  }
+  printRows(disks, options, {
+    header: ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'REALLY FREE', 'STATE'],
+    cells: (disk) => [
+      disk.mountpoint,
+      formatBytes(disk.size),
+      formatBytes(disk.used),
+      formatBytes(disk.reserved),
+      disk.free === null ? 'unknown' : formatBytes(disk.free),
+      formatState(disk),
+    ],
+  });
 }
 
 function formatState({ suspension, problem }: DiskState): string {

@@ -2,9 +2,9 @@
 import type { Report } from '../engine/doctor/doctor.js';
 import type { Finding } from '../operations/doctor/findings.js';
 import { plural } from '../plural.js';
-import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
+import { ask, askPages, type Page } from './client.js';
 import { noteLine } from './output.js';
-import { unwrapOperated } from './where.js';
+import { changeAfar } from './where.js';
 
 type RowFinding = Finding & { needsHost: boolean };
 
@@ -54,9 +54,10 @@ async function* findPages(url: string): AsyncGenerator<RowFinding[]> {
   for await (const { edges } of pages) yield edges.map(({ node }) => node);
 }
 
-const REPAIR = `mutation ($after: String) {
-  repairFindings(first: 500, after: $after) { ... on RepairedFindings { next findings { ${FIELDS} } } ${FAILURE} }
-}`;
+const REPAIR = [
+  'repairFindings(first: Int, after: String)',
+  `RepairedFindings { next findings { ${FIELDS} } }`,
+] as const;
 
 interface Repaired {
   findings: RowFinding[];
@@ -65,8 +66,7 @@ interface Repaired {
 
 async function* repairPages(url: string): AsyncGenerator<RowFinding[]> {
   for (let after: string | null | undefined; after !== null; ) {
-    const answer: { repairFindings: Result<Repaired> } = await ask(url, REPAIR, { after });
-    const { findings, next }: Repaired = unwrapOperated(answer.repairFindings);
+    const { findings, next }: Repaired = await changeAfar<Repaired>(url, REPAIR, { first: 500, after });
     yield findings;
     after = next;
   }

@@ -1,8 +1,8 @@
 /** `legacy`: who still asks without showing who it is. */
 import type { Command } from 'commander';
 import { limitHelp, readLimit } from './arguments.js';
-import { ask, askPages, type Page, readUrl } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { askNodes, readUrl } from './client.js';
+import { jsonOption, type OutputOptions, printRows } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerLegacy(program: Command): void {
@@ -27,23 +27,13 @@ interface UseNode {
   lastAt: string;
 }
 
-const USES = `query ($first: Int, $after: String) {
-  legacyUses(first: $first, after: $after) {
-    edges { node { day endpoint address user uses refused lastAt } } pageInfo { hasNextPage endCursor }
-  }
-}`;
-
 async function listLegacy(url: string, options: LegacyOptions): Promise<void> {
-  const pages = askPages(readLimit(options), async (page) => {
-    return (await ask<{ legacyUses: Page<UseNode> }>(url, USES, page)).legacyUses;
-  });
-  const uses: UseNode[] = [];
-  for await (const { edges } of pages) uses.push(...edges.map(({ node }) => node));
-  if (options.json) return uses.forEach(printJson);
-  if (uses.length === 0) return printLine('nobody has asked without showing who it is');
-  printTable(
-    ['DAY', 'ENDPOINT', 'FROM', 'USER', 'USES', 'REFUSED', 'LAST'],
-    uses.map(({ day, endpoint, address, user, uses: count, refused, lastAt }) => [
+  const fields = 'day endpoint address user uses refused lastAt';
+  const uses = await askNodes<UseNode>(url, ['legacyUses', fields], {}, readLimit(options));
+  printRows(uses, options, {
+    none: 'nobody has asked without showing who it is',
+    header: ['DAY', 'ENDPOINT', 'FROM', 'USER', 'USES', 'REFUSED', 'LAST'],
+    cells: ({ day, endpoint, address, user, uses: count, refused, lastAt }) => [
       day.slice(0, 10),
       endpoint,
       address || 'others',
@@ -51,6 +41,6 @@ async function listLegacy(url: string, options: LegacyOptions): Promise<void> {
       String(count),
       String(refused),
       formatTime(lastAt),
-    ]),
-  );
+    ],
+  });
 }

@@ -4,6 +4,7 @@ import { formatBytes } from '../bytes.js';
 import type { LibraryState } from '../operations/libraries/libraries.js';
 import { plural } from '../plural.js';
 import { UsageError } from './failure.js';
+import { changeAfar } from './where.js';
 
 export const LIBRARY_FIELDS = `name kind contract settings drives depthFiles depthBytes volumes suspension { mode reason }
   usage { request sent bytes }`;
@@ -40,6 +41,11 @@ export type LibraryNode = Omit<LibraryState, 'id' | 'settings'> & { settings: st
 
 export function readNode({ settings, ...node }: LibraryNode): LibraryState {
   return { ...node, id: 0, settings: JSON.parse(settings) };
+}
+
+/** Asks a gateway for a change of a library. */
+export async function changeLibrary(url: string, call: string, variables: object): Promise<LibraryState> {
+  return readNode(await changeAfar<LibraryNode>(url, [call, `Library { ${LIBRARY_FIELDS} }`], variables));
 }
 
 /** In one order, by either way. */

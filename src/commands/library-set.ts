@@ -1,20 +1,11 @@
 /** `library set`: a tape system is changed while everything runs. */
 import type { Command } from 'commander';
 import type { LibraryState } from '../operations/libraries/libraries.js';
-import { readNumber, readSize } from './arguments.js';
-import { ask, FAILURE, type Result } from './client.js';
+import { orNone, readNumber, readSize } from './arguments.js';
 import { UsageError } from './failure.js';
-import {
-  formatDrives,
-  LIBRARY_FIELDS,
-  type LibraryNode,
-  presentLibrary,
-  readNode,
-  readSettings,
-  SECRETS,
-} from './library-nodes.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
-import { operate, unwrapOperated } from './where.js';
+import { changeLibrary, formatDrives, presentLibrary, readSettings, SECRETS } from './library-nodes.js';
+import { jsonOption, type OutputOptions, printResult } from './output.js';
+import { operate } from './where.js';
 
 export function registerLibrarySet(library: Command): void {
   library
@@ -41,8 +32,6 @@ interface SetOptions extends OutputOptions {
   depthBytes?: string;
 }
 
-const SET = `mutation ($input: SetLibraryInput!) { setLibrary(input: $input) { ... on Library { ${LIBRARY_FIELDS} } ${FAILURE} } }`;
-
 async function setLibrary(name: string, options: SetOptions): Promise<void> {
   const { kind, set, drives, depthFiles, depthBytes } = options;
   if ([kind, set, drives, depthFiles, depthBytes].every((given) => given === undefined)) {
@@ -65,16 +54,9 @@ async function setLibrary(name: string, options: SetOptions): Promise<void> {
     },
     afar: async (url) => {
       const variables = { input: { ...input, settings: settings && JSON.stringify(settings) } };
-      const answer = await ask<{ setLibrary: Result<LibraryNode> }>(url, SET, variables);
-      return readNode(unwrapOperated(answer.setLibrary));
+      return await changeLibrary(url, 'setLibrary(input: SetLibraryInput!)', variables);
     },
   });
-  if (options.json) printJson(presentLibrary(library));
-  else printLine(`library ${library.name} is changed, of the kind ${library.kind}: ${formatDrives(library)}`);
-}
-
-/** `none` takes away. */
-function orNone<T>(text: string | undefined, read: (text: string) => T): T | null | undefined {
-  if (text === undefined) return undefined;
-  return text === 'none' ? null : read(text);
+  const changed = `library ${library.name} is changed, of the kind ${library.kind}: ${formatDrives(library)}`;
+  printResult(presentLibrary(library), changed, options);
 }

@@ -5,8 +5,9 @@ import type { LibraryState } from '../operations/libraries/libraries.js';
 import type { RemovedLibrary } from '../operations/libraries/remove.js';
 import { plural } from '../plural.js';
 import { readNumber, readSize } from './arguments.js';
-import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
+import { askNodes } from './client.js';
 import {
+  changeLibrary,
   formatDepth,
   formatDrives,
   formatUsage,
@@ -18,10 +19,10 @@ import {
   SECRETS,
 } from './library-nodes.js';
 import { registerLibrarySet } from './library-set.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
-import { operate, unwrapOperated } from './where.js';
+import { changeAfar, operate } from './where.js';
 
 export function registerLibrary(program: Command): void {
   const library = program.command('library');
@@ -61,8 +62,6 @@ interface AddOptions extends OutputOptions {
   depthBytes?: string;
 }
 
-const ADD = `mutation ($input: AddLibraryInput!) { addLibrary(input: $input) { ... on Library { ${LIBRARY_FIELDS} } ${FAILURE} } }`;
-
 async function addLibrary(name: string, options: AddOptions): Promise<void> {
   const settings = readSettings(options.set ?? []);
   const input = {
@@ -78,17 +77,12 @@ async function addLibrary(name: string, options: AddOptions): Promise<void> {
     },
     afar: async (url) => {
       const variables = { input: { ...input, settings: JSON.stringify(settings) } };
-      const answer = await ask<{ addLibrary: Result<LibraryNode> }>(url, ADD, variables);
-      return readNode(unwrapOperated(answer.addLibrary));
+      return await changeLibrary(url, 'addLibrary(input: AddLibraryInput!)', variables);
     },
   });
-  if (options.json) printJson(presentLibrary(library));
-  else printLine(`library ${library.name} is added, of the kind ${library.kind}: ${formatDrives(library)}`);
+  const added = `library ${library.name} is added, of the kind ${library.kind}: ${formatDrives(library)}`;
+  printResult(presentLibrary(library), added, options);
 }
-
-const LIBRARIES = `query ($first: Int, $after: String) {
-  libraries(first: $first, after: $after) { edges { node { ${LIBRARY_FIELDS} } } pageInfo { hasNextPage endCursor } }
-}`;
 
 async function listLibraries(options: OutputOptions): Promise<void> {
   const libraries = await operate<LibraryState[]>({
@@ -96,37 +90,24 @@ async function listLibraries(options: OutputOptions): Promise<void> {
       const { describeLibraries } = await import('../operations/libraries/libraries.js');
       return await describeLibraries(ctx);
     },
-    afar: async (url) => {
-      const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-        return (await ask<{ libraries: Page<LibraryNode> }>(url, LIBRARIES, page)).libraries;
-      });
-      const found: LibraryState[] = [];
-      for await (const { edges } of pages) found.push(...edges.map(({ node }) => readNode(node)));
-      return found;
-    },
+    afar: async (url) => (await askNodes<LibraryNode>(url, ['libraries', LIBRARY_FIELDS])).map(readNode),
   });
-  if (options.json) for (const library of libraries) printJson(presentLibrary(library));
-  else {
-    printTable(
-      ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
-      libraries.map((library) => [
-        library.name,
-        library.kind,
-        String(library.volumes),
-        String(library.drives),
-        formatDepth(library),
-        formatUsage(library),
-        library.suspension ? formatSuspension(library.suspension) : 'in service',
-      ]),
-    );
-  }
+  printRows(libraries, options, {
+    header: ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
+    cells: (library) => [
+      library.name,
+      library.kind,
+      String(library.volumes),
+      String(library.drives),
+      formatDepth(library),
+      formatUsage(library),
+      library.suspension ? formatSuspension(library.suspension) : 'in service',
+    ],
+    present: presentLibrary,
+  });
 }
 
-const REMOVE = `mutation ($name: String!, $force: Boolean) {
-  removeLibrary(name: $name, force: $force) {
-    ... on RemovedLibrary { name drives volumes leftFiles leftBytes left { path demand until } } ${FAILURE}
-  }
-}`;
+const REMOVED = 'RemovedLibrary { name drives volumes leftFiles leftBytes left { path demand until } }';
 
 interface RemoveOptions extends OutputOptions {
   force?: boolean;
@@ -139,10 +120,7 @@ async function removeLibrary(name: string, { force, json }: RemoveOptions): Prom
       const remove = await import('../operations/libraries/remove.js');
       return await remove.removeLibrary(ctx, name, { force });
     },
-    afar: async (url) => {
-      const answer = await ask<{ removeLibrary: Result<Removed> }>(url, REMOVE, { name, force });
-      return unwrapOperated(answer.removeLibrary);
-    },
+    afar: (url) => changeAfar<Removed>(url, ['removeLibrary(name: String!, force: Boolean)', REMOVED], { name, force }),
   });
   const { name: was, drives, volumes, leftFiles, leftBytes, left } = removed;
   if (json) return printJson({ name: was, drives, volumes, leftFiles, leftBytes, left });

@@ -1,8 +1,8 @@
 /** `member`: who may use a quota beside its user. */
 import type { Command } from 'commander';
-import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, askChange, readUrl } from './client.js';
 import { CommandError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printResult, printTable } from './output.js';
 
 export function registerMember(program: Command): void {
   const member = program.command('member');
@@ -37,9 +37,7 @@ interface MemberOptions extends OutputOptions {
   manager?: boolean;
 }
 
-const FIELDS = '... on QuotaMember { kind name isManager }';
-const SET = `mutation ($input: SetMemberInput!) { result: setMember(input: $input) { ${FIELDS} ${FAILURE} } }`;
-const REMOVE = `mutation ($input: RemoveMemberInput!) { result: removeMember(input: $input) { ${FIELDS} ${FAILURE} } }`;
+const FIELDS = 'QuotaMember { kind name isManager }';
 const LIST = 'query ($user: String!) { quota(user: $user) { members { kind name isManager } } }';
 
 /** What its fields are called here. */
@@ -50,18 +48,16 @@ const describe = ({ kind, name }: Member) => `${kind.toLowerCase()} ${name}`;
 
 async function setMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name, isManager: options.manager ?? false };
-  const { result } = await ask<{ result: Result<Member> }>(url, SET, { input });
-  const member = unwrapResult(result, ARGUMENTS);
-  if (options.json) printJson(member);
-  else printLine(`${describe(member)} is a ${member.isManager ? 'manager' : 'member'} of the quota of ${given.user}`);
+  const member = await askChange<Member>(url, ['setMember(input: SetMemberInput!)', FIELDS], { input }, ARGUMENTS);
+  const is = member.isManager ? 'manager' : 'member';
+  printResult(member, `${describe(member)} is a ${is} of the quota of ${given.user}`, options);
 }
 
 async function removeMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name };
-  const { result } = await ask<{ result: Result<Member> }>(url, REMOVE, { input });
-  const member = unwrapResult(result, ARGUMENTS);
-  if (options.json) printJson(member);
-  else printLine(`${describe(member)} may use the quota of ${given.user} no longer`);
+  const call = ['removeMember(input: RemoveMemberInput!)', FIELDS] as const;
+  const member = await askChange<Member>(url, call, { input }, ARGUMENTS);
+  printResult(member, `${describe(member)} may use the quota of ${given.user} no longer`, options);
 }
 
 async function listMembers(url: string, user: string, options: OutputOptions): Promise<void> {

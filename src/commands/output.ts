@@ -4,6 +4,9 @@ import { stderr, stdout } from './io.js';
 /** For `.option(...jsonOption)`, in every command that prints a result. */
 export const jsonOption = ['--json', 'print JSON for scripts, a document a line'] as const;
 
+/** For `.option(...dryRunOption)`. */
+export const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
+
 export interface OutputOptions {
   json?: boolean;
 }
@@ -27,6 +30,29 @@ export function noteLine(text: string): void {
 /** What a script reads, as it is. */
 export function printText(text: string): void {
   stdout().write(text);
+}
+
+/** What a command has done: a JSON document for scripts, or a line for people. */
+export function printResult(value: unknown, line: string, { json }: OutputOptions): void {
+  if (json) printJson(value);
+  else printLine(line);
+}
+
+interface Rows<Row> {
+  header: string[];
+  cells(row: Row): string[];
+  /** The line in place of an empty table. */
+  none?: string;
+  /** Returns what scripts get of a row, unless that is all of it. */
+  present?(row: Row): unknown;
+}
+
+/** Prints rows: a JSON document each for scripts, or a table. */
+export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, how: Rows<Row>): void {
+  const { header, cells, none, present = (row) => row } = how;
+  if (json) for (const row of rows) printJson(present(row));
+  else if (rows.length === 0 && none !== undefined) printLine(none);
+  else printTable(header, rows.map(cells));
 }
 
 /** Columns as wide as their widest cell; in a terminal that is too narrow for them, a line for each cell. */

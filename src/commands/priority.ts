@@ -1,9 +1,9 @@
 /** `priority`: which requests go first. */
 import type { Command } from 'commander';
 import { readId } from './arguments.js';
-import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
+import { askChange, readUrl } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printResult } from './output.js';
 
 export function registerPriority(program: Command): void {
   program
@@ -13,10 +13,6 @@ export function registerPriority(program: Command): void {
     .action((id, priority, options) => setPriority(readUrl(), { id, priority }, options));
 }
 
-const PRIORITY = `mutation ($id: Int!, $priority: Int!) {
-  setPriority(id: $id, priority: $priority) { ... on Request { requestId priority } ${FAILURE} }
-}`;
-
 async function setPriority(
   url: string,
   given: { id: string; priority: string },
@@ -24,11 +20,10 @@ async function setPriority(
 ): Promise<void> {
   const priority = readPriority(given.priority);
   const id = readId(given.id);
-  type Answer = { setPriority: Result<{ requestId: number; priority: number }> };
-  const answer = await ask<Answer>(url, PRIORITY, { id, priority });
-  const request = unwrapResult(answer.setPriority);
-  if (options.json) printJson(request);
-  else printLine(`request ${request.requestId} has priority ${request.priority}`);
+  type Changed = { requestId: number; priority: number };
+  const call = ['setPriority(id: Int!, priority: Int!)', 'Request { requestId priority }'] as const;
+  const request = await askChange<Changed>(url, call, { id, priority });
+  printResult(request, `request ${request.requestId} has priority ${request.priority}`, options);
 }
 
 /** Which ones there are, the server says. */

@@ -5,11 +5,11 @@ import { quote } from '../errors.js';
 import type { RemovedQuota } from '../operations/quotas/remove.js';
 import { plural } from '../plural.js';
 import { readSize } from './arguments.js';
-import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
+import { ask, askNodes } from './client.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printFacts, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printFacts, printJson, printLine, printResult, printRows } from './output.js';
 import { addQuotaHistory } from './quota-history.js';
-import { operate, serialOf, unwrapOperated } from './where.js';
+import { changeAfar, operate, serialOf } from './where.js';
 
 export function registerQuota(program: Command): void {
   const quota = program.command('quota');
@@ -62,8 +62,6 @@ type QuotaNode = Omit<QuotaRow, 'id'> & { id: string };
 
 const FIELDS = 'id user size used email notes weight';
 
-const SET = `mutation ($input: SetQuotaInput!) { setQuota(input: $input) { ... on Quota { ${FIELDS} } ${FAILURE} } }`;
-
 async function setQuota(user: string, options: QuotaOptions): Promise<void> {
   const size = options.size === undefined ? undefined : readSize('--size', options.size);
   const weight = options.weight === undefined ? undefined : readWeight(options.weight);
@@ -79,12 +77,11 @@ async function setQuota(user: string, options: QuotaOptions): Promise<void> {
       return { ...set, used: await readUsed(ctx, set) };
     },
     afar: async (url) => {
-      const answer = await ask<{ setQuota: Result<QuotaNode> }>(url, SET, { input: await checkCarried(input) });
-      return readNode(unwrapOperated(answer.setQuota));
+      const call = ['setQuota(input: SetQuotaInput!)', `Quota { ${FIELDS} }`] as const;
+      return readNode(await changeAfar<QuotaNode>(url, call, { input: await checkCarried(input) }));
     },
   });
-  if (options.json) printJson(presentQuota(quota));
-  else printLine(`quota of ${quota.user}: ${plural(quota.size, 'byte')}`);
+  printResult(presentQuota(quota), `quota of ${quota.user}: ${plural(quota.size, 'byte')}`, options);
 }
 
 /** What GraphQL would not carry, as a number that is none of JSON, is refused in the words of the operation. */
@@ -105,10 +102,6 @@ function readWeight(text: string): number {
   throw new UsageError(`--weight must be a number, not ${JSON.stringify(text)}`);
 }
 
-const QUOTAS = `query ($first: Int, $after: String) {
-  quotas(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
-}`;
-
 async function listQuotas(options: OutputOptions): Promise<void> {
   const rows = await operate({
     here: async (ctx): Promise<QuotaRow[]> => {
@@ -121,22 +114,13 @@ async function listQuotas(options: OutputOptions): Promise<void> {
       );
       return all.map((quota) => ({ ...quota, used: used.get(quota.id) ?? 0n }));
     },
-    afar: async (url) => {
-      const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-        return (await ask<{ quotas: Page<QuotaNode> }>(url, QUOTAS, page)).quotas;
-      });
-      const found: QuotaRow[] = [];
-      for await (const { edges } of pages) found.push(...edges.map(({ node }) => readNode(node)));
-      return found;
-    },
+    afar: async (url) => (await askNodes<QuotaNode>(url, ['quotas', FIELDS])).map(readNode),
   });
-  if (options.json) for (const quota of rows) printJson(presentQuota(quota));
-  else {
-    printTable(
-      ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
-      rows.map((q) => [q.user, formatBytes(q.size), formatBytes(q.used), String(q.weight), q.email, q.notes]),
-    );
-  }
+  printRows(rows, options, {
+    header: ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
+    cells: (q) => [q.user, formatBytes(q.size), formatBytes(q.used), String(q.weight), q.email, q.notes],
+    present: presentQuota,
+  });
 }
 
 const QUOTA = `query ($user: String!) { quota(user: $user) { ${FIELDS} } }`;
@@ -166,19 +150,15 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
   ]);
 }
 
-const REMOVE = `mutation ($user: String!) { removeQuota(user: $user) {
-  ... on RemovedQuota { user tokens memberOf ruledFolders } ${FAILURE}
-} }`;
-
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await operate({
     here: async (ctx) => {
       const quotas = await import('../operations/quotas/remove.js');
       return await quotas.removeQuota(ctx, user);
     },
-    afar: async (url) => {
-      const answer = await ask<{ removeQuota: Result<RemovedQuota> }>(url, REMOVE, { user });
-      return unwrapOperated(answer.removeQuota);
+    afar: (url) => {
+      const made = 'RemovedQuota { user tokens memberOf ruledFolders }';
+      return changeAfar<RemovedQuota>(url, ['removeQuota(user: String!)', made], { user });
     },
   });
   const { user: removed, tokens, memberOf, ruledFolders } = quota;

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { plural } from '../plural.js';
 import { fileOption, readId, readPaths } from './arguments.js';
-import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, askChange, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
@@ -38,12 +38,7 @@ interface ReleasedNode extends ReleasedCounts {
 
 const BEFORE = 'query ($id: Int!) { request(id: $id) { filesReleased filesUnknown } }';
 
-const RELEASE = `mutation ($input: ReleaseFilesInput!) {
-  releaseFiles(input: $input) {
-    ... on Request { requestId state filesReleased filesUnknown filesTotal bytesTotal }
-    ${FAILURE}
-  }
-}`;
+const RELEASED = 'Request { requestId state filesReleased filesUnknown filesTotal bytesTotal }';
 
 async function releaseFiles(url: string, id: string, options: ReleaseOptions): Promise<void> {
   if ((options.match === undefined) === (options.file === undefined)) {
@@ -53,8 +48,8 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
   // a request counts what was ever released: what this call did is the difference
   const { request: before } = await ask<{ request: ReleasedCounts | null }>(url, BEFORE, { id: input.id });
-  const answer = await ask<{ releaseFiles: Result<ReleasedNode> }>(url, RELEASE, { input });
-  const left = unwrapResult(answer.releaseFiles, { match: '--match' });
+  const call = ['releaseFiles(input: ReleaseFilesInput!)', RELEASED] as const;
+  const left = await askChange<ReleasedNode>(url, call, { input }, { match: '--match' });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);
   const paths = Math.max((before?.filesUnknown ?? 0) - left.filesUnknown, 0);
   if (options.json) return printJson({ ...left, filesReleasedNow: files });

@@ -2,8 +2,8 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { plural } from '../plural.js';
-import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { askChange, readUrl } from './client.js';
+import { dryRunOption, jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerRename(program: Command): void {
   program
@@ -21,8 +21,6 @@ export function registerRename(program: Command): void {
     .action((path, options) => forgetFiles(path, options));
 }
 
-const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
-
 const RENAME_HELP = `
 Requests keep the files, and copies that are on disk stay where they are. Libraries that find files by their paths are asked for
 them by the names of before, unless --in-library says that they were renamed there as well.`;
@@ -34,33 +32,25 @@ interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;
 }
 
-const RENAME = `mutation ($input: RenameFilesInput!) {
-  result: renameFiles(input: $input) { ... on ChosenFiles { files bytes requests } ${FAILURE} }
-}`;
-
 async function renameFiles(
   from: string,
   to: string,
   { json, dryRun, inLibrary }: ChangeOptions & { inLibrary?: boolean },
 ): Promise<void> {
   const input = { from, to, dryRun, inLibrary };
+  const call = ['renameFiles(input: RenameFilesInput!)', 'ChosenFiles { files bytes requests }'] as const;
   type Renamed = { files: number; bytes: bigint; requests: number };
-  const answer = await ask<{ result: Result<Renamed> }>(readUrl(), RENAME, { input });
-  const renamed = unwrapResult(answer.result, { from: '<from>', to: '<to>' });
+  const renamed = await askChange<Renamed>(readUrl(), call, { input }, { from: '<from>', to: '<to>' });
   if (json) return printJson(renamed);
   const { files, bytes, requests } = renamed;
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}renamed`);
   if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
 }
 
-const FORGET = `mutation ($input: ForgetFilesInput!) {
-  result: forgetFiles(input: $input) { ... on ForgottenFiles { files bytes kept } ${FAILURE} }
-}`;
-
 async function forgetFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
   type Forgotten = { files: number; bytes: bigint; kept: number };
-  const answer = await ask<{ result: Result<Forgotten> }>(readUrl(), FORGET, { input: { path, dryRun } });
-  const forgotten = unwrapResult(answer.result, { path: '<path>' });
+  const call = ['forgetFiles(input: ForgetFilesInput!)', 'ForgottenFiles { files bytes kept }'] as const;
+  const forgotten = await askChange<Forgotten>(readUrl(), call, { input: { path, dryRun } }, { path: '<path>' });
   if (json) return printJson(forgotten);
   const { files, bytes, kept } = forgotten;
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}forgotten`);

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { plural } from '../plural.js';
 import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
-import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
+import { askChange, askNow, readUrl } from './client.js';
 import { estimateRequest, type RequestInput } from './dry-run.js';
 import { UsageError } from './failure.js';
 import { environment } from './io.js';
@@ -105,12 +105,8 @@ interface CreatedNode {
   filesAtPrimaryPlace: number;
 }
 
-const CREATE = `mutation ($input: CreateRequestInput!) {
-  createRequest(input: $input) {
-    ... on Request { requestId label state filesTotal bytesTotal filesUnknown retention restoredBelow filesAtPrimaryPlace }
-    ${FAILURE}
-  }
-}`;
+const CREATED =
+  'Request { requestId label state filesTotal bytesTotal filesUnknown retention restoredBelow filesAtPrimaryPlace }';
 
 /** What was made: whether files may be missing of it, and nothing is left to do. */
 interface Made {
@@ -120,8 +116,8 @@ interface Made {
 }
 
 async function createRequest(url: string, input: object, options: RequestOptions): Promise<Made> {
-  const answer = await ask<{ createRequest: Result<CreatedNode> }>(url, CREATE, { input });
-  const request = unwrapResult(answer.createRequest);
+  const call = ['createRequest(input: CreateRequestInput!)', CREATED] as const;
+  const request = await askChange<CreatedNode>(url, call, { input });
   if (options.json) printJson(request);
   else {
     const unknown =

@@ -1,9 +1,9 @@
 /** `requests`: the requests of a user, or of all. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import { ask, askPages, type Page, readUrl } from './client.js';
+import { ask, askNodes, readUrl } from './client.js';
 import { CommandError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printRows } from './output.js';
 import { formatShortTime } from './times.js';
 
 export function registerRequests(program: Command): void {
@@ -33,12 +33,8 @@ interface RequestNode {
   quota: { user: string };
 }
 
-const REQUESTS = `query ($quota: String, $states: [RequestState!], $first: Int, $after: String) {
-  requests(quota: $quota, states: $states, first: $first, after: $after) {
-    edges { node { requestId label state requestDate retention filesTotal filesOnDisk filesFailed bytesTotal quota { user } } }
-    pageInfo { hasNextPage endCursor }
-  }
-}`;
+const FIELDS =
+  'requestId label state requestDate retention filesTotal filesOnDisk filesFailed bytesTotal quota { user }';
 
 /** A user without requests is told from one that there is not. */
 async function requireUser(url: string, user: string): Promise<void> {
@@ -51,16 +47,12 @@ const ALL_STATES = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'C
 
 async function listRequests(url: string, options: ListOptions): Promise<void> {
   const filter = { quota: options.quota, states: options.all ? ALL_STATES : undefined };
-  const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-    return (await ask<{ requests: Page<RequestNode> }>(url, REQUESTS, { ...filter, ...page })).requests;
-  });
-  const requests: RequestNode[] = [];
-  for await (const { edges } of pages) requests.push(...edges.map(({ node }) => node));
+  const list = 'requests(quota: String, states: [RequestState!])';
+  const requests = await askNodes<RequestNode>(url, [list, FIELDS], filter);
   if (requests.length === 0 && options.quota !== undefined) await requireUser(url, options.quota);
-  if (options.json) return requests.forEach(printJson);
-  printTable(
-    ['ID', 'USER', 'STATE', 'ON DISK', 'FAILED', 'FILES', 'SIZE', 'UNTIL', 'LABEL'],
-    requests.map((request) => [
+  printRows(requests, options, {
+    header: ['ID', 'USER', 'STATE', 'ON DISK', 'FAILED', 'FILES', 'SIZE', 'UNTIL', 'LABEL'],
+    cells: (request) => [
       String(request.requestId),
       request.quota.user,
       request.state,
@@ -70,6 +62,6 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
       formatBytes(request.bytesTotal),
       formatShortTime(request.retention),
       request.label,
-    ]),
-  );
+    ],
+  });
 }

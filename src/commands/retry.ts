@@ -2,8 +2,8 @@
 import type { Command } from 'commander';
 import { plural } from '../plural.js';
 import { readId } from './arguments.js';
-import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { askChange, readUrl } from './client.js';
+import { jsonOption, type OutputOptions, printResult } from './output.js';
 
 export function registerRetry(program: Command): void {
   program
@@ -26,22 +26,13 @@ interface RetriedNode {
   filesFailed: number;
 }
 
-const RETRY = `mutation ($input: RetryRequestInput!) {
-  retryRequest(input: $input) {
-    ... on Request { requestId state filesTotal filesOnDisk filesFailed }
-    ${FAILURE}
-  }
-}`;
-
 async function retryRequest(url: string, id: number, options: RetryOptions): Promise<void> {
   const input = { id, quota: options.quota };
-  const answer = await ask<{ retryRequest: Result<RetriedNode> }>(url, RETRY, { input });
-  const request = unwrapResult(answer.retryRequest);
-  if (options.json) return printJson(request);
+  const made = 'Request { requestId state filesTotal filesOnDisk filesFailed }';
+  const request = await askChange<RetriedNode>(url, ['retryRequest(input: RetryRequestInput!)', made], { input });
   const { filesTotal, filesOnDisk, filesFailed } = request;
   const waiting = filesTotal - filesOnDisk - filesFailed;
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
-  printLine(
-    `${state}: ${filesOnDisk} of ${plural(filesTotal, 'file')} on disk, ${waiting} to be tried, ${filesFailed} failed`,
-  );
+  const files = `${filesOnDisk} of ${plural(filesTotal, 'file')} on disk, ${waiting} to be tried, ${filesFailed} failed`;
+  printResult(request, `${state}: ${files}`, options);
 }

@@ -1,8 +1,8 @@
 /** `rule`: who may list, request and fetch the files below a folder. */
 import { Argument, type Command } from 'commander';
-import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { askChange, askNodes, readUrl } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printResult, printTable } from './output.js';
 
 export function registerRule(program: Command): void {
   const rule = program.command('rule');
@@ -57,15 +57,6 @@ interface RuleOptions extends OutputOptions {
 
 const FIELDS = 'prefix action kind name';
 const MET = 'filesBelow alike { prefix filesBelow }';
-const SET = `mutation ($input: PathRuleInput!) {
-  result: setPathRule(input: $input) { ... on PathRule { ${FIELDS} ${MET} } ${FAILURE} }
-}`;
-const REMOVE = `mutation ($input: PathRuleInput!) {
-  result: removePathRule(input: $input) { ... on PathRule { ${FIELDS} } ${FAILURE} }
-}`;
-const LIST = `query ($first: Int!, $after: String) {
-  pathRules(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
-}`;
 
 interface Given {
   action: string;
@@ -89,11 +80,11 @@ const argumentsOf = ({ user }: RuleOptions) => ({
 const whoOf = ({ kind, name }: Rule) => (kind === 'EVERYBODY' ? 'everybody' : `${kind.toLowerCase()} ${name}`);
 
 async function setRule(url: string, given: Given, options: RuleOptions): Promise<void> {
-  const { result } = await ask<{ result: Result<MetRule> }>(url, SET, { input: readRule(given, options) });
-  const rule = unwrapResult(result, argumentsOf(options));
+  const call = ['setPathRule(input: PathRuleInput!)', `PathRule { ${FIELDS} ${MET} }`] as const;
+  const rule = await askChange<MetRule>(url, call, { input: readRule(given, options) }, argumentsOf(options));
   const found = rule.filesBelow === 0 ? '' : `: ${formatCount(rule.filesBelow)} now`;
-  if (options.json) printJson(rule);
-  else printLine(`${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}${found}`);
+  const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}${found}`;
+  printResult(rule, may, options);
   if (rule.kind !== 'EVERYBODY') noteLine(`nobody else may, but whom other rules for ${rule.prefix} name`);
   if (rule.filesBelow === 0)
     noteLine(`the catalogue has no file below ${rule.prefix} now: see that it is the one that is meant`);
@@ -121,22 +112,14 @@ function quoteForShell(text: string): string {
 }
 
 async function removeRule(url: string, given: Given, options: RuleOptions): Promise<void> {
-  const { result } = await ask<{ result: Result<Rule> }>(url, REMOVE, { input: readRule(given, options) });
-  const rule = unwrapResult(result, argumentsOf(options));
-  if (options.json) printJson(rule);
-  else
-    printLine(
-      `there is no rule any more by which ${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}`,
-    );
+  const call = ['removePathRule(input: PathRuleInput!)', `PathRule { ${FIELDS} }`] as const;
+  const rule = await askChange<Rule>(url, call, { input: readRule(given, options) }, argumentsOf(options));
+  const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}`;
+  printResult(rule, `there is no rule any more by which ${may}`, options);
 }
 
 async function listRules(url: string, options: OutputOptions): Promise<void> {
-  const rules: Rule[] = [];
-  const pages = askPages(
-    Number.POSITIVE_INFINITY,
-    async (page) => (await ask<{ pathRules: Page<Rule> }>(url, LIST, page)).pathRules,
-  );
-  for await (const { edges } of pages) rules.push(...edges.map(({ node }) => node));
+  const rules = await askNodes<Rule>(url, ['pathRules', FIELDS]);
   if (options.json) return printJson(rules);
   if (rules.length === 0) return printLine('there is no rule: everybody may list, request and fetch everything');
   printTable(

@@ -1,7 +1,7 @@
 /** `hold`, `drain`, `resume`, `suspensions`: what is taken out of service and put back. */
 import { Argument, type Command } from 'commander';
-import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { askChange, askNodes, readUrl } from './client.js';
+import { jsonOption, type OutputOptions, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerSuspensions(program: Command): void {
@@ -64,20 +64,15 @@ interface SuspensionNode {
 
 const FIELDS = 'kind name mode reason since';
 
-const SUSPEND = `mutation ($input: SuspendInput!) {
-  suspend(input: $input) { ... on Suspension { ${FIELDS} } ${FAILURE} }
-}`;
-
 async function suspend(
   url: string,
   { kind, name, mode }: { kind: string; name: string; mode: Mode },
   options: OutputOptions & { reason?: string },
 ): Promise<void> {
   const input = { kind: readKind(kind), name, mode, reason: options.reason };
-  const answer = await ask<{ suspend: Result<SuspensionNode> }>(url, SUSPEND, { input });
-  const suspension = unwrapResult(answer.suspend);
-  if (options.json) printJson(suspension);
-  else printLine(`${kind} ${suspension.name} is ${formatSuspension(suspension)}`);
+  const call = ['suspend(input: SuspendInput!)', `Suspension { ${FIELDS} }`] as const;
+  const suspension = await askChange<SuspensionNode>(url, call, { input });
+  printResult(suspension, `${kind} ${suspension.name} is ${formatSuspension(suspension)}`, options);
 }
 
 /** `held`, or `held: why`. */
@@ -85,42 +80,21 @@ export function formatSuspension({ mode, reason }: { mode: string; reason: strin
   return reason === '' ? mode.toLowerCase() : `${mode.toLowerCase()}: ${reason}`;
 }
 
-const RESUME = `mutation ($input: ResumeInput!) {
-  resume(input: $input) { ... on Suspension { ${FIELDS} } ${FAILURE} }
-}`;
-
 async function resume(
   url: string,
   { kind, name }: { kind: string; name: string },
   options: OutputOptions,
 ): Promise<void> {
   const input = { kind: readKind(kind), name };
-  const answer = await ask<{ resume: Result<SuspensionNode> }>(url, RESUME, { input });
-  const ended = unwrapResult(answer.resume);
-  if (options.json) printJson(ended);
-  else printLine(`${kind} ${ended.name} is in service again`);
+  const call = ['resume(input: ResumeInput!)', `Suspension { ${FIELDS} }`] as const;
+  const ended = await askChange<SuspensionNode>(url, call, { input });
+  printResult(ended, `${kind} ${ended.name} is in service again`, options);
 }
 
-const SUSPENSIONS = `query ($first: Int, $after: String) {
-  suspensions(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
-}`;
-
 async function listSuspensions(url: string, options: OutputOptions): Promise<void> {
-  const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-    return (await ask<{ suspensions: Page<SuspensionNode> }>(url, SUSPENSIONS, page)).suspensions;
+  printRows(await askNodes<SuspensionNode>(url, ['suspensions', FIELDS]), options, {
+    none: 'everything is in service',
+    header: ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
+    cells: ({ kind, name, mode, since, reason }) => [kind.toLowerCase(), name, mode, formatTime(since), reason],
   });
-  const suspensions: SuspensionNode[] = [];
-  for await (const { edges } of pages) suspensions.push(...edges.map(({ node }) => node));
-  if (options.json) return suspensions.forEach(printJson);
-  if (suspensions.length === 0) return printLine('everything is in service');
-  printTable(
-    ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
-    suspensions.map(({ kind, name, mode, since, reason }) => [
-      kind.toLowerCase(),
-      name,
-      mode,
-      formatTime(since),
-      reason,
-    ]),
-  );
 }

@@ -3,9 +3,9 @@ import { fstatSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import { quote } from '../errors.js';
 import { readNumber, readRetention } from './arguments.js';
-import { ask, askNow, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, askChange, askNodes, askNow, readUrl } from './client.js';
 import { stdout } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerToken(program: Command): void {
@@ -60,10 +60,6 @@ interface TokenNode {
 
 const FIELDS = 'tokenId name role quotas isReadOnly note madeAt madeBy expiresAt revokedAt usedAt';
 
-const CREATE = `mutation ($input: CreateTokenInput!) {
-  createToken(input: $input) { ... on CreatedToken { secret token { ${FIELDS} } } ${FAILURE} }
-}`;
-
 interface CreateOptions extends OutputOptions {
   role: string;
   quota?: string[];
@@ -76,14 +72,13 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   const { role, quota: quotas, readOnly: isReadOnly, note, expires } = options;
   const expiresAt = expires === undefined ? undefined : await readRetention('--expires', expires, () => askNow(url));
   const input = { name, role: role.toUpperCase(), quotas, isReadOnly, note, expiresAt };
-  type Answer = { createToken: Result<{ secret: string; token: TokenNode }> };
-  const answer = await ask<Answer>(url, CREATE, { input });
-  const { secret, token } = unwrapResult(answer.createToken, {
-    name: '<name>',
-    quotas: '--quota',
-    expiresAt: '--expires',
-    note: '--note',
-  });
+  const made = `CreatedToken { secret token { ${FIELDS} } }`;
+  const { secret, token } = await askChange<{ secret: string; token: TokenNode }>(
+    url,
+    ['createToken(input: CreateTokenInput!)', made],
+    { input },
+    { name: '<name>', quotas: '--quota', expiresAt: '--expires', note: '--note' },
+  );
   if (options.json) return printJson({ ...token, secret });
   printLine(secret);
   const end = token.expiresAt === null ? 'until it is revoked' : `until ${formatTime(token.expiresAt)}`;
@@ -112,20 +107,10 @@ async function warnOfUnknown(url: string, user: string): Promise<void> {
   if (quota === null) noteLine(`there is no quota of user ${quote(user)} now`);
 }
 
-const TOKENS = `query ($first: Int, $after: String) {
-  tokens(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
-}`;
-
 async function listTokens(url: string, options: OutputOptions): Promise<void> {
-  const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-    return (await ask<{ tokens: Page<TokenNode> }>(url, TOKENS, page)).tokens;
-  });
-  const tokens: TokenNode[] = [];
-  for await (const { edges } of pages) tokens.push(...edges.map(({ node }) => node));
-  if (options.json) return tokens.forEach(printJson);
-  printTable(
-    ['ID', 'NAME', 'ROLE', 'MADE', 'BY', 'LAST USED', 'ENDS', 'NOTE'],
-    tokens.map((token) => [
+  printRows(await askNodes<TokenNode>(url, ['tokens', FIELDS]), options, {
+    header: ['ID', 'NAME', 'ROLE', 'MADE', 'BY', 'LAST USED', 'ENDS', 'NOTE'],
+    cells: (token) => [
       String(token.tokenId),
       token.name,
       formatRole(token),
@@ -134,8 +119,8 @@ async function listTokens(url: string, options: OutputOptions): Promise<void> {
       token.usedAt === null ? 'never' : formatTime(token.usedAt),
       formatEnd(token),
       token.note,
-    ]),
-  );
+    ],
+  });
 }
 
 function formatRole({ role, isReadOnly, quotas }: TokenNode): string {
@@ -148,11 +133,7 @@ function formatEnd({ revokedAt, expiresAt }: TokenNode): string {
   return expiresAt === null ? 'never' : formatTime(expiresAt);
 }
 
-const REVOKE = `mutation ($id: Int!) { revokeToken(id: $id) { ... on Token { ${FIELDS} } ${FAILURE} } }`;
-
 async function revokeToken(url: string, id: number, options: OutputOptions): Promise<void> {
-  const answer = await ask<{ revokeToken: Result<TokenNode> }>(url, REVOKE, { id });
-  const token = unwrapResult(answer.revokeToken);
-  if (options.json) printJson(token);
-  else printLine(`token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is revoked`);
+  const token = await askChange<TokenNode>(url, ['revokeToken(id: Int!)', `Token { ${FIELDS} }`], { id });
+  printResult(token, `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is revoked`, options);
 }

@@ -3,10 +3,10 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { plural } from '../plural.js';
 import { isBefore, parseTime } from '../time.js';
-import { readId, readNumber, readRetention, readSize } from './arguments.js';
-import { ask, askNow, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
+import { orNone, readId, readNumber, readRetention, readSize } from './arguments.js';
+import { askChange, askNow, readUrl } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { jsonOption, type OutputOptions, printResult } from './output.js';
 import { formatWholeTime } from './times.js';
 
 export function registerUpdate(program: Command): void {
@@ -45,14 +45,8 @@ interface UpdatedNode {
   maxBytes: bigint | null;
 }
 
-const UPDATE = `mutation ($input: UpdateRequestInput!) {
-  updateRequest(input: $input) {
-    ... on Request {
-      requestId label state filesTotal bytesTotal retention notifyOnFirstFile notifyOnLastFile maxFiles maxBytes
-    }
-    ${FAILURE}
-  }
-}`;
+const FIELDS =
+  'requestId label state filesTotal bytesTotal retention notifyOnFirstFile notifyOnLastFile maxFiles maxBytes';
 
 async function updateRequest(url: string, id: number, options: UpdateOptions): Promise<void> {
   const { retention, label } = options;
@@ -65,13 +59,11 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
     maxBytes: orNone(options.maxBytes, (text) => readSize('--max-bytes', text)),
   };
   if (Object.values(changes).every((change) => change === undefined)) throw new UsageError('give what is to change');
-  const answer = await ask<{ updateRequest: Result<UpdatedNode> }>(url, UPDATE, { input: { id, ...changes } });
-  const request = unwrapResult(answer.updateRequest);
-  if (options.json) return printJson(request);
+  const call = ['updateRequest(input: UpdateRequestInput!)', `Request { ${FIELDS} }`] as const;
+  const request = await askChange<UpdatedNode>(url, call, { input: { id, ...changes } });
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
-  printLine(
-    `${state}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}, kept until ${formatWholeTime(request.retention)}`,
-  );
+  const files = `${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}`;
+  printResult(request, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
 }
 
 /**
@@ -85,12 +77,6 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
   throw new UsageError(
     `--retention must be in the future, not ${JSON.stringify(text)}: "tapegate cancel ${id}" ends a request`,
   );
-}
-
-/** Null takes away, undefined leaves as it is. */
-function orNone<T>(text: string | undefined, read: (text: string) => T): T | null | undefined {
-  if (text === undefined) return undefined;
-  return text === 'none' ? null : read(text);
 }
 
 /** An empty address means the quota's own. */

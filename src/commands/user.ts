@@ -2,9 +2,8 @@
 import type { Command } from 'commander';
 import type { ForgetResult } from '../operations/users/forget.js';
 import { plural } from '../plural.js';
-import { ask, FAILURE, type Result } from './client.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
-import { operate, unwrapOperated } from './where.js';
+import { changeAfar, operate } from './where.js';
 
 export function registerUser(program: Command): void {
   program
@@ -15,20 +14,18 @@ export function registerUser(program: Command): void {
     .action((name, options) => forgetUser(name, options));
 }
 
-const FIELDS = 'pseudonym requests letters tokens auditRows';
-
-const FORGET = `mutation ($user: String!) { forgetUser(user: $user) { ... on ForgottenUser { ${FIELDS} } ${FAILURE} } }`;
-
 async function forgetUser(user: string, options: OutputOptions): Promise<void> {
   const result = await operate<ForgetResult>({
     here: async (ctx) => {
       const users = await import('../operations/users/forget.js');
       return await users.forgetUser(ctx, user);
     },
-    afar: async (url) => {
-      const answer = await ask<{ forgetUser: Result<ForgetResult> }>(url, FORGET, { user });
-      return unwrapOperated(answer.forgetUser);
-    },
+    afar: (url) =>
+      changeAfar<ForgetResult>(
+        url,
+        ['forgetUser(user: String!)', 'ForgottenUser { pseudonym requests letters tokens auditRows }'],
+        { user },
+      ),
   });
   if (options.json) return printJson(result);
   const { pseudonym, requests, letters, tokens, auditRows } = result;

@@ -2,9 +2,9 @@
 import type { Command } from 'commander';
 import { plural } from '../plural.js';
 import { limitHelp, readLimit } from './arguments.js';
-import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { ask, askChange, askPages, type Page, readUrl } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printResult, printTable } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerVerify(program: Command): void {
@@ -80,14 +80,8 @@ async function listVerifications(url: string, match: string | undefined, options
   if (isCut) printLine(cut);
 }
 
-const AGAIN = `mutation ($match: String!, $staged: Boolean) {
-  verifyAgain(match: $match, staged: $staged) { ... on VerifyAgain { files } ${FAILURE} }
-}`;
-
 async function verifyAgain(url: string, match: string, options: VerifyOptions): Promise<void> {
-  const { staged } = options;
-  const answer = await ask<{ verifyAgain: Result<{ files: number }> }>(url, AGAIN, { match, staged });
-  const { files } = unwrapResult(answer.verifyAgain);
-  if (options.json) printJson({ files });
-  else printLine(`${plural(files, 'file is tried again', 'files are tried again')}`);
+  const call = ['verifyAgain(match: String!, staged: Boolean)', 'VerifyAgain { files }'] as const;
+  const again = await askChange<{ files: number }>(url, call, { match, staged: options.staged });
+  printResult(again, `${plural(again.files, 'file is tried again', 'files are tried again')}`, options);
 }

@@ -4,9 +4,8 @@ import { formatBytes } from '../bytes.js';
 import type { ChosenFiles } from '../operations/catalogue/chosen-files.js';
 import type { RetiredVolume } from '../operations/catalogue/retirements.js';
 import { plural } from '../plural.js';
-import { ask, FAILURE, type Result } from './client.js';
-import { jsonOption, type OutputOptions, printable, printJson, printLine } from './output.js';
-import { operate, unwrapOperated } from './where.js';
+import { dryRunOption, jsonOption, type OutputOptions, printable, printJson, printLine } from './output.js';
+import { changeAfar, operate } from './where.js';
 
 export function registerVolumeChanges(volume: Command): void {
   volume
@@ -32,8 +31,6 @@ export function registerVolumeChanges(volume: Command): void {
     .action((name, options) => reinstateVolume(name, options));
 }
 
-const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
-
 const MOVE_HELP = `
 Nothing is copied: the new cartridge has each file at the same position as the old one. A volume that is not known is made, in the same
 library. What waits for the old one is read from the new one.`;
@@ -46,19 +43,15 @@ interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;
 }
 
-const MOVE = `mutation ($input: MoveVolumeInput!) {
-  result: moveVolume(input: $input) { ... on MovedVolume { files bytes requests } ${FAILURE} }
-}`;
-
 async function moveVolume(names: { from: string; to: string }, { json, dryRun }: ChangeOptions): Promise<void> {
   const moved = await operate({
     here: async (ctx) => {
       const moves = await import('../operations/catalogue/volume-moves.js');
       return await moves.moveVolume(ctx, { ...names, isDryRun: dryRun });
     },
-    afar: async (url) => {
-      const answer = await ask<{ result: Result<ChosenFiles> }>(url, MOVE, { input: { ...names, dryRun } });
-      return unwrapOperated(answer.result);
+    afar: (url) => {
+      const call = ['moveVolume(input: MoveVolumeInput!)', 'MovedVolume { files bytes requests }'] as const;
+      return changeAfar<ChosenFiles>(url, call, { input: { ...names, dryRun } });
     },
   });
   const { files, bytes, requests } = moved;
@@ -73,21 +66,16 @@ interface RetireOptions extends ChangeOptions {
   withdraw?: boolean;
 }
 
-const RETIRE = `mutation ($input: RetireVolumeInput!) {
-  result: retireVolume(input: $input) { ... on RetiredVolume { files bytes elsewhere withdrawn requests } ${FAILURE} }
-}`;
-
 async function retireVolume(name: string, { json, dryRun, why, withdraw }: RetireOptions): Promise<void> {
   const retired = await operate({
     here: async (ctx) => {
       const retirements = await import('../operations/catalogue/retirements.js');
       return await retirements.retireVolume(ctx, { name, why, withdraw, isDryRun: dryRun });
     },
-    afar: async (url) => {
-      const answer = await ask<{ result: Result<RetiredVolume> }>(url, RETIRE, {
-        input: { name, why, withdraw, dryRun },
-      });
-      return unwrapOperated(answer.result);
+    afar: (url) => {
+      const made = 'RetiredVolume { files bytes elsewhere withdrawn requests }';
+      const input = { name, why, withdraw, dryRun };
+      return changeAfar<RetiredVolume>(url, ['retireVolume(input: RetireVolumeInput!)', made], { input });
     },
   });
   const { files, bytes, elsewhere, withdrawn, requests } = retired;
@@ -106,10 +94,6 @@ function tellRequests(requests: number): void {
   if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
 }
 
-const REINSTATE = `mutation ($name: String!) {
-  result: reinstateVolume(name: $name) { ... on Volume { name } ${FAILURE} }
-}`;
-
 async function reinstateVolume(name: string, { json }: OutputOptions): Promise<void> {
   await operate({
     here: async (ctx) => {
@@ -117,7 +101,7 @@ async function reinstateVolume(name: string, { json }: OutputOptions): Promise<v
       await retirements.reinstateVolume(ctx, name);
     },
     afar: async (url) => {
-      unwrapOperated((await ask<{ result: Result<{ name: string }> }>(url, REINSTATE, { name })).result);
+      await changeAfar(url, ['reinstateVolume(name: String!)', 'Volume { name }'], { name });
     },
   });
   if (json) return printJson({ name });

@@ -3,12 +3,12 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { VolumeFigures } from '../operations/catalogue/volumes.js';
 import { plural } from '../plural.js';
-import { ask, askPages, FAILURE, type Page, type Result } from './client.js';
+import { askNodes } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printJson, printResult, printTable } from './output.js';
 import { formatTime } from './times.js';
 import { registerVolumeChanges } from './volume-changes.js';
-import { operate, unwrapOperated } from './where.js';
+import { changeAfar, operate } from './where.js';
 
 export function registerVolume(program: Command): void {
   const volume = program.command('volume');
@@ -33,10 +33,6 @@ interface MediumOptions extends OutputOptions {
   all?: boolean;
 }
 
-const SET = `mutation ($input: SetVolumeInput!) {
-  setVolume(input: $input) { ... on ChangedVolumes { volumes } ${FAILURE} }
-}`;
-
 async function setMedium(names: string[], options: MediumOptions): Promise<void> {
   const all = options.all === true;
   if (names.length > 0 === all) throw new UsageError('give names or --all');
@@ -48,20 +44,13 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
     },
     afar: async (url) => {
       const input = all ? { all, medium } : { names, medium };
-      const answer = await ask<{ setVolume: Result<{ volumes: number }> }>(url, SET, { input });
-      return unwrapOperated(answer.setVolume).volumes;
+      const call = ['setVolume(input: SetVolumeInput!)', 'ChangedVolumes { volumes }'] as const;
+      return (await changeAfar<{ volumes: number }>(url, call, { input })).volumes;
     },
   });
-  if (options.json) printJson({ medium, volumes });
-  else printLine(`${plural(volumes, 'volume is of the medium', 'volumes are of the medium')} ${medium}`);
+  const changed = plural(volumes, 'volume is of the medium', 'volumes are of the medium');
+  printResult({ medium, volumes }, `${changed} ${medium}`, options);
 }
-
-/** A gateway from before is not asked for what it does not know. */
-const volumesQuery = (retired: boolean) => `query ($first: Int, $after: String) {
-  volumes(first: $first, after: $after${retired ? ', retired: true' : ''}) {
-    edges { node { name library { name } medium files bytes${retired ? ' retiredAt retiredWhy' : ''} } } pageInfo { hasNextPage endCursor }
-  }
-}`;
 
 type VolumeNode = Omit<VolumeFigures, 'library' | 'retiredAt' | 'retiredWhy'> &
   Partial<Pick<VolumeFigures, 'retiredAt' | 'retiredWhy'>> & { library: { name: string } };
@@ -81,14 +70,11 @@ async function listVolumes(options: ListOptions): Promise<void> {
       return found.map((volume) => ({ ...volume, retiredAt: volume.retiredAt && `${volume.retiredAt}Z` }));
     },
     afar: async (url) => {
-      const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-        return (await ask<{ volumes: Page<VolumeNode> }>(url, volumesQuery(retired), page)).volumes;
-      });
-      const found: VolumeFigures[] = [];
-      for await (const { edges } of pages) {
-        found.push(...edges.map(({ node }) => ({ ...inUse, ...node, library: node.library.name })));
-      }
-      return found;
+      // a gateway from before is not asked for what it does not know
+      const fields = `name library { name } medium files bytes${retired ? ' retiredAt retiredWhy' : ''}`;
+      const list = retired ? 'volumes(retired: Boolean)' : 'volumes';
+      const nodes = await askNodes<VolumeNode>(url, [list, fields], retired ? { retired } : {});
+      return nodes.map((node): VolumeFigures => ({ ...inUse, ...node, library: node.library.name }));
     },
   });
   // without --retired all are in use, and there is nothing to say of that

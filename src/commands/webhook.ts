@@ -1,10 +1,10 @@
 /** `webhook`: programs elsewhere that are told of requests. */
 import type { Command } from 'commander';
 import { readLimit, readNumber } from './arguments.js';
-import { ask, askPages, FAILURE, type Page, type Result, readUrl, unwrapResult } from './client.js';
+import { askChange, askNodes, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { environment } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printResult, printRows } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { formatTime } from './times.js';
 
@@ -92,14 +92,8 @@ interface WebhookNode {
 
 const FIELDS =
   'webhookId user url events note madeAt madeBy isEnabled disabledAt disabledReason failingSince failures lastError sentAt nextTryAt waiting';
-const WITH_SECRET = `... on WebhookWithSecret { secret webhook { ${FIELDS} } } ${FAILURE}`;
-
-const ADD = `mutation ($input: CreateWebhookInput!) { result: createWebhook(input: $input) { ${WITH_SECRET} } }`;
-const ROTATE = `mutation ($id: Int!) { result: rotateWebhookSecret(id: $id) { ${WITH_SECRET} } }`;
-const ONE = `... on Webhook { ${FIELDS} } ${FAILURE}`;
-const SET = `mutation ($input: SetWebhookInput!) { result: setWebhook(input: $input) { ${ONE} } }`;
-const TEST = `mutation ($id: Int!) { result: testWebhook(id: $id) { ${ONE} } }`;
-const REMOVE = `mutation ($id: Int!) { result: removeWebhook(id: $id) { ${ONE} } }`;
+const WITH_SECRET = `WebhookWithSecret { secret webhook { ${FIELDS} } }`;
+const ONE = `Webhook { ${FIELDS} }`;
 
 interface SettingOptions extends OutputOptions {
   url?: string;
@@ -132,24 +126,20 @@ function readQuota({ all, quota }: AddOptions): string | undefined {
   );
 }
 
-type WithSecret = Result<{ secret: string; webhook: WebhookNode }>;
+type WithSecret = { secret: string; webhook: WebhookNode };
 
 async function addWebhook(url: string, target: string, options: AddOptions): Promise<void> {
   const input = { url: target, quota: readQuota(options), events: readEvents(options.event), note: options.note };
-  const { result } = await ask<{ result: WithSecret }>(url, ADD, { input });
-  showSecret(unwrapResult(result, ARGUMENTS), options, 'is there');
+  const call = ['createWebhook(input: CreateWebhookInput!)', WITH_SECRET] as const;
+  showSecret(await askChange<WithSecret>(url, call, { input }, ARGUMENTS), options, 'is there');
 }
 
 async function rotate(url: string, id: number, options: OutputOptions): Promise<void> {
-  const { result } = await ask<{ result: WithSecret }>(url, ROTATE, { id });
-  showSecret(unwrapResult(result), options, 'has another secret, and for a day the old one as well');
+  const rotated = await askChange<WithSecret>(url, ['rotateWebhookSecret(id: Int!)', WITH_SECRET], { id });
+  showSecret(rotated, options, 'has another secret, and for a day the old one as well');
 }
 
-function showSecret(
-  { secret, webhook }: { secret: string; webhook: WebhookNode },
-  options: OutputOptions,
-  what: string,
-): void {
+function showSecret({ secret, webhook }: WithSecret, options: OutputOptions, what: string): void {
   if (options.json) {
     printJson({ ...webhook, secret });
     return;
@@ -169,24 +159,19 @@ async function setWebhook(
   if (Object.values(input).filter((value) => value !== undefined).length === 1) {
     throw new UsageError('give what is to change: --url, --event, --note, --on or --off');
   }
-  const { result } = await ask<{ result: Result<WebhookNode> }>(url, SET, { input });
-  const webhook = unwrapResult(result, { ...ARGUMENTS, url: '--url' });
-  if (options.json) printJson(webhook);
-  else printLine(`webhook ${id} ${describe(webhook)}`);
+  const call = ['setWebhook(input: SetWebhookInput!)', ONE] as const;
+  const webhook = await askChange<WebhookNode>(url, call, { input }, { ...ARGUMENTS, url: '--url' });
+  printResult(webhook, `webhook ${id} ${describe(webhook)}`, options);
 }
 
 async function test(url: string, id: number, options: OutputOptions): Promise<void> {
-  const { result } = await ask<{ result: Result<WebhookNode> }>(url, TEST, { id });
-  const webhook = unwrapResult(result);
-  if (options.json) printJson(webhook);
-  else printLine(`a test waits to be sent: "tapegate webhook log ${id}" says what came of it`);
+  const webhook = await askChange<WebhookNode>(url, ['testWebhook(id: Int!)', ONE], { id });
+  printResult(webhook, `a test waits to be sent: "tapegate webhook log ${id}" says what came of it`, options);
 }
 
 async function removeWebhook(url: string, id: number, options: OutputOptions): Promise<void> {
-  const { result } = await ask<{ result: Result<WebhookNode> }>(url, REMOVE, { id });
-  const webhook = unwrapResult(result);
-  if (options.json) printJson(webhook);
-  else printLine(`webhook ${id} is removed: ${webhook.url}`);
+  const webhook = await askChange<WebhookNode>(url, ['removeWebhook(id: Int!)', ONE], { id });
+  printResult(webhook, `webhook ${id} is removed: ${webhook.url}`, options);
 }
 
 function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }: WebhookNode): string {
@@ -195,29 +180,19 @@ function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }
   return sentAt === null ? 'is on, and was told nothing yet' : `took its last message at ${formatTime(sentAt)}`;
 }
 
-const LIST = `query ($first: Int, $after: String) {
-  webhooks(first: $first, after: $after) { edges { node { ${FIELDS} } } pageInfo { hasNextPage endCursor } }
-}`;
-
 async function listWebhooks(url: string, options: OutputOptions): Promise<void> {
-  const pages = askPages(Number.POSITIVE_INFINITY, async (page) => {
-    return (await ask<{ webhooks: Page<WebhookNode> }>(url, LIST, page)).webhooks;
-  });
-  const webhooks: WebhookNode[] = [];
-  for await (const { edges } of pages) webhooks.push(...edges.map(({ node }) => node));
-  if (options.json) return webhooks.forEach(printJson);
-  if (webhooks.length === 0) return printLine('there are no webhooks');
-  printTable(
-    ['ID', 'TOLD OF', 'URL', 'WAITING', 'IT', 'NOTE'],
-    webhooks.map((webhook) => [
+  printRows(await askNodes<WebhookNode>(url, ['webhooks', FIELDS]), options, {
+    none: 'there are no webhooks',
+    header: ['ID', 'TOLD OF', 'URL', 'WAITING', 'IT', 'NOTE'],
+    cells: (webhook) => [
       String(webhook.webhookId),
       webhook.user ?? 'all',
       webhook.url,
       String(webhook.waiting),
       describe(webhook),
       webhook.note,
-    ]),
-  );
+    ],
+  });
 }
 
 interface MessageNode {
@@ -231,26 +206,17 @@ interface MessageNode {
   lastError: string | null;
 }
 
-const LOG = `query ($id: Int!, $first: Int, $after: String) {
-  webhookMessages(webhookId: $id, first: $first, after: $after) {
-    edges { node { messageId type requestId body state attempts createdAt nextTryAt sentAt lastError } }
-    pageInfo { hasNextPage endCursor }
-  }
-}`;
+const MESSAGE = 'messageId type requestId body state attempts createdAt nextTryAt sentAt lastError';
 
 const outcomes: Record<MessageNode['state'], string> = { PENDING: 'waits', SENT: 'sent', GIVEN_UP: 'given up' };
 
 async function showLog(url: string, id: number, options: OutputOptions & { limit?: string }): Promise<void> {
-  const pages = askPages(readLimit(options), async (page) => {
-    return (await ask<{ webhookMessages: Page<MessageNode> }>(url, LOG, { ...page, id })).webhookMessages;
-  });
-  const messages: MessageNode[] = [];
-  for await (const { edges } of pages) messages.push(...edges.map(({ node }) => node));
-  if (options.json) return messages.forEach(printJson);
-  if (messages.length === 0) return printLine('it was told nothing yet');
-  printTable(
-    ['WRITTEN', 'TYPE', 'REQUEST', 'IS', 'TRIES', 'NEXT', 'ERROR'],
-    messages.map(({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [
+  const list = ['webhookMessages(webhookId: Int!)', MESSAGE] as const;
+  const messages = await askNodes<MessageNode>(url, list, { webhookId: id }, readLimit(options));
+  printRows(messages, options, {
+    none: 'it was told nothing yet',
+    header: ['WRITTEN', 'TYPE', 'REQUEST', 'IS', 'TRIES', 'NEXT', 'ERROR'],
+    cells: ({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [
       formatTime(createdAt),
       type,
       requestId === null ? '-' : String(requestId),
@@ -258,6 +224,6 @@ async function showLog(url: string, id: number, options: OutputOptions & { limit
       String(attempts),
       nextTryAt === null ? '-' : formatTime(nextTryAt),
       lastError ?? '-',
-    ]),
-  );
+    ],
+  });
 }

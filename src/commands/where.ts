@@ -4,7 +4,7 @@ import path from 'node:path';
 import { readDataDir } from '../config.js';
 import type { Context } from '../context.js';
 import { InvalidInputError } from '../errors.js';
-import { type Result, readUrl, unwrapResult } from './client.js';
+import { askResult, type Result, readUrl, unwrapResult } from './client.js';
 import { opensDatabases, readEnvironment, withContext } from './context.js';
 import { environment } from './io.js';
 import { readOwnSettings } from './own-settings.js';
@@ -36,6 +36,11 @@ export async function operate<Done>(ways: {
 export function runThere(why: string, hosts: readonly string[] = []): string {
   const known = hosts.length === 0 ? '' : ` (engines run on ${[...hosts].sort().join(', ')})`;
   return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
+}
+
+/** As `askChange`, with the errors of `unwrapOperated`. */
+export async function changeAfar<Node extends object>(...asked: Parameters<typeof askResult>): Promise<Node> {
+  return unwrapOperated(await askResult<Node>(...asked));
 }
 
 /** As `unwrapResult`; a field that is at fault is told as it is where the command works on the database. */

@@ -2,8 +2,8 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { plural } from '../plural.js';
-import { ask, FAILURE, type Result, readUrl, unwrapResult } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { askChange, readUrl } from './client.js';
+import { dryRunOption, jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerWithdraw(program: Command): void {
   program
@@ -20,8 +20,6 @@ export function registerWithdraw(program: Command): void {
     .action((path, options) => choose('reinstateFiles', path, options));
 }
 
-const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
-
 const WITHDRAW_HELP = `
 Who waits for one of the files is told why it does not come, unless a drive reads it just then. What is on disk stays there as long as
 requests have it. \`tapegate reinstate\` brings back what is withdrawn.`;
@@ -37,20 +35,16 @@ interface Chosen {
   requests: number;
 }
 
-const mutationOf = (field: string, input: string) => `mutation ($input: ${input}!) {
-  result: ${field}(input: $input) { ... on ChosenFiles { files bytes requests } ${FAILURE} }
-}`;
-
 const fields = {
-  withdrawFiles: { mutation: mutationOf('withdrawFiles', 'WithdrawFilesInput'), done: 'withdrawn' },
-  reinstateFiles: { mutation: mutationOf('reinstateFiles', 'ReinstateFilesInput'), done: 'back' },
+  withdrawFiles: { call: 'withdrawFiles(input: WithdrawFilesInput!)', done: 'withdrawn' },
+  reinstateFiles: { call: 'reinstateFiles(input: ReinstateFilesInput!)', done: 'back' },
 };
 
 async function choose(field: keyof typeof fields, path: string, { json, dryRun, why }: ChooseOptions): Promise<void> {
-  const { mutation, done } = fields[field];
+  const { call, done } = fields[field];
   const input = { path, dryRun, ...(why === undefined ? {} : { why }) };
-  const answer = await ask<{ result: Result<Chosen> }>(readUrl(), mutation, { input });
-  const chosen = unwrapResult(answer.result, { path: '<path>', why: '--why' });
+  const made = 'ChosenFiles { files bytes requests }';
+  const chosen = await askChange<Chosen>(readUrl(), [call, made], { input }, { path: '<path>', why: '--why' });
   if (json) return printJson(chosen);
   const { files, bytes, requests } = chosen;
   const would = dryRun ? 'would be ' : '';
