@@ -15,7 +15,6 @@ import { isListed } from '../src/operations/catalogue/files.js';
 
 import { may, type Operation, refusal } from '../src/operations/policy.js';
 import { parseZonedTime } from '../src/time.js';
-import { CHOSEN_ROWS } from './chosen-rows.js';
 import type { EventPlace } from './event-place.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
 
@@ -42,7 +41,7 @@ const PAGE_CURSOR = {
 };
 
 export const builder = new SchemaBuilder<SchemaTypes>({
-  plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ScopeAuthPlugin, ComplexityPlugin, RelayPlugin, CHOSEN_ROWS, PrismaPlugin],
+  plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ScopeAuthPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
   defaultFieldNullability: false,
   prisma: {
     client: (ctx) => ctx.db.prisma,

@@ -5,19 +5,12 @@ import { cancellable } from '../src/cancellable.js';
 import type { Context } from '../src/context.js';
 import type { TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
-import {
-  canChooseOfFile,
-  type FileQuery,
-  getFile,
-  type ListFilesInput,
-  listFiles,
-} from '../src/operations/catalogue/files.js';
+import { type FileQuery, getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
 import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import type { Stage } from '../src/stages.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
-import { choiceOf } from './chosen-rows.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
 import { argumentsOf } from './page-arguments.js';
@@ -185,13 +178,9 @@ async function readFiles(
   place: PageQuery,
 ): Promise<TapeFile[]> {
   if (asksForCountAlone(info)) return [];
-  const { page, chosen } = listFiles(ctx, input, ctx.reader);
-  const choice = choiceOf(info, ['edges', 'node'], ['path']);
-  const isChosen = choice !== undefined && canChooseOfFile(choice);
-  const query = isChosen ? {} : queryFromInfo({ context: ctx, info, typeName: 'TapeFile', path: ['edges', 'node'] });
-  return await readListPage(place, { name: 'path', isKey: isText }, async (at) =>
-    isChosen ? ((await chosen(at, choice)) as object[] as TapeFile[]) : await page(at, query as FileQuery),
-  );
+  const { page } = listFiles(ctx, input, ctx.reader);
+  const query = queryFromInfo({ context: ctx, info, typeName: 'TapeFile', path: ['edges', 'node'] });
+  return await readListPage(place, { name: 'path', isKey: isText }, (at) => page(at, query as FileQuery));
 }
 
 const COUNTS = new Set(['totalCount', '__typename']);

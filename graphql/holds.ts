@@ -2,7 +2,6 @@
 import type { Context } from '../src/context.js';
 import type { AwaitedPath, Hold, TapeFile } from '../src/generated/prisma/client.js';
 import { AwaitedReason, ErrorClass, HoldState } from '../src/generated/prisma/enums.js';
-import { canChooseOfHold, readChosenHolds } from '../src/operations/requests/chosen.js';
 import { readAwaited, readHolds } from '../src/operations/requests/contents.js';
 import { builder, pageComplexity } from './builder.js';
 import { type InnerList, resolveInnerPage } from './pages.js';
@@ -66,7 +65,6 @@ const holds: InnerList<Hold> = {
   load: async (ctx, pages, query) => await addFiles(ctx, await readHolds(ctx, pages), query),
   parentOf: (hold) => hold.requestId,
   keyOf: (hold) => hold.ordinal,
-  choose: { can: canChooseOfHold, read: readChosenHolds },
 };
 
 interface WishedFiles {

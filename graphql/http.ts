@@ -22,6 +22,16 @@ export function checkMethod(req: Request, allowed: readonly string[]): void {
   throw new HttpError(405, `${req.method} is not allowed here, only ${list}`, { Allow: list });
 }
 
+/** Returns the media type that the client prefers, each in UTF-8; undefined if it accepts none of them. */
+export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
+  const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));
+  return accepted ? accepted.split(';')[0] : undefined;
+}
+
+export function notAcceptable(...types: string[]): HttpError {
+  return new HttpError(406, `there is nothing here but ${types.join(', ')}, which Accept must allow`);
+}
+
 /** The text of a document that a request names (persisted.ts); undefined where it names none. @throws HttpError */
 export type FindText = (given: object) => string | undefined;
 

@@ -11,13 +11,10 @@ import {
 } from '@pothos/plugin-relay';
 import type { GraphQLResolveInfo } from 'graphql';
 import type { Context } from '../src/context.js';
-import type { Choice, ChosenRow } from '../src/operations/chosen-columns.js';
-import { type KeyPage, type ListPlace, type PageWish, readPageKeys } from '../src/operations/page-keys.js';
+import { type KeyPage, type ListPlace, readPageKeys } from '../src/operations/page-keys.js';
 import { createBatch } from './batch.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
-import { choiceOf } from './chosen-rows.js';
 import { badCursor, createIntCursors } from './cursors.js';
-import { planOf } from './operation-plan.js';
 
 interface Page<Row> {
   keys: number[];
@@ -34,11 +31,6 @@ export interface InnerList<Row> {
   load(ctx: Context, pages: { parentId: number; keys: number[] }[], query: object): Promise<Row[]>;
   parentOf(row: Row): number;
   keyOf(row: Row): number;
-  /** The same pages by one statement, where no more is wanted of their rows than it can give. */
-  choose?: {
-    can(choice: Choice): boolean;
-    read(ctx: Context, ids: readonly number[], wish: PageWish, choice: Choice): Promise<Map<number, Page<ChosenRow>>>;
-  };
 }
 
 const cursors = createIntCursors('key');
@@ -65,19 +57,12 @@ export async function resolveInnerPage<Row>(
       limit,
       states: args.states ?? undefined,
     };
-    const choice = list.choose && choiceOf(info, ['edges', 'node']);
-    const chosen = choice && list.choose?.can(choice) ? { read: list.choose.read, choice } : undefined;
     // by each parent, since Pothos notes by its path what its rows will have loaded
-    const path = ['edges', 'node'];
-    const query = chosen ? {} : queryFromInfo({ context: ctx, info, typeName: list.typeName, path });
+    const query = queryFromInfo({ context: ctx, info, typeName: list.typeName, path: ['edges', 'node'] });
     const known = readers.get(ctx) ?? new Map<object | undefined, PageReader>();
-    // a fragment's field may have more beside it in one place than in another, which Prisma's rows get afterwards, and chosen ones do not
-    const field = chosen ? planOf(info) : info.fieldNodes[0];
+    const [field] = info.fieldNodes;
     const reader =
-      known.get(field) ??
-      createBatch<number, Page<unknown>>((_, ids) =>
-        chosen ? chosen.read(ctx, ids, wish, chosen.choice) : readPages({ ctx, query, ids }, list, wish),
-      );
+      known.get(field) ?? createBatch<number, Page<unknown>>((_, ids) => readPages({ ctx, query, ids }, list, wish));
     readers.set(ctx, known.set(field, reader));
     page = (await reader(ctx, parentId)) as Page<Row> | undefined;
     return page?.keys ?? [];

@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { LRUCache } from 'lru-cache';
 import { type Caller, hasRole } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { messageOf, quote } from '../src/errors.js';
@@ -43,7 +44,11 @@ export function openDocuments({
 }: Pick<Context['config'], 'trustedDocuments' | 'trustedOnly'>): Documents {
   const trusted = trustedDocuments === undefined ? new Map<string, string>() : readTrusted(trustedDocuments);
   const texts = new Set(trusted.values());
-  const kept = new KeptTexts();
+  const kept = new LRUCache<string, string>({
+    maxSize: MAX_CHARACTERS,
+    maxEntrySize: MAX_DOCUMENT,
+    sizeCalculation: (text) => text.length,
+  });
   const mayAll = (caller: Caller) => !trustedOnly || hasRole(caller, 'operator');
   return {
     find: (given, caller) => {
@@ -52,7 +57,10 @@ export function openDocuments({
       if (given.query !== undefined && given.query !== null && given.query !== '') {
         if (typeof given.query !== 'string') return undefined; // whoever reads it says so
         if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
-        if (id?.isAutomatic && known === undefined) kept.keep(id.name, given.query);
+        if (id?.isAutomatic && known === undefined && kept.get(id.name) !== given.query) {
+          checkHash(id.name, given.query);
+          kept.set(id.name, given.query);
+        }
         return given.query;
       }
       if (id === undefined || known !== undefined) return known;
@@ -87,37 +95,14 @@ function readId({ documentId, extensions }: Named): { name: string; isAutomatic:
 
 const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
 
-/** Characters that are kept, all together and of one document; the one that was used last stays longest. */
+/** Characters of automatic documents that are kept in all, and of each of them. */
 const MAX_CHARACTERS = 2_000_000;
 const MAX_DOCUMENT = 50_000;
 
-class KeptTexts {
-  private readonly texts = new Map<string, string>();
-  private characters = 0;
-
-  /** @throws RefusedDocument where the hash is another one's */
-  keep(hash: string, text: string): void {
-    if (this.get(hash) === text) return;
-    if (createHash('sha256').update(text).digest('hex') !== hash) {
-      throw new RefusedDocument(400, 'PERSISTED_QUERY_HASH_MISMATCH', 'sha256Hash is not the hash of the query');
-    }
-    if (text.length > MAX_DOCUMENT) return;
-    this.texts.set(hash, text);
-    this.characters += text.length;
-    for (const [oldest, { length }] of this.texts) {
-      if (this.characters <= MAX_CHARACTERS) return;
-      this.texts.delete(oldest);
-      this.characters -= length;
-    }
-  }
-
-  get(hash: string): string | undefined {
-    const text = this.texts.get(hash);
-    if (text === undefined) return undefined;
-    this.texts.delete(hash);
-    this.texts.set(hash, text);
-    return text;
-  }
+/** @throws RefusedDocument if the hash is that of another text */
+function checkHash(hash: string, text: string): void {
+  if (createHash('sha256').update(text).digest('hex') === hash) return;
+  throw new RefusedDocument(400, 'PERSISTED_QUERY_HASH_MISMATCH', 'sha256Hash is not the hash of the query');
 }
 
 /** A JSON object of documents by their ids, as code generators write it. */

@@ -28,7 +28,6 @@ import { builder, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
 import { isInt, readListPage } from './pages.js';
-import { readRequest } from './request-reads.js';
 
 export const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
@@ -163,13 +162,13 @@ interface Counted {
 }
 
 builder.queryFields((t) => ({
-  request: t.field({
+  request: t.prismaField({
     authScopes: { operation: 'getRequest' },
-    type: RequestType,
+    type: 'Request',
     nullable: true,
     description: 'A request by its id, ended ones too; null when there is none.',
     args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
-    resolve: (_root, { id }, ctx, info) => orNull(readRequest(ctx, id, info)),
+    resolve: (query, _root, { id }, ctx) => orNull(getRequest(ctx, id, query)),
   }),
   requests: t.prismaConnection(
     {

@@ -1,36 +1,30 @@
 /**
- * GraphQL over HTTP, through one pipeline, which is Yoga's: the same parser, validation, context, execution and error mask. Results as JSON
- * are written by results.ts; event streams are our own, too, at /graphql for one operation each and at /graphql/stream by the
- * protocol of graphql-sse. What a request says is checked here for all of them.
+ * GraphQL over HTTP. Yoga parses, validates, executes and answers queries and mutations at /graphql. Event streams at /graphql and at
+ * /graphql/stream are served by the handler of subscriptions (sse-handler.ts), by the same rules. The parameters of a request are read once,
+ * for both.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
-import { type ExecutionArgs, GraphQLError, getOperationAST, NoSchemaIntrospectionCustomRule, parse } from 'graphql';
-import { createYoga, type Plugin } from 'graphql-yoga';
+import { type ExecutionArgs, type ExecutionResult, getOperationAST } from 'graphql';
+import { createYoga, type Plugin, type YogaServerInstance } from 'graphql-yoga';
 import { limitStreams } from '../src/access/limits/limits.js';
 import { describeCaller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
+import { sendEncoded } from '../src/encodings.js';
 import { HttpError } from '../src/http-body.js';
 import { rightsKey } from '../src/operations/policy.js';
-import { chooseType } from './accept.js';
-import { limitCounts, limitIntrospection } from './cost-rules.js';
-import { DocumentCache, noCache } from './document-cache.js';
-import { createErrorMask } from './errors.js';
+import { secondsSince, time } from '../src/signals.js';
+import { createDocumentCache, ownRules, parseDocument } from './documents.js';
+import { createErrorMask, noteContext } from './errors.js';
 import { createGraphiql } from './graphiql.js';
-import { checkMethod, createErrorHandler, readParams } from './http.js';
-import { costOf, limitOperations } from './operation-limits.js';
-import { timeOperation } from './operation-times.js';
+import { acceptedOf, checkMethod, createErrorHandler, notAcceptable, type Params, readParams } from './http.js';
+import { limitOperations } from './operation-limits.js';
 import { openDocuments } from './persisted.js';
-import { RESULT_TYPES, type Read, readOperation, tellResult } from './results.js';
+import { createQueryLimiter } from './query-limiter.js';
 import { schema } from './schema.js';
 import { createSdl, SDL_PATH } from './sdl.js';
-import { createStreamHandler, EVENT_STREAM, notAcceptable, type StreamHandler } from './sse-handler.js';
+import { createStreamHandler, type StreamHandler } from './sse-handler.js';
 import type { Pipeline } from './sse-operations.js';
 import { hearStrayErrors } from './stray-errors.js';
-import { refuseOptionalSubscription } from './subscription-rule.js';
-import { WorkTurns } from './work-turns.js';
-
-/** A query of honest size has some hundred tokens; one of millions keeps the parser busy for seconds. */
-const MAX_TOKENS = 10_000;
 
 export interface GraphqlHandlers {
   /** For /graphql. */
@@ -40,13 +34,18 @@ export interface GraphqlHandlers {
   close(): Promise<void>;
 }
 
+interface Exchange {
+  req: Request;
+  res: Response;
+}
+
 /** @param contextOf gives the context in which a request is served */
 export function createGraphqlHandlers(
   contextOf: (req: Request) => Context,
   { config, log }: Pick<Context, 'config' | 'log'>,
 ): GraphqlHandlers {
   const maskError = createErrorMask(log);
-  const yoga = createYoga<{ req: Request; res: Response }, Context>({
+  const yoga = createYoga<Exchange, Context>({
     schema,
     graphqlEndpoint: '/graphql',
     context: ({ req }) => contextOf(req),
@@ -55,33 +54,36 @@ export function createGraphqlHandlers(
     landingPage: false,
     logging: false,
     multipart: false,
-    parserAndValidationCache: { documentCache: new DocumentCache(), errorCache: noCache },
+    maxRequestBodySize: false, // the body has been read already, within the limits of the gateway
+    parserAndValidationCache: {
+      documentCache: createDocumentCache(),
+      errorCache: { get: () => undefined, set: () => {} },
+    },
     maskedErrors: { maskError },
-    plugins: [
-      ...[limitTokens, checkSubscriptions, limitOperations(config.limits), executeByPlan(config.limits)],
-      ...(config.introspection ? [] : [refuseIntrospection]),
-    ],
+    plugins: [takeParams, checkDocuments(config), limitOperations(config.limits), observeExecution()],
   });
   const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
-  const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);
-  const rightsOf = (req: Request) => rightsKey(contextOf(req).caller);
-  const streamLimits = {
-    ...limitStreams(config),
-    operations: config.limits.streamOperations,
-    readerSeconds: config.readerSeconds,
-  };
   const documents = openDocuments(config);
   const pipeline: Pipeline = {
     readParams: (req) => readParams(req, (given) => documents.find(given, contextOf(req).caller)),
     prepare,
     maskError,
   };
-  const streams = createStreamHandler(pipeline, { ownerOf, rightsOf }, streamLimits);
+  const callers = {
+    ownerOf: (req: Request) => describeCaller(contextOf(req).caller),
+    rightsOf: (req: Request) => rightsKey(contextOf(req).caller),
+  };
+  const streams = createStreamHandler(pipeline, callers, {
+    ...limitStreams(config),
+    operations: config.limits.streamOperations,
+    readerSeconds: config.readerSeconds,
+  });
   const endHearing = hearStrayErrors(log);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   const sdl = createSdl(config.introspection);
   return {
-    handler: (req, res) => (req.path === SDL_PATH ? sdl(req, res) : answer(req, res, { pipeline, streams, graphiql })),
+    handler: (req, res) =>
+      req.path === SDL_PATH ? sdl(req, res) : answer(req, res, { yoga, pipeline, streams, graphiql }),
     onError: createErrorHandler(log),
     close: async () => {
       const ended = streams.close();
@@ -92,86 +94,86 @@ export function createGraphqlHandlers(
 }
 
 interface Ways {
+  yoga: YogaServerInstance<Exchange, Context>;
   pipeline: Pipeline;
   streams: StreamHandler;
   /** Unless it is off. */
   graphiql: ((res: Response) => Promise<void>) | undefined;
 }
 
-const TYPES = [...RESULT_TYPES, EVENT_STREAM];
-const TYPES_WITH_PAGE = [...TYPES, 'text/html'];
-const STREAM_ALONE = [EVENT_STREAM];
+const EVENT_STREAM = 'text/event-stream';
+const RESULT_TYPES = ['application/json', 'application/graphql-response+json', EVENT_STREAM];
 
-/** What a request asks for decides who answers it, and what it accepts decides in which form. */
-async function answer(req: Request, res: Response, { pipeline, streams, graphiql }: Ways): Promise<void> {
+/** Answers with a result, a stream of events or GraphiQL, by the operation and by what the client accepts. */
+async function answer(req: Request, res: Response, { yoga, pipeline, streams, graphiql }: Ways): Promise<void> {
   if (req.path === '/stream') return await streams.exchange(req, res);
   if (req.path !== '/') throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
   checkMethod(req, ['GET', 'POST']);
-  const accept = req.get('accept');
   const page = req.method === 'GET' ? graphiql : undefined;
-  const types = page ? TYPES_WITH_PAGE : TYPES;
-  let type = chooseType(accept, types);
+  const type = acceptedOf(req, page ? [...RESULT_TYPES, 'text/html'] : RESULT_TYPES);
   if (page && type === 'text/html') return await page(res);
   const params = await pipeline.readParams(req);
-  if (streams.isWatched(params) && chooseType(accept, STREAM_ALONE)) return await streams.tellAlone(req, res, params);
-  const read = readOperation(pipeline, { req, res, params });
-  // of what it accepts, the one thing that a subscription can be
-  if (isSubscription(read, params.operationName)) type = chooseType(accept, STREAM_ALONE);
-  if (type === EVENT_STREAM) return await streams.tellAlone(req, res, params);
-  if (type === undefined) throw notAcceptable(...types);
-  await tellResult(pipeline, read, { res, params, type });
+  const isStreamed = type === EVENT_STREAM || isSubscription(params);
+  if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.tellAlone(req, res, params);
+  if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
+  req.headers.accept = type; // Yoga ignores the weights of media types
+  req.body = params;
+  const response = await yoga.handleNodeRequestAndResponse(req, res, { req, res });
+  res.status(response.status).setHeaders(response.headers);
+  sendEncoded(res, Buffer.from(await response.arrayBuffer()), { isSecret: res.locals.isMutation === true });
 }
 
-function isSubscription(read: Read, operationName: string | null | undefined): boolean {
-  return 'document' in read && getOperationAST(read.document, operationName)?.operation === 'subscription';
+function isSubscription({ query, operationName }: Params): boolean {
+  if (!query.includes('subscription')) return false;
+  try {
+    return getOperationAST(parseDocument(query), operationName)?.operation === 'subscription';
+  } catch {
+    return false; // Yoga reports what is wrong with the document
+  }
 }
 
-/** Yoga's executor is for subscriptions alone. What changes something has turns of its own, in which it may wait for long. */
-function executeByPlan({ graphqlWork, callerGraphqlWork }: Context['config']['limits']): Plugin {
-  const turns = new WorkTurns({ all: graphqlWork, one: callerGraphqlWork });
-  const execute = async (args: ExecutionArgs) => {
-    const ctx = args.contextValue as Context;
-    const { share } = ctx;
-    const operation = getOperationAST(args.document, args.operationName)?.operation;
-    if (share === undefined || operation !== 'query') return await timeOperation(args);
-    const end = await turns.begin(share, costOf(ctx), () => ctx.reader);
-    try {
-      return await timeOperation(args);
-    } finally {
-      end();
-    }
+/** Gives Yoga the parameters that `answer` has read, of a GET as well. */
+const takeParams: Plugin<object, Exchange> = {
+  onRequestParse: ({ serverContext, setRequestParser }) => setRequestParser(() => serverContext.req.body),
+};
+
+function checkDocuments(config: Context['config']): Plugin {
+  const rules = ownRules(config);
+  return {
+    onParse: ({ setParseFn }) => setParseFn((source: string) => parseDocument(source)),
+    onValidate: ({ addValidationRule }) => {
+      for (const rule of rules) addValidationRule(rule);
+    },
   };
-  return { onExecute: ({ setExecuteFn }) => setExecuteFn(execute) };
 }
 
-const checkSubscriptions: Plugin = {
-  onValidate: ({ addValidationRule }) => {
-    addValidationRule(refuseOptionalSubscription);
-    addValidationRule(limitIntrospection);
-    addValidationRule(limitCounts);
-  },
-};
+/** Limits how many queries are executed at once, and records how long operations take. */
+function observeExecution(): Plugin<object, Exchange> {
+  const limit = createQueryLimiter();
+  return {
+    onExecute: ({ args, executeFn, setExecuteFn }) => {
+      const { res } = args.contextValue as Partial<Exchange>;
+      const operation = getOperationAST(args.document, args.operationName);
+      // the answer to a mutation may contain a new token beside a name that the caller has chosen
+      if (res) res.locals.isMutation = operation?.operation === 'mutation';
+      const execute = limit(async (given) => await executeFn(given));
+      setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
+    },
+  };
+}
 
-/** For everybody, on all ways: who may ask has the schema from elsewhere. `__typename` tells nothing of it. */
-const refuseIntrospection: Plugin = {
-  onValidate: ({ addValidationRule }) => addValidationRule(NoSchemaIntrospectionCustomRule),
-};
+type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
 
-/** The parser's own limits, so that no query keeps it busy or breaks it. */
-const limitTokens: Plugin = {
-  onParse: ({ setParseFn }) => {
-    setParseFn((source: string) => {
-      try {
-        return parse(source, { maxTokens: MAX_TOKENS });
-      } catch (error) {
-        // a parser that runs out of stack has met a query that is nested too deeply
-        const fault = error instanceof RangeError ? new GraphQLError('the query is nested too deeply') : error;
-        // Yoga adds this for its own requests alone, and keeps what others have met for them as it is
-        if (fault instanceof GraphQLError) Object.assign(fault.extensions, PARSE_FAILED);
-        throw fault;
-      }
-    });
-  },
-};
-
-const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };
+/** Records the duration of an operation by its field. The document is valid, so that the schema limits the number of fields. */
+async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
+  const startedAt = performance.now();
+  const result = await execute(args);
+  const operation = getOperationAST(args.document, args.operationName);
+  if (operation) {
+    const [first, ...others] = operation.selectionSet.selections;
+    const field = first?.kind === 'Field' && others.length === 0 ? first.name.value : 'several';
+    time('tapegate_graphql_operation_seconds', { type: operation.operation, field }, secondsSince(startedAt));
+  }
+  if (result.errors) noteContext(result.errors, args.contextValue as Context);
+  return result;
+}

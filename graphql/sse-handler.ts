@@ -8,8 +8,7 @@ import { randomUUID } from 'node:crypto';
 import type { Request, Response } from 'express';
 import { endTurn, keepTurn } from '../src/access/limits/turns.js';
 import { HttpError } from '../src/http-body.js';
-import { chooseType, isNamed } from './accept.js';
-import { checkMethod, type Params, sendErrors } from './http.js';
+import { acceptedOf, checkMethod, notAcceptable, type Params, sendErrors } from './http.js';
 import { type Pipeline, prepareOperation, type Results, resultsOf, sizeOf } from './sse-operations.js';
 import { EventStream, type Operation } from './sse-stream.js';
 import { Watchers } from './sse-watchers.js';
@@ -110,8 +109,8 @@ class EventStreams implements StreamHandler {
     const stream = reserved?.owner === this.callers.ownerOf(req) ? reserved.stream : undefined;
     if (req.method === 'DELETE') return this.drop(req, res, stream);
     const accept = req.get('accept');
-    const chosen = chooseType(accept, stream ? ['application/json', EVENT_STREAM] : [EVENT_STREAM]);
-    if (chosen === EVENT_STREAM && isNamed(accept, EVENT_STREAM)) {
+    const chosen = acceptedOf(req, stream ? ['application/json', EVENT_STREAM] : [EVENT_STREAM]);
+    if (chosen === EVENT_STREAM && accept?.toLowerCase().includes(EVENT_STREAM)) {
       if (!stream) return await this.tellAlone(req, res, await this.pipeline.readParams(req));
       if (stream.isOpen) throw new HttpError(409, 'Stream already open');
       reserved?.place.move(this.limits.take(req));
@@ -209,7 +208,7 @@ class EventStreams implements StreamHandler {
   }
 
   private reserve(req: Request, res: Response): void {
-    if (!chooseType(req.get('accept'), ['text/plain'])) throw notAcceptable('text/plain');
+    if (!acceptedOf(req, ['text/plain'])) throw notAcceptable('text/plain');
     const token = randomUUID(); // never the client's to choose
     const place = new Place(this.limits.reserve(req));
     const stream = this.create(place, () => this.reserved.delete(token));
@@ -253,7 +252,3 @@ async function tellOnce(stream: EventStream, operation: Operation, begin: () => 
 }
 
 const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
-
-export function notAcceptable(...types: string[]): HttpError {
-  return new HttpError(406, `there is nothing here but ${types.join(', ')}, which Accept must allow`);
-}

@@ -54,9 +54,6 @@ export const limitRows = {
   graphqlDepth: ['GRAPHQL_DEPTH', 1, MOST, 12],
   graphqlBreadth: ['GRAPHQL_BREADTH', 1, MOST, 200],
   graphqlComplexity: ['GRAPHQL_COMPLEXITY', 1, MOST, 100_000],
-  /** What queries may cost together that are run at once, and those of one caller; the others wait for that. One that costs more runs alone. */
-  graphqlWork: ['GRAPHQL_WORK', 1, MOST, 60_000],
-  callerGraphqlWork: ['CALLER_GRAPHQL_WORK', 1, MOST, 20_000],
 } as const satisfies Record<string, Row>;
 
 export interface Limits extends Record<keyof typeof limitRows, number> {

@@ -76,7 +76,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
                                              paths noted as left out
   IMPORT_JOINS                               how many files join a user's requests within an import; the rest joins after it
   STATEMENT_SECONDS                          how long a question to the database may take
-  GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, GRAPHQL_WORK, CALLER_GRAPHQL_WORK, STREAM_OPERATIONS
+  GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
                                              how large a query may be, and how many operations a stream may have
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
   READER_SECONDS, LEAVE_SECONDS              when a reader that takes nothing is dropped, and how long balancers have to leave

@@ -8,15 +8,6 @@
 import type { Context } from '../context.js';
 import { askAtLength, askSoon } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
-import {
-  type Choice,
-  type ChosenRow,
-  chooseColumns,
-  pageLimit,
-  preparedChoice,
-  type Source,
-  toChosenRow,
-} from './chosen-columns.js';
 
 /** A page of a list: so many rows that follow a key, or go before it. */
 export interface KeyPage<Key> {
@@ -62,27 +53,6 @@ export async function readPageRows<Id, Row>(
     const rows = await load(ids);
     if (rows.length === ids.length) return rows;
   }
-}
-
-/**
- * The rows of a page, in order of the key, of which only what was chosen is read: one statement.
- * @param list.walk the same rows where none is left out, so that a page is found at once wherever it is, and else none; `rows` themselves where
- *   none ever is; undefined where some are
- */
-export async function readChosenPage(
-  ctx: Context,
-  list: Pick<KeyedList, 'rows' | 'key' | 'reader'> & { walk: Sql | undefined },
-  { from, isBackward, limit }: KeyPage<unknown>,
-  { source, choice }: { source: Source; choice: Choice },
-): Promise<ChosenRow[]> {
-  const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
-  const pageOf = (all: Sql) => sql`SELECT ${chooseColumns(source, choice)} FROM ${all} ${after}
-    ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} ${pageLimit(limit)}`;
-  const walked = list.walk && (await ctx.db.pool.query<object>(preparedChoice(pageOf(list.walk)))).rows;
-  const isFound = walked && (walked.length > 0 || list.walk === list.rows);
-  const rows = isFound ? walked : await askAtLength<object>(ctx, pageOf(list.rows), list.reader);
-  const chosen = rows.map((row) => toChosenRow(row, choice));
-  return isBackward ? chosen.reverse() : chosen;
 }
 
 /** @param list as a KeyedList; `less`: rows among them that do not count */

@@ -5,6 +5,7 @@
  */
 import type { Context } from '../context.js';
 import type { Database } from '../database/client.js';
+import { LongReads } from '../database/long-reads.js';
 import { checkWanted } from '../errors.js';
 
 export type WaitsFor = 'catalogue' | 'rows' | 'nobody';
@@ -39,4 +40,20 @@ export async function takeTurn<T>(
  */
 export function checkAsked({ reader }: Context): void {
   checkWanted(reader);
+}
+
+/** Nothing reports how fast it goes on, so that no caller counts as slow. */
+const NO_PACE = { windowMs: Number.POSITIVE_INFINITY, bytesPerSecond: 0 };
+
+/**
+ * Creates slots for short work of callers. A caller gets half of the free slots at most, and waits for one of them for a limited time.
+ * @param what is done, in the plural
+ * @returns `enter`, which throws an UnavailableError if no slot is free in time, or if the caller has disconnected
+ */
+export function createSlots({ slots, ...others }: { slots: number; waitMs: number; what: string; doing: string }) {
+  const limiter = new LongReads({ places: slots, least: NO_PACE, ...others });
+  return {
+    enter: async (share: string, wanted: AbortSignal | undefined): Promise<{ leave(): void }> =>
+      await limiter.enter(share, wanted),
+  };
 }

@@ -416,10 +416,10 @@ test('the command line loads a command only when it is named, and a command load
 
 /** Operations that read a part of what the caller may see already, or that are called as another operation, and constants. */
 const unchecked = new Set(
-  `ChosenRow cancelInBulk canChooseOfFile canChooseOfHold canChooseOfRequest countAtPrimaryPlace countAwaited countReleased
-  countRequestsOf createBulk eventTypes findHostsOf findPathProblem findServed getChosenOfRequest getDisk getLibrary
+  `cancelInBulk countAtPrimaryPlace countAwaited countReleased
+  countRequestsOf createBulk createSlots eventTypes findHostsOf findPathProblem findServed getDisk getLibrary
   getRequestWithPaths getVolume isListed keptKinds keyOf listFolder noteRefusal parseRequestId readAllowed readAwaited readBulk
-  readChosenHolds readClaimed readDriveSecondsOf readEntry readFilesBelow readHolds readLocalities readLookedAt readMeasurements
+  readClaimed readDriveSecondsOf readEntry readFilesBelow readHolds readLocalities readLookedAt readMeasurements
   readMembers readMountpoints readPageKeys readQuotaHistory readQuotasOfCaller readSuspensionsOf readTries readUsed readUsedOf
   readWaiting releaseInAll releaseInBulk removeBulk showFolder siteParts streamRequestPaths tellUnseen waitingReasons`.match(
     /\w+/g,

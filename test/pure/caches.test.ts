@@ -1,7 +1,7 @@
 /** Caches: of results for short texts, of GraphQL documents, and of memory blocks. */
 import { type DocumentNode, parse } from 'graphql';
 import { expect, test } from 'vitest';
-import { DocumentCache } from '../../graphql/document-cache.js';
+import { createDocumentCache } from '../../graphql/documents.js';
 import { BLOCK_BYTES, cutChunk, giveBack, takeBlock } from '../../src/blocks.js';
 import { remember } from '../../src/remembered.js';
 
@@ -29,7 +29,7 @@ const documentOf = (n: number, length: number): [string, DocumentNode] => {
 };
 
 test('the documents used last are kept, up to a total length', () => {
-  const cache = new DocumentCache();
+  const cache = createDocumentCache();
   const documents = Array.from({ length: 30 }, (_, n) => documentOf(n, 5000));
   const [first] = documents;
   if (!first) throw new Error('there is no document');
@@ -43,7 +43,7 @@ test('the documents used last are kept, up to a total length', () => {
 });
 
 test('a very long document is not kept', () => {
-  const cache = new DocumentCache();
+  const cache = createDocumentCache();
   const [short, long] = [documentOf(1, 100), documentOf(2, 10_001)];
   for (const [text, document] of [short, long]) cache.set(text, document);
   expect([cache.get(short[0]), cache.get(long[0])]).toEqual([short[1], undefined]);

@@ -5,13 +5,12 @@ import { readTextList, type TextPages } from '../../database/text-lists.js';
 import type { Prisma } from '../../generated/prisma/client.js';
 import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
-import { type Choice, canChoose, fileColumns } from '../chosen-columns.js';
 import { isOffered, isWithdrawn } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
 import { holdsText, isByRareWord, isScan } from '../match.js';
-import { countRows, estimateRows, type KeyPage, readChosenPage, readPageRows } from '../page-keys.js';
+import { countRows, estimateRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import type { Place } from './volumes.js';
 
@@ -35,10 +34,6 @@ const jsonFields = {
 
 /** An object's names, in its order, and what each of them tells. */
 export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
-
-const fileSource = { columns: fileColumns };
-
-export const canChooseOfFile = (choice: Choice) => canChoose(fileSource, choice);
 
 /** What Prisma is to read of a file. */
 export type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
@@ -73,13 +68,6 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
           return at.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
         }),
       ),
-    /** @param choice one that `canChooseOfFile` */
-    chosen: (page: KeyPage<string>, choice: Choice) => {
-      const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
-      const list = { rows, walk, reader, key: sql`f.path` };
-      const what = { source: fileSource, choice };
-      return atListServer(ctx, 'listFiles', (at) => readChosenPage(at, list, page, what));
-    },
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
       const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
