@@ -6,7 +6,6 @@
  */
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { createSchema, createYoga } from 'graphql-yoga';
 import pg from 'pg';
 import { startGateway } from '../src/app.js';
 import type { Context } from '../src/context.js';
@@ -15,6 +14,7 @@ import { createRequest } from '../src/operations/requests/create.js';
 import { inTurns, tellFigure, WARM_ROUNDS } from './figures.js';
 import { withBench } from './kit.js';
 import { startLoad } from './load.js';
+import { plainYoga } from './plain-yoga.js';
 
 const CLIENTS = 16;
 const FILES = 25;
@@ -73,43 +73,20 @@ async function compare(url: string, { work, beside, bound, reference, body, hold
   }
 }
 
-/** What is asked for, of a server that knows it by heart. */
-function constantYoga(answer: object): RequestListener {
-  const typeDefs = `
-    type Query { request(id: Int!): Request }
-    type Request {
-      requestId: Int! label: String! state: String! pattern: String! requestDate: String! retention: String!
-      filesTotal: Int! filesOnDisk: Int! bytesTotal: String! quota: Quota! holds(first: Int): Holds!
-    }
-    type Quota { user: String! size: String! }
-    type Holds { edges: [Edge!]! }
-    type Edge { node: Hold! }
-    type Hold { state: String! size: String! file: File! }
-    type File { path: String! size: String! stage: String! }`;
-  const schema = createSchema({ typeDefs, resolvers: { Query: { request: () => answer } } });
-  return createYoga({ schema, logging: false, graphiql: false, landingPage: false }) as unknown as RequestListener;
-}
-
-async function ask(url: string, query: string, variables: object): Promise<Record<string, object>> {
-  const body = JSON.stringify({ query, variables });
-  const res = await fetch(`${url}/graphql`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
-  const { data } = (await res.json()) as { data: Record<string, object> };
-  return data;
-}
-
 async function benchRequest(ctx: Context, url: string): Promise<void> {
   const files = Array.from({ length: FILES }, (_, n) => pathOf(n));
   const id = await createRequest(ctx, { quota: 'alice', files });
   await ctx.db.pool.query('ANALYZE request, hold, quota');
-  const { request } = await ask(url, REQUEST, { id });
+  const pool = new pg.Pool({ ...ctx.db.config, max: 20 });
   await compare(url, {
     work: `GraphQL request, ${FILES} files`,
-    beside: 'Yoga with a constant',
-    bound: 0.4,
-    reference: constantYoga(request as object),
+    beside: 'plain Yoga and pg',
+    bound: 0.6,
+    reference: plainYoga(pool),
     body: JSON.stringify({ query: REQUEST, variables: { id } }),
     holds: pathOf(FILES - 1),
   });
+  await pool.end();
 }
 
 /** A page of files by one statement, in the form in which GraphQL has it. */

@@ -48,13 +48,11 @@ const AuditType = builder.prismaObject('Audit', {
     operation: t.exposeString('operation', { description: 'What was asked for, such as `createRequest`.' }),
     objectKind: t.field({
       type: KindType,
-      select: { kind: true },
       description: 'What it was about.',
       resolve: ({ kind }) => kind as AuditKind,
     }),
     object: t.exposeString('object', { description: 'Its id or name; empty where there is none.' }),
     given: t.string({
-      select: { given: true },
       description: 'What was given, as JSON: long texts and lists are cut.',
       resolve: ({ given }) => JSON.stringify(given),
     }),

@@ -50,7 +50,6 @@ builder.prismaObjectField('Quota', 'history', (t) =>
       'What was used of it, in order of time: as it was at the begin, at each hour in which it had changed, and as it is now. Of 90 days at most.',
     complexity: { field: HISTORY_COMPLEXITY },
     args: { since: t.arg({ type: 'DateTime', required: true, description: 'The begin.' }) },
-    select: { id: true },
     resolve: async ({ id }, { since }, ctx) => (await readQuotaHistory(ctx, [id], since)).get(id) ?? [],
   }),
 );

@@ -27,21 +27,18 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
       nullable: true,
       description:
         'Bytes that are really free on it, whatever its allocation: as engines saw within the last minute, the least where several see it. Null where none could say.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.free,
     }),
     problem: t.string({
       nullable: true,
       description:
         'What engines saw wrong with it within the last minute, by their hosts; why it is held since it fails; or that it is full, in its own words, and takes nothing new for a while. Null where none saw anything wrong.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
     hosts: t.stringList({
       authScopes: { operation: 'readHostsOf' },
       description:
         'Hosts whose engines have looked at it within the last minute, whatever they saw, the first 100 by name; for viewers and operators.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? [],
     }),
   }),

@@ -1,11 +1,12 @@
 /** Tape files, and the subscription to their stages. */
-import { queryFromInfo } from '@pothos/plugin-prisma';
+import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { type GraphQLResolveInfo, Kind } from 'graphql';
 import { cancellable } from '../src/cancellable.js';
 import type { Context } from '../src/context.js';
-import type { TapeFile } from '../src/generated/prisma/client.js';
+import type { RestoreDisk, TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
-import { type FileQuery, getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
+import { getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
+import { readDisks } from '../src/operations/disks/disks.js';
 import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import type { Stage } from '../src/stages.js';
@@ -14,7 +15,8 @@ import { builder, pageComplexity } from './builder.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
 import { argumentsOf } from './page-arguments.js';
-import { isText, type PageQuery, readListPage, resolveRootPage } from './pages.js';
+import { isText, resolveRootPage } from './pages.js';
+import { findVolume, VolumeType } from './tapes.js';
 
 export const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
@@ -45,18 +47,25 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
   return file.checksumTaken ? 'FIRST_RESTORE' : 'ARCHIVE';
 }
 
-/** One that is on its way off is no copy any more. */
-function diskOfCopy<Disk>(file: { stage: Stage; disk: Disk | null; changedDisk: Disk | null }): Disk | null {
-  return file.stage === 'UNVERIFIED' ? file.changedDisk : file.stage === 'RESTORED' ? file.disk : null;
+/** The restore disk that has a copy. A copy that is about to be removed does not count. */
+function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
+  return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
 }
 
-/** Rules by folders may keep from a caller where the copies are. */
+const diskOf = createBatch(readDisks);
+
+/** The restore disk that has a copy of a file, if the caller may read it; path rules may hide where copies are. */
+async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | null> {
+  const diskId = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
+  return diskId === null ? null : ((await diskOf(ctx, diskId)) ?? null);
+}
+
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
 /** As `/webdav` has it (rest/bytes/path.ts), which GraphQL does not know. */
 const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
 
-const TapeFileType = builder.prismaNode('TapeFile', {
+export const TapeFileType = builder.prismaNode('TapeFile', {
   id: { field: 'id' },
   nullable: true,
   description: 'One file of the catalogue.',
@@ -78,14 +87,18 @@ const TapeFileType = builder.prismaNode('TapeFile', {
       type: ChecksumOriginType,
       nullable: true,
       description: 'Who says what the checksum is; null where none is known.',
-      select: { checksum: true, checksumTaken: true },
       resolve: originOf,
     }),
     spotName: t.exposeString('spotName', {
       nullable: true,
       description: 'The storage spot it came from; null where none is known.',
     }),
-    volume: t.relation('volume', { nullable: true, description: 'The volume that has it; null: none is known.' }),
+    volume: t.field({
+      type: VolumeType,
+      nullable: true,
+      description: 'The volume that has it; null: none is known.',
+      resolve: ({ volumeId }, _args, ctx) => findVolume(ctx, volumeId),
+    }),
     position: t.expose('position', {
       type: 'BigInt',
       nullable: true,
@@ -95,28 +108,19 @@ const TapeFileType = builder.prismaNode('TapeFile', {
       type: RestoreDiskType,
       nullable: true,
       description: 'The restore disk that has a copy, also one that was changed by hand since; null: none.',
-      select: (_args, _ctx, nested) => ({ id: true, stage: true, disk: nested(true), changedDisk: nested(true) }),
-      resolve: async (file, _args, ctx) => ((await fetchable(ctx, file.id)) ? diskOfCopy(file) : null),
+      resolve: (file, _args, ctx) => findDisk(ctx, file),
     }),
     restoredPath: t.string({
       nullable: true,
       description:
         'Where the restored copy can be read, also one that was changed by hand since; null where there is none.',
-      select: {
-        id: true,
-        path: true,
-        diskPath: true,
-        stage: true,
-        ...{ disk: { select: { mountpoint: true } }, changedDisk: { select: { mountpoint: true } } },
-      },
       resolve: async (file, _args, ctx) => {
-        const place = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
-        return place ? `${place.mountpoint}${file.diskPath ?? file.path}` : null;
+        const disk = await findDisk(ctx, file);
+        return disk ? `${disk.mountpoint}${file.diskPath ?? file.path}` : null;
       },
     }),
     isAtPrimaryPlace: t.boolean({
       description: 'It is on disk where it was archived from, and has no copy in the restore area.',
-      select: { stage: true, changedDiskId: true },
       resolve: ({ stage, changedDiskId }) => stage === 'ONDISK' || (stage === 'UNVERIFIED' && changedDiskId === null),
     }),
   }),
@@ -127,15 +131,9 @@ builder.prismaObjectField(TapeFileType, 'bytesPath', (t) =>
     nullable: true,
     description:
       'Where the restored copy is read by GET, as a path of the gateway; whether it may be read is seen then. Null: there is none, or the site serves no bytes.',
-    select: {
-      id: true,
-      path: true,
-      stage: true,
-      disk: { select: { mountpoint: true } },
-    },
     resolve: async (file, _args, ctx) => {
       if (ctx.config.door.webdav === 'off' || file.stage !== 'RESTORED') return null;
-      return (await fetchable(ctx, file.id)) && file.disk ? bytesPathOf(file.path) : null;
+      return (await findDisk(ctx, file)) ? bytesPathOf(file.path) : null;
     },
   }),
 );
@@ -171,16 +169,12 @@ function countFiles(ctx: Context, { match, stages, withdrawn, count }: CountedFi
   return counted;
 }
 
-/** The files of a page, of which no more is read than is asked for. */
-async function readFiles(
-  { ctx, info }: { ctx: Context; info: GraphQLResolveInfo },
-  input: ListFilesInput,
-  place: PageQuery,
-): Promise<TapeFile[]> {
-  if (asksForCountAlone(info)) return [];
-  const { page } = listFiles(ctx, input, ctx.reader);
-  const query = queryFromInfo({ context: ctx, info, typeName: 'TapeFile', path: ['edges', 'node'] });
-  return await readListPage(place, { name: 'path', isKey: isText }, (at) => page(at, query as FileQuery));
+/** The files of a page; none if only their number is wanted. */
+function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInput & DefaultConnectionArguments) {
+  const key = { name: 'path', isKey: isText };
+  return resolveRootPage(args, key, async (at) =>
+    asksForCountAlone(info) ? [] : await listFiles(ctx, args, ctx.reader).page(at),
+  );
 }
 
 const COUNTS = new Set(['totalCount', '__typename']);
@@ -191,13 +185,13 @@ function asksForCountAlone({ fieldNodes }: GraphQLResolveInfo): boolean {
 }
 
 builder.queryFields((t) => ({
-  tapeFile: t.prismaField({
+  tapeFile: t.field({
     authScopes: { operation: 'getFile' },
-    type: 'TapeFile',
+    type: TapeFileType,
     nullable: true,
     description: 'A file by its path; null when the catalogue does not know it.',
     args: { path: t.arg.string({ required: true, description: 'Logical path.' }) },
-    resolve: (query, _root, { path }, ctx) => getFile(ctx, path, query),
+    resolve: (_root, { path }, ctx) => getFile(ctx, path),
   }),
   tapeFiles: t.connection(
     {
@@ -217,8 +211,7 @@ builder.queryFields((t) => ({
           description: 'What is wanted of `totalCount`; to count millions of files takes seconds.',
         }),
       },
-      resolve: (_root, args, ctx, info) =>
-        resolveRootPage(args, 'path', (query) => readFiles({ ctx, info }, args, query)),
+      resolve: (_root, args, ctx, info) => resolveFiles(ctx, info, args),
     },
     {
       fields: (f) => ({

@@ -1,10 +1,9 @@
 /** What is in a request: its files, and the paths that have none yet. */
-import type { Context } from '../src/context.js';
-import type { AwaitedPath, Hold, TapeFile } from '../src/generated/prisma/client.js';
 import { AwaitedReason, ErrorClass, HoldState } from '../src/generated/prisma/enums.js';
 import { readAwaited, readHolds } from '../src/operations/requests/contents.js';
 import { builder, pageComplexity } from './builder.js';
-import { type InnerList, resolveInnerPage } from './pages.js';
+import { TapeFileType } from './files.js';
+import { resolveInnerPage } from './pages.js';
 
 const HoldStateType = builder.enumType('HoldState', {
   description: 'How it goes with one file of a request.',
@@ -35,9 +34,10 @@ const AwaitedReasonType = builder.enumType('AwaitedReason', {
 });
 
 const HoldType = builder.prismaObject('Hold', {
+  include: { file: true },
   description: "One request's claim on one file.",
   fields: (t) => ({
-    file: t.relation('file', { description: 'The file that is held.' }),
+    file: t.field({ type: TapeFileType, description: 'The file that is held.', resolve: ({ file }) => file }),
     size: t.expose('size', { type: 'BigInt', description: 'Bytes charged for it.' }),
     state: t.expose('state', { type: HoldStateType, description: 'How it goes with it.' }),
     errorClass: t.expose('errorClass', {
@@ -59,41 +59,6 @@ const AwaitedPathType = builder.prismaObject('AwaitedPath', {
   }),
 });
 
-const holds: InnerList<Hold> = {
-  place: { table: 'any_hold', parent: 'request_id', key: 'ordinal' },
-  typeName: 'Hold',
-  load: async (ctx, pages, query) => await addFiles(ctx, await readHolds(ctx, pages), query),
-  parentOf: (hold) => hold.requestId,
-  keyOf: (hold) => hold.ordinal,
-};
-
-interface WishedFiles {
-  include?: { file?: true | { select?: object } };
-  select?: WishedFiles['include'];
-}
-
-/** Holds may be in bundles, which Prisma cannot follow to their files; what is wanted of these is read as it would be. */
-async function addFiles(ctx: Context, holds: Hold[], { include, select }: WishedFiles): Promise<Hold[]> {
-  const wish = select?.file ?? include?.file;
-  if (!wish) return holds;
-  const fields = wish === true ? {} : wish;
-  const files = await ctx.db.prisma.tapeFile.findMany({
-    ...fields,
-    ...(fields.select && { select: { ...fields.select, id: true } }),
-    where: { id: { in: holds.map((hold) => hold.fileId) } },
-  });
-  const byId = new Map((files as TapeFile[]).map((file) => [file.id, file]));
-  return holds.map((hold) => ({ ...hold, file: byId.get(hold.fileId) }));
-}
-
-const awaited: InnerList<AwaitedPath> = {
-  place: { table: 'any_awaited_path', parent: 'request_id', key: 'ordinal' },
-  typeName: 'AwaitedPath',
-  load: (ctx, pages) => readAwaited(ctx, pages),
-  parentOf: (path) => path.requestId,
-  keyOf: (path) => path.ordinal,
-};
-
 builder.prismaObjectFields('Request', (t) => ({
   holds: t.connection({
     type: HoldType,
@@ -102,14 +67,12 @@ builder.prismaObjectFields('Request', (t) => ({
     args: {
       states: t.arg({ type: [HoldStateType], description: 'Only holds at one of these; at any unless given.' }),
     },
-    select: { id: true },
-    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, holds, args),
+    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readHolds }, args),
   }),
   awaited: t.connection({
     type: AwaitedPathType,
     description: 'Its paths that have no file yet, in the order in which it took them.',
     complexity: pageComplexity,
-    select: { id: true },
-    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, awaited, args),
+    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readAwaited }, args),
   }),
 }));

@@ -30,12 +30,10 @@ builder.prismaNode('Library', {
   fields: (t) => ({
     name: t.string({
       description: 'As operators call it; the first one goes by its kind.',
-      select: { name: true },
       resolve: ({ name }, _args, ctx) => name ?? ctx.config.tapeBackend,
     }),
     kind: t.string({
       description: 'What it is, such as `directory`.',
-      select: { kind: true },
       resolve: ({ kind }, _args, ctx) => kind ?? ctx.config.tapeBackend,
     }),
     contract: t.expose('contract', { type: ContractType, description: 'What is asked of it.' }),
@@ -43,12 +41,10 @@ builder.prismaNode('Library', {
       authScopes: { operation: 'readSettings' },
       description:
         'What it was added with or set to, as a JSON object; no secrets are among it. For viewers and operators.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => JSON.stringify((await settings(ctx, id)) ?? {}),
     }),
     drives: t.int({
       description: 'Its drives; of one that stages files, what reads from it at the same time.',
-      select: { drives: true },
       resolve: ({ drives }, _args, ctx) => drives ?? ctx.config.drives,
     }),
     depthFiles: t.exposeInt('depthFiles', {

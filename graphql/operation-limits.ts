@@ -50,16 +50,8 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-/** Operations that are within the limits whatever their variables are, with what they may cost. */
-const within = new WeakMap<Limits, WeakMap<OperationDefinitionNode, number>>();
-
-/** By the context of what is about to be executed. */
-const costs = new WeakMap<object, number>();
-
-/** What an operation may cost that is within the limits, by the context in which it is executed. */
-export function costOf(contextValue: object): number {
-  return costs.get(contextValue) ?? 1;
-}
+/** Operations that are within the limits whatever their variables are. */
+const within = new WeakMap<Limits, WeakSet<OperationDefinitionNode>>();
 
 /** What a field costs goes by the size of its page, if by any of its arguments. */
 const SIZES = new Set(['first', 'last']);
@@ -75,15 +67,15 @@ function hasOpenSizes(document: DocumentNode): boolean {
   return isOpen;
 }
 
-function findExcess(args: ExecutionArgs, limits: Limits): GraphQLError | undefined {
+/** Returns what is too large about an operation that is about to be executed. */
+export function findExcess(args: ExecutionArgs, limits: Limits): GraphQLError | undefined {
   const operation = getOperationAST(args.document, args.operationName);
-  const known = within.get(limits) ?? new WeakMap();
+  const known = within.get(limits) ?? new WeakSet();
   within.set(limits, known);
-  if (!operation) return undefined;
-  const found = known.get(operation) ?? measure(operation, args, limits);
-  if (typeof found !== 'number') return found;
-  if (!hasOpenSizes(args.document)) known.set(operation, found);
-  costs.set(args.contextValue as object, found);
+  if (!operation || known.has(operation)) return undefined;
+  const found = measure(operation, args, limits);
+  if (found instanceof GraphQLError) return found;
+  if (found !== undefined && !hasOpenSizes(args.document)) known.add(operation);
   return undefined;
 }
 

@@ -1,6 +1,9 @@
 /**
  * Documents that a client names instead of sending them: automatic ones, by Apollo's protocol of automatic persisted queries, which whoever sends one
  * with its hash has kept for a while; and trusted ones, of a file that is made with the clients. What is named passes every check that what is sent does.
+ *
+ * Yoga's plugins for this are not used. They see no event streams, `plugin-persisted-operations` refuses what `plugin-apq` would answer,
+ * and neither decides by the caller or accepts the text of a trusted document.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -202,7 +202,6 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
     nullable: true,
     description: 'Where it stands in the plan, and why; null when no file of it waits.',
     complexity: PLAN_COMPLEXITY,
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await waitingOf(ctx, id)) ?? null,
   }),
 );

@@ -1,33 +1,25 @@
 /** Users and their quotas. */
 import { ForbiddenError, InUseError, InvalidInputError, UnknownUserError } from '../src/errors.js';
-import type { Request } from '../src/generated/prisma/client.js';
 import { visibleQuotas } from '../src/operations/policy.js';
-import { getQuota, listQuotasByPage, setQuota } from '../src/operations/quotas/quotas.js';
+import { getQuota, listQuotasByPage, readQuotas, setQuota } from '../src/operations/quotas/quotas.js';
 import { type RemovedQuota, removeQuota } from '../src/operations/quotas/remove.js';
 import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
 import { readUsedOf } from '../src/operations/quotas/used.js';
 import { countRequestsOf } from '../src/operations/requests/figures.js';
+import { readRequestsOf } from '../src/operations/requests/lists.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
-import { type InnerList, isText, readListPage, resolveInnerPage } from './pages.js';
-import { RequestConnection, RequestType } from './requests.js';
+import { isText, resolveInnerPage, resolveRootPage } from './pages.js';
+import { type Counted, RequestConnection, RequestType } from './requests.js';
 
 const usedOf = createBatch(readUsedOf);
 const driveSecondsOf = createBatch(readDriveSecondsOf);
 const requestCounts = createBatch(countRequestsOf);
 
-const requests: InnerList<Request> = {
-  place: { table: 'request', parent: 'quota_id', key: 'id' },
-  descending: true,
-  typeName: 'Request',
-  load: (ctx, pages, query) =>
-    ctx.db.prisma.request.findMany({ ...query, where: { id: { in: pages.flatMap(({ keys }) => keys) } } }),
-  parentOf: (request) => request.quotaId,
-  keyOf: (request) => request.id,
-};
+const requests = { descending: true, read: readRequestsOf };
 
-builder.prismaNode('Quota', {
+const QuotaType = builder.prismaNode('Quota', {
   id: { resolve: ({ id }) => id },
   findUnique: (id, ctx) => ({ id: Number(id), AND: visibleQuotas(ctx) }),
   nullable: true,
@@ -38,7 +30,6 @@ builder.prismaNode('Quota', {
     used: t.field({
       type: 'BigInt',
       description: 'Bytes that the live requests hold.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
     }),
     email: t.exposeString('email', { description: 'Where mail goes that names no address of its own; may be empty.' }),
@@ -46,7 +37,6 @@ builder.prismaNode('Quota', {
     weight: t.exposeFloat('weight', { description: 'Who has twice the weight may have twice the drive time.' }),
     driveSeconds: t.float({
       description: 'Seconds of drive time that its recalls have had of late; half of it is forgotten in a day.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await driveSecondsOf(ctx, id)) ?? 0,
     }),
     requests: t.connection(
@@ -54,7 +44,6 @@ builder.prismaNode('Quota', {
         type: RequestType,
         description: 'All of them, ended ones too, newest first.',
         complexity: pageComplexity,
-        select: { id: true },
         resolve: async ({ id }, args, ctx, info) => {
           const page = await resolveInnerPage({ ctx, info, parentId: id }, requests, args);
           return { ...page, totalCount: async () => (await requestCounts(ctx, id)) ?? 0 };
@@ -66,25 +55,42 @@ builder.prismaNode('Quota', {
 });
 
 builder.queryFields((t) => ({
-  quota: t.prismaField({
+  quota: t.field({
     authScopes: { operation: 'getQuota' },
-    type: 'Quota',
+    type: QuotaType,
     nullable: true,
     description: 'A quota by its user; null when there is none.',
     args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
-    resolve: (query, _root, { user }, ctx) => orNull(getQuota(ctx, user, query)),
+    resolve: (_root, { user }, ctx) => orNull(getQuota(ctx, user)),
   }),
-  quotas: t.prismaConnection({
-    authScopes: { operation: 'listQuotasByPage' },
-    type: 'Quota',
-    cursor: 'user',
-    description: 'All quotas, in order of their users.',
-    complexity: pageComplexity,
-    totalCount: (_root, _args, ctx) => listQuotasByPage(ctx).count(),
-    resolve: (query, _root, _args, ctx) =>
-      readListPage(query, { name: 'user', isKey: isText }, listQuotasByPage(ctx).page),
-  }),
+  quotas: t.connection(
+    {
+      authScopes: { operation: 'listQuotasByPage' },
+      type: QuotaType,
+      description: 'All quotas, in order of their users.',
+      complexity: pageComplexity,
+      resolve: async (_root, args, ctx) => {
+        const { page, count } = listQuotasByPage(ctx);
+        return { ...(await resolveRootPage(args, { name: 'user', isKey: isText }, page)), totalCount: count };
+      },
+    },
+    { fields: (f) => ({ totalCount: f.int({ resolve: (connection) => (connection as Counted).totalCount() }) }) },
+  ),
 }));
+
+const quotaOf = createBatch(readQuotas);
+
+builder.prismaObjectField('Request', 'quota', (t) =>
+  t.field({
+    type: QuotaType,
+    description: 'Which is charged for it.',
+    resolve: async ({ quotaId }, _args, ctx) => {
+      const quota = await quotaOf(ctx, quotaId);
+      if (!quota) throw new Error(`there is no quota ${quotaId}`);
+      return quota;
+    },
+  }),
+);
 
 const SetQuotaInput = builder.inputType('SetQuotaInput', {
   description: 'Whose quota it is, and what of it is set; the rest stays as it is.',
@@ -115,14 +121,14 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
 });
 
 builder.mutationFields((t) => ({
-  setQuota: t.prismaField({
+  setQuota: t.field({
     authScopes: { operation: 'setQuota' },
-    type: 'Quota',
+    type: QuotaType,
     description:
       'Makes a quota, or changes what is given of a known one. A size below what is used stops new requests only.',
     errors: { types: [InvalidInputError, ForbiddenError], union: { name: 'SetQuotaResult' } },
     args: { input: t.arg({ type: SetQuotaInput, required: true, description: 'Which one, and what of it.' }) },
-    resolve: async (query, _root, { input }, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user, query)),
+    resolve: async (_root, { input }, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user)),
   }),
   removeQuota: t.field({
     authScopes: { operation: 'removeQuota' },

@@ -4,6 +4,7 @@ import { releaseFiles } from '../src/operations/requests/releases.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { builder } from './builder.js';
 import { readBack } from './errors.js';
+import { RequestType } from './requests.js';
 
 const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
   description: 'Exactly one of paths and match is given.',
@@ -15,14 +16,14 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
 });
 
 builder.mutationFields((t) => ({
-  releaseFiles: t.prismaField({
+  releaseFiles: t.field({
     authScopes: { operation: 'releaseFiles' },
-    type: 'Request',
+    type: RequestType,
     description:
       'Lets files of a request go before its end: their charge is given back, and they never join it again. ' +
       'Releasing them twice changes nothing; a request that has ended is refused.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'ReleaseFilesResult' } },
     args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'Which files.' }) },
-    resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input), query)),
+    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),
   }),
 }));

@@ -12,7 +12,6 @@ builder.prismaObjectField('TapeFile', 'tapePath', (t) =>
     nullable: true,
     description:
       'By which its library finds it, where that is another name than its path: it was renamed here, and not there. For operators and viewers.',
-    select: { tapePath: true },
     // it may be of a folder that is kept from others
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),

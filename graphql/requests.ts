@@ -27,7 +27,7 @@ import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
-import { isInt, readListPage } from './pages.js';
+import { isInt, resolveRootPage } from './pages.js';
 
 export const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
@@ -50,7 +50,6 @@ export const RequestType = builder.prismaNode('Request', {
   description: 'What a user asked for: a pattern or a list of files, charged to a quota until its retention.',
   fields: (t) => ({
     requestId: t.exposeInt('id', { description: 'The id that REST knows.' }),
-    quota: t.relation('quota', { description: 'Which is charged for it.' }),
     state: t.expose('state', { type: RequestStateType, description: 'How far it is.' }),
     pattern: t.exposeString('pattern', {
       description: 'The substring of the paths that it takes; empty when it lists files.',
@@ -98,7 +97,6 @@ export const RequestType = builder.prismaNode('Request', {
     restoredBelow: t.stringList({
       description:
         'Mount points of the restore disks that have files of it: each is there under its archive path. Empty where that is not so of one of them, since files were renamed: `restoredPath` of each says where it is.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),
   }),
@@ -112,32 +110,26 @@ builder.prismaObjectFields('Request', (t) => ({
   bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt', description: 'Bytes of those that are there.' }),
   filesUnknown: t.int({
     description: 'Paths that the catalogue does not know (yet).',
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.unknown ?? 0,
   }),
   filesRefused: t.int({
     description: 'Files that found no room in the quota when they appeared.',
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.refused ?? 0,
   }),
   filesOverLimit: t.int({
     description: "Files that were beyond the request's own limits when they appeared.",
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.overLimit ?? 0,
   }),
   hasMoreLeftOut: t.boolean({
     description: 'Was more left out of it than these counts and awaited paths tell? It joins when there is room.',
-    select: { leftOutSize: true },
     resolve: ({ leftOutSize }) => leftOutSize !== null && leftOutSize > 0, // of none it is not known whether it may have them
   }),
   filesAtPrimaryPlace: t.int({
     description: 'Of the files that are there, those at their primary place: no restore disk has them.',
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
   }),
   filesReleased: t.int({
     description: 'Files that were let go before the end of the request; no other count has them.',
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
   }),
 }));
@@ -147,43 +139,39 @@ export const RequestConnection = builder.connectionObject(
   {
     type: RequestType,
     name: 'QueryRequestsConnection',
-    fields: (t) => ({
-      totalCount: t.int({
-        extensions: { pothosPrismaTotalCount: true },
-        resolve: (connection) => (connection as unknown as Counted).totalCount(),
-      }),
-    }),
+    fields: (t) => ({ totalCount: t.int({ resolve: (connection) => (connection as object as Counted).totalCount() }) }),
   },
   { name: 'QueryRequestsConnectionEdge' },
 );
 
-interface Counted {
+/** A connection that counts its list only if it is asked to. */
+export interface Counted {
   totalCount: () => Promise<number>;
 }
 
 builder.queryFields((t) => ({
-  request: t.prismaField({
+  request: t.field({
     authScopes: { operation: 'getRequest' },
-    type: 'Request',
+    type: RequestType,
     nullable: true,
     description: 'A request by its id, ended ones too; null when there is none.',
     args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
-    resolve: (query, _root, { id }, ctx) => orNull(getRequest(ctx, id, query)),
+    resolve: (_root, { id }, ctx) => orNull(getRequest(ctx, id)),
   }),
-  requests: t.prismaConnection(
+  requests: t.connection(
     {
       authScopes: { operation: 'listRequests' },
-      type: 'Request',
-      cursor: 'id',
+      type: RequestType,
       description: 'Requests, oldest first. Ended ones only where `states` names EXPIRED or CANCELLED.',
       complexity: pageComplexity,
       args: {
         quota: t.arg.string({ description: 'Only of this user; of all unless given.' }),
         states: t.arg({ type: [RequestStateType], description: 'Only at one of these; live ones unless given.' }),
       },
-      totalCount: (_root, args, ctx) => listRequests(ctx, args, ctx.reader).count(),
-      resolve: (query, _root, args, ctx) =>
-        readListPage(query, { name: 'id', isKey: isInt }, listRequests(ctx, args, ctx.reader).page),
+      resolve: async (_root, args, ctx) => {
+        const { page, count } = listRequests(ctx, args, ctx.reader);
+        return { ...(await resolveRootPage(args, { name: 'id', isKey: isInt }, page)), totalCount: count };
+      },
     },
     RequestConnection,
   ),
@@ -229,35 +217,35 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
 const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
 
 builder.mutationFields((t) => ({
-  createRequest: t.prismaField({
+  createRequest: t.field({
     authScopes: { operation: 'createRequest' },
-    type: 'Request',
+    type: RequestType,
     description: 'Asks for files, and charges the quota for those that the catalogue knows.',
     errors: {
       types: takingErrors,
       union: { name: 'CreateRequestResult' },
     },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'What is asked for.' }) },
-    resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input), query)),
+    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
   }),
-  updateRequest: t.prismaField({
+  updateRequest: t.field({
     authScopes: { operation: 'updateRequest' },
-    type: 'Request',
+    type: RequestType,
     description: 'Changes what it is given; ends or revives the request by its retention.',
     errors: {
       types: [...takingErrors, WrongQuotaError, NotFoundError],
       union: { name: 'UpdateRequestResult' },
     },
     args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'What is changed, and to what.' }) },
-    resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input), query)),
+    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
   }),
-  cancelRequest: t.prismaField({
+  cancelRequest: t.field({
     authScopes: { operation: 'cancelRequest' },
-    type: 'Request',
+    type: RequestType,
     description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError], union: { name: 'CancelRequestResult' } },
     args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
-    resolve: async (query, _root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id), query)),
+    resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
   }),
 }));
 

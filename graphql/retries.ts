@@ -4,6 +4,7 @@ import { retryRequest } from '../src/operations/requests/retries.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { builder } from './builder.js';
 import { readBack } from './errors.js';
+import { RequestType } from './requests.js';
 
 const RetryRequestInput = builder.inputType('RetryRequestInput', {
   description: 'Which request has its failed files tried again.',
@@ -14,9 +15,9 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
 });
 
 builder.mutationFields((t) => ({
-  retryRequest: t.prismaField({
+  retryRequest: t.field({
     authScopes: { operation: 'retryRequest' },
-    type: 'Request',
+    type: RequestType,
     description:
       'Has all files of a request that have failed tried again, with all their tries before them. ' +
       'A request without failed files is left as it is; one that has ended is refused.',
@@ -25,6 +26,6 @@ builder.mutationFields((t) => ({
       union: { name: 'RetryRequestResult' },
     },
     args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'Which request.' }) },
-    resolve: async (query, _root, { input }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, input), query)),
+    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, input))),
   }),
 }));

@@ -40,7 +40,6 @@ builder.prismaObjectField('Quota', 'members', (t) =>
     type: [MemberType],
     description: 'Who may use it beside its user: users first, by name.',
     complexity: { field: 10 },
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await membersOf(ctx, id)) ?? [],
   }),
 );

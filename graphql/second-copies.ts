@@ -1,10 +1,13 @@
 /** Files that are on tape twice. */
 import { builder } from './builder.js';
+import { findVolume, VolumeType } from './tapes.js';
 
 builder.prismaObjectField('TapeFile', 'copyVolume', (t) =>
-  t.relation('copyVolume', {
+  t.field({
+    type: VolumeType,
     nullable: true,
     description: 'The volume that has the same bytes once more; null: none is known.',
+    resolve: ({ copyVolumeId }, _args, ctx) => findVolume(ctx, copyVolumeId),
   }),
 );
 

@@ -47,7 +47,6 @@ builder.prismaObjectField('Library', 'staging', (t) =>
     nullable: true,
     authScopes: { operation: 'readStagingFigures' },
     description: 'Of one that stages files: what is there for Tapegate. For viewers and operators.',
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await figures(ctx, id)) ?? null,
   }),
 );
@@ -69,7 +68,6 @@ builder.prismaObjectField('Library', 'usage', (t) =>
     authScopes: { operation: 'readUsage' },
     description:
       'What it was sent since it was added, as far as that is counted (kind `s3`): what a bill is made of. It is some seconds behind. For viewers and operators.',
-    select: { id: true },
     resolve: async ({ id }, _args, ctx) => (await usage(ctx, id)) ?? [],
   }),
 );

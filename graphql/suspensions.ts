@@ -62,21 +62,20 @@ const common = {
 } as const;
 
 builder.prismaObjectField('Volume', 'suspension', (t) =>
-  t.field({ ...common, select: { name: true }, resolve: ({ name }, _args, ctx) => volumes(ctx, name) }),
+  t.field({ ...common, resolve: ({ name }, _args, ctx) => volumes(ctx, name) }),
 );
 builder.prismaObjectField('Drive', 'suspension', (t) =>
-  t.field({ ...common, select: { name: true }, resolve: ({ name }, _args, ctx) => drives(ctx, name) }),
+  t.field({ ...common, resolve: ({ name }, _args, ctx) => drives(ctx, name) }),
 );
 builder.prismaObjectField('Quota', 'suspension', (t) =>
-  t.field({ ...common, select: { user: true }, resolve: ({ user }, _args, ctx) => users(ctx, user) }),
+  t.field({ ...common, resolve: ({ user }, _args, ctx) => users(ctx, user) }),
 );
 builder.prismaObjectField('RestoreDisk', 'suspension', (t) =>
-  t.field({ ...common, select: { mountpoint: true }, resolve: ({ mountpoint }, _args, ctx) => disks(ctx, mountpoint) }),
+  t.field({ ...common, resolve: ({ mountpoint }, _args, ctx) => disks(ctx, mountpoint) }),
 );
 builder.prismaObjectField('Library', 'suspension', (t) =>
   t.field({
     ...common,
-    select: { name: true },
     resolve: ({ name }, _args, ctx) => libraries(ctx, name ?? ctx.config.tapeBackend),
   }),
 );

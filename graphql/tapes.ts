@@ -1,8 +1,9 @@
 /** Volumes and drives. */
 import type { Context } from '../src/context.js';
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
+import type { Volume } from '../src/generated/prisma/client.js';
 import { setMedium } from '../src/operations/catalogue/media.js';
-import { listVolumes, readVolumeFiguresOf } from '../src/operations/catalogue/volumes.js';
+import { listVolumes, readVolumeFiguresOf, readVolumes } from '../src/operations/catalogue/volumes.js';
 import { listDrives, readClaimed } from '../src/operations/recalls/drives.js';
 import { readDriveHosts } from '../src/operations/recalls/engines.js';
 import { createBatch } from './batch.js';
@@ -13,10 +14,17 @@ const claimed = createBatch(readClaimed);
 const hosts = createBatch(readDriveHosts);
 const figures = createBatch((ctx: Context, ids: number[]) => readVolumeFiguresOf(ctx, ids, ctx.reader));
 
+const volumeOf = createBatch(readVolumes);
+
+/** The volume of an id, which a file may not have. */
+export async function findVolume(ctx: Context, id: number | null): Promise<Volume | null> {
+  return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
+}
+
 /** Each of the files on a volume is looked at. */
 const FIGURES_COMPLEXITY = 10;
 
-builder.prismaNode('Volume', {
+export const VolumeType = builder.prismaNode('Volume', {
   id: { field: 'id' },
   nullable: true,
   description: 'One cartridge.',
@@ -35,7 +43,6 @@ builder.prismaNode('Volume', {
       authScopes: { operation: 'readVolumeFiguresOf' },
       description: 'Files that are on it, by the catalogue; for viewers and operators.',
       complexity: FIGURES_COMPLEXITY,
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
     }),
     bytes: t.field({
@@ -43,7 +50,6 @@ builder.prismaNode('Volume', {
       type: 'BigInt',
       description: 'Bytes of these files together; for viewers and operators.',
       complexity: FIGURES_COMPLEXITY,
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),
   }),
@@ -59,7 +65,6 @@ builder.prismaNode('Drive', {
     volume: t.relation('volume', { nullable: true, description: 'The volume it has mounted; null: none.' }),
     isClaimed: t.boolean({
       description: 'An engine that lives holds it.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await claimed(ctx, id)) ?? false,
     }),
     host: t.string({
@@ -67,7 +72,6 @@ builder.prismaNode('Drive', {
       nullable: true,
       description:
         'Where the engine runs that holds it; null: none does, or one of a version that does not say. For viewers and operators.',
-      select: { id: true },
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? null,
     }),
     filesRunning: t.relationCount('recalls', {

@@ -9,6 +9,7 @@ import { getRequest } from '../src/operations/requests/rows.js';
 import { createBatch } from './batch.js';
 import { builder } from './builder.js';
 import { ErrorClassType } from './holds.js';
+import { RequestType } from './requests.js';
 
 const RecallStateType = builder.enumType('RecallState', {
   description: 'Whether a recall has begun.',
@@ -26,41 +27,34 @@ function holdOf(key: string): HoldKey {
   return { requestId: Number(requestId), fileId: BigInt(fileId ?? 0) };
 }
 
-const key = { requestId: true, fileId: true } as const;
-
 builder.prismaObjectFields('Hold', (t) => ({
   recallState: t.field({
     type: RecallStateType,
     nullable: true,
     description: 'Of the recall that it waits for; null when it waits for none.',
-    select: key,
     resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.state ?? null,
   }),
   attempts: t.int({
     nullable: true,
     description: 'Tries that have failed; null when it waits for no recall.',
-    select: key,
     resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.attempts ?? null,
   }),
   lastErrorClass: t.field({
     type: ErrorClassType,
     nullable: true,
     description: 'Of the last try, or of the end; null: nothing has failed.',
-    select: { ...key, errorClass: true },
     resolve: async (hold, _args, ctx) => hold.errorClass ?? (await triesOf(ctx, hold))?.errorClass ?? null,
   }),
   lastError: t.string({
     nullable: true,
     description:
       'Why the last try failed, or the next one cannot begin, or why the file was given up; null: nothing has failed.',
-    select: { ...key, error: true },
     resolve: async (hold, _args, ctx) => hold.error ?? (await triesOf(ctx, hold))?.error ?? null,
   }),
   nextTry: t.field({
     type: 'DateTime',
     nullable: true,
     description: 'Not before this time; null when it runs, may begin at any time, or will not.',
-    select: key,
     resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.nextTry ?? null,
   }),
 }));
@@ -70,15 +64,15 @@ builder.prismaObjectField('Request', 'priority', (t) =>
 );
 
 builder.mutationFields((t) => ({
-  setPriority: t.prismaField({
+  setPriority: t.field({
     authScopes: { operation: 'setPriority' },
-    type: 'Request',
+    type: RequestType,
     description: 'Says which requests go first.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SetPriorityResult' } },
     args: {
       id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
       priority: t.arg.int({ required: true, description: 'From -1000 to 1000; a greater one goes first.' }),
     },
-    resolve: async (query, _root, input, ctx) => getRequest(ctx, await setPriority(ctx, input), query),
+    resolve: async (_root, input, ctx) => getRequest(ctx, await setPriority(ctx, input)),
   }),
 }));

@@ -1,11 +1,10 @@
 /**
- * Pages of lists, by the value of a key: a page after a row is right even when that row has gone.
- *
- * Which rows are on a page is SQL's, what GraphQL wants of them Prisma's. Pages of lists within a list (the holds of a
- * request, the requests of a quota) are cut by one statement for many parents; Prisma would read each list whole and cut
- * it in memory, and a request may hold a million files.
+ * Pages of lists, by the value of a key: a page after a row is right even when that row has gone. A list within a list (the files of a
+ * request, the requests of a quota) is read by one statement for all parents; Prisma would read each list whole and cut it in memory, and a
+ * request may contain a million files.
  */
 import type { Context } from '../context.js';
+import { prepared } from '../database/prepared.js';
 import { askAtLength, askSoon } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 
@@ -97,11 +96,48 @@ export async function estimateRows(
   return { count: Math.max(planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
 
-/** Where a list is kept: the column that names the parent, and the one whose integers give the order. */
-export interface ListPlace {
+/** Statements that are prepared, since a page's size is a part of the text and clients choose it: others must find names as well. */
+const MAX_PREPARED = 200;
+const known = new Set<string>();
+
+function preparedPage(statement: Sql): Sql {
+  const { text } = statement;
+  if (known.size < MAX_PREPARED) known.add(text);
+  return known.has(text) ? prepared(statement) : statement;
+}
+
+/** The planner expects a tenth of the list of a page whose size is a parameter. */
+const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
+
+/**
+ * Reads the rows of a page, in order of the key, by one statement.
+ * @param list.walk the same rows if the caller may see all of them, and none otherwise: a page is found at once wherever it is; undefined if
+ *   the list has a filter
+ */
+export async function readPage<Row extends object>(
+  ctx: Context,
+  list: Pick<KeyedList, 'rows' | 'key' | 'reader'> & { columns: Sql; walk?: Sql | undefined },
+  { from, isBackward, limit }: KeyPage<unknown>,
+): Promise<Row[]> {
+  const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
+  const pageOf = (all: Sql) => sql`SELECT ${list.columns} FROM ${all} ${after}
+    ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} ${pageLimit(limit)}`;
+  const walked = list.walk && (await ctx.db.pool.query<Row>(preparedPage(pageOf(list.walk)))).rows;
+  const isFound = walked && (walked.length > 0 || list.walk === list.rows);
+  const rows = isFound ? walked : await askAtLength<Row>(ctx, pageOf(list.rows), list.reader);
+  return isBackward ? rows.reverse() : rows;
+}
+
+/** A list within a list: its table, the column of the parent, and the one whose integers give the order. */
+export interface InnerList {
   table: 'any_hold' | 'any_awaited_path' | 'request';
   parent: 'request_id' | 'quota_id';
   key: 'ordinal' | 'id';
+  /** Of the row `c`, and of tables that are joined. */
+  columns: Sql;
+  join?: Sql;
+  /** Whether the caller may see the row. */
+  isSeen?: Sql;
 }
 
 export interface PageWish {
@@ -114,26 +150,44 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** The keys of a page of each parent, in order, by the ids of the parents; an empty page is left out. */
-export async function readPageKeys(
+/** One place of a page. The caller may not see what is there if it has no row. */
+export interface PageItem<Row> {
+  key: number;
+  row: Row | undefined;
+}
+
+interface FlatItem {
+  '#parent': number;
+  '#key': number;
+  '#seen': boolean;
+}
+
+/** Reads a page of each parent, in order, by one statement. A parent whose page is empty is left out. */
+export async function readInnerPages<Row>(
   ctx: Context,
-  place: ListPlace,
+  { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,
   parentIds: readonly number[],
   wish: PageWish,
-): Promise<Map<number, number[]>> {
-  const [table, key] = [raw(place.table), raw(place.key)];
-  const order = raw(wish.descending ? 'DESC' : 'ASC');
-  const { rows } = await ctx.db.pool.query<{ parentId: number; keys: number[] }>(
-    sql`SELECT p.id AS "parentId", array_agg(k.key ORDER BY k.key ${order}) AS keys
-        FROM unnest(${parentIds}::int[]) AS p (id) CROSS JOIN LATERAL (
-          SELECT c.${key} AS key FROM ${table} c WHERE ${whereOnPage(place, wish)} ORDER BY c.${key} ${order} LIMIT ${wish.limit}
-        ) k GROUP BY p.id`,
+): Promise<Map<number, PageItem<Row>[]>> {
+  const { rows } = await ctx.db.pool.query<FlatItem>(
+    preparedPage(sql`SELECT p.id AS "#parent", c.${raw(key)} AS "#key", ${isSeen} AS "#seen", ${columns}
+      FROM unnest(${parentIds}::int[]) AS p (id) CROSS JOIN LATERAL (
+        SELECT c.* FROM ${raw(table)} c WHERE ${whereOnPage({ parent, key }, wish)}
+        ORDER BY c.${raw(key)} ${raw(wish.descending ? 'DESC' : 'ASC')} ${pageLimit(wish.limit)}
+      ) c ${join}`),
   );
-  return new Map(rows.map((row) => [row.parentId, row.keys]));
+  rows.sort((a, b) => (wish.descending ? b['#key'] - a['#key'] : a['#key'] - b['#key']));
+  const pages = new Map<number, PageItem<Row>[]>();
+  for (const row of rows) {
+    const page = pages.get(row['#parent']) ?? [];
+    pages.set(row['#parent'], page);
+    page.push({ key: row['#key'], row: row['#seen'] ? (row as Row) : undefined });
+  }
+  return pages;
 }
 
 /** Of the rows `c` of a parent `p`, those that a page may have. */
-export function whereOnPage(place: ListPlace, wish: PageWish): Sql {
+function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(place.parent), raw(place.key)];
   // conditions are left out rather than made optional, so that the planner sees what it may use an index for
   const conditions = [sql`c.${parent} = p.id`];

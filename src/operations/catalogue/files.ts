@@ -1,8 +1,9 @@
 /** Tape files as users see them. */
 import type { Context } from '../../context.js';
+import { prepared } from '../../database/prepared.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import { readTextList, type TextPages } from '../../database/text-lists.js';
-import type { Prisma } from '../../generated/prisma/client.js';
+import { Prisma, type TapeFile } from '../../generated/prisma/client.js';
 import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
 import { isOffered, isWithdrawn } from '../conditions.js';
@@ -10,8 +11,9 @@ import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
 import { holdsText, isByRareWord, isScan } from '../match.js';
-import { countRows, estimateRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { countRows, estimateRows, type KeyPage, readPage } from '../page-keys.js';
 import { allow } from '../policy.js';
+import { columnsOf } from '../row-columns.js';
 import type { Place } from './volumes.js';
 
 export interface ListFilesInput {
@@ -35,8 +37,7 @@ const jsonFields = {
 /** An object's names, in its order, and what each of them tells. */
 export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
 
-/** What Prisma is to read of a file. */
-export type FileQuery = Pick<Prisma.TapeFileFindManyArgs, 'include' | 'select'>;
+const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 
 /**
  * Tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot, as JSON objects.
@@ -61,13 +62,11 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
     count: () => atListServer(ctx, 'listFiles', (at) => countRows(at, { ...counted, reader })),
     estimate: () =>
       atListServer(ctx, 'listFiles', (at) => estimateRows(at, { rows, reader, isSecret: () => mayMissFiles(at) })),
-    page: (page: KeyPage<string>, query: FileQuery) =>
-      atListServer(ctx, 'listFiles', (at) =>
-        readPageRows(at, { rows, reader, id: sql`f.id`, key: sql`f.path` }, page, (ids: bigint[]) => {
-          const where = { id: { in: ids } };
-          return at.db.prisma.tapeFile.findMany({ ...(query as object), where, orderBy: { path: 'asc' } });
-        }),
-      ),
+    page: (page: KeyPage<string>) => {
+      const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
+      const list = { rows, walk, reader, columns: fileColumns, key: sql`f.path` };
+      return atListServer(ctx, 'listFiles', (at) => readPage<TapeFile>(at, list, page));
+    },
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
       const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
@@ -95,22 +94,23 @@ function looksAtAll({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
 
-/** One file by its logical path; null when the catalogue does not know it. */
-export async function getFile(ctx: Context, path: string, query: FileQuery = {}) {
+/** One file by its logical path; null when the catalogue does not know it, or the caller may not list it. */
+export async function getFile(ctx: Context, path: string): Promise<TapeFile | null> {
   allow(ctx, 'getFile');
-  const where = { path: checkPattern('path', path) };
-  if (!(await isOneListed(ctx, sql`f.path = ${where.path}`))) return null;
-  return await ctx.db.prisma.tapeFile.findUnique({ ...(query as object), where });
+  const { rows } = await ctx.db.pool.query<TapeFile>(
+    prepared(
+      sql`SELECT ${fileColumns} FROM tape_file f WHERE f.path = ${checkPattern('path', path)} AND ${mayPath(ctx, 'LIST')}`,
+    ),
+  );
+  return rows[0] ?? null;
 }
 
 /** May the caller know that there is this file? */
 export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
-  return await isOneListed(ctx, sql`f.id = ${id}`);
-}
-
-async function isOneListed(ctx: Context, which: Sql): Promise<boolean> {
   if (!isRuled(ctx.caller)) return true;
-  const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM tape_file f WHERE ${which} AND ${mayPath(ctx, 'LIST')}`);
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM tape_file f WHERE f.id = ${id} AND ${mayPath(ctx, 'LIST')}`,
+  );
   return rowCount !== 0;
 }
 

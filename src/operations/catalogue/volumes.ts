@@ -5,7 +5,7 @@ import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { NotFoundError } from '../../errors.js';
-import type { Prisma } from '../../generated/prisma/client.js';
+import type { Prisma, Volume } from '../../generated/prisma/client.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
@@ -150,4 +150,10 @@ export async function placeFiles(
 
 function nameOf(number: bigint): string {
   return `TG${String(number).padStart(4, '0')}`;
+}
+
+/** Reads volumes by their ids. */
+export async function readVolumes({ db }: Context, ids: readonly number[]): Promise<Map<number, Volume>> {
+  const volumes = await db.prisma.volume.findMany({ where: { id: { in: [...ids] } } });
+  return new Map(volumes.map((volume) => [volume.id, volume]));
 }

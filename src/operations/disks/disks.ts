@@ -5,7 +5,7 @@ import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
-import type { Prisma } from '../../generated/prisma/client.js';
+import type { Prisma, RestoreDisk } from '../../generated/prisma/client.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkBytes, checkPattern } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
@@ -220,4 +220,10 @@ export function roomByAllocation(disk: DiskFigures): bigint {
 /** What is reserved may all be still to be written: a recall that runs counts with its whole size. */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
+}
+
+/** Reads restore disks by their ids. */
+export async function readDisks({ db }: Context, ids: readonly number[]): Promise<Map<number, RestoreDisk>> {
+  const disks = await db.prisma.restoreDisk.findMany({ where: { id: { in: [...ids] } } });
+  return new Map(disks.map((disk) => [disk.id, disk]));
 }

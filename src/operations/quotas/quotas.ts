@@ -2,15 +2,17 @@
 
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
+import { prepared } from '../../database/prepared.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
-import type { Prisma } from '../../generated/prisma/client.js';
+import { Prisma, type Quota } from '../../generated/prisma/client.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkAddress, checkBytes, checkCallerName, checkText, isPlainName } from '../input.js';
 import { atListServer } from '../list-server.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { countRows, type KeyPage, readPage } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
+import { columnsOf } from '../row-columns.js';
 
 export interface SetQuotaInput {
   user: string;
@@ -87,27 +89,35 @@ export function listQuotasByPage(ctx: Context) {
   const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
   return {
     count: () => atListServer(ctx, 'listQuotasByPage', (at) => countRows(at, { rows })),
-    page: (page: KeyPage<string>, query: QuotaQuery) =>
+    page: (page: KeyPage<string>) =>
       atListServer(ctx, 'listQuotasByPage', (at) =>
-        readPageRows(at, { rows, id: sql`q.id`, key: sql`q."user"` }, page, (ids: number[]) => {
-          const where = { id: { in: ids } };
-          return at.db.prisma.quota.findMany({ ...(query as object), where, orderBy: { user: 'asc' } });
-        }),
+        readPage<Quota>(at, { rows, columns: quotaColumns, key: sql`q."user"` }, page),
       ),
   };
 }
 
-type QuotaQuery = Pick<Prisma.QuotaFindManyArgs, 'include' | 'select'>;
+const quotaColumns = columnsOf(Prisma.QuotaScalarFieldEnum, 'q');
 
 /** @throws NotFoundError */
-export async function getQuota(ctx: Context, user: string, query: QuotaQuery = {}) {
+export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   allow(ctx, 'getQuota');
   const isStorable = !user.includes('\0') && user.isWellFormed() && hasQuota(ctx.caller.reads, user);
-  const quota = isStorable
-    ? await ctx.db.prisma.quota.findUnique({ ...(query as object), where: { user, removedAt: null } })
-    : null;
+  const { rows } = await ctx.db.pool.query<Quota>(
+    prepared(
+      sql`SELECT ${quotaColumns} FROM quota q WHERE q."user" = ${isStorable ? user : null}::text AND q.removed_at IS NULL`,
+    ),
+  );
+  const [quota] = rows;
   if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
   return quota;
+}
+
+/** Reads quotas by their ids, of requests that the caller sees. */
+export async function readQuotas(ctx: Context, ids: readonly number[]): Promise<Map<number, Quota>> {
+  const { rows } = await ctx.db.pool.query<Quota>(
+    prepared(sql`SELECT ${quotaColumns} FROM quota q WHERE q.id = ANY(${ids}::int[])`),
+  );
+  return new Map(rows.map((quota) => [quota.id, quota]));
 }
 
 export async function listQuotas(ctx: Context) {

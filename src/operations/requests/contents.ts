@@ -1,47 +1,45 @@
-/** What is in requests, by the ordinals of a page: holds and awaited paths, of ended requests in their compact form too. */
+/** What is in requests, by the page: files and unresolved paths, of ended requests in their compact form too. */
 
 import type { Context } from '../../context.js';
-import { raw, sql } from '../../database/sql.js';
-import type { AwaitedPath, Hold } from '../../generated/prisma/client.js';
+import { sql } from '../../database/sql.js';
+import { type AwaitedPath, type Hold, Prisma, type TapeFile } from '../../generated/prisma/client.js';
 import { mayPathOfRequest } from '../access/paths.js';
+import { type PageItem, type PageWish, readInnerPages } from '../page-keys.js';
+import { columnsOf, takeRow } from '../row-columns.js';
 
-/** Some ordinals of a request. */
-export interface OrdinalPage {
-  parentId: number;
-  keys: readonly number[];
+const list = { parent: 'request_id', key: 'ordinal' } as const;
+
+const { HoldScalarFieldEnum: holdFields, TapeFileScalarFieldEnum: fileFields } = Prisma;
+const holdColumns = sql`${columnsOf(holdFields, 'c')}, ${columnsOf(fileFields, 'f', 'file.')}`;
+
+export interface HoldWithFile extends Hold {
+  file: TapeFile;
 }
 
-/** What has gone meanwhile is left out. */
-export async function readHolds(ctx: Context, pages: readonly OrdinalPage[]): Promise<Hold[]> {
-  const columns = sql`h.request_id AS "requestId", h.file_id AS "fileId", h.ordinal, h.size, h.state,
-    h.error_class AS "errorClass", h.error`;
-  const isSeen = sql`EXISTS (SELECT FROM tape_file f WHERE f.id = h.file_id AND ${mayPathOfRequest(ctx)})`;
-  return (await ctx.db.pool.query<Hold>(sql`SELECT ${columns} FROM ${rowsOf('hold', pages)} AND ${isSeen}`)).rows;
+/** Reads a page of files of each request. Each file is looked up by its id, whatever the planner expects of the size of a page. */
+export async function readHolds(
+  ctx: Context,
+  requestIds: readonly number[],
+  wish: PageWish,
+): Promise<Map<number, PageItem<HoldWithFile>[]>> {
+  const join = sql`LEFT JOIN LATERAL (
+    SELECT f.* FROM tape_file f WHERE f.id = c.file_id AND ${mayPathOfRequest(ctx)} OFFSET 0
+  ) f ON true`;
+  const holds = { ...list, table: 'any_hold', columns: holdColumns, join, isSeen: sql`f.id IS NOT NULL` } as const;
+  const pages = await readInnerPages<HoldWithFile>(ctx, holds, requestIds, wish);
+  for (const { row } of [...pages.values()].flat()) if (row) row.file = takeRow(row, fileFields, 'file.');
+  return pages;
 }
 
-/** The same of paths that have no file. */
-export async function readAwaited(ctx: Context, pages: readonly OrdinalPage[]): Promise<AwaitedPath[]> {
-  const columns = sql`h.request_id AS "requestId", h.path, h.ordinal, h.reason`;
-  const isSeen = sql`EXISTS (SELECT FROM (SELECT h.path) f WHERE ${mayPathOfRequest(ctx)})`;
-  return (
-    await ctx.db.pool.query<AwaitedPath>(sql`SELECT ${columns} FROM ${rowsOf('awaited_path', pages)} AND ${isSeen}`)
-  ).rows;
-}
+const awaitedColumns = columnsOf(Prisma.AwaitedPathScalarFieldEnum, 'c');
 
-/** Each row, and each bundle that has some, is read once, by its last ordinal. */
-function rowsOf(table: 'hold' | 'awaited_path', pages: readonly OrdinalPage[]) {
-  const bundle = raw(table === 'hold' ? 'hold_bundle' : 'path_bundle');
-  const parents = pages.flatMap(({ parentId, keys }) => keys.map(() => parentId));
-  const ordinals = pages.flatMap(({ keys }) => keys);
-  const wanted = sql`SELECT request_id, ordinal FROM unnest(${parents}::int[], ${ordinals}::int[]) AS w (request_id, ordinal)`;
-  return sql`(
-      SELECT request_id, ordinal AS last_ordinal FROM (${wanted}) w
-      UNION SELECT b.request_id, b.last_ordinal FROM (${wanted}) w CROSS JOIN LATERAL (
-        SELECT b.request_id, b.last_ordinal FROM ${bundle} b
-        WHERE b.request_id = w.request_id AND b.last_ordinal >= w.ordinal ORDER BY b.last_ordinal LIMIT 1
-      ) b
-    ) p CROSS JOIN LATERAL (
-      SELECT * FROM ${raw(`any_${table}`)} h WHERE h.request_id = p.request_id AND h.last_ordinal = p.last_ordinal OFFSET 0
-    ) h
-    WHERE (h.request_id, h.ordinal) IN (${wanted})`;
+/** Reads a page of unresolved paths of each request. */
+export async function readAwaited(
+  ctx: Context,
+  requestIds: readonly number[],
+  wish: PageWish,
+): Promise<Map<number, PageItem<AwaitedPath>[]>> {
+  const isSeen = sql`EXISTS (SELECT FROM (SELECT c.path) f WHERE ${mayPathOfRequest(ctx)})`;
+  const awaited = { ...list, table: 'any_awaited_path', columns: awaitedColumns, isSeen } as const;
+  return await readInnerPages<AwaitedPath>(ctx, awaited, requestIds, wish);
 }

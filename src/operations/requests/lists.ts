@@ -3,14 +3,16 @@
 import type { Context } from '../../context.js';
 import { type ListPages, readList } from '../../database/snapshot.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
+import { Prisma, type Request } from '../../generated/prisma/client.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { mayPathOfRequest } from '../access/paths.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { atListServer } from '../list-server.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { countRows, type KeyPage, type PageWish, readInnerPages, readPage } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
-import type { RequestQuery } from './rows.js';
+import { columnsOf } from '../row-columns.js';
+import { requestColumns } from './rows.js';
 
 export interface ListRequestsInput {
   /** User. */
@@ -39,12 +41,9 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
   return {
     count: () => atListServer(ctx, 'listRequests', (at) => countRows(at, { rows, reader })),
-    page: (page: KeyPage<number>, query: RequestQuery) =>
+    page: (page: KeyPage<number>) =>
       atListServer(ctx, 'listRequests', (at) =>
-        readPageRows(at, { rows, reader, id: sql`r.id`, key: sql`r.id` }, page, (ids: number[]) => {
-          const where = { id: { in: ids } };
-          return at.db.prisma.request.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
-        }),
+        readPage<Request>(at, { rows, reader, columns: requestColumns, key: sql`r.id` }, page),
       ),
     stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
       const list = sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
@@ -57,6 +56,17 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
     },
   };
 }
+
+const ofQuota = {
+  table: 'request',
+  parent: 'quota_id',
+  key: 'id',
+  columns: columnsOf(Prisma.RequestScalarFieldEnum, 'c'),
+} as const;
+
+/** Reads a page of requests of each quota, ended ones too. */
+export const readRequestsOf = async (ctx: Context, quotaIds: readonly number[], wish: PageWish) =>
+  await readInnerPages<Request>(ctx, ofQuota, quotaIds, wish);
 
 function filterOf(ctx: Context, input: ListRequestsInput): Sql {
   const states = input.states ?? LIVE_STATES;

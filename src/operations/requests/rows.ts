@@ -2,12 +2,14 @@
 
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
+import { prepared } from '../../database/prepared.js';
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { NotFoundError, quote } from '../../errors.js';
-import type { Prisma } from '../../generated/prisma/client.js';
+import { Prisma, type Request } from '../../generated/prisma/client.js';
 import type { RequestForm, RequestState } from '../../generated/prisma/enums.js';
-import { allow, allowChange, isVisibleQuota, type Operation, visibleQuotas } from '../policy.js';
+import { allow, allowChange, isVisibleQuota, type Operation } from '../policy.js';
+import { columnsOf } from '../row-columns.js';
 import { checkAsked } from '../turn.js';
 import type { Limits } from './limits.js';
 
@@ -76,15 +78,16 @@ export function notFound(id: number | string): NotFoundError {
   return new NotFoundError(`there is no request with id ${id}`);
 }
 
-export type RequestQuery = Pick<Prisma.RequestFindManyArgs, 'include' | 'select'>;
+export const requestColumns = columnsOf(Prisma.RequestScalarFieldEnum, 'r');
 
 /** A request by its id, past its retention too: history is kept. @throws NotFoundError */
-export async function getRequest(ctx: Context, id: number, query: RequestQuery = {}) {
+export async function getRequest(ctx: Context, id: number): Promise<Request> {
   allow(ctx, 'getRequest');
-  const request = await ctx.db.prisma.request.findUnique({
-    ...(query as object),
-    where: { id, quota: visibleQuotas(ctx) },
-  });
+  const { rows } = await ctx.db.pool.query<Request>(
+    prepared(sql`SELECT ${requestColumns} FROM request r JOIN quota q ON q.id = r.quota_id
+      WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`),
+  );
+  const [request] = rows;
   if (!request) throw notFound(id);
   return request;
 }
