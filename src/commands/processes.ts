@@ -115,12 +115,12 @@ async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
   if (errors.length > 0) throw errors[0];
 }
 
-/** Who may write there, or above it, may exchange the database, the tapes and the operator's token, or read what is put in their place. */
 async function warnOfOthers({ config, log }: Context): Promise<void> {
-  const { findOpenMount } = await import('../engine/disk/exposure.js');
-  const who = await findOpenMount(config.dataDir, undefined);
-  if (who === undefined) return;
-  log.warn(`DATA_DIR is open to others, who may exchange what is in it (database, tapes, operator's token): ${who}`);
+  const { findUntrustedMount } = await import('../engine/disk/exposure.js');
+  const found = await findUntrustedMount(config.dataDir, {});
+  if (!found) return;
+  const what = "the database, the tapes and the operator's token in DATA_DIR can be replaced by another user";
+  log.warn(`${what}: ${found.directory}: ${found.problem} (run chmod go-w, or change its owner)`);
 }
 
 /** Each loads what only it needs: a gateway has no engine, and an engine no GraphQL. */

@@ -136,7 +136,8 @@ export async function startEngine(
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
   setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and every pass waits on them
   const bells = makeBells();
-  const gauge = new DiskGauge(options.readFileSystem, options.host);
+  const { readFileSystem: read, host } = options;
+  const gauge = new DiskGauge({ read, host, group: ctx.config.restoreGroup });
   const disks = new FailingDisks(ctx, gauge, { calls: watchPasses(ctx, onHang), host: options.host });
   gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? await createMailTransport(ctx.config.smtpUrl) : undefined;

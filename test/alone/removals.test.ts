@@ -4,7 +4,6 @@ import {
   existsSync,
   mkdirSync,
   readdirSync,
-  readFileSync,
   renameSync,
   rmdirSync,
   rmSync,
@@ -12,23 +11,19 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { HungError } from '../../src/engine/calls.js';
 import { DiskError } from '../../src/engine/disk/failures.js';
-import { MAKING_MODE } from '../../src/engine/disk/made-folder.js';
-import { openFolder } from '../../src/engine/disk/making.js';
+import { openFolder, removeEmptyFolders } from '../../src/engine/disk/made-folders.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
-import { removeEmptyFolders } from '../../src/engine/disk/tidying.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { codeOf, TapeError } from '../../src/errors.js';
-import { noteMaking } from '../../src/operations/disks/folders.js';
-import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
+import { noteMade, noteMaking } from '../../src/operations/disks/folders.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { claim, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { listTree, readStage } from '../support/engine-watch.js';
+import { readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';
 import { cleanUp, kill, startProcess } from '../support/process.js';
@@ -51,38 +46,15 @@ vi.mock('../../src/operations/disks/folders.js', async (original) => {
   return { ...real, noteMade, forgetFolders };
 });
 
-/** Called before a file is moved, and before a link is made. */
-const disk = vi.hoisted(() => ({ beforeRename: (): void => {}, link: undefined as (() => void) | undefined }));
-
-vi.mock('node:fs', async (original) => {
-  const real = await original<typeof import('node:fs')>();
-  return {
-    ...real,
-    renameSync: (from: string, to: string) => {
-      disk.beforeRename();
-      real.renameSync(from, to);
-    },
-    linkSync: (from: string, to: string) => {
-      disk.link?.();
-      real.linkSync(from, to);
-    },
-  };
-});
-
 let app: TestApp;
-let errors: string[] = [];
 const backend = createMemoryBackend();
 
 beforeAll(async () => {
   app = await startIdleApp();
-  app.ctx.log = pino({ level: 'error' }, { write: (line: string) => errors.push(line) });
 });
 afterEach(() => {
   dying.beforeNote = () => {};
   dying.beforeForget = async () => {};
-  disk.beforeRename = () => {};
-  disk.link = undefined;
-  errors = [];
   backend.onRead = async (_volume, _position, bytes) => bytes;
 });
 afterAll(async () => {
@@ -112,6 +84,12 @@ async function listNoted(top: string): Promise<string[]> {
     [top],
   );
   return rows.map((row) => row.path);
+}
+
+/** Makes a folder as Tapegate does. */
+function makeLikeTapegate(name: string, mode = 0o755): void {
+  mkdirSync(place(name));
+  chmodSync(place(name), mode);
 }
 
 /** Returns the findings of the doctor about folders. */
@@ -156,14 +134,58 @@ test('a folder that replaces a made one stays, and so does the made one that was
 test('a folder that was not recorded when its engine was killed is removed with the first copy that is put there', async () => {
   dying.beforeNote = die;
   await expect(openOf('/half/made/file')).rejects.toThrow('killed');
-  expect(statSync(place('half')).mode & 0o7777).toBe(MAKING_MODE);
+  expect(existsSync(place('half'))).toBe(true);
   dying.beforeNote = () => {};
   const id = await restore('/half/made/other');
-  expect(statSync(place('half/made')).mode & 0o7777).toBe(0o755);
   await cancel(app, id);
   await removeAll();
   expect(existsSync(place('half'))).toBe(false);
   expect(await listNoted('/half')).toEqual([]);
+});
+
+test('a folder whose mode was not set yet when its engine was killed gets it from the next engine', async () => {
+  await noteMaking(app.ctx, 1, ['/narrow']);
+  for (const name of ['narrow', 'private']) makeLikeTapegate(name, 0o700);
+  const ids = [await restore('/narrow/file'), await restore('/private/file')];
+  expect(['narrow', 'private'].map((name) => statSync(place(name)).mode & 0o7777)).toEqual([0o755, 0o700]);
+  for (const id of ids) await cancel(app, id);
+  await removeAll();
+  expect(['narrow', 'private'].map((name) => existsSync(place(name)))).toEqual([false, true]);
+  rmdirSync(place('private'));
+});
+
+test('a folder that was removed outside Tapegate, and that an engine made again before it was killed, is removed', async () => {
+  await (await openOf('/anew/file')).handle.close();
+  rmdirSync(place('anew'));
+  makeLikeTapegate('other'); // so that the next folder has another inode
+  dying.beforeNote = die;
+  await expect(openOf('/anew/file')).rejects.toThrow('killed');
+  dying.beforeNote = () => {};
+  await removeEmptyFolders(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/anew/file' });
+  expect([existsSync(place('anew')), await listNoted('/anew')]).toEqual([false, []]);
+  rmdirSync(place('other'));
+});
+
+test('a folder that another engine has just made stays recorded if the next one cannot be made', async () => {
+  const at = { diskId: 1, mountpoint: app.restoreDir, path: '/shared/blocked/made/file' };
+  let calls = 0;
+  const opened = openFolder(app.ctx, at, async (call) => {
+    const result = await call();
+    if (++calls === 1) {
+      makeLikeTapegate('shared');
+      const { ino } = statSync(place('shared'), { bigint: true });
+      await noteMade(app.ctx, 1, [{ path: '/shared', ino, birthNs: null }]);
+      writeFileSync(place('shared/blocked'), 'my own');
+    }
+    return result;
+  });
+  await expect(opened).rejects.toThrow('a file is in the way');
+  expect(await listNoted('/shared')).toEqual(['/shared', '/shared/blocked']);
+  rmSync(place('shared'), { recursive: true });
+  expect(await askDoctor({ repair: true })).toEqual([
+    'note-without-folder shared repaired',
+    'note-without-folder shared/blocked repaired',
+  ]);
 });
 
 test('a folder that an engine made before it was killed is removed if its request is cancelled', async () => {
@@ -206,8 +228,7 @@ test('a folder that a hanging disk makes late is still recorded, and removed', a
     return await call();
   };
   await expect(openFolder(app.ctx, at, hang)).rejects.toThrow('has not answered for 1 s');
-  mkdirSync(place('hung'));
-  chmodSync(place('hung'), MAKING_MODE);
+  makeLikeTapegate('hung');
   await removeEmptyFolders(app.ctx, at);
   expect(existsSync(place('hung'))).toBe(false);
   expect(await listNoted('/hung')).toEqual([]);
@@ -252,7 +273,7 @@ test('a folder that is made again while its old record is removed stays recorded
   dying.beforeForget = async () => {
     dying.beforeForget = async () => {};
     await noteMaking(app.ctx, 1, ['/again']);
-    mkdirSync(place('again'), MAKING_MODE);
+    makeLikeTapegate('again');
   };
   await removeAll();
   const folder = await openOf('/again/other');
@@ -325,78 +346,4 @@ test('a disk that is removed loses its records of folders, and keeps the folders
   await removeDisk(app.ctx, mountpoint);
   expect(await listNoted('/other')).toEqual([]);
   expect(readdirSync(mountpoint)).toEqual(['other']);
-});
-
-const noLinks = () => {
-  throw Object.assign(new Error('EPERM: no links here'), { code: 'EPERM' });
-};
-
-/** Restores a file and releases its copy. @returns the temporary path at which the copy is removed */
-async function releaseCopy(file: string): Promise<string> {
-  const id = await restore(file);
-  await cancel(app, id);
-  await letGo(app.ctx, {
-    unchanged: (await readUnheld(app.ctx, { requestId: id, after: 0, limit: 1 })).copies,
-    changed: [],
-  });
-  const { ino, mtimeNs } = statSync(place(file), { bigint: true });
-  return path.join(path.dirname(place(file)), `.tapegate-removed-${ino}-${mtimeNs}.part`);
-}
-
-/** Replaces the copy by a file of another user, once, just before it is moved. */
-function swapBeforeRename(file: string): void {
-  disk.beforeRename = () => {
-    disk.beforeRename = () => {};
-    renameSync(place(file), path.join(app.dataDir, `swapped-${volumes}`));
-    writeFileSync(place(file), 'my own');
-  };
-}
-
-test.each([
-  ['with links', undefined],
-  ['without links', noLinks],
-])("on a file system %s, another user's file that was moved by mistake is moved back", async (what, link) => {
-  const file = `/aside/back ${what}/file`;
-  await releaseCopy(file);
-  swapBeforeRename(file);
-  disk.link = link;
-  await removeAll();
-  expect([readFileSync(place(file), 'utf8'), listTree(path.dirname(place(file)))]).toEqual(['my own', ['file']]);
-  await removeAll();
-  expect([readFileSync(place(file), 'utf8'), await readStage(app, file)]).toEqual(['my own', 'U']);
-});
-
-test.each([
-  ['with links', () => {}],
-  ['without links', noLinks],
-])("on a file system %s, another user's file that cannot be moved back stays, and is logged", async (what, link) => {
-  const file = `/aside/taken/${what}`;
-  const aside = await releaseCopy(file);
-  swapBeforeRename(file);
-  disk.link = () => {
-    writeFileSync(place(file), 'a third one');
-    link();
-  };
-  await removeAll();
-  expect([readFileSync(aside, 'utf8'), readFileSync(place(file), 'utf8')]).toEqual(['my own', 'a third one']);
-  expect(errors.join()).toContain('was moved out of its place by mistake, and cannot be put back');
-  disk.link = undefined;
-  await removeAll();
-  expect([readFileSync(aside, 'utf8'), readFileSync(place(file), 'utf8')]).toEqual(['my own', 'a third one']);
-});
-
-test('a copy that a process moved before it was killed is removed', async () => {
-  const aside = await releaseCopy('/aside/killed/copy');
-  renameSync(place('/aside/killed/copy'), aside);
-  expect(await removeAll()).toBe(1);
-  expect(existsSync(place('/aside/killed'))).toBe(false);
-});
-
-test("another user's file that a process moved before it was killed is moved back", async () => {
-  const aside = await releaseCopy('/aside/killed/other');
-  renameSync(place('/aside/killed/other'), path.join(app.dataDir, 'killed'));
-  writeFileSync(aside, 'my own');
-  expect(await removeAll()).toBe(0);
-  expect(readFileSync(place('/aside/killed/other'), 'utf8')).toBe('my own');
-  expect(listTree(place('/aside/killed'))).toEqual(['other']);
 });

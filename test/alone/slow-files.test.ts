@@ -5,7 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { syncFile } from '../../src/engine/disk/descriptors.js';
-import { openFolder } from '../../src/engine/disk/making.js';
+import { openFolder } from '../../src/engine/disk/made-folders.js';
 import { Budget, PartialFile } from '../../src/engine/disk/partial-file.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';

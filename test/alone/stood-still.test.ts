@@ -19,7 +19,7 @@ const before = vi.hoisted(() => ({
   noting: async () => {},
   forgetting: async () => {},
   opening: async (_file: string) => {},
-  taking: async (_name: string) => {},
+  removing: async () => {},
 }));
 
 vi.mock('../../src/operations/disks/folders.js', async (original) => {
@@ -49,13 +49,13 @@ vi.mock('../../src/engine/disk/descriptors.js', async (original) => {
   return { ...real, openFile };
 });
 
-vi.mock('../../src/engine/disk/taking.js', async (original) => {
-  const real = await original<typeof import('../../src/engine/disk/taking.js')>();
-  const takeEntry: typeof real.takeEntry = async (folder, name, isWanted) => {
-    await before.taking(name);
-    return await real.takeEntry(folder, name, isWanted);
+vi.mock('../../src/engine/disk/entry.js', async (original) => {
+  const real = await original<typeof import('../../src/engine/disk/entry.js')>();
+  const removeEntry: typeof real.removeEntry = async (...given) => {
+    await before.removing();
+    return await real.removeEntry(...given);
   };
-  return { ...real, takeEntry };
+  return { ...real, removeEntry };
 });
 
 const steps = { ...before };
@@ -158,7 +158,7 @@ test('a partial file that a stalled engine begins after the takeover is removed,
     if (!parsePartialName(path.basename(file))) return;
     before.opening = nothing;
     await stall(id);
-    once('taking', () => {
+    once('removing', () => {
       stalled.open();
       return fail();
     });

@@ -2,7 +2,7 @@
 import { appendFileSync, existsSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { openFolder } from '../../src/engine/disk/making.js';
+import { openFolder } from '../../src/engine/disk/made-folders.js';
 import { examine, type Report } from '../../src/engine/doctor/doctor.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';

@@ -16,7 +16,7 @@ import { beforeAll, expect, test } from 'vitest';
 import { CallWatch, limitsOf } from '../../src/engine/calls.js';
 import { putInPlace } from '../../src/engine/disk/copy.js';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
-import { openFolder } from '../../src/engine/disk/making.js';
+import { openFolder } from '../../src/engine/disk/made-folders.js';
 import { writeMarker } from '../../src/engine/disk/marker.js';
 import { partialName } from '../../src/engine/disk/partial-name.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
@@ -112,13 +112,23 @@ test.each([
   const folder = await openFolder(app.ctx, { ...disk(), path: '/take/copy' });
   writeFileSync(place('take/part'), 'copy');
   const { ino } = statSync(place('take/part'));
-  await putInPlace(folder, 'part', 'copy', link ? { link } : {});
+  await putInPlace(folder, 'part', 'copy', link);
   expect([listTree(place('take')), statSync(place('take/copy')).ino]).toEqual([['copy'], ino]);
   writeFileSync(place('take/part'), 'other');
-  await expect(putInPlace(folder, 'part', 'copy', link ? { link } : {})).rejects.toMatchObject({ code: 'EEXIST' });
+  await expect(putInPlace(folder, 'part', 'copy', link)).rejects.toMatchObject({ code: 'EEXIST' });
   expect([readFileSync(place('take/copy'), 'utf8'), statSync(place('take/copy')).ino]).toEqual(['copy', ino]);
   await folder.handle.close();
   rmSync(place('take'), { recursive: true });
+});
+
+test('a copy is not put into a directory that was moved away', async () => {
+  const folder = await openFolder(app.ctx, { ...disk(), path: '/shifted/copy' });
+  writeFileSync(place('shifted/part'), 'copy');
+  renameSync(place('shifted'), place('elsewhere'));
+  await expect(putInPlace(folder, 'part', 'copy')).rejects.toThrow('was moved away');
+  expect(listTree(place('elsewhere'))).toEqual(['part']);
+  await folder.handle.close();
+  rmSync(place('elsewhere'), { recursive: true });
 });
 
 test.each([

@@ -1,6 +1,5 @@
 /** Links to restored files at their archive paths: which are made, and which files and folders of others stay. */
 import {
-  chmodSync,
   existsSync,
   lchownSync,
   lstatSync,
@@ -31,7 +30,7 @@ import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { makeTempDir } from '../support/temp-dir.js';
-import { isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
+import { giveToUnprivilegedUser, isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
@@ -303,30 +302,36 @@ test('folders that were made for links are removed some time after these, and no
   expect(rows).toEqual([{ path: at('/neodc') }, { path: at('/used') }]);
 });
 
-test('a folder that a killed process has begun is finished by the next one, and a similar folder of others is not', async () => {
+test('a folder that a killed process has begun is removed after its last link, and a similar folder of others is not', async () => {
   await app.ctx.db.pool.query('INSERT INTO link_folder (path) VALUES ($1)', [at('/half')]);
-  for (const folder of ['/half', '/like']) {
-    mkdirSync(at(folder));
-    chmodSync(at(folder), 0o1700);
-  }
-  await restore('/half/a', '/like/a');
+  for (const folder of ['/half', '/like']) mkdirSync(at(folder));
+  const { id } = await restore('/half/a', '/like/a');
   await settleDue();
-  expect(['/half', '/like'].map((folder) => lstatSync(at(folder)).mode & 0o7777)).toEqual([
-    0o777 & ~process.umask(),
-    0o1700,
-  ]);
-  const { rows } = await app.ctx.db.pool.query('SELECT path, ino FROM link_folder');
-  expect(rows).toEqual([{ path: at('/half'), ino: lstatSync(at('/half'), { bigint: true }).ino }]);
+  await end(id, '/half/a', '/like/a');
+  clock.advance(600);
+  await waitForNoRows();
+  expect(listTree(root)).toEqual(['like']);
+  expect(await count('SELECT FROM link_folder')).toBe(0);
 });
 
 test('a folder that a killed process has begun is removed, even if those below it were never made', async () => {
   await app.ctx.db.pool.query('INSERT INTO link_folder (path) VALUES ($1)', [at('/killed')]);
   mkdirSync(at('/killed'));
-  chmodSync(at('/killed'), 0o1700);
   await tidyLinkFolders(app.ctx, at('/killed/before/these/a'));
   expect(listTree(root)).toEqual([]);
   expect(await count('SELECT FROM link_folder')).toBe(0);
 });
+
+test.runIf(isRoot)(
+  'a folder of another user that stands where a killed process was about to make one stays',
+  async () => {
+    await app.ctx.db.pool.query('INSERT INTO link_folder (path) VALUES ($1)', [at('/theirs')]);
+    mkdirSync(at('/theirs'));
+    giveToUnprivilegedUser(at('/theirs'));
+    await tidyLinkFolders(app.ctx, at('/theirs/a'));
+    expect(listTree(root)).toEqual(['theirs']);
+  },
+);
 
 test('links are made while another engine removes their empty folders', async () => {
   const links = Array.from({ length: 60 }, (_, n) => ({ at: at(`/busy/in/${n}`), target: copyOf(`/busy/in/${n}`) }));

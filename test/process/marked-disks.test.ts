@@ -113,7 +113,7 @@ test('a disk that is registered while an engine works is marked by the engine', 
 test('a process that measures a disk does not mark it', async () => {
   await useOnce();
   unmount();
-  await expect(new DiskGauge().look(await findDisk())).rejects.toThrow('lost its marker');
+  await expect(new DiskGauge({ group: undefined }).look(await findDisk())).rejects.toThrow('lost its marker');
   await expectUnmarked();
 });
 

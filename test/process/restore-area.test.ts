@@ -190,11 +190,29 @@ test('a copy whose directory was moved out and replaced by a link stays, and its
   expect(readlinkSync(place('moved'))).toBe(path.join(outside, 'moved'));
 });
 
-test('files that an engine was removing when it was killed are removed by the next one', async () => {
+test('a directory that an operator moves away while its file is read gets no copy', async () => {
+  mkdirSync(place('shift/sub'), { recursive: true });
+  const { onRead } = backend;
+  let isMoved = false;
+  backend.onRead = async (_volume, _position, bytes) => {
+    if (!isMoved) {
+      renameSync(place('shift/sub'), path.join(outside, 'sub'));
+      mkdirSync(place('shift/sub'));
+    }
+    isMoved = true;
+    return bytes;
+  };
+  const contents = await tape('/shift/sub/file');
+  await waitThroughPauses(app, clock, await askShortly('/shift/sub/file'), 'COMPLETED');
+  backend.onRead = onRead;
+  expect([isMoved, listTree(path.join(outside, 'sub'))]).toEqual([true, []]);
+  expect(readFileSync(place('shift/sub/file'))).toEqual(contents.get('/shift/sub/file'));
+});
+
+test('copies that an engine had removed when it was killed are forgotten by the next one, with their directories', async () => {
   await restoreShortly('/aside/deep/a', '/aside/gone/a');
-  const { ino, mtimeNs } = statSync(place('aside/deep/a'), { bigint: true });
-  renameSync(place('aside/deep/a'), place(`aside/deep/.tapegate-removed-${ino}-${mtimeNs}.part`));
-  rmSync(place('aside/gone/a'));
+  rmSync(place('aside/deep/a'));
+  rmSync(place('aside/gone'), { recursive: true });
   await endRequests();
   await waitFor(
     'the removal of the directories',

@@ -1,7 +1,7 @@
 /** An app without an engine, and the steps of an engine one by one. */
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { openFolder } from '../../src/engine/disk/making.js';
+import { openFolder } from '../../src/engine/disk/made-folders.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { DiskGauge } from '../../src/engine/disk/space.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
@@ -41,7 +41,7 @@ export async function idOf(app: TestApp, file: string): Promise<bigint> {
   return rows[0]?.id ?? 0n;
 }
 
-const gauge = new DiskGauge();
+const gauge = new DiskGauge({ group: undefined });
 
 export const measure = gauge.measure.bind(gauge);
 

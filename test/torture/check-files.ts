@@ -1,4 +1,4 @@
-/** Checks files: their copies on disk and on tape, directories, links, and what belongs to another user. */
+/** Checks files: their copies on disk and on tape, directories and links. */
 import path from 'node:path';
 import { sumOf } from './check-requests.js';
 import type { Report } from './checker.js';
@@ -11,7 +11,7 @@ const PARTIAL = /\/\.tapegate-[^/]*\.part$/;
 const placeOf = ({ mountpoint, path: below }: { mountpoint: string; path: string }): string => mountpoint + below;
 
 export function checkCopies(facts: Facts, index: Index, report: Report): void {
-  const { changedPaths, foreign } = facts.observed;
+  const { changedPaths } = facts.observed;
   const copies = new Map(facts.copies.map((copy) => [placeOf(copy), copy]));
   const expected = new Set<string>();
   for (const file of facts.files) {
@@ -26,7 +26,6 @@ export function checkCopies(facts: Facts, index: Index, report: Report): void {
     }
   }
   for (const [place, copy] of copies) {
-    if (foreign.possessions.has(place)) continue;
     if (PARTIAL.test(copy.path)) report('copy-partial', `a partial file remains: ${place}`);
     else if (!expected.has(place) && !changedPaths.has(place)) {
       const stage = index.filesByPath.get(copy.path)?.stage ?? 'not in the catalogue';
@@ -121,15 +120,15 @@ export function checkTapeCopies(facts: Facts, report: Report): void {
 
 /** Directories that Tapegate made are recorded, exist, and are not empty. */
 export function checkDirectories(facts: Facts, index: Index, report: Report): void {
-  const { changedPaths, foreign } = facts.observed;
+  const { changedPaths } = facts.observed;
   const removed = facts.files.map((file) => copyPathOf(file, index)).filter((place) => changedPaths.has(place ?? ''));
   const emptied = new Set(removed.map((place = '') => path.dirname(place)));
   for (const directory of facts.directories) {
     const { recorded, found } = directory;
     const place = placeOf(directory);
-    if (changedPaths.has(place) || foreign.directories.has(place)) continue;
-    if (recorded && recorded.ino === null) report('directory-record', `${place} is recorded as being made`);
-    else if (recorded && recorded.ino !== found?.ino) {
+    if (changedPaths.has(place)) continue;
+    // without an inode, an engine was killed before it could record which one it had made
+    if (recorded && (!found || (recorded.ino !== null && recorded.ino !== found.ino))) {
       const is = found ? `has ${found.ino}` : 'is missing';
       report('directory-record', `${place} is recorded with inode ${recorded.ino}, and ${is}`);
     } else if (found?.isLikeOwn && found.isEmpty && !emptied.has(place)) {
@@ -143,8 +142,6 @@ export function checkLinks(facts: Facts, index: Index, report: Report): void {
   const { root, losses } = facts.observed.archivePaths;
   for (const loss of losses) report('link-foreign', `${loss}, and only its owner may do that`);
   if (root === undefined) return;
-  for (const directory of facts.unfinishedDirectories)
-    report('link-directory', `${directory} is unfinished, and in use`);
   const isCopy = (target: string) => facts.disks.some(({ mountpoint }) => target.startsWith(`${mountpoint}/`));
   for (const file of facts.files) {
     const target = facts.links.get(file.path);
@@ -159,17 +156,5 @@ export function checkLinks(facts: Facts, index: Index, report: Report): void {
   for (const [name, target] of facts.links) {
     if (!index.filesByPath.has(name) && isCopy(target))
       report('link-left', `${name} is no file, and a link leads to ${target}`);
-  }
-}
-
-/** What another user of the host has stays as it is, and nothing is written outside restore disks. */
-export function checkForeign(facts: Facts, index: Index, report: Report): void {
-  const { losses, outside, possessions } = facts.observed.foreign;
-  for (const loss of losses) report('foreign-lost', `${loss}, and only its owner may do that`);
-  for (const place of outside) report('foreign-outside', `${place} was written, outside all restore disks`);
-  for (const file of facts.files) {
-    const found = possessions.get(copyPathOf(file, index) ?? '');
-    if (found === undefined || file.diskIno !== BigInt.asIntN(64, found.ino)) continue;
-    report('foreign-taken', `file ${file.id} is ${file.stage}, and its copy is a ${found.kind} of another user`);
   }
 }

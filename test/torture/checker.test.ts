@@ -1,9 +1,7 @@
 /** Plants each kind of violation alone into a settled system, and shows that the checker finds it. */
-import { chmodSync, lstatSync, mkdirSync, symlinkSync } from 'node:fs';
+import { symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { MAKING_MODE } from '../../src/engine/disk/made-folder.js';
-import { checksumOf } from '../support/factories.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import type { ViolationKind } from './checker.js';
 import {
@@ -33,9 +31,7 @@ import {
   OTHER,
   observe,
   placeOf,
-  possess,
   publish,
-  putCopyIntoHome,
   readEvents,
   receive,
   STAGE_REQUEST,
@@ -217,12 +213,6 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
       symlinkSync(placeOf('s/gone'), path.join(root, 's/gone')),
     ),
   },
-  'link-directory': {
-    'a directory for a link is unfinished': changeLinks((root) => {
-      mkdirSync(path.join(root, 'half/made'), { recursive: true });
-      chmodSync(path.join(root, 'half'), MAKING_MODE);
-    }),
-  },
   'link-foreign': {
     "another user's file is gone": ({ observed }) =>
       observed.archivePaths.losses.push('/archive/s/own was file own, and is nothing'),
@@ -261,24 +251,10 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
   'directory-unrecorded': { 'the directory of a copy is not recorded': 'DELETE FROM made_folder' },
   'directory-record': {
     'a recorded directory is missing': `INSERT INTO made_folder (disk_id, path, ino) VALUES (1, '/s/none', 1)`,
+    'a directory that was to be made is missing': `INSERT INTO made_folder (disk_id, path) VALUES (1, '/s/none')`,
     'a directory has another inode': 'UPDATE made_folder SET ino = ino + 1',
-    'a directory is recorded as being made': 'UPDATE made_folder SET ino = NULL',
   },
-  'foreign-lost': {
-    'a pipe of another user is gone': possess('s/pipe', () => ({ ino: 1n, kind: 'pipe', content: '' })),
-    'a file of another user has other bytes': possess('s/own', ({ replace }) => {
-      return { ino: replace('/s/own', OTHER).ino, kind: 'file', content: ZEROS };
-    }),
-  },
-  'foreign-taken': {
-    'a file of another user counts as a copy': possess('s/a', () => {
-      const content = checksumOf(bytesOf('/s/a')).replace('sha256:', '');
-      return { ino: lstatSync(placeOf('s/a'), { bigint: true }).ino, kind: 'file', content };
-    }),
-  },
-  'foreign-outside': {
-    'a copy is in a directory of another user': putCopyIntoHome,
-  },
+
   'drive-twice': {
     'two engines claim a drive': [
       WATCH_CLAIMS,
@@ -479,6 +455,7 @@ const harmless: Record<string, Steps> = {
     ({ observed }) => observed.changedPaths.add(placeOf('s/emptied/a')),
     observe({ archivePaths: { root: undefined, losses: [] } }),
   ],
+  'an engine was killed before it recorded which directory it had made': 'UPDATE made_folder SET ino = NULL',
   'a demand with an unknown name ends with its lifetime': stage('demanded', []),
   'a demand was recorded for another file': stage('demanded', [addStaging('ASKED', { name: `'demand-2'` }), FORGET]),
   'a failed file of a moved volume waits again': waitAgain({ isMoved: true }),

@@ -3,7 +3,7 @@
  * was retried. A pure function.
  */
 import { checkEvents, checkWatches } from './check-events.js';
-import { checkCopies, checkDirectories, checkForeign, checkLinks, checkTapeCopies } from './check-files.js';
+import { checkCopies, checkDirectories, checkLinks, checkTapeCopies } from './check-files.js';
 import { checkMail, checkWebhooks } from './check-messages.js';
 import { checkRequests } from './check-requests.js';
 import { checkStageRequests, checkStaging } from './check-staging.js';
@@ -51,7 +51,6 @@ export const violationKinds = {
   'copy-recorded': 'the catalogue records a copy of a file that is not restored',
   'link-missing': 'a restored file has no link at its archive path, or one to another target',
   'link-left': 'a link at the archive path of a file that is not restored leads to a copy',
-  'link-directory': 'an unfinished directory for links is in use',
   'link-foreign': 'something that another user had at an archive path is gone, or replaced',
   'file-doubted': 'a file became UNVERIFIED, and nobody changed what is at its path',
   'file-restoring': 'a file is RESTORING',
@@ -59,9 +58,6 @@ export const violationKinds = {
   'directory-empty': 'a directory that was made for copies is empty',
   'directory-record': 'a directory is recorded as made by Tapegate, and is missing, or another one',
   'directory-unrecorded': 'a directory was made for copies, and is not recorded',
-  'foreign-lost': 'something that another user of the host made is gone, or replaced',
-  'foreign-taken': 'something that another user of the host made counts as a copy',
-  'foreign-outside': 'a file was put outside all restore disks',
   'drive-twice': 'two engines had a drive at the same time',
   'process-stuck': 'a process did not end when asked to',
   'answer-internal': 'a call returned an internal error',
@@ -120,7 +116,6 @@ export function check(facts: Facts): Violation[] {
   checkTapeCopies(facts, report);
   checkDirectories(facts, index, report);
   checkLinks(facts, index, report);
-  checkForeign(facts, index, report);
   checkMail(facts, index, report);
   checkWebhooks(facts, index, report);
   checkEvents(facts, index, report);

@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto';
 import { createReadStream, type Dirent } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
-import { isBeingMade } from '../../src/engine/disk/made-folder.js';
 import { markerName } from '../../src/engine/disk/marker.js';
 import { codeOf } from '../../src/errors.js';
 
@@ -23,7 +22,7 @@ export interface Copy {
 export interface Directory {
   mountpoint: string;
   path: string;
-  /** The inode is null while the directory is being made. */
+  /** The inode is null if an engine was killed before it recorded it. */
   recorded?: { ino: bigint | null };
   found?: { ino: bigint; isEmpty: boolean; isLikeOwn: boolean };
 }
@@ -60,7 +59,7 @@ async function readCopy(mountpoint: string, place: string): Promise<Copy> {
   return { mountpoint, path: place.slice(mountpoint.length), size, ino, mtimeNs, sha256 };
 }
 
-export async function hashFile(file: string): Promise<string> {
+async function hashFile(file: string): Promise<string> {
   const hash = createHash('sha256');
   for await (const chunk of createReadStream(file)) hash.update(chunk);
   return hash.digest('hex');
@@ -97,20 +96,7 @@ export async function readLinks(root: string): Promise<Map<string, string>> {
   return links;
 }
 
-/**
- * Finds directories for links that are still as they are while they are being made, and contain something: only their owner can open them. Empty
- * ones are removed by a later job.
- */
-export async function findUnfinishedDirectories(root: string): Promise<string[]> {
-  const unfinished: string[] = [];
-  for await (const { place, entry } of walk(root)) {
-    const stats = entry.isDirectory() ? await statOrNone(place) : undefined;
-    if (stats && isBeingMade(stats) && (await readdir(place)).length > 0) unfinished.push(place);
-  }
-  return unfinished;
-}
-
-export const statOrNone = (place: string) => lstat(place, { bigint: true }).catch(ignoreMissing);
+const statOrNone = (place: string) => lstat(place, { bigint: true }).catch(ignoreMissing);
 
 function ignoreMissing(error: unknown): undefined {
   if (codeOf(error) !== 'ENOENT') throw error;

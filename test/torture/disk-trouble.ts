@@ -2,9 +2,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:fs';
-import { appendFile, lstat, lutimes, open, rm, unlink, writeFile } from 'node:fs/promises';
+import { appendFile, lutimes, open, rm, unlink, writeFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { setOnTape } from './catalogue-changes.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 import type { World } from './world.js';
@@ -76,7 +75,7 @@ export async function changeCopy(world: World, random: Random): Promise<void> {
     const { path, copyPath, mountpoint } = random.pick(rows);
     const place = mountpoint + copyPath;
     world.observed.changedPaths.add(place).add(mountpoint + path);
-    if (!(await isForeign(place))) await change(place);
+    await change(place);
   }
   if (random.chance(0.3)) await importDoubted(world, random);
 }
@@ -86,11 +85,6 @@ const CHANGES: Weighted<(place: string) => Promise<void>> = [
   [1, (place) => lutimes(place, new Date(), new Date())],
   [1, (place) => unlink(place)],
 ];
-
-/** The unprivileged user may have replaced it just now. What belongs to that user stays. */
-async function isForeign(place: string): Promise<boolean> {
-  return (await lstat(place).catch(() => undefined))?.uid === UNPRIVILEGED_UID;
-}
 
 /** Never creates a file: it may have been removed just now. */
 async function overwrite(place: string): Promise<void> {
@@ -112,7 +106,7 @@ async function importDoubted(world: World, random: Random): Promise<void> {
   const file = random.pick(rows);
   for (const { mountpoint } of world.disks) {
     const place = `${mountpoint}${file.path}`;
-    if (!world.observed.changedPaths.has(place) || !random.chance(0.5) || (await isForeign(place))) continue;
+    if (!world.observed.changedPaths.has(place) || !random.chance(0.5)) continue;
     await rm(place, { force: true });
   }
   await setOnTape(world, [file]);

@@ -19,20 +19,12 @@ import type {
   Webhook,
   WebhookMessage,
 } from '../../src/generated/prisma/client.js';
-import {
-  type Copy,
-  type Directory,
-  findUnfinishedDirectories,
-  readLinks,
-  scanCopies,
-  scanDirectories,
-} from './disk-scan.js';
+import { type Copy, type Directory, readLinks, scanCopies, scanDirectories } from './disk-scan.js';
 import type { WrongResponse } from './gateway.js';
 import type { Source } from './random.js';
 import type { DeliveredMail, DeliveredMessage } from './receivers.js';
 import type { StageRequestStatus } from './stage-requests.js';
 import type { StagedFile } from './staging-systems.js';
-import { noForeign } from './unprivileged-user.js';
 import type { Watch } from './watchers.js';
 
 /** Runs a statement. Integers are exact, times are text. */
@@ -155,8 +147,6 @@ const nothing = () => ({
   openRetirements: new Set<string>(),
   /** `LINK_ROOT`, and losses of what another user had at archive paths below it. */
   archivePaths: { root: undefined as string | undefined, losses: [] as string[] },
-  /** What an unprivileged user of the host has. */
-  foreign: noForeign,
   /** What the systems behind staging libraries keep for Tapegate. */
   staged: [] as StagedFile[],
   /** Processes that did not end when asked to. */
@@ -179,7 +169,6 @@ export interface Facts extends Stored {
   directories: Directory[];
   /** Targets of links by archive path. */
   links: ReadonlyMap<string, string>;
-  unfinishedDirectories: readonly string[];
   observed: Observed;
 }
 
@@ -201,7 +190,6 @@ export async function readFacts(query: Query, observed: Observed): Promise<Facts
     copies: (await Promise.all(disks.map(({ mountpoint }) => scanCopies(mountpoint)))).flat(),
     directories: (await Promise.all(scanned)).flat(),
     links: root === undefined ? new Map() : await readLinks(root),
-    unfinishedDirectories: root === undefined ? [] : await findUnfinishedDirectories(root),
     observed,
   };
 }

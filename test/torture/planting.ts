@@ -19,7 +19,6 @@ import { createObserved, nameAction, type Observed, readFacts, type Version } fr
 import { createRandom } from './random.js';
 import { addWebhooks, type FaultyMail, type FaultyWebhooks, startMail, startWebhooks } from './receivers.js';
 import { type Demand, findStaged, READ_DEMANDS, WATCH_DEMANDS } from './staging-systems.js';
-import { lookAtForeign, type Possession } from './unprivileged-user.js';
 
 export let app: TestApp;
 export let mail: FaultyMail;
@@ -208,30 +207,6 @@ export function changeLinks(change: (root: string) => void): Step {
     observed.archivePaths = { root, losses: [] };
   };
 }
-
-/** The unprivileged user made something at a path. */
-export const possess = (file: string, possession: (soil: Soil) => Possession): Step => {
-  return async (soil) => {
-    const possessions = new Map([[placeOf(file), possession(soil)]]);
-    soil.observed.foreign = await lookAtForeign({ ...NOBODY, possessions });
-  };
-};
-const NOBODY = {
-  home: '/nowhere',
-  grounds: [],
-  possessions: new Map(),
-  directories: new Map(),
-  moved: new Set<bigint>(),
-  losses: new Set<string>(),
-};
-
-/** Puts a copy into the home of the unprivileged user. */
-export const putCopyIntoHome: Step = async ({ observed }) => {
-  const home = path.join(app.dataDir, 'home');
-  mkdirSync(home, { recursive: true });
-  writeFileSync(path.join(home, 'copy'), OTHER);
-  observed.foreign = await lookAtForeign({ ...NOBODY, home });
-};
 
 export async function readEvents({ run }: Soil, requestId?: number): Promise<bigint[]> {
   const condition = requestId === undefined ? 'file_id IS NOT NULL' : `request_id = ${requestId}`;

@@ -15,7 +15,6 @@ import { makeStageRequests } from './stage-requests.js';
 import { isStaged, type StagingSystems } from './staging-systems.js';
 import { checkTokens } from './tokens.js';
 import { makeTrouble } from './trouble.js';
-import { actUnprivileged } from './unprivileged-actions.js';
 import { makeRequests } from './users.js';
 import { watchStages } from './watchers.js';
 import type { Counts } from './world.js';
@@ -65,13 +64,12 @@ export async function runTorture(options: TortureOptions, report: (line: string)
       makeRequests(world, random.fork(), signal, watching.signal),
     );
     const tools = Array.from({ length: TOOLS_AT_ONCE }, () => makeStageRequests(world, random.fork(), signal));
-    const unprivileged = actUnprivileged(world, random.fork(), signal);
     const archive = useArchivePaths(world, random.fork(), signal);
     const tokens = checkTokens(world, random.fork(), signal);
     await makeTrouble(world, random.fork(), { kills: options.kills, signal });
     done.abort();
     trouble.end();
-    await Promise.all([...users, ...tools, unprivileged, archive, tokens]);
+    await Promise.all([...users, ...tools, archive, tokens]);
     report(describeProgress(world.counts, 'the trouble has ended'));
     phase = 'calming down';
     await calmDown(world);

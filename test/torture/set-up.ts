@@ -23,7 +23,6 @@ import { addWebhooks, startMail, startWebhooks } from './receivers.js';
 import type { TortureOptions } from './run.js';
 import { addStagingLibraries } from './staging-systems.js';
 import { createClients } from './tokens.js';
-import { startUnprivileged } from './unprivileged-user.js';
 import { EAST, noCounts, type TortureDisk, VOLUME_BYTES, type World } from './world.js';
 
 /** Users, with the percentage of the whole archive that each may hold. */
@@ -86,10 +85,6 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     const webhooks = await startWebhooks(random.fork());
     closers.unshift(() => webhooks.goAway());
     await addWebhooks(ctx, webhooks, 'ample');
-    // before anything is restored: directories that exist now are the site's
-    const names = [...sources.keys()].filter((file) => file.startsWith('/data/')).map((file) => path.dirname(file));
-    const unprivileged = await startUnprivileged(dir, disks, [...new Set(names)].sort());
-    closers.unshift(() => unprivileged?.end());
     const [gateway, ...engines] = startProcesses(random, { dataDir, logDir, linkRoot, smtpUrl: mail.url });
     closers.unshift(() => {
       for (const kept of [gateway, ...engines]) kept.end();
@@ -98,7 +93,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     const { messages } = webhooks;
     const world: World = {
       ...{ ctx, dataDir, logDir, linkRoot, users, totalBytes, lateTrees, disks, mail, webhooks, stagingSystems },
-      ...{ engines, gateway, unprivileged, counts: { ...noCounts }, answeredAt: undefined },
+      ...{ engines, gateway, counts: { ...noCounts }, answeredAt: undefined },
       clients: await createClients(ctx, users),
       observed: createObserved({ sources, mails, messages, archivePaths: { root: linkRoot, losses: [] } }),
     };

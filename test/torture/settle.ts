@@ -13,7 +13,6 @@ import { endInTime, READ_DOUBLE_CLAIMS } from './processes.js';
 import { readStageRequests } from './stage-requests.js';
 import { type Demand, findStaged, READ_DEMANDS } from './staging-systems.js';
 import { CALM_FILE } from './tape-faults.js';
-import { lookAtForeign } from './unprivileged-user.js';
 import { retireRest } from './volume-changes.js';
 import { askDoctor, describeWork } from './work.js';
 import type { World } from './world.js';
@@ -79,7 +78,7 @@ export async function settleAndCheck(
   const violations: Violation[] = work === '' ? [] : [{ kind: 'unsettled', text: `work remains: ${work}` }];
   for (const process of [world.gateway, ...world.engines]) await endInTime(process, world.observed.stuck);
   const { observed } = world;
-  const isExpected = (place: string) => observed.changedPaths.has(place) || observed.foreign.possessions.has(place);
+  const isExpected = (place: string) => observed.changedPaths.has(place);
   for (const deadline = Date.now() + PATIENCE_MS; ; await sleep(4 * LOOK_MS)) {
     const facts = await readWorld(world);
     const found = check(facts);
@@ -97,8 +96,7 @@ async function findWork(world: World): Promise<string> {
   return await describeWork(world.ctx, { 'trees to archive': trees, 'volumes to retire': volumes });
 }
 
-async function readWorld({ ctx, observed, unprivileged, stagingSystems, counts }: World): Promise<Facts> {
-  if (unprivileged) observed.foreign = await lookAtForeign(unprivileged);
+async function readWorld({ ctx, observed, stagingSystems, counts }: World): Promise<Facts> {
   observed.stageRequestStatus = await readStageRequests(ctx);
   return await readSnapshot(ctx, observed, async (query) => {
     observed.doubleClaims = (await query<{ text: string }>(READ_DOUBLE_CLAIMS)).map(({ text }) => text);

@@ -5,7 +5,6 @@ import type { Clients } from './gateway.js';
 import type { KeptProcess } from './processes.js';
 import type { FaultyMail, FaultyWebhooks } from './receivers.js';
 import type { StagingSystems } from './staging-systems.js';
-import type { UnprivilegedUser } from './unprivileged-user.js';
 
 /** Files that are archived during the run. */
 export interface LateTree {
@@ -41,7 +40,6 @@ export const noCounts = {
   withdrawals: 0,
   renames: 0,
   purges: 0,
-  unprivilegedActions: 0,
   tokenChecks: 0,
   requests: 0,
   stageRequests: 0,
@@ -78,8 +76,6 @@ export interface World {
   /** When a user last got a response, by `performance.now()`. */
   answeredAt: number | undefined;
   observed: Observed;
-  /** Undefined if this process cannot act as another user. */
-  unprivileged: UnprivilegedUser | undefined;
   clients: Clients;
 }
 

@@ -12,7 +12,7 @@ import type { Adopting } from '../../operations/adoption/report.js';
 import { noteTrialCopies } from '../../operations/adoption/unheld.js';
 import { checksumOf } from '../checksum.js';
 import { inodeOf } from '../disk/copy.js';
-import { openFolder } from '../disk/making.js';
+import { openFolder } from '../disk/made-folders.js';
 import { ignoreNone, isSameName, targetOf } from './names.js';
 
 const PAGE = 200;

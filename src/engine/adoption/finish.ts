@@ -14,9 +14,9 @@ import { auditedRun } from '../../operations/audit/audited.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
 import { letGo } from '../../operations/disks/removals.js';
 import { compareCopy, isKnownBy, lookAt } from '../disk/copy.js';
+import { removeEntry } from '../disk/entry.js';
 import { rootOf } from '../disk/marker.js';
 import { type CopyPlace, withCopy } from '../disk/restore-area.js';
-import { takeEntry } from '../disk/taking.js';
 import { removeLink } from '../links/link.js';
 import { lookAtLink, syncLinkFolder } from '../links/looks.js';
 import { isSameName } from './names.js';
@@ -126,12 +126,12 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
     await removeLink(link);
     await syncLinkFolder(path.dirname(link.at));
   }
-  const taken = await withCopy(at, (_file, folder) =>
-    takeEntry(folder, path.basename(at.path), (now) => isKnownBy(known, now)),
+  const removed = await withCopy(at, (_file, folder) =>
+    removeEntry(folder, path.basename(at.path), (now) => isKnownBy(known, now)),
   );
-  if (taken === 'other') return { fate: 'left', why: 'another file has the name by now' };
+  if (removed === 'other') return { fate: 'left', why: 'another file has the name by now' };
   await removeEmptyAbove(place, at.mountpoint);
-  return { fate: taken === 'taken' ? 'removed' : 'gone' };
+  return { fate: removed === 'removed' ? 'removed' : 'gone' };
 }
 
 function knownOf({ ino, mtimeNs, size }: OldName): Parameters<typeof isKnownBy>[0] | undefined {

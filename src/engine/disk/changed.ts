@@ -14,7 +14,7 @@ import {
 } from '../../operations/disks/changed.js';
 import { lookAt } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
-import { removeEmptyFolders } from './tidying.js';
+import { removeEmptyFolders } from './made-folders.js';
 
 const PAGE = 200;
 

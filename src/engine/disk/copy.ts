@@ -1,12 +1,12 @@
 /** A copy in the restore area: put in place, looked at, compared with how it was left, and removed. */
 import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
-import { lstat, unlink } from 'node:fs/promises';
+import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
 import { checksumOf } from '../checksum.js';
 import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
-import { type CopyPlace, checkInPlace, type Folder, isMoved, isShared, withCopy } from './restore-area.js';
-import { giveBack, ignoreMissing, NO_LINKS, openApart, renameToNothing, takeEntry } from './taking.js';
+import { ignoreMissing, isSame, removeEntry } from './entry.js';
+import { type CopyPlace, checkInPlace, type Folder, withCopy } from './restore-area.js';
 
 /** A copy as it was left, on the disk that has its disk's marker. */
 export interface LeftCopy extends CopyPlace {
@@ -27,43 +27,25 @@ export interface LeftCopy extends CopyPlace {
  * whatever moment this process may stand still. Where a file system has no links, the place is looked at and the file
  * renamed in one go: that replaces what somebody else puts there between these two calls, but nothing of Tapegate's,
  * since whoever takes over the drive removes the partial file first.
- * @param how.ino of the partial file: where others may write in the folder, nothing else is put in place, or left there
+ * @param link replaces the system call in tests
  * @throws Error where the folder is not in its place any more; an error with the code EEXIST where something stands there, ENOENT where the partial file has gone
  */
-export async function putInPlace(
-  folder: Folder,
-  partial: string,
-  name: string,
-  { link = linkPath, ino }: { link?: typeof linkPath; ino?: bigint } = {},
-): Promise<void> {
+export async function putInPlace(folder: Folder, partial: string, name: string, link = linkPath): Promise<void> {
   const [from, to] = [path.join(folder.at, partial), path.join(folder.at, name)];
   checkInPlace(folder);
-  const careful = ino !== undefined && (await isShared(folder));
   try {
     await link(from, to);
   } catch (error) {
     if (!NO_LINKS.includes(codeOf(error) ?? '')) throw error;
-    renameToNothing(from, to);
+    if (lstatSync(to, { throwIfNoEntry: false })) throw Object.assign(new Error(`${to} exists`), { code: 'EEXIST' });
+    renameSync(from, to);
+    return;
   }
-  if (careful) await checkPlaced(folder, name, ino);
-  await takeBackWhenMoved(folder, name, ino);
-  if (careful) await takeEntry(folder, partial, (stats) => inodeOf(stats) === ino);
-  else await unlinkPath(from).catch(ignoreMissing); // it was renamed
+  await unlinkPath(from).catch(ignoreMissing); // whoever took over the drive has removed it
 }
 
-/** Who may write in the folder may have exchanged the partial file: what has the name then is none of Tapegate's. */
-async function checkPlaced(folder: Folder, name: string, ino: bigint): Promise<void> {
-  const placed = await lookInto(folder, name);
-  if (placed && inodeOf(placed) === ino) return;
-  if (placed && placed.nlink > 1n) await takeEntry(folder, name, (stats) => stats.ino === placed.ino);
-  throw new Error(`what was written to ${path.join(folder.place, name)} was exchanged by somebody else`);
-}
-
-async function takeBackWhenMoved(folder: Folder, name: string, ino: bigint | undefined): Promise<void> {
-  if (!isMoved(folder)) return;
-  await takeEntry(folder, name, (stats) => ino === undefined || inodeOf(stats) === ino);
-  checkInPlace(folder);
-}
+/** What file systems without links say. */
+const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
 /** The inode as it is noted: the database has no unsigned numbers. */
 export function inodeOf({ ino }: BigIntStats): bigint {
@@ -126,20 +108,10 @@ export async function recogniseCopy(
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): Promise<boolean> {
-  const state = await findState(copy, async (file, folder) => {
-    const name = `.tapegate-removed-${copy.ino ?? 0n}-${copy.mtimeNs}.part`;
-    const apart = await openApart(folder);
-    try {
-      const aside = path.join(apart?.at ?? folder.at, name);
-      if (apart) moveApart(copy, path.join(folder.at, name), aside);
-      const isBack = await clearAside(copy, file, aside);
-      if (found === 'missing') return isBack ? 'changed' : 'missing';
-      if (!moveAside(copy, found, file, aside)) return 'changed';
-      await unlink(aside);
-      return 'same';
-    } finally {
-      await apart?.close();
-    }
+  if (found === 'missing') return true;
+  const state = await findState(copy, async (_file, folder) => {
+    const removed = await removeEntry(folder, path.basename(copy.path), (now) => isSame(now, found));
+    return removed === 'other' ? 'changed' : 'missing';
   });
   return state !== 'changed';
 }
@@ -150,13 +122,8 @@ export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): 
  */
 export async function removeSeen(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   const name = path.basename(place.path);
-  const taken = await withCopy(place, (_file, folder) => takeEntry(folder, name, (now) => isSame(now, seen)));
-  return taken === 'taken';
-}
-
-/** Whatever was done to a file in between, or with another one that has its inode, has changed this time. */
-export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
-  return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;
+  const removed = await withCopy(place, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)));
+  return removed === 'removed';
 }
 
 export type CopyState = 'same' | 'changed' | 'missing';
@@ -190,43 +157,4 @@ async function recognise(copy: LeftCopy, file: string, tick: () => void): Promis
   if (copy.ctimeNs === stats.ctimeNs && copy.ino !== null) return stats;
   if (copy.copyChecksum === null) return copy.ino === null ? undefined : stats;
   return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
-}
-
-/**
- * What was moved aside before others could write in the folder, and by a process that was killed then. What has its name now may be
- * somebody else's.
- */
-function moveApart(copy: LeftCopy, beside: string, aside: string): void {
-  const look = (file: string) => lstatSync(file, { bigint: true, throwIfNoEntry: false });
-  const left = look(beside);
-  if (left && isKnownBy(copy, left) && !look(aside)) renameSync(beside, aside);
-}
-
-/**
- * What a process has left that was killed in the middle of this: the copy, which goes, or what it had moved by mistake.
- * @returns whether something was given back
- */
-async function clearAside(copy: LeftCopy, file: string, aside: string): Promise<boolean> {
-  const left = await lstat(aside, { bigint: true }).catch(ignoreMissing);
-  if (!left) return false;
-  if (!isKnownBy(copy, left)) {
-    giveBack(aside, file);
-    return true;
-  }
-  await unlink(aside);
-  return false;
-}
-
-/**
- * Looked at and moved in one go: a process that stands still in between, and awakes when a new copy is in place, would take
- * that one, and gives it back. Moved and not removed, since removing a large file takes its time.
- * @param known the file, as it was recognised
- */
-function moveAside(copy: LeftCopy, known: BigIntStats, file: string, aside: string): boolean {
-  if (!isSame(lstatSync(file, { bigint: true }), known)) return false;
-  renameSync(file, aside);
-  const moved = lstatSync(aside, { bigint: true });
-  if (moved.ino === known.ino && isKnownBy(copy, moved)) return true;
-  giveBack(aside, file);
-  return false;
 }

@@ -1,7 +1,11 @@
 /**
- * What other users of the host may do in the folders of the restore area. Who may write in a folder may exchange what is in it at
- * any moment: a file for another one, a folder for a link. Root, this process's user and who owns the disk's marker (a server
- * may map them to another one) are none of these others.
+ * Which directories Tapegate trusts. A user who may write in a directory can replace what is in it between two calls: a file by another one, a
+ * directory by a link. So Tapegate restores a file only if nobody may write in the directories on its path, from the root of the file system
+ * on, but root, the user that runs Tapegate, the owner of the disk's marker (a file server may map that user to another one), the private
+ * groups of these, and the group of RESTORE_GROUP. Above a mount point a directory with the sticky bit (/tmp) is trusted as well: other users
+ * cannot replace a mount point in it.
+ *
+ * The mode says nothing of the members of a group, and an access control list shows in it as the rights of the group.
  */
 import { randomUUID } from 'node:crypto';
 import type { Stats } from 'node:fs';
@@ -10,90 +14,102 @@ import path from 'node:path';
 import { codeOf } from '../../errors.js';
 import { markerName } from './marker.js';
 
-/** Others may write in a folder. */
-export interface Exposure {
-  folder: string;
-  /** Who, for people. */
-  who: string;
-  /** Anybody may exchange what is in it. */
-  isEverybodys: boolean;
-  /** The group that may, where nobody else may; null otherwise. */
-  group: number | null;
-  /** Others may put their own things in it, and exchange nobody else's. */
-  isSticky: boolean;
+/** Who may write in a trusted directory. */
+export interface Trusted {
+  /** A group with the number of one of them is its private group. */
+  users: Set<number>;
+  group: number | undefined;
 }
 
-/** @param owners users who are no others */
-export function exposureOf(
-  folder: string,
-  { uid, gid, mode }: Pick<Stats, 'uid' | 'gid' | 'mode'>,
-  owners: ReadonlySet<number>,
-): Exposure | undefined {
-  const isOwn = owners.has(uid);
-  const [mayAll, mayGroup] = [(mode & 0o002) !== 0, (mode & 0o020) !== 0];
-  if (isOwn && !mayAll && !mayGroup) return undefined;
-  const isSticky = isOwn && (mode & 0o1000) !== 0;
-  const bits = `mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`;
-  const rest = { folder, isSticky, isEverybodys: mayAll && !isSticky, group: isOwn && !mayAll ? gid : null };
-  if (mayAll) return { ...rest, who: `everybody may write in ${folder} (${bits})` };
-  if (!isOwn) return { ...rest, who: `${folder} belongs to another user (uid ${uid})` };
-  return { ...rest, who: `group ${gid} may write in ${folder} (${bits})` };
+/** A directory in which an unprivileged user may write. */
+export interface Untrusted {
+  directory: string;
+  problem: string;
+  remedy: string;
+  /** The mount point, or a directory above it: the whole disk is untrusted. */
+  isWholeDisk: boolean;
 }
 
-/** @param root the mount point, without links */
-export async function ownersOf(root: string): Promise<Set<number>> {
-  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // it is not marked yet
-  const owners = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
-  return new Set(owners);
+/** Returns the reason for an operator, and what to do. */
+export function describeUntrusted({ directory, problem, remedy }: Untrusted): string {
+  return `untrusted directory ${directory}: ${problem}; ${remedy}`;
 }
 
 /**
- * Where others may write on the way from the mount point to a folder below it, the worst of it; undefined where nobody may.
  * @param root the mount point, without links
+ * @param group RESTORE_GROUP
  */
-export async function findExposure(root: string, dir: string): Promise<Exposure | undefined> {
-  const owners = await ownersOf(root);
-  const exposures: Exposure[] = [];
-  let folder = root;
-  for (const name of ['', ...dir.split('/').filter((part) => part !== '')]) {
-    folder = path.join(folder, name);
-    const stats = await lstat(folder).catch((error: unknown) => {
+export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
+  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // it is not marked yet
+  const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
+  return { users: new Set(users), group };
+}
+
+/** @param at the directory, and the mount point of its restore disk, both without links */
+export function findProblem(
+  { directory, root }: { directory: string; root: string },
+  { uid, gid, mode }: Pick<Stats, 'uid' | 'gid' | 'mode'>,
+  trusted: Trusted,
+): Untrusted | undefined {
+  const isAbove = directory !== root && path.join(root, '/').startsWith(path.join(directory, '/'));
+  const at = { directory, isWholeDisk: isAbove || directory === root };
+  if (!trusted.users.has(uid)) {
+    const remedy = 'change its owner to root or to the user that runs Tapegate (chown)';
+    return { ...at, problem: `it belongs to user ${uid}`, remedy };
+  }
+  if (isAbove && (mode & 0o1000) !== 0) return undefined;
+  const bits = `mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`;
+  if ((mode & 0o002) !== 0) {
+    return { ...at, problem: `every user may write in it (${bits})`, remedy: 'remove this right (chmod o-w)' };
+  }
+  if ((mode & 0o020) === 0 || gid === trusted.group || trusted.users.has(gid)) return undefined;
+  const remedy = 'remove this right (chmod g-w), or set RESTORE_GROUP to this group';
+  return { ...at, problem: `group ${gid} may write in it (${bits})`, remedy };
+}
+
+/**
+ * Finds the first directory on the path to a directory of a restore disk that is not trusted. Directories that do not exist are passed over.
+ * @param root the mount point, without links
+ * @param dir below the mount point
+ */
+export async function findUntrusted(
+  { root, dir = '/' }: { root: string; dir?: string },
+  group: number | undefined,
+): Promise<Untrusted | undefined> {
+  return await findOnPath({ root, dir }, await readTrusted(root, group));
+}
+
+async function findOnPath(
+  { root, dir }: { root: string; dir: string },
+  trusted: Trusted,
+): Promise<Untrusted | undefined> {
+  let directory = '/';
+  for (const name of ['', ...path.join(root, dir).split('/').filter(Boolean)]) {
+    directory = path.join(directory, name);
+    const stats = await lstat(directory).catch((error: unknown) => {
       if (codeOf(error) !== 'ENOENT') throw error;
     });
-    if (!stats?.isDirectory()) break; // a link, or what is in the way, is told by whoever opens it
-    const exposure = exposureOf(folder, stats, owners);
-    if (exposure) exposures.push(exposure);
+    if (!stats?.isDirectory()) return undefined; // whoever opens it reports what is in the way
+    const found = findProblem({ directory, root }, stats, trusted);
+    if (found) return found;
   }
-  return exposures.find(({ isEverybodys }) => isEverybodys) ?? exposures[0];
-}
-
-/** Why nothing is restored there. */
-export function tellEverybodys({ who }: Exposure): string {
-  return `${who}, and exchange what is restored there: chmod o-w, or +t, has it taken again`;
+  return undefined;
 }
 
 /**
- * Why a mount point is no place for a restore disk: others may exchange what is in it, or in a folder above it, the whole disk
- * included. A folder in which everybody may put things and take away none but their own (/tmp) is none of these.
- * @param group that may write all the same, as an operator has said
- * @param isNew it has no marker yet: whom its server makes of this process's user is tried
- * @returns for people; undefined where nobody may, or the mount point is not there
+ * Finds out why a mount point, or another directory, is untrusted.
+ * @param isNew it has no marker yet: who owns files that this process makes there is tried out
+ * @returns undefined for a trusted one, and if the mount point does not exist
  */
-export async function findOpenMount(
+export async function findUntrustedMount(
   mountpoint: string,
-  group: number | undefined,
-  isNew = false,
-): Promise<string | undefined> {
+  { group, isNew = false }: { group?: number | undefined; isNew?: boolean },
+): Promise<Untrusted | undefined> {
   const root = await realpath(mountpoint).catch(() => undefined);
   if (root === undefined) return undefined;
-  const owners = await ownersOf(root);
-  if (isNew && !owners.has((await lstat(root)).uid)) owners.add(await tryOwner(root));
-  for (let folder = root; ; folder = path.dirname(folder)) {
-    const exposure = exposureOf(folder, await lstat(folder), owners);
-    const isMeant = exposure?.isSticky || (group !== undefined && exposure?.group === group);
-    if (exposure && !isMeant) return exposure.who;
-    if (folder === path.dirname(folder)) return undefined;
-  }
+  const trusted = await readTrusted(root, group);
+  if (isNew && !trusted.users.has((await lstat(root)).uid)) trusted.users.add(await tryOwner(root));
+  return await findOnPath({ root, dir: '/' }, trusted);
 }
 
 /** @returns who owns what this process makes there */

@@ -22,7 +22,7 @@ import { listUnmarked, type UnmarkedDisk } from '../../operations/disks/markings
 import { noteMeasurements } from '../../operations/disks/measurements.js';
 import { CallWatch, HungError, limitsOf } from '../calls.js';
 import { BoundedCalls } from './bounded-calls.js';
-import { findExposure, tellEverybodys } from './exposure.js';
+import { describeUntrusted, findUntrusted } from './exposure.js';
 import { FullDisks, FullError } from './full.js';
 import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { meetDisk } from './meeting.js';
@@ -111,7 +111,11 @@ export class FailingDisks {
   private readonly left = new Map<number, { until: number; ms: number }>();
 
   /** @param of.calls follows the calls that belong to no drive; `host`: as whose what is seen counts */
-  constructor(ctx: Context, gauge = new DiskGauge(), of: { calls?: CallWatch; host?: string | undefined } = {}) {
+  constructor(
+    ctx: Context,
+    gauge = new DiskGauge({ group: ctx.config.restoreGroup }),
+    of: { calls?: CallWatch; host?: string | undefined } = {},
+  ) {
     this.ctx = ctx;
     this.full = new FullDisks(ctx);
     this.gauge = gauge;
@@ -193,7 +197,7 @@ export class FailingDisks {
         isAbsent = error instanceof AbsentError;
         throw missing === undefined ? error : new Error(missing);
       });
-      await tryWriting({ diskId: id, mountpoint });
+      await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
       // first, so that a host where it is not there knows that it is elsewhere
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await noteMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
@@ -216,7 +220,7 @@ export class FailingDisks {
     const { diskId: id, mountpoint } = disk;
     let isAbsent = false;
     const tried = this.probes.run(PROBE_MS, { id, mountpoint }, async () => {
-      await tryWriting(disk).catch((error: unknown) => {
+      await tryWriting(disk, this.ctx.config.restoreGroup).catch((error: unknown) => {
         isAbsent = error instanceof AbsentError;
         throw error;
       });
@@ -244,11 +248,11 @@ const PROBE_NAME = `${markerName}-try`;
  * Makes a file on a disk, removes it, and writes and syncs a few bytes to it, as a recall would. One that is full is none that fails.
  * @throws what says that the disk cannot be written to
  */
-async function tryWriting(disk: MarkedDisk): Promise<void> {
+async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
   // a name of its own: another engine may try the same, and nothing that stands there is written to, or removed
   const root = await rootOf(disk);
-  const exposure = await findExposure(root, '/');
-  if (exposure?.isEverybodys) throw new TapeError('TRANSIENT', tellEverybodys(exposure));
+  const untrusted = await findUntrusted({ root }, group);
+  if (untrusted) throw new TapeError('TRANSIENT', describeUntrusted(untrusted));
   const file = path.join(root, `${PROBE_NAME}-${randomUUID()}`);
   try {
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;

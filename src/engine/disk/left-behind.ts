@@ -7,9 +7,9 @@ import { messageOf } from '../../errors.js';
 import { findStillLeft, forgetLeft, type LeftBehind, readLeft } from '../../operations/disks/left-behind.js';
 import { type CopyState, type LeftCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
+import { removeEmptyFolders } from './made-folders.js';
 import { lookBeside, removePartialSeen } from './partial-file.js';
 import { partialName } from './partial-name.js';
-import { removeEmptyFolders } from './tidying.js';
 
 const PAGE = 200;
 
@@ -24,7 +24,7 @@ export async function removeLeftBehind(
     const page = await readLeft(ctx, { after, limit: PAGE });
     // partial files first: from there on an engine that only slept finds nothing any more that it could put in place
     const alone = await removeEach(ctx, disks, page, {
-      look: (left) => lookBeside(left, partialName(left), left.ino),
+      look: (left) => lookBeside(left, partialName(left)),
       take: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
     });
     const over = await removeEach(ctx, disks, alone, {

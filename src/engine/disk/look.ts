@@ -4,25 +4,33 @@ import { describeFull } from '../../operations/disks/full.js';
 import { type DiskMeasurement, listMeasurable, noteMeasurements } from '../../operations/disks/measurements.js';
 import type { CallWatch } from '../calls.js';
 import { BoundedCalls } from './bounded-calls.js';
+import { describeUntrusted, findUntrustedMount, type Untrusted } from './exposure.js';
 import { rootOf } from './marker.js';
 import { type FileSystem, fullnessOf, readFileSystem } from './space.js';
 
 const ANSWER_MS = 2000;
 
-/** @returns what is free, or what is wrong, also where the disk does not answer in time */
+/**
+ * @param group RESTORE_GROUP
+ * @returns what is free, or what is wrong, also where the disk does not answer in time
+ */
 export async function lookAtDisk(
   bounded: BoundedCalls,
   disk: { id: number; mountpoint: string },
+  group: number | undefined,
   read = async () => readFileSystem(await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint })),
 ): Promise<DiskMeasurement> {
   const seen: FileSystem[] = [];
+  let untrusted: Untrusted | undefined;
   const problem = await bounded.run(ANSWER_MS, disk, async () => {
     seen.push(await read());
+    untrusted = await findUntrustedMount(disk.mountpoint, { group });
   });
   const [system] = seen;
   if (problem !== undefined || !system) return { free: null, problem: problem ?? null };
   const full = fullnessOf(system);
-  return { free: system.freeBytes, problem: full === undefined ? null : describeFull(full) };
+  const text = full === undefined ? untrusted && describeUntrusted(untrusted) : describeFull(full);
+  return { free: system.freeBytes, problem: text ?? null };
 }
 
 /**
@@ -39,7 +47,7 @@ export function createDiskLook(
     const look = async ({ id, mountpoint }: (typeof disks)[number]) => {
       const follow = () =>
         calls.follow({ kind: 'disk', mountpoint }, async () => read(await rootOf({ diskId: id, mountpoint })));
-      return { diskId: id, ...(await lookAtDisk(bounded, { id, mountpoint }, follow)) };
+      return { diskId: id, ...(await lookAtDisk(bounded, { id, mountpoint }, ctx.config.restoreGroup, follow)) };
     };
     await noteMeasurements(ctx, host, await Promise.all(disks.map(look)));
   };

@@ -5,7 +5,7 @@ import { codeOf, messageOf } from '../../errors.js';
 import type { MadeFolder } from '../../operations/disks/folders.js';
 import type { CallWatch } from '../calls.js';
 import { ofDisk } from './failures.js';
-import { openFolder } from './making.js';
+import { openFolder, removeEmptyFolders } from './made-folders.js';
 import type { MarkedDisk } from './marker.js';
 import {
   type CopyPlace,
@@ -16,7 +16,6 @@ import {
   movedAway,
   syncFolder,
 } from './restore-area.js';
-import { removeEmptyFolders } from './tidying.js';
 
 interface OpenFolder {
   folder: Folder;

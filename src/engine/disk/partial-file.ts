@@ -8,52 +8,27 @@ import path from 'node:path';
 import { giveBack } from '../../blocks.js';
 import { codeOf, TapeError } from '../../errors.js';
 import { setAttributes, type WantedAttributes } from './attributes.js';
-import { inodeOf, isSame } from './copy.js';
+import { inodeOf } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
-import { ownersOf } from './exposure.js';
-import { rootOf } from './marker.js';
-import { type CopyPlace, type Folder, isShared, withCopy } from './restore-area.js';
-import { clearLeft, ignoreMissing, takeEntry, withLeft } from './taking.js';
+import { isSame, removeEntry } from './entry.js';
+import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
+
+/** All names of this kind are Tapegate's; something else than a file is not. */
+const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /**
  * Removes a partial file beside the place of its copy, where there is one. Where something else is in the way of its
  * folder there is none.
- * @param ino what it is known by, where that was noted
  * @throws TapeError TRANSIENT when the disk is not there, and what else keeps it from being removed
  */
-export async function removePartial(place: CopyPlace, name: string, ino: bigint | null): Promise<void> {
-  await beside(place, async (folder) => takeEntry(folder, name, await partialsOf(folder, ino)));
-  await left(place, name, async (aside, owners) => await clearLeft(aside, (stats) => isOwn(stats, owners, ino)));
-  // the copy itself is taken where its folder was moved away just then
-  const isCopy = (stats: BigIntStats) => stats.isFile() && inodeOf(stats) === ino;
-  if (ino !== null) await left(place, path.basename(place.path), (aside) => clearLeft(aside, isCopy));
+export async function removePartial(place: CopyPlace, name: string): Promise<void> {
+  await beside(place, (folder) => removeEntry(folder, name, isPartial));
 }
 
-/**
- * All names of this kind are Tapegate's; what is no file is none that it has made. Where others may write they may have put a file of
- * theirs under such a name: there it is Tapegate's that belongs to none of them, or was noted before it was given its owner.
- */
-async function partialsOf(folder: Folder, ino: bigint | null): Promise<(stats: BigIntStats) => boolean> {
-  if (!(await isShared(folder))) return (stats) => stats.isFile();
-  const owners = await ownersOf(folder.root);
-  return (stats) => isOwn(stats, owners, ino);
-}
-
-function isOwn(stats: BigIntStats, owners: ReadonlySet<number>, ino: bigint | null): boolean {
-  return stats.isFile() && (owners.has(Number(stats.uid)) || inodeOf(stats) === ino);
-}
-
-/** The partial file beside the place of a copy, or left aside; undefined where there is none of Tapegate's. @throws as `removePartial` */
-export async function lookBeside(place: CopyPlace, name: string, ino: bigint | null): Promise<BigIntStats | undefined> {
-  const found = await beside(place, async (folder) => {
-    const stats = await lstat(path.join(folder.at, name), { bigint: true });
-    return (await partialsOf(folder, ino))(stats) ? stats : undefined;
-  });
-  if (found) return found;
-  return await left(place, name, async (aside, owners) => {
-    const stats = await lstat(aside, { bigint: true }).catch(ignoreMissing);
-    return stats && isOwn(stats, owners, ino) ? stats : undefined;
-  });
+/** The partial file beside the place of a copy; undefined where there is none. @throws as `removePartial` */
+export async function lookBeside(place: CopyPlace, name: string): Promise<BigIntStats | undefined> {
+  const stats = await beside(place, (folder) => lstat(path.join(folder.at, name), { bigint: true }));
+  return stats && isPartial(stats) ? stats : undefined;
 }
 
 /**
@@ -62,9 +37,7 @@ export async function lookBeside(place: CopyPlace, name: string, ino: bigint | n
  * @throws as `removePartial`
  */
 export async function removePartialSeen(place: CopyPlace, name: string, seen: BigIntStats): Promise<boolean> {
-  const isSeen = (now: BigIntStats) => isSame(now, seen);
-  if (await left(place, name, (aside) => clearLeft(aside, isSeen))) return true;
-  return (await beside(place, (folder) => takeEntry(folder, name, isSeen))) !== 'other';
+  return (await beside(place, (folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !== 'other';
 }
 
 async function beside<T>(place: CopyPlace, use: (folder: Folder) => Promise<T>): Promise<T | undefined> {
@@ -75,17 +48,6 @@ async function beside<T>(place: CopyPlace, use: (folder: Folder) => Promise<T>):
     if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
     return undefined;
   }
-}
-
-/** What may be left aside of an entry beside the place of a copy. */
-async function left<T>(
-  place: CopyPlace,
-  name: string,
-  use: (aside: string, owners: ReadonlySet<number>) => Promise<T>,
-): Promise<T | undefined> {
-  const root = await rootOf(place);
-  const owners = await ownersOf(root);
-  return await withLeft(root, { dir: path.dirname(place.path), name }, (aside) => use(aside, owners));
 }
 
 /** Bytes read and not yet written. */
@@ -187,7 +149,7 @@ export class PartialFile {
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
       await this.close().catch(() => {}); // told by `finish`
-      await takeEntry(this.folder, this.name, ({ ino }) => ino === this.ino);
+      await removeEntry(this.folder, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {
       return false;
@@ -229,12 +191,12 @@ async function createNew(folder: Folder, name: string, mode: number): Promise<nu
     if (codeOf(error) !== 'EEXIST') throw error;
   }
   // of an attempt on the same drive that failed half-way
-  if ((await takeEntry(folder, name, await partialsOf(folder, null))) === 'other') throw inTheWay(folder, name);
+  if ((await removeEntry(folder, name, isPartial)) === 'other') throw inTheWay(folder, name);
   return await openFile(file, flags, mode);
 }
 
 function inTheWay(folder: Folder, name: string): Error {
-  const message = `${path.join(folder.place, name)} is somebody else's, and in the way of a partial file`;
+  const message = `${path.join(folder.place, name)} is in the way of a partial file; remove it`;
   return Object.assign(new Error(message), { code: 'EEXIST' });
 }
 

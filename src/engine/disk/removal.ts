@@ -20,7 +20,7 @@ import {
 } from '../../operations/disks/removals.js';
 import { compareCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
-import { removeEmptyFolders } from './tidying.js';
+import { removeEmptyFolders } from './made-folders.js';
 
 const PAGE = 200;
 

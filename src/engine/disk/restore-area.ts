@@ -9,7 +9,6 @@ import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
-import { findExposure } from './exposure.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
 /** Where a copy stands, or would. */
@@ -26,21 +25,11 @@ export interface Folder {
   /** Where it was when it was opened, and the mount point, both without links. */
   place: string;
   root: string;
-  /** May others write in it, or above it? Undefined where nobody has looked. */
-  isShared?: boolean;
 }
 
 const HAS_FD_PATHS = process.platform === 'linux';
 
-/** May others write in an open folder, or above it? What is in it, and it, may be exchanged at any moment then. */
-export async function isShared({ root, place, isShared }: Folder): Promise<boolean> {
-  return isShared ?? (await findExposure(root, path.relative(root, place))) !== undefined;
-}
-
-/**
- * Was an open folder moved since? Who may write above it may have moved it, out of the mount point, too: what is put into it goes with
- * it. One that was removed was empty.
- */
+/** Did an operator move an open folder, perhaps out of the mount point? What is put into it goes with it. One that was removed was empty. */
 export function isMoved(folder: Folder): boolean {
   return ![folder.place, removed(folder.place)].includes(placeOf(folder));
 }

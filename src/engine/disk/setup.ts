@@ -8,7 +8,7 @@ import { readMeasurements } from '../../operations/disks/measurements.js';
 import { type ForgottenDisk, forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { BoundedCalls } from './bounded-calls.js';
-import { findOpenMount } from './exposure.js';
+import { describeUntrusted, findUntrustedMount } from './exposure.js';
 import { lookAtDisk } from './look.js';
 import { removeMarker } from './marker.js';
 import { markDisk, meetDisk } from './meeting.js';
@@ -35,8 +35,8 @@ export async function prepareDisks(ctx: Context): Promise<void> {
     let found: string | undefined;
     const problem = await calls.run(ANSWER_MS, disk, async () => {
       found = await meetDisk(ctx, disk);
-      const open = await findOpenMount(disk.mountpoint, ctx.config.restoreGroup);
-      if (open !== undefined) ctx.log.warn({ disk: disk.mountpoint }, `a restore disk is open to others: ${open}`);
+      const untrusted = await findUntrustedMount(disk.mountpoint, { group: ctx.config.restoreGroup });
+      if (untrusted) found ??= describeUntrusted(untrusted);
     });
     if (problem ?? found) ctx.log.error({ disk: disk.mountpoint }, problem ?? found);
   };
@@ -57,7 +57,7 @@ export async function addDisk(
   if (input.create) {
     await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is made
     await mkdir(input.mountpoint, OWN_FOLDER);
-    await refuseOpen(ctx, input.mountpoint);
+    await refuseUntrusted(ctx, input.mountpoint);
   } else await checkNewDisk(ctx, input.mountpoint);
   const disk = await setDisk(ctx, input);
   if (!input.mark) return { disk, problem: await meetDisk(ctx, disk) };
@@ -69,16 +69,15 @@ export async function addDisk(
 export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<void> {
   await refuseNested(ctx, path.resolve(mountpoint), findReal);
   await refuseMissing(ctx, mountpoint);
-  await refuseOpen(ctx, mountpoint);
+  await refuseUntrusted(ctx, mountpoint);
 }
 
-/** Who may write in it, or above it, could exchange all that is restored. One that is registered already stays, and the doctor tells it. */
-async function refuseOpen(ctx: Context, mountpoint: string): Promise<void> {
+/** A registered disk stays: engines suspend it, and the doctor reports it. */
+async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
-  const open = await findOpenMount(mountpoint, ctx.config.restoreGroup, true);
-  if (open === undefined) return;
-  const remedy = 'take that right away, or have its owner run Tapegate, or name the group as RESTORE_GROUP';
-  throw new InvalidInputError('mountpoint', `${quote(mountpoint)} is open to others: ${open}; ${remedy}`);
+  const untrusted = await findUntrustedMount(mountpoint, { group: ctx.config.restoreGroup, isNew: true });
+  if (!untrusted) return;
+  throw new InvalidInputError('mountpoint', `${quote(mountpoint)} is unsafe: ${describeUntrusted(untrusted)}`);
 }
 
 /** Made without a word, the folder of a mistyped mount point, or of one that is not mounted yet, would take files on another disk. */
@@ -144,7 +143,7 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const describeDisk = async (disk: DiskRow): Promise<DiskState> => {
     const suspended = suspensions.find(({ name }) => name === disk.mountpoint);
     const suspension = suspended ? { mode: suspended.mode, reason: suspended.reason } : null;
-    const here = await lookAtDisk(calls, disk);
+    const here = await lookAtDisk(calls, disk, ctx.config.restoreGroup);
     const there = measurements.get(disk.id);
     const [free, problem] = [here.free ?? there?.free ?? null, here.problem ?? there?.problem ?? null];
     return { ...disk, free, problem, suspension };

@@ -11,6 +11,7 @@ import { hostname } from 'node:os';
 import { messageOf } from '../../errors.js';
 import type { DiskSpace, MeasuredDisk } from '../../operations/disks/reservations.js';
 import { BoundedCalls } from './bounded-calls.js';
+import { describeUntrusted, findUntrusted } from './exposure.js';
 import { AbsentError, rootOf } from './marker.js';
 
 /** Bytes of a file system: what it has, and what is free for ordinary users. */
@@ -59,6 +60,7 @@ const ANSWER_MS = 2000;
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly host: string;
+  private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
   /** Whoever asks while a disk is being asked waits for that answer, which is bounded: it is not silence. */
@@ -66,10 +68,11 @@ export class DiskGauge {
   /** Told of a disk that cannot be measured; it must not wait. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
-  /** @param host as whose what is seen counts */
-  constructor(read: typeof readFileSystem = readFileSystem, host = hostname()) {
-    this.read = read;
-    this.host = host;
+  /** @param of.host as whose what is seen counts; `group`: RESTORE_GROUP */
+  constructor(of: { read?: typeof readFileSystem | undefined; host?: string | undefined; group: number | undefined }) {
+    this.read = of.read ?? readFileSystem;
+    this.host = of.host ?? hostname();
+    this.group = of.group;
   }
 
   /** Was a disk not there when it was looked at last? */
@@ -119,9 +122,11 @@ export class DiskGauge {
     this.known.clear();
   }
 
-  /** @throws Error when the disk is not there, or its figures cannot be had */
+  /** @throws Error when the disk is not there or not trusted, or its figures cannot be had */
   async look(disk: SeenDisk): Promise<DiskSpace> {
     const root = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint });
+    const untrusted = await findUntrusted({ root }, this.group);
+    if (untrusted) throw new Error(describeUntrusted(untrusted));
     const system = await this.read(root).catch((error: unknown) => {
       if (error instanceof AbsentError) throw error;
       throw new Error(`the free space of the restore disk ${disk.mountpoint} is unknown: ${messageOf(error)}`);

@@ -3,7 +3,7 @@ import type { Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf } from '../../errors.js';
-import { exposureOf, ownersOf } from './exposure.js';
+import { describeUntrusted, findProblem, readTrusted } from './exposure.js';
 import { type MarkedDisk, markerName, rootOf } from './marker.js';
 
 /** Something on a disk; `path` is below the mount point, as a logical path is. */
@@ -19,8 +19,8 @@ export interface MetFolder {
   path: string;
   /** Why it cannot be read. */
   error?: unknown;
-  /** Who may write in it, where that is everybody. */
-  open?: string | undefined;
+  /** Why it is not trusted; undefined for a trusted one, and for the mount point. */
+  untrusted?: string | undefined;
   isEmpty: boolean;
 }
 
@@ -30,19 +30,19 @@ const BATCH = 500;
 const FOREIGN = 'lost+found';
 
 /**
- * @param others mount points that may be below this one, and are walked by themselves
+ * @param of.others mount points that may be below this one, and are walked by themselves; `group`: RESTORE_GROUP
  * @param onFolder told of each folder; one that has just gone is passed over
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function* walkDisk(
   disk: MarkedDisk,
-  others: readonly string[],
+  { others, group }: { others: readonly string[]; group: number | undefined },
   onFolder: (folder: MetFolder) => void,
 ): AsyncGenerator<Entry[]> {
   const root = await rootOf(disk);
   const apart = new Set(await Promise.all(others.map((other) => realpath(other).catch(() => other))));
   apart.delete(root);
-  const owners = await ownersOf(root);
+  const trusted = await readTrusted(root, group);
   let batch: Entry[] = [];
   const pending = ['/'];
   for (let folder = pending.pop(); folder !== undefined; folder = pending.pop()) {
@@ -62,8 +62,8 @@ export async function* walkDisk(
         yield batch;
         batch = [];
       }
-      const exposure = exposureOf(at, await lstat(at), owners);
-      onFolder({ folder: at, path: folder, open: exposure?.isEverybodys ? exposure.who : undefined, isEmpty });
+      const problem = folder === '/' ? undefined : findProblem({ directory: at, root }, await lstat(at), trusted);
+      onFolder({ folder: at, path: folder, untrusted: problem && describeUntrusted(problem), isEmpty });
     } catch (error) {
       // a name that is no UTF-8 cannot be opened under what it was read as
       if (codeOf(error) !== 'ENOENT' || folder.includes('\uFFFD'))

@@ -10,9 +10,9 @@ import { type MadeFolder, noteMade, readFolderNotes } from '../../operations/dis
 import { type Adoption, adoptCopies, readStanding } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
 import { checksumOf } from '../checksum.js';
-import { inodeOf, isSame, lookAt } from '../disk/copy.js';
-import { isAsMade, traitsOf } from '../disk/made-folder.js';
-import { foldersOf } from '../disk/making.js';
+import { inodeOf, lookAt } from '../disk/copy.js';
+import { isSame } from '../disk/entry.js';
+import { foldersOf, isAsMade, traitsOf } from '../disk/made-folders.js';
 import { rootOf } from '../disk/marker.js';
 import { type CopyPlace, openExisting, withCopy } from '../disk/restore-area.js';
 import type { Examination } from './examination.js';

@@ -12,7 +12,7 @@ import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
 import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { recallLost } from '../../operations/doctor/queue.js';
 import { rowFaults } from '../../operations/doctor/rows.js';
-import { findOpenMount } from '../disk/exposure.js';
+import { describeUntrusted, findUntrustedMount } from '../disk/exposure.js';
 import { FailingDisks } from '../disk/failures.js';
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
@@ -83,11 +83,12 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
   }
 }
 
-/** Who may write in a disk's root, or above it, could exchange all that is restored. */
 async function* examineMount(ctx: Context, { mountpoint }: DiskRow): AsyncGenerator<Finding> {
-  const found = await findOpenMount(mountpoint, ctx.config.restoreGroup).catch(() => undefined); // it has just gone, and is told as that
-  const expected = 'a mount point that nobody else may write in, or above it';
-  if (found !== undefined) yield { kind: 'disk-open', thing: mountpoint, expected, found, isRepaired: false };
+  const group = ctx.config.restoreGroup;
+  const untrusted = await findUntrustedMount(mountpoint, { group }).catch(() => undefined); // it has just gone, and is told as that
+  if (!untrusted) return;
+  const [expected, found] = ['a path that only trusted users may write in', describeUntrusted(untrusted)];
+  yield { kind: 'disk-open', thing: mountpoint, expected, found, isRepaired: false };
 }
 
 /** A disk that is away is a fault by itself; what should be on it is not judged. */

@@ -7,13 +7,14 @@ import type { DiskRow } from '../../operations/disks/disks.js';
 import { type LeftBehind, readLeftOn } from '../../operations/disks/left-behind.js';
 import { type PlaceNote, type RunningPart, readNote, readNotes, readRunning } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
-import { isSame, lookAt, recogniseCopy, removeSeen } from '../disk/copy.js';
+import { lookAt, recogniseCopy, removeSeen } from '../disk/copy.js';
+import { isSame } from '../disk/entry.js';
 import { asLeft } from '../disk/left-behind.js';
-import { type MarkedDisk, rootOf } from '../disk/marker.js';
+import { removeEmptyFolders } from '../disk/made-folders.js';
+import type { MarkedDisk } from '../disk/marker.js';
 import { lookBeside } from '../disk/partial-file.js';
 import { parsePartialName } from '../disk/partial-name.js';
 import type { CopyPlace } from '../disk/restore-area.js';
-import { removeEmptyFolders } from '../disk/tidying.js';
 import { type Entry, type MetFolder, walkDisk } from '../disk/walk.js';
 import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
@@ -21,24 +22,26 @@ import { examineFolders } from './folders.js';
 
 /**
  * What stands on a disk and is not a copy that is noted: partial files, copies of files that are elsewhere, unknown files.
- * Folders that cannot be read, those that everybody may write in, and what is wrong with those that were made here come last.
+ * Folders that cannot be read, those that are not trusted, and what is wrong with those that were made here come last.
  * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
-  const root = await rootOf(marked);
   const folders: Finding[] = [];
   const empty: string[] = [];
-  const onFolder = ({ folder, path: below, error, open, isEmpty }: MetFolder) => {
+  const onFolder = ({ folder, path: below, error, untrusted, isEmpty }: MetFolder) => {
     exam.counts.folders++;
     if (isEmpty) empty.push(below);
     const tell = (kind: string, expected: string, found: string) =>
       folders.push({ kind, thing: folder, expected, found, isRepaired: false });
     if (error !== undefined) tell('folder-unreadable', 'a list', codeOf(error) ?? 'an error');
-    // the root of the disk is told with the disk
-    if (open !== undefined && path.resolve(folder) !== root) tell('folder-open', CLOSED, open);
+    if (untrusted !== undefined) tell('folder-open', 'a folder that only trusted users may write in', untrusted);
   };
-  for await (const entries of walkDisk(marked, exam.mountpoints, onFolder)) {
+  for await (const entries of walkDisk(
+    marked,
+    { others: exam.mountpoints, group: ctx.config.restoreGroup },
+    onFolder,
+  )) {
     exam.counts.files += entries.length;
     const parts: { entry: Entry; part: RunningPart }[] = [];
     const others: Entry[] = [];
@@ -54,9 +57,6 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
   yield* examineFolders(ctx, exam, disk, empty);
 }
 
-/** Nobody else can exchange what is restored then. */
-const CLOSED = 'a folder that not everybody may write in';
-
 /** A partial file belongs to a recall that runs; any other one was left by a process that was killed. */
 async function* examineParts(
   ctx: Context,
@@ -71,7 +71,7 @@ async function* examineParts(
   );
   for (const { entry, part } of parts.filter(({ part }) => !hasPart(running, part))) {
     const place = { ...disk, path: entry.path };
-    const seen = await lookBeside(place, path.basename(entry.path), null);
+    const seen = await lookBeside(place, path.basename(entry.path));
     // after the look: a recall that runs by now has begun a partial file of its own, under a name that may be the same
     if (!seen || hasPart(await readRunning(ctx, [part.fileId]), part) || !(await isStillThere(place, seen))) continue;
     const left = { size: seen.size, isRepaired: exam.repair && (await tryRemove(ctx, place, seen)) };

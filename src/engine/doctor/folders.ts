@@ -17,10 +17,9 @@ import {
 } from '../../operations/disks/folders.js';
 import { findUsedFolders } from '../../operations/doctor/copies.js';
 import { type Finding, PASSING_MS } from '../../operations/doctor/findings.js';
-import { isNoted, traitsOf } from '../disk/made-folder.js';
+import { isNoted, lookAtFolder, removeEmptyFolders, traitsOf } from '../disk/made-folders.js';
 import { type MarkedDisk, rootOf } from '../disk/marker.js';
 import { openExisting } from '../disk/restore-area.js';
-import { lookAtFolder, removeEmptyFolders } from '../disk/tidying.js';
 import type { Examination } from './examination.js';
 
 const PAGE = 500;

@@ -11,10 +11,10 @@ import { type EndedRecall, endLeftBehind, type LeftBehind, readLeftBehind } from
 import { checksumOf } from '../checksum.js';
 import { isKnownBy } from '../disk/copy.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';
+import { removeEmptyFolders } from '../disk/made-folders.js';
 import { removePartial } from '../disk/partial-file.js';
 import { partialName } from '../disk/partial-name.js';
 import { withCopy } from '../disk/restore-area.js';
-import { removeEmptyFolders } from '../disk/tidying.js';
 import type { HeldLease } from './lease.js';
 
 /** Ends what earlier holders of the lease's drive left running. A copy that cannot be looked at goes back into the queue. */
@@ -24,7 +24,7 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
   const cleared = new Set<bigint>();
   for (const recall of before) {
     const name = partialName({ ...lease, ...recall });
-    if (await looks.take(recall, () => removePartial(recall, name, recall.ino))) cleared.add(recall.fileId);
+    if (await looks.take(recall, () => removePartial(recall, name))) cleared.add(recall.fileId);
   }
   // read again: from here on nothing is put in place any more, and whatever was is noted
   const left = await readLeftBehind(ctx, lease);

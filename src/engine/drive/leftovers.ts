@@ -82,7 +82,7 @@ export class Leftovers {
 
   private async removePartialOf(recall: RunningRecall): Promise<boolean> {
     const name = partialName({ ...this.lease, fileId: recall.fileId });
-    const removed = ofDisk(this.passes, recall, () => removePartial(recall, name, null));
+    const removed = ofDisk(this.passes, recall, () => removePartial(recall, name));
     return await removed.then(
       () => true,
       () => false,

@@ -186,7 +186,7 @@ async function takePlace(
   const name = path.basename(recall.path);
   for (let attempt = 1; ; attempt++) {
     try {
-      await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name, { ino }));
+      await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name));
       return 'placed';
     } catch (error) {
       const found = await copy

@@ -3,12 +3,11 @@
  * where a link is to stand in its place, and otherwise ten minutes after a link in it has gone, when nobody comes back to that
  * (operations/links/links.ts). Not at once: archives have folders of few files, which come and go.
  *
- * Each has a mode of its own (`MAKING_MODE`) from its making until it is noted which one it is: killed in between, it is met again with the link
- * that it was made for, which is noted as well, and known by that. Between two engines a folder may go while the other one makes a link in it:
- * that one makes it again (`makeLink`).
+ * A note without an inode belongs to a folder that an engine was about to make: a folder of this process's user that stands there is taken for it.
+ * Between two engines a folder may go while the other one makes a link in it: that one makes it again (`makeLink`).
  */
-import { type BigIntStats, constants, lstatSync, rmdirSync } from 'node:fs';
-import { lstat, mkdir, open } from 'node:fs/promises';
+import { type BigIntStats, lstatSync, rmdirSync } from 'node:fs';
+import { lstat, mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';
@@ -20,51 +19,27 @@ import {
   readLinkFolders,
   readLinkFoldersIn,
 } from '../../operations/links/folders.js';
-import { isBeingMade, isNoted, MAKING_MODE, traitsOf } from '../disk/made-folder.js';
+import { isNoted, traitsOf } from '../disk/made-folders.js';
 import { isNothing, syncLinkFolder } from './looks.js';
-
-/** As without any mode of its own; read once, since reading it sets it for a moment. */
-const MODE = 0o777 & ~process.umask();
 
 /** Makes what is missing of a folder. LINK_ROOT itself, and what is above it, is none of those that go again. @throws what the file system says */
 export async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
   const root = path.resolve(ctx.config.linkRoot ?? '/');
   const missing: string[] = [];
   for (let dir = folder; dir !== root && dir !== '/'; dir = path.dirname(dir)) {
-    const stats = await statFolder(dir);
-    if (stats && isBeingMade(stats)) await finishLinkFolder(ctx, dir);
-    if (stats) break;
+    if (await statFolder(dir)) break;
     missing.unshift(dir);
   }
   // no other one: what has gone meanwhile is made again, and noted, by the next try
   if (missing[0] !== undefined && path.dirname(missing[0]) === root) await mkdir(root, { recursive: true });
   for (const dir of missing) {
     await noteMakingLinkFolder(ctx, dir);
-    const isMade = await mkdir(dir, MAKING_MODE).then(
-      () => true,
-      (error: unknown) => {
-        if (codeOf(error) !== 'EEXIST') throw error;
-        return false;
-      },
-    );
-    await finishLinkFolder(ctx, dir, isMade);
-  }
-}
-
-/**
- * Notes which folder it is, and gives it its mode. What nobody was about to make is somebody's own.
- * @param isMade by this process: another engine may have seen nothing there, and forgotten that it was to be made
- */
-async function finishLinkFolder(ctx: Context, dir: string, isMade = false): Promise<void> {
-  const handle = await open(dir, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
-  try {
-    const stats = await handle.stat({ bigint: true });
-    const isKnown = isBeingMade(stats) && isOfThisUser(stats);
-    if (!isMade && !(isKnown && (await readLinkFolders(ctx, [dir])).has(dir))) return;
-    if (isKnown) await noteMadeLinkFolder(ctx, { path: dir, ...traitsOf(stats) });
-    await handle.chmod(MODE | Number(stats.mode & 0o2000n)); // the set-group-id bit is handed on by the folder above
-  } finally {
-    await handle.close();
+    try {
+      await mkdir(dir);
+      await noteMadeLinkFolder(ctx, { path: dir, ...traitsOf(await lstat(dir, { bigint: true })) });
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error; // another engine has just made it
+    }
   }
 }
 

@@ -21,7 +21,7 @@ export interface MadeFolder extends FolderTraits {
 export interface FolderNote {
   diskId: number;
   path: string;
-  /** Null of one that is being made: nobody has noted yet which it is. */
+  /** Null of one that an engine was about to make: nobody has noted which it is. */
   ino: bigint | null;
   birthNs: bigint | null;
   /** Of the row: another one whenever something was noted of the folder, or it is about to be made again. */
@@ -30,11 +30,11 @@ export interface FolderNote {
 
 const noteColumns = sql`m.disk_id AS "diskId", m.path, m.ino, m.birth_ns AS "birthNs", m.xmin::text AS version`;
 
-/** To be called before folders are made. What is known of one of an earlier time stays until it is another one. */
+/** To be called before folders are made that are not there. What was known of one of an earlier time is forgotten. */
 export async function noteMaking(ctx: Context, diskId: number, paths: readonly string[]): Promise<FolderNote[]> {
   const { rows } = await ctx.db.pool.query<FolderNote>(
     sql`INSERT INTO made_folder AS m (disk_id, path) SELECT ${diskId}, p FROM unnest(${paths}::text[]) AS p ORDER BY p
-        ON CONFLICT (disk_id, path) DO UPDATE SET path = excluded.path RETURNING ${noteColumns}`,
+        ON CONFLICT (disk_id, path) DO UPDATE SET ino = NULL, birth_ns = NULL RETURNING ${noteColumns}`,
   );
   return rows;
 }

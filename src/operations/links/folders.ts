@@ -8,7 +8,7 @@ import { type Sql, sql } from '../../database/sql.js';
 export interface LinkFolder {
   /** Absolute. */
   path: string;
-  /** Null of one that is being made: nobody has noted yet which it is. */
+  /** Null of one that an engine was about to make: nobody has noted which it is. */
   ino: bigint | null;
   /** In nanoseconds; null where the file system has none. */
   birthNs: bigint | null;
@@ -16,10 +16,10 @@ export interface LinkFolder {
   version: string;
 }
 
-/** To be called before it is made. What is known of one of an earlier time stays until it is another one. */
+/** To be called before one is made that is not there. What was known of one of an earlier time is forgotten. */
 export async function noteMakingLinkFolder(ctx: Context, path: string): Promise<void> {
   await ctx.db.pool.query(
-    sql`INSERT INTO link_folder (path) VALUES (${path}) ON CONFLICT (path) DO UPDATE SET path = excluded.path`,
+    sql`INSERT INTO link_folder (path) VALUES (${path}) ON CONFLICT (path) DO UPDATE SET ino = NULL, birth_ns = NULL`,
   );
 }
 
