@@ -10,6 +10,7 @@ import { DatabaseClock } from './clock.js';
 import { DatabaseHosts } from './hosts.js';
 import { exactTypes, Line, toUnavailable } from './line.js';
 import { LongReads } from './long-reads.js';
+import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 import type { LeastPace } from './reader-pace.js';
 
@@ -22,8 +23,10 @@ setFlagsFromString('--wasm-tiering-budget=180000000');
 
 export interface Database {
   pool: pg.Pool;
-  /** For long lists, whose pace is the reader's: however slow, they leave the other pool alone. */
+  /** For long lists, whose pace is the reader's: however slow, they leave the other pool alone. Not pipelined, which COPY does not bear. */
   streamPool: pg.Pool;
+  /** For imports, which COPY their rows. Not pipelined either. */
+  importPool: pg.Pool;
   /** Who may read from it. */
   longReads: LongReads;
   /** Who may look in the other pool whether a list is short. */
@@ -88,6 +91,8 @@ const CLOSE_MS = 3000;
 
 /** Readers of one gateway; two gateways on a PostgreSQL as it comes, with 100 connections, leave room for engines. */
 const LONG_LISTS = 16;
+/** A gateway takes one import at a time. */
+const IMPORTS = 4;
 const LONG_READ_WAIT_MS = 5000;
 /** Of a reader of a long list while others wait; at 256 kB/s, a line as slow as any, ten million files are read in some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
@@ -120,10 +125,12 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const bounded = { ...exact, Client: line.Client };
   const pool = new WatchedPool({
     ...bounded,
+    pipeline: true,
     max: options.poolSize ?? 20,
     idle_in_transaction_session_timeout: STANDSTILL_MS,
   });
   const streamPool = new WatchedPool({ ...bounded, max: options.longLists ?? LONG_LISTS });
+  const importPool = new WatchedPool({ ...bounded, max: IMPORTS, idle_in_transaction_session_timeout: STANDSTILL_MS });
   const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // half of the connections, so that what is no list never waits for lists
   const half = Math.max(Math.ceil(pool.options.max / 2), 1);
@@ -132,12 +139,13 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const changes = { ...places, waitMs: statementMs, doing: 'making' };
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
-  const pools = [pool, streamPool, vitalPool];
+  const pools = [pool, streamPool, importPool, vitalPool];
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool), queryPlanCacheMaxSize: PLANS });
   const pulse = new Pulse({ hosts, line, clock, ...options });
   return {
     pool,
     streamPool,
+    importPool,
     longReads: new LongReads({
       ...places,
       places: streamPool.options.max,
@@ -169,6 +177,18 @@ class WatchedPool extends pg.Pool {
     // a connection that breaks while idle is replaced, and one that breaks while lent fails its query
     this.on('error', () => {});
     this.on('connect', (client) => client.on('error', () => {}));
+  }
+
+  /** A connection on which what was prepared has become useless is replaced. */
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
+  override async query(query: any, values?: any): Promise<any> {
+    for (;;) {
+      try {
+        return await super.query(query, values);
+      } catch (error) {
+        if (!isUseless(error)) throw error;
+      }
+    }
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise

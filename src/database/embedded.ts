@@ -15,7 +15,7 @@ import pg from 'pg';
 import { messageOf } from '../errors.js';
 import { findBinaries, findServerUser } from './binaries.js';
 import { findCluster, initialise, makeFolder, refuseForeign } from './cluster-folder.js';
-import { destroy } from './line.js';
+import { destroy, SocketClient } from './line.js';
 import { PRESENCE_LOCK } from './locks.js';
 import { findServer, hurryUp, PORT, runControl, type Server, startServer, stopServer } from './postmaster.js';
 import { createDatabase } from './presence.js';
@@ -153,7 +153,7 @@ async function connectOrStart(
 
 /** @returns the text of an error, which may be temporary */
 async function connect(server: Server, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
-  const client = new pg.Client({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
+  const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
   client.on('error', () => {}); // 'end' follows
   try {
     await client.connect();

@@ -1,9 +1,9 @@
 /** The search for the one of several servers that takes writes. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
+import type pg from 'pg';
 import { codeOf, messageOf } from '../errors.js';
 import { type DatabaseHosts, hostName } from './hosts.js';
-import { destroy } from './line.js';
+import { destroy, SocketClient } from './line.js';
 import { sql } from './sql.js';
 
 /** How long the search waits for other servers after one says that it takes writes. */
@@ -23,7 +23,7 @@ export async function findWritable(
     for (const client of silent) destroy(client, reason);
   };
   const attempts = hosts.all.map(async (host) => {
-    const client = new pg.Client({ ...host, connectionTimeoutMillis: 0 });
+    const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
     client.on('error', () => {}); // 'end' follows
     silent.add(client);
     try {

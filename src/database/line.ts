@@ -2,12 +2,15 @@
  * The line to the database: all connections of a process, which are cut together when the database does not answer any more,
  * and not opened anew before it does. So that whoever waits is told in time, and nobody waits for a server that hangs.
  */
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import pg from 'pg';
 import { codeOf, isExhausted, messageOf, UnavailableError } from '../errors.js';
 import { timeFromDatabase } from '../time.js';
-import { Exchange } from './exchange.js';
 import type { DatabaseHosts } from './hosts.js';
-import { isPrepared, Preparations, type PreparedQuery } from './prepared.js';
+import { isPrepared, isUseless } from './prepared.js';
+import { withSettings } from './session-settings.js';
+import type { Statement } from './sql.js';
 
 const TIMESTAMP = 1114;
 const INT8 = 20;
@@ -31,34 +34,26 @@ function wholeOrText(text: string): bigint | string {
   return /^-?\d+$/.test(text) ? BigInt(text) : text;
 }
 
-/**
- * While a statement runs or waits, PostgreSQL looks whether anybody is there to be answered: locks of a process that was killed are
- * not kept until its statement would have ended, which may be never.
- */
-const LOOK_OUT = '-c client_connection_check_interval=10s';
+const sockets = new WeakMap<pg.Client, Duplex>();
 
-/**
- * What the indexes find of a pattern is a set of rows, up to a hundred bytes for each page of the table that has some. Where it does not fit,
- * PostgreSQL keeps whole pages, and makes the words of all paths on these: of ten million files that took 55 s instead of 2 s, with the 4 MB that it
- * has by itself. This is enough for forty million. Only what needs it takes it.
- */
-const ROOM_FOR_SETS = '-c work_mem=64MB';
-
-/**
- * Options of the site's own stay. They are put together with what was read of a URL, which may be written in ways that do not bear to be
- * written anew.
- */
-function addOptions(client: pg.Client): void {
-  const { connectionParameters } = client as unknown as { connectionParameters: { options?: string } };
-  connectionParameters.options = [ROOM_FOR_SETS, connectionParameters.options, LOOK_OUT].filter(Boolean).join(' ');
+/** A client whose connection `destroy` can end, also while it connects or waits. It is given its socket by `stream`, an option of pg. */
+export class SocketClient extends pg.Client {
+  constructor(config: pg.ClientConfig = {}) {
+    const socket = config.stream?.() ?? new Socket();
+    super({ ...config, stream: () => socket });
+    sockets.set(this, socket);
+  }
 }
 
-/** The parsers of a query, but for the one that would make a Date of a timestamp. */
-function withExactTimes(inner: pg.CustomTypesConfig): pg.CustomTypesConfig {
-  const getTypeParser = (oid: number, format: string) =>
-    oid === TIMESTAMP && format === 'text' ? timeFromDatabase : inner.getTypeParser(oid, format as 'text');
-  return { getTypeParser: getTypeParser as pg.CustomTypesConfig['getTypeParser'] };
+/** Ends a connection without a word to the server, which may not listen. Its queries fail with that error. */
+export function destroy(client: pg.Client, error: Error = away()): void {
+  const socket = sockets.get(client);
+  if (socket) socket.destroy(error);
+  else void client.end().catch(() => {}); // of another class: it ends by itself, unless the server hangs
 }
+
+/** How long a plan is used. To plan anew takes a tenth of a millisecond. */
+const PLAN_MS = 10_000;
 
 export class Line {
   private readonly clients = new Set<pg.Client>();
@@ -69,13 +64,13 @@ export class Line {
 
   constructor(hosts: DatabaseHosts) {
     const line = this;
-    /** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
-    this.Client = class extends pg.Client {
-      private readonly preparations = new Preparations((query, callback) => void super.query(toQuery(query, callback)));
+    this.Client = class extends SocketClient {
+      private plannedAt = performance.now();
+      /** How often what was prepared has become useless. */
+      private losses = 0;
 
       constructor(config?: pg.ClientConfig) {
-        super(hosts.direct(config));
-        addOptions(this);
+        super(withSettings(hosts.direct(config)));
       }
 
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
@@ -87,7 +82,7 @@ export class Line {
         super.connect((error: unknown) => callback(error && toUnavailable(error), this));
       }
 
-      /** A pool tells its query by this event, and not by the query's own end, that the connection has broken under it. */
+      /** A pool reports to its query by this event, and not by the query's own end, that the connection has broken under it. */
       // biome-ignore lint/suspicious/noExplicitAny: as it is declared
       override emit(event: string | symbol, ...given: any[]): boolean {
         return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));
@@ -95,33 +90,37 @@ export class Line {
 
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
       override query(query: any, ...rest: any[]): any {
-        if (query instanceof Exchange) this.preparations.serve(query);
-        const inner = query?.types;
-        if (inner?.getTypeParser && inner !== exactTypes) query.types = withExactTimes(inner);
-        const last = rest.at(-1);
-        if (isPrepared(query) && inner === undefined) return this.queryPrepared(query, last);
-        if (typeof last === 'function') {
-          rest[rest.length - 1] = (error: unknown, result: unknown) => last(error && toUnavailable(error), result);
-        }
-        // biome-ignore lint/suspicious/noExplicitAny: see above
-        const result = (super.query as any)(query, ...rest);
-        return result instanceof Promise ? result.catch(throwUnavailable) : result;
+        if (typeof query?.submit === 'function') return super.query(query);
+        const callback = typeof rest.at(-1) === 'function' ? rest.pop() : undefined;
+        const config = typeof query === 'string' ? { text: query, values: rest[0] } : query;
+        const answer = isPrepared(config) ? this.queryPrepared(config) : this.send(config);
+        if (!callback) return answer;
+        answer.then((result) => callback(undefined, result), callback);
       }
 
-      private queryPrepared(query: PreparedQuery, callback: unknown): Promise<unknown> | undefined {
-        const isWithin = () => this.getTransactionStatus() !== 'I';
-        if (typeof callback === 'function') {
-          return void this.preparations.query(query, isWithin, (error, result) =>
-            callback(error && toUnavailable(error), result),
-          );
-        }
+      private queryPrepared({ name, text, values }: Statement): Promise<pg.QueryResult> {
+        this.renew();
+        const { losses } = this;
+        const answer = this.send({ name: losses === 0 ? name : `${name}_${losses}`, text, values });
+        // whatever has become of one has become of others, which would be found out one by one
+        answer.catch((error) => {
+          if (isUseless(error) && this.losses === losses) this.losses++;
+        });
+        return answer;
+      }
+
+      private renew(): void {
+        if (performance.now() - this.plannedAt <= PLAN_MS) return;
+        this.plannedAt = performance.now();
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // if it fails, the query itself will report why
+      }
+
+      /** The answer of one that cannot be sent is rejected by the time that this returns (transaction.ts). */
+      private send(query: Query): Promise<pg.QueryResult> {
         return new Promise((resolve, reject) => {
-          this.preparations.query(query, isWithin, (error, result) =>
+          super.query(withExactTimes(query), (error: unknown, result: pg.QueryResult) =>
             error ? reject(toUnavailable(error)) : resolve(result),
           );
-        }).catch((error) => {
-          if (error instanceof Error) Error.captureStackTrace(error); // where it was asked, as pg says it of its own
-          throw error;
         });
       }
     };
@@ -144,22 +143,15 @@ export class Line {
   }
 }
 
-type QueryClass = new (text: string, values: unknown[], callback: unknown) => pg.Query & { name: string | undefined };
+type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
 
-/** The driver's own query: one that it makes itself of an object it makes of a copy, property by property, which takes longer than to send it. */
-function toQuery(
-  { name, text, values }: { name?: string; text: string; values: unknown[] },
-  callback: unknown,
-): pg.Query {
-  const query = new (pg.Query as unknown as QueryClass)(text, values, callback);
-  query.name = name;
-  return query;
-}
-
-/** Ends a connection without a word to the server, which may not listen. Its query in hand fails, with that error. */
-export function destroy(client: pg.Client, error: Error = away()): void {
-  const { connection } = client as unknown as { connection: { stream: { destroy(error: Error): void } } };
-  connection.stream.destroy(error);
+/** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
+function withExactTimes(query: Query): Query {
+  if (!query.types || query.types === exactTypes) return query;
+  const inner = query.types;
+  const getTypeParser = (oid: number, format: string) =>
+    oid === TIMESTAMP && format === 'text' ? timeFromDatabase : inner.getTypeParser(oid, format as 'text');
+  return { ...query, types: { getTypeParser: getTypeParser as pg.CustomTypesConfig['getTypeParser'] } };
 }
 
 function away(cause?: unknown): UnavailableError {

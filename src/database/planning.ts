@@ -4,10 +4,10 @@
  * one, or reads ten million for two.
  */
 import type pg from 'pg';
+import { queryWith } from './pipeline.js';
 import { prepared } from './prepared.js';
 import { join, raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
-import { sendUntilUseful } from './wire.js';
 
 const set = (settings: Record<string, string>): Sql =>
   sql`SELECT ${join(Object.entries(settings).map(([name, value]) => sql`set_config(${raw(`'${name}', '${value}'`)}, true)`))}`;
@@ -54,12 +54,7 @@ export function byKeys(tx: Transaction): Transaction {
 
 /** The rows of one such statement by itself, in one round trip. */
 export async function queryByKeys<Row extends object>(pool: pg.Pool, statement: Sql): Promise<Row[]> {
-  const client = await pool.connect();
-  try {
-    return (await sendUntilUseful(client, [plannedByKeys(), prepared(statement)])).at(-1) as Row[];
-  } finally {
-    client.release(); // the pool sees by itself whether the connection has broken
-  }
+  return await queryWith<Row>(pool, plannedByKeys(), prepared(statement));
 }
 
 /** From here on as PostgreSQL likes it: what is prepared by the values where that is cheaper, and joined in any way. */

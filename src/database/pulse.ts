@@ -3,13 +3,13 @@
  * answer, that is told once, all connections are cut, and it is told again when it is back.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import pg from 'pg';
+import type pg from 'pg';
 import { codeOf, type FailureLog, isExhausted, messageOf } from '../errors.js';
 import type { DatabaseClock } from './clock.js';
 
 import { findWritable } from './host-search.js';
 import { type DatabaseHosts, hostName } from './hosts.js';
-import { destroy, type Line } from './line.js';
+import { destroy, type Line, SocketClient } from './line.js';
 import { sql } from './sql.js';
 
 export interface PulseOptions {
@@ -121,7 +121,7 @@ export class Pulse {
   }
 
   private async open(host: pg.ClientConfig): Promise<pg.Client> {
-    const client = new pg.Client({ ...host, connectionTimeoutMillis: 0 });
+    const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
     client.on('error', () => {}); // 'end' follows
     try {
       await this.within(client.connect());

@@ -7,9 +7,10 @@
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../errors.js';
 import type { Database } from './client.js';
+import { copyRows } from './copy.js';
 import type { LongRead } from './long-reads.js';
+import { PARALLEL, queryWithin, SERIAL } from './pipeline.js';
 import { raw, type Sql, sql } from './sql.js';
-import { closeTexts, PARALLEL, queryWithin, readTexts, SERIAL, type TextPage } from './wire.js';
 
 /** What is read whole before its reader sees any of it; what is more is read by as many rows at a time. */
 export const PAGE = 2000;
@@ -24,19 +25,15 @@ export interface Snapshot {
   query<Row extends object>(statement: Sql): Promise<Row[]>;
   /** The rows of a query in pages of up to 2,000. One stream at a time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
-  /** The texts that a query of one column gives, in such pages. In place of a stream. */
-  texts(statement: Sql): AsyncGenerator<TextPage>;
+  /** The rows of a query of one column of text (copy.ts), as the last thing that is read, from a pool without pipelining. */
+  copy(statement: Sql): AsyncGenerator<Buffer>;
 }
 
 /** Gives `work` a view of the database in which all queries see the same moment. */
 export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const client = await pool.connect();
-  return await onSnapshot(client, work);
-}
-
-async function onSnapshot<T>(client: pg.PoolClient, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const query = async <Row extends object>(statement: Sql) => (await client.query<Row>(statement)).rows;
-  let broken = false;
+  let isLost = false;
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
     return await work({
@@ -50,25 +47,24 @@ async function onSnapshot<T>(client: pg.PoolClient, work: (snapshot: Snapshot) =
         }
         await query(sql`CLOSE list`);
       },
-      texts: async function* texts(statement: Sql) {
-        let isWhole = true;
-        try {
-          yield* readTexts(client, statement, PAGE);
-        } catch (error) {
-          isWhole = false;
-          throw error;
-        } finally {
-          if (isWhole) await query(closeTexts);
-        }
+      copy: async function* copy(statement: Sql) {
+        await query(UNBOUNDED); // it takes as long as its reader
+        isLost = true; // until all of it has come: a COPY ends with its connection only
+        yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
+        isLost = false;
       },
     });
   } finally {
-    await client.query('ROLLBACK').catch(() => {
-      broken = true;
-    });
-    client.release(broken);
+    if (!isLost) {
+      await client.query('ROLLBACK').catch(() => {
+        isLost = true;
+      });
+    }
+    client.release(isLost);
   }
 }
+
+const UNBOUNDED = sql`SELECT set_config('statement_timeout', '0', true)`;
 
 const declare = (statement: Sql) => sql`DECLARE list NO SCROLL CURSOR FOR ${statement}`;
 
@@ -216,26 +212,25 @@ async function forReader<T>(
   work: (snapshot: Snapshot) => Promise<T>,
   reader: AbortSignal | undefined,
 ): Promise<T> {
-  const client = await db.streamPool.connect();
-  const { processID } = client as unknown as { processID: number };
   let cancelled: Promise<unknown> | undefined;
-  const cancel = () => {
-    cancelled ??= db.pool.query(sql`SELECT pg_cancel_backend(${processID}::int)`).catch(() => {});
-  };
-  reader?.addEventListener('abort', cancel);
-  const snapshot = onSnapshot(client, async (view) => {
-    const answer = await work(view);
-    reader?.removeEventListener('abort', cancel);
-    await cancelled; // which would hit whoever has the connection next
-    return answer;
-  });
   try {
-    return await snapshot;
+    return await withSnapshot(db.streamPool, async (snapshot) => {
+      const [own] = await snapshot.query<{ pid: number }>(sql`SELECT pg_backend_pid() AS pid`);
+      const cancel = () => {
+        cancelled ??= db.pool.query(sql`SELECT pg_cancel_backend(${own?.pid}::int)`).catch(() => {});
+      };
+      reader?.addEventListener('abort', cancel);
+      try {
+        checkWanted(reader);
+        return await work(snapshot);
+      } finally {
+        reader?.removeEventListener('abort', cancel);
+        await cancelled; // which would hit whoever has the connection next
+      }
+    });
   } catch (error) {
     checkWanted(reader);
     throw error;
-  } finally {
-    reader?.removeEventListener('abort', cancel);
   }
 }
 

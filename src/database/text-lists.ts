@@ -2,17 +2,17 @@
  * Lists of which the database makes the text, from one snapshot: no row becomes an object of this process, and memory holds two
  * pages however long the list is. A list that is short is one statement, with its count.
  */
+import { PARALLEL, setLocally } from './pipeline.js';
 import { prepared } from './prepared.js';
 import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnapshot } from './snapshot.js';
 import { empty, raw, type Sql, sql } from './sql.js';
-import { PARALLEL, setLocally, type TextPage } from './wire.js';
 
 export interface TextList {
   /** `table f WHERE condition` */
   rows: Sql;
   /** The columns of `f` that `item` and `order` need. */
   columns: Sql;
-  /** An expression: the text of a row. */
+  /** An expression: the text of a row, which is not null and contains no control characters, as no JSON does. */
   item: Sql;
   /** An expression. */
   order: Sql;
@@ -26,7 +26,7 @@ export interface TextList {
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
-/** Texts of rows in UTF-8, many at a time, whole ones, with commas between them. */
+/** Texts of rows in UTF-8, with commas between them; a part may end in the middle of a text. */
 export type TextPages = Paced<Buffer[]>;
 
 /**
@@ -43,12 +43,12 @@ export async function readTextList<T>(
   if (soon && isShort(soon)) return await consume(...pageOf(soon));
   const place = await db.longReads.enter(share, reader);
   try {
-    return await withSnapshot(db.streamPool, async ({ query, texts }) => {
+    return await withSnapshot(db.streamPool, async ({ query, copy }) => {
       if (list.isScan) await query(setLocally(PARALLEL));
       const late = soon ?? (await query<Short>(shortOf(list)));
       if (isShort(late)) return await consume(...pageOf(late));
       const { count, found } = await findLong(list, query);
-      return await consume(count, atPace(joinTexts(texts(longOf(found))), place));
+      return await consume(count, atPace(withCommas(copy(longOf(found))), place));
     });
   } finally {
     place.leave();
@@ -121,13 +121,18 @@ function pageOf([short]: Short[]): [bigint, AsyncGenerator<Buffer[]>] {
   return [short?.count ?? 0n, page()];
 }
 
-async function* joinTexts(pages: AsyncIterable<TextPage>): AsyncGenerator<Buffer[]> {
-  let isFirst = true;
-  for await (const { parts } of pages) {
-    const [first] = parts;
-    if (first === undefined) continue;
-    if (isFirst) parts[0] = first.subarray(1); // which has no text before it
-    isFirst = false;
-    yield parts;
+const COMMA = ','.charCodeAt(0);
+const LINE_FEED = '\n'.charCodeAt(0);
+const SEPARATOR = Buffer.from(',');
+
+/** Puts a comma in the place of each end of a line but the last one. */
+async function* withCommas(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer[]> {
+  let isBetween = false;
+  for await (const chunk of chunks) {
+    const isEnd = chunk.at(-1) === LINE_FEED;
+    for (let at = chunk.indexOf(LINE_FEED); at !== -1; at = chunk.indexOf(LINE_FEED, at + 1)) chunk[at] = COMMA;
+    const rows = isEnd ? chunk.subarray(0, -1) : chunk;
+    yield isBetween ? [SEPARATOR, rows] : [rows];
+    isBetween = isEnd;
   }
 }

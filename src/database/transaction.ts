@@ -9,15 +9,11 @@ import pg from 'pg';
 import { codeOf, UnavailableError, UnconfirmedError } from '../errors.js';
 import { isUseless, prepared } from './prepared.js';
 import { raw, type Sql, sql } from './sql.js';
-import { sendTogether } from './wire.js';
 
 export interface Transaction {
   /** The rows of one statement. */
   query<Row extends object = object>(statement: Sql): Promise<Row[]>;
-  /**
-   * Has a statement run before whatever comes next, in the same round trip. Nobody is told its rows; where it fails, what comes next
-   * does, or the commit.
-   */
+  /** Sends a statement without waiting for its answer. If it fails, whatever comes next fails with its error, or the commit does. */
   send(statement: Sql): void;
   /** Runs once, as the last thing before the commit; the key keeps a second call with the same one out. */
   beforeCommit(key: string, work: () => Promise<void>): void;
@@ -36,7 +32,7 @@ export interface TransactionObserver {
   onBegin(run: TransactionRun): void;
   /** Whether it asks: statements are run one at a time then, where several may share a round trip otherwise. */
   asks?: boolean;
-  /** Called after each statement, or those of a round trip. @param ask runs another one in the same transaction */
+  /** Called after each statement. @param ask runs another one in the same transaction */
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
 }
 
@@ -71,8 +67,9 @@ export const longTransactions: ReadonlySet<string> = new Set([
   'retireVolume',
 ]);
 
+const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
-const begin = () => prepared(raw('BEGIN'));
+const ROLLBACK = raw('ROLLBACK');
 /** The bound of its connection becomes that of its waits. */
 const lengthen = () =>
   prepared(
@@ -130,10 +127,10 @@ export async function runTransaction<T>(
 async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const last = new Map<string, () => Promise<void>>();
   const tellings: (() => void)[] = [];
-  const talk = new Talk(client, { name });
+  const session = new TransactionSession(client, { name });
   const tx: Transaction = {
-    query: (statement) => talk.query(statement),
-    send: (statement) => talk.send(statement),
+    query: (statement) => session.query(statement),
+    send: (statement) => session.send(statement),
     beforeCommit: (key, task) => {
       if (!last.has(key)) last.set(key, task);
     },
@@ -141,102 +138,139 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
   };
   try {
     const result = await work(tx);
-    let done = 0;
-    for (const task of last.values()) {
-      if (done++ > 0) await talk.flush(); // what it does comes after all that was done before it
-      await task();
-    }
-    await talk.commit();
+    for (const task of last.values()) await task();
+    await session.commit();
     for (const tell of tellings) tell();
     return result;
   } catch (error) {
-    await talk.rollBack();
+    await session.rollBack();
     throw error;
   }
 }
 
-/** What is said on a connection from BEGIN to COMMIT. */
-class Talk {
+/** Only such a statement is sent before BEGIN has been answered: without its transaction it changes nothing. */
+const isSelect = ({ text }: Sql) => /^\s*SELECT\b/i.test(text);
+
+/**
+ * The statements of one transaction on its connection. If the client pipelines, each is sent at once, and the server runs them in that order.
+ * After one that fails the server refuses all others, and a COMMIT behind it rolls back.
+ */
+class TransactionSession {
   private readonly client: pg.PoolClient;
   private readonly run: TransactionRun;
-  private readonly begin: readonly Sql[];
-  /** To be sent with what comes next. */
-  private waiting: Sql[] = [];
-  private hasBegun = false;
+  private state: 'idle' | 'beginning' | 'open' = 'idle';
+  /** Statements that wait for the answer of the one before them. */
+  private waiting = 0;
+  /** The answer of what was asked last, its observers included. */
+  private last: Promise<unknown> = Promise.resolve();
+  /** Of the first statement that failed: those behind it fail for that reason only. */
+  private failure: { error: unknown } | undefined;
 
   constructor(client: pg.PoolClient, run: TransactionRun) {
     this.client = client;
     this.run = run;
-    this.begin = longTransactions.has(run.name) ? [begin(), lengthen()] : [begin()];
     for (const observer of observers) observer.onBegin(run);
   }
 
   send(statement: Sql): void {
-    this.waiting.push(statement);
+    this.ask(statement).catch(() => {}); // it is the failure of the transaction
   }
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {
-    if (isAsked()) await this.flush();
-    const done = [...this.waiting, statement];
-    const statements = this.take(statement);
-    const rows =
-      statements.length === 1
-        ? (await this.client.query<Row>(statement)).rows
-        : ((await sendTogether(this.client, statements)).at(-1) as Row[]);
-    await this.tell(done);
-    return rows;
-  }
-
-  async flush(): Promise<void> {
-    const done = this.waiting;
-    this.waiting = [];
-    if (isAsked()) for (const statement of done) await this.query(statement);
-    else if (done.length > 0) {
-      await sendTogether(this.client, [...this.opening(), ...done]);
-      await this.tell(done);
-    }
+    const answer = await this.ask(statement).catch((error) => this.fail(error));
+    if (this.failure) this.fail(this.failure.error); // of one that was sent
+    return answer.rows as Row[];
   }
 
   /** A connection that breaks now may have brought the commit to the server, and only its answer is missing. */
   async commit(): Promise<void> {
-    if (isAsked()) await this.flush();
-    if (!this.hasBegun && this.waiting.length === 0) return;
-    const done = this.waiting;
-    const statements = this.take(COMMIT);
-    let refusedAt: number | undefined;
-    try {
-      await sendTogether(this.client, statements, (at) => {
-        refusedAt = at;
-      });
-    } catch (error) {
-      const isBefore = refusedAt !== undefined && refusedAt < statements.length - 1;
-      const isBusy =
-        error instanceof UnavailableError && error.kind === 'busy' && error.cause instanceof pg.DatabaseError;
-      throw error instanceof UnavailableError && !isBefore && !isBusy ? new UnconfirmedError(error) : error;
-    }
-    await this.tell(done);
+    if (this.state === 'idle') return;
+    // in turn, what was sent may not have been run; otherwise, what could not be sent is known after this
+    await (this.waiting > 0 || this.isInTurn ? this.last.catch(() => {}) : undefined);
+    if (this.failure) this.fail(this.failure.error);
+    const answer = await this.client.query(COMMIT).catch((error) => {
+      if (this.isUnconfirmed(error)) throw new UnconfirmedError(error as UnavailableError);
+      this.fail(error);
+    });
+    if (answer.command !== 'COMMIT') this.fail(new Error('the transaction was rolled back'));
   }
 
   async rollBack(): Promise<void> {
-    if (this.hasBegun) await this.client.query('ROLLBACK').catch(() => {}); // a connection that broke has rolled back
+    if (this.state === 'idle') return;
+    if (this.waiting > 0 || this.isInTurn) await this.last.catch(() => {});
+    await this.client.query(ROLLBACK).catch(() => {}); // a connection that broke has rolled back
   }
 
-  private opening(): readonly Sql[] {
-    const opening = this.hasBegun ? [] : this.begin;
-    this.hasBegun = true;
-    return opening;
+  private get isInTurn(): boolean {
+    return isAsked() || !(this.client instanceof pg.Client && this.client.pipeline);
   }
 
-  private take(statement: Sql): Sql[] {
-    const statements = [...this.opening(), ...this.waiting, statement];
-    this.waiting = [];
-    return statements;
+  private ask(statement: Sql): Promise<pg.QueryResult> {
+    if (this.state === 'idle') this.begin();
+    const mayPass = this.waiting === 0 && !this.isInTurn && (this.state === 'open' || isSelect(statement));
+    return mayPass ? this.sendNow(statement) : this.sendInTurn(statement);
   }
 
-  private async tell(done: readonly Sql[]): Promise<void> {
+  private begin(): void {
+    this.state = 'beginning';
+    const begun = this.sendNow(BEGIN, false).then(() => {
+      this.state = 'open';
+    });
+    begun.catch(() => {}); // whatever comes next fails as well
+    if (longTransactions.has(this.run.name)) this.sendNow(lengthen(), false).catch(() => {});
+  }
+
+  private sendInTurn(statement: Sql): Promise<pg.QueryResult> {
+    this.waiting++;
+    const answer = this.last
+      .catch(() => {})
+      .then(() => {
+        this.waiting--;
+        if (this.failure) throw this.failure.error;
+        return this.sendNow(statement);
+      });
+    this.last = answer;
+    return answer;
+  }
+
+  private sendNow(statement: Sql, isTold = true): Promise<pg.QueryResult> {
+    const answer: Promise<pg.QueryResult> = this.client.query(statement);
+    answer.catch((error) => {
+      this.failure ??= { error };
+    });
+    const told = isTold && observers.size > 0 ? answer.then((result) => this.tell(statement, result)) : answer;
+    this.last = told;
+    return told;
+  }
+
+  /** Throws the first failure, or else that error. */
+  private fail(other: unknown): never {
+    const error = this.failure?.error ?? other;
+    if (error instanceof Error) Error.captureStackTrace(error); // where it was asked, as pg says it
+    throw error;
+  }
+
+  /** Whether nobody knows what has become of the commit, which has failed with that error. */
+  private isUnconfirmed(error: unknown): boolean {
+    if (this.failure) return !isRefused(this.failure.error);
+    return error instanceof UnavailableError && !(error.kind === 'busy' && error.cause instanceof pg.DatabaseError);
+  }
+
+  private async tell(statement: Sql, result: pg.QueryResult): Promise<pg.QueryResult> {
     const ask = async <Row extends object>(question: Sql) => (await this.client.query<Row>(question)).rows;
-    for (const statement of done) {
-      for (const observer of observers) await observer.onStatement(this.run, statement, ask);
-    }
+    for (const observer of observers) await observer.onStatement(this.run, statement, ask);
+    return result;
   }
+}
+
+/**
+ * A pooler between us and PostgreSQL that has lost its connection there: what the server has done by then, nobody knows. (If it is the
+ * server's own error, nothing was done.)
+ */
+const BROKEN_CODES = /^08/;
+
+/** Has the server itself refused a statement? The transaction around it cannot have been committed. */
+function isRefused(error: unknown): boolean {
+  const cause = error instanceof UnavailableError ? error.cause : error;
+  return cause instanceof pg.DatabaseError && !BROKEN_CODES.test(cause.code ?? '');
 }

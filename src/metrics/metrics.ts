@@ -49,7 +49,7 @@ function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | u
       },
     });
   gauge('tapegate_build_info', 'The version of this process', ['version'], (to) => to.set({ version }, 1));
-  const pools = { short: db.pool, lists: db.streamPool };
+  const pools = { short: db.pool, lists: db.streamPool, imports: db.importPool };
   gauge('tapegate_database_connections', 'Connections of this process', ['pool', 'state'], (to) => {
     for (const [pool, each] of Object.entries(pools)) {
       for (const [state, number] of Object.entries(connectionsOf(each))) to.set({ pool, state }, number);

@@ -159,7 +159,7 @@ test('an encoded list whose database connection is lost is complete or breaks of
     await waitFor('the list to lose its connection', async () => {
       const { rows } = await app.ctx.db.pool.query(
         `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-         WHERE datname = current_database() AND state = 'idle in transaction'`,
+         WHERE datname = current_database() AND state = 'active' AND query LIKE 'COPY %'`,
       );
       return rows.length > 0;
     });

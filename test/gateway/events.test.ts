@@ -133,14 +133,31 @@ test('a change that the initial state contains is not reported again, even if it
   await numbering.connect();
   // commits a change just before the initial state is read, and keeps others from numbering it
   const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
-  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
-    const ask = () => query.apply(this, args);
-    const [question] = args as [{ text?: string; handleReadyForQuery(): void }];
-    if (!question.text?.includes('unnumbered')) return ask();
+  type Asked = [question: { text?: string }, answer: (...given: unknown[]) => void];
+  const isInitial = ([{ text }]: Asked) => text?.includes('unnumbered') === true;
+  /** What a client sends at once, from a BEGIN on. */
+  const waitingOf = new Map<pg.Client, Asked[]>();
+  const send = (client: pg.Client, [question, answer]: Asked) => {
+    const end = (...given: unknown[]) => void numbering.query('COMMIT').then(() => answer(...given));
+    query.call(client, question, isInitial([question, answer]) ? end : answer);
+  };
+  const release = (client: pg.Client) => {
+    const asked = waitingOf.get(client) ?? [];
+    waitingOf.delete(client);
+    const sendAll = () => {
+      for (const each of asked) send(client, each);
+    };
+    if (!asked.some(isInitial)) return sendAll();
     spy.mockRestore();
-    const tell = question.handleReadyForQuery.bind(question);
-    question.handleReadyForQuery = () => void numbering.query('COMMIT').then(tell);
-    void writeUnseen().then(ask);
+    void writeUnseen().then(sendAll);
+  };
+  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (this: pg.Client, ...args: unknown[]) {
+    const asked = args as Asked;
+    const waiting = waitingOf.get(this);
+    if (waiting) return void waiting.push(asked);
+    if (asked[0].text !== 'BEGIN' && !isInitial(asked)) return query.apply(this, args);
+    waitingOf.set(this, [asked]);
+    queueMicrotask(() => release(this));
     return undefined;
   } as never);
   const writeUnseen = async () => {

@@ -1,9 +1,10 @@
 /** Transactions whose statements share round trips. */
-import type { Socket } from 'node:net';
+import { Socket } from 'node:net';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { queryWithin } from '../../src/database/pipeline.js';
 import { prepared } from '../../src/database/prepared.js';
-import { sql } from '../../src/database/sql.js';
+import { type Sql, sql } from '../../src/database/sql.js';
 import { transaction } from '../../src/database/transaction.js';
 import { UnconfirmedError } from '../../src/errors.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -54,8 +55,9 @@ test('sent statements run in order, and before the commit more may be sent', asy
 });
 
 test('if a sent statement fails, the transaction fails with its error and stores nothing', async () => {
-  for (const last of ['with a question', 'with the commit']) {
+  for (const last of ['with a question', 'with the commit', 'with the commit, after a question']) {
     const failing = transaction(app.ctx.db.pool, 'test', async (tx) => {
+      if (last === 'with the commit, after a question') await tx.query(sql`SELECT 1`); // nothing waits for BEGIN
       tx.send(insert(1));
       tx.send(insert(1));
       tx.send(insert(2));
@@ -66,27 +68,80 @@ test('if a sent statement fails, the transaction fails with its error and stores
   }
 });
 
-function openPool(): pg.Pool {
-  const pool = new pg.Pool({ ...app.ctx.db.config, max: 1, Client: app.ctx.db.Client });
-  pool.on('error', () => {});
-  return pool.on('connect', (client) => client.on('error', () => {}));
+test('after a statement that cannot be sent, nothing is committed', async () => {
+  const circle: { own?: unknown } = {};
+  circle.own = circle;
+  for (const last of ['with a question', 'with the commit']) {
+    const failing = transaction(app.ctx.db.pool, 'test', async (tx) => {
+      tx.send(insert(1));
+      tx.send(sql`INSERT INTO tried VALUES (${circle})`);
+      tx.send(insert(2));
+      if (last === 'with a question') await tx.query(sql`SELECT 1`);
+    });
+    await expect(failing).rejects.toThrow(/circular/);
+    expect(await readTried()).toEqual([]);
+  }
+});
+
+interface OwnPool {
+  pool: pg.Pool;
+  sockets: Socket[];
 }
 
-const socketsOf = (pool: pg.Pool) =>
-  (pool as unknown as { _clients: { connection: { stream: Socket } }[] })._clients.map(
-    ({ connection }) => connection.stream,
-  );
+/** @param replace what a client sends in the place of a statement */
+function openPool(replace = (query: Sql): Sql | string => query): OwnPool {
+  const sockets: Socket[] = [];
+  const stream = () => {
+    const socket = new Socket();
+    sockets.push(socket);
+    return socket;
+  };
+  class Client extends app.ctx.db.Client {
+    // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
+    override query(query: any, ...rest: any[]): any {
+      return super.query(replace(query) as never, ...rest);
+    }
+  }
+  const pool = new pg.Pool({ ...app.ctx.db.config, stream, pipeline: true, max: 1, Client });
+  pool.on('error', () => {});
+  return { pool: pool.on('connect', (client) => client.on('error', () => {})), sockets };
+}
+
+test('if BEGIN fails, no statement of the transaction is stored by itself', async () => {
+  const { pool, sockets } = openPool((query) => (query.text === 'BEGIN' ? 'SELECT 1/0' : query));
+  for (const first of ['a write', 'a question']) {
+    const failing = transaction(pool, 'test', async (tx) => {
+      if (first === 'a question') tx.send(sql`SELECT 1`);
+      tx.send(insert(1));
+      await tx.query(insert(2));
+    });
+    await expect(failing).rejects.toMatchObject({ code: '22012' });
+    expect(await readTried()).toEqual([]);
+  }
+  expect(sockets).toHaveLength(1); // its connection stays of use
+  await pool.end();
+});
+
+test('a statement with a time limit fails alone, and stores nothing once it has failed', async () => {
+  const { pool } = app.ctx.db;
+  const late = queryWithin(pool, sql`INSERT INTO tried SELECT 1 FROM pg_sleep(10)`, 20);
+  await expect(late).rejects.toMatchObject({ kind: 'busy', cause: { code: '57014' } });
+  await expect(queryWithin(pool, sql`SELECT 1/0`, 1000)).rejects.toMatchObject({ code: '22012' });
+  expect(await queryWithin(pool, sql`INSERT INTO tried VALUES (7) RETURNING n`, 1000)).toEqual([{ n: 7 }]);
+  expect(await readTried()).toEqual([7]);
+  await pool.query('TRUNCATE tried');
+});
 
 test('a commit without a response is reported as unconfirmed, and not repeated', async () => {
-  const own = openPool();
+  const { pool: own, sockets } = openPool();
   let runs = 0;
   const broken = transaction(own, 'test', async (tx) => {
     runs++;
     await tx.query(sql`SELECT 1`);
     tx.send(insert(runs));
-    tx.send(sql`SELECT pg_terminate_backend(pg_backend_pid())`);
+    await tx.query(sql`SELECT pg_terminate_backend(pg_backend_pid())`).catch(() => {});
   });
-  // the server has reported its end before the commit
+  // the server has reported its end, and no commit is sent
   await expect(broken).rejects.toSatisfy((error) => !(error instanceof UnconfirmedError));
   const cut = transaction(own, 'test', async (tx) => {
     runs++;
@@ -96,7 +151,7 @@ test('a commit without a response is reported as unconfirmed, and not repeated',
   const ended = expect(cut).rejects.toBeInstanceOf(UnconfirmedError);
   const sleeping = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`;
   await waitFor('the commit to wait', async () => (await app.ctx.db.pool.query(sleeping)).rowCount === 1);
-  for (const socket of socketsOf(own)) socket.destroy();
+  for (const socket of sockets) socket.destroy();
   await ended;
   expect(runs).toBe(2);
   expect(await readTried()).toEqual([]);
@@ -104,12 +159,12 @@ test('a commit without a response is reported as unconfirmed, and not repeated',
 });
 
 test('a commit whose response a pooler has lost is reported as unconfirmed', async () => {
-  const own = openPool();
+  const { pool: own, sockets } = openPool();
   const done = transaction(own, 'test', async (tx) => {
     await tx.query(sql`SELECT 1`);
     tx.send(insert(1));
     tx.send(insert(2));
-    socketsOf(own).forEach(loseAnswers);
+    sockets.forEach(loseAnswers);
   });
   await expect(done).rejects.toBeInstanceOf(UnconfirmedError);
   expect(await readTried()).toEqual([1, 2]);
@@ -117,11 +172,12 @@ test('a commit whose response a pooler has lost is reported as unconfirmed', asy
   await app.ctx.db.pool.query('TRUNCATE tried');
 });
 
-/** Replaces the next response with the error of a PgBouncer that has lost its server. */
+/** Replaces all that comes up to the answer of a COMMIT with the error of a PgBouncer that has lost its server. */
 function loseAnswers(stream: Socket): void {
   const [driver] = stream.listeners('data') as ((bytes: Buffer) => void)[];
   stream.removeAllListeners('data');
-  stream.once('data', () => {
+  stream.on('data', (bytes: Buffer) => {
+    if (!bytes.includes('COMMIT\0')) return;
     const fields = Buffer.from('SFATAL\0VFATAL\0C08P01\0Mserver conn crashed?\0\0');
     const head = Buffer.from('E....');
     head.writeInt32BE(fields.length + 4, 1);

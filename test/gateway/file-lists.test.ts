@@ -3,10 +3,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Sql, sql } from '../../src/database/sql.js';
 import { readTextList } from '../../src/database/text-lists.js';
 import { timeFromDatabase } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { ask } from '../support/graphql.js';
 import { get, read } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
+import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 beforeAll(async () => {
@@ -113,4 +114,46 @@ test('a list of more than 200,000 rows is complete and in order', async () => {
   });
   const text = Array.from({ length: count }, (_, n) => n + 1).join(',');
   expect([read.total, read.text === text]).toEqual([BigInt(count), true]);
+});
+
+test('a list whose connection ends in the middle fails, and its connection is replaced', async () => {
+  const { db } = app.ctx;
+  const list = {
+    rows: sql`generate_series(1, ${300_000}::int) AS f (id) WHERE f.id > 0`,
+    columns: sql`f.id`,
+    item: sql`f.id::text || repeat(' ', 100)`,
+    order: sql`f.id`,
+  };
+  const copying = sql`SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity
+    WHERE datname = current_database() AND state = 'active' AND query LIKE 'COPY %'`;
+  for (const end of ['by the server', 'by the reader']) {
+    let pages = 0;
+    const reading = readTextList({ db }, list, async (_count, parts) => {
+      for await (const _ of parts) {
+        if (pages++ > 0) continue;
+        if (end === 'by the reader') throw new Error('the reader has left');
+        expect((await db.pool.query(copying)).rows).toEqual([{ ended: true }]);
+      }
+    });
+    await expect(reading).rejects.toThrow(
+      end === 'by the reader' ? 'the reader has left' : 'the database does not answer',
+    );
+    await waitFor('the server to end the list', async () => (await db.pool.query(copying)).rowCount === 0);
+    expect(db.streamPool.totalCount).toBe(db.streamPool.idleCount);
+  }
+});
+
+test('a list that takes its database too long fails', async () => {
+  const slow = await startBeside(app, { database: { statementMs: 500 } });
+  const list = {
+    rows: sql`generate_series(1, 3000) AS f (id) WHERE f.id > 0`,
+    columns: sql`f.id`,
+    item: sql`f.id::text || CASE f.id WHEN 2500 THEN pg_sleep(60)::text ELSE '' END`,
+    order: sql`f.id`,
+  };
+  const reading = readTextList({ db: slow.ctx.db }, list, async (_count, parts) => {
+    for await (const _ of parts);
+  });
+  await expect(reading).rejects.toThrow('the database is too busy');
+  await slow.close();
 });

@@ -1,9 +1,10 @@
 /** A database that hangs, is gone or breaks connections, and a process without free descriptors: what callers get, and what is logged. */
 import net from 'node:net';
 import { Duplex } from 'node:stream';
-import type { ClientConfig } from 'pg';
+import type { Client, ClientConfig } from 'pg';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, expect, inject, test } from 'vitest';
+import { destroy } from '../../src/database/line.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -175,10 +176,7 @@ test('broken connections are replaced, and the database does not count as lost',
 test('a connection that breaks while it sends a statement reports only that the database does not answer', async () => {
   const { pool } = app.ctx.db;
   const broken = () => Object.assign(new Error('write EPIPE'), { code: 'EPIPE', syscall: 'write' });
-  pool.once('acquire', (client) => {
-    const { stream } = (client as unknown as { connection: { stream: Duplex } }).connection;
-    process.nextTick(() => stream.destroy(broken()));
-  });
+  pool.once('acquire', (client) => process.nextTick(() => destroy(client as Client, broken())));
   await expect(pool.query('SELECT pg_sleep(1)')).rejects.toThrow(AWAY);
 });
 

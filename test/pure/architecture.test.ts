@@ -65,7 +65,7 @@ const mayImport: [part: string, from: string][] = [
   ['http-body', 'errors json json-scan json-thread'],
   ['encodings', 'remembered'],
   ['http-target', 'errors http-body remembered'],
-  ['database/', 'generated/ database-url errors package-root time'],
+  ['database/', 'generated/ database-url environment errors package-root time'],
   [
     'events event-queue event-numbers event-table event-writes',
     `${database} errors event-queue event-numbers event-table signals time`,

@@ -1,12 +1,10 @@
-/** SQL statements, database URLs, the clock of the database, standbys, and rows taken from a connection. */
-import type { Socket } from 'node:net';
-import { PassThrough } from 'node:stream';
-import fc from 'fast-check';
+/** SQL statements, database URLs, settings of sessions, the clock of the database, and standbys. */
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { DatabaseClock } from '../../src/database/clock.js';
+import { inline } from '../../src/database/copy.js';
 import { askHosts } from '../../src/database/hosts.js';
-import { RowTap } from '../../src/database/row-tap.js';
+import { withSettings } from '../../src/database/session-settings.js';
 import { allOf, empty, join, raw, type Sql, sql } from '../../src/database/sql.js';
 import { findMismatch, type Position } from '../../src/database/standbys.js';
 import { nameOfUrl, splitHosts } from '../../src/database-url.js';
@@ -50,6 +48,35 @@ test('lists of different lengths, separators and parts are different statements'
     expect(plain(allOf([sql`a`, sql`b = ${1}`]))).toEqual({ text: 'a AND b = $1', values: [1] });
   }
   expect(() => join([])).toThrow(RangeError);
+});
+
+test('a statement for COPY has its values in its text, escaped', () => {
+  const statement = sql`SELECT ${'a'}, ${"it's \\ $1"} WHERE ${null}::text IS NULL AND n = ${5n} AND ${true} AND p = ANY(${['b', 'c"\\,', null]})`;
+  const literals = [`'a'`, ` E'it''s \\\\ $1'`, `'5'`, `'true'`, ` E'{"b","c\\\\"\\\\\\\\,",NULL}'`];
+  const [a, its, five, yes, list] = literals;
+  expect(inline(statement)).toBe(
+    `SELECT ${a}, ${its} WHERE NULL::text IS NULL AND n = ${five} AND ${yes} AND p = ANY(${list})`,
+  );
+  for (const value of ['a\0b', ['\0'], new Date(), { a: 1 }, [[1]]])
+    expect(() => inline(sql`SELECT ${value}`)).toThrow(TypeError);
+});
+
+test('a session has its settings beside the options that a URL, the configuration or PGOPTIONS gives', () => {
+  const ours = ['-c work_mem=64MB', '-c client_connection_check_interval=10s'];
+  const optionsOf = (config: pg.ClientConfig) => withSettings(config).options;
+  const given = '-c lock_timeout=5s';
+  const all = [ours[0], given, ours[1]].join(' ');
+  const url = 'postgresql://alice:s%40cret@db:5433/tapes?application_name=x';
+  expect(optionsOf({})).toBe(ours.join(' '));
+  expect(optionsOf({ options: given })).toBe(all);
+  expect(optionsOf({ connectionString: `${url}&options=${encodeURIComponent(given)}`, options: '-c a=b' })).toBe(all);
+  vi.stubEnv('PGOPTIONS', given);
+  expect(optionsOf({ connectionString: url })).toBe(all);
+  vi.unstubAllEnvs();
+  expect(withSettings({ connectionString: url, keepAlive: true })).toMatchObject({
+    ...{ user: 'alice', password: 's@cret', host: 'db', port: '5433', database: 'tapes' },
+    ...{ application_name: 'x', keepAlive: true },
+  });
 });
 
 test('more statements than are cached are right', () => {
@@ -187,64 +214,4 @@ test.each([
 test('each reading operation declares which servers may answer it', () => {
   const reading = (Object.keys(policy) as Operation[]).filter((operation) => !isChanging(operation));
   expect(Object.keys(listServers).sort()).toEqual(reading.sort());
-});
-
-function message(kind: string, body: Buffer): Buffer {
-  const bytes = Buffer.alloc(5 + body.length);
-  bytes.write(kind);
-  bytes.writeInt32BE(4 + body.length, 1);
-  body.copy(bytes, 5);
-  return bytes;
-}
-
-function row(text: string): Buffer {
-  const column = Buffer.from(text);
-  const head = Buffer.alloc(6);
-  head.writeInt16BE(1);
-  head.writeInt32BE(column.length, 2);
-  return message('D', Buffer.concat([head, column]));
-}
-
-test('rows go to the tap, and all other messages to the driver; after close() the driver gets all', () => {
-  const each = fc.oneof(
-    fc.string({ unit: 'binary', maxLength: 30 }).map((text) => ({ text })),
-    fc.constant({ kind: 'N' }),
-  );
-  fc.assert(
-    fc.property(fc.array(each, { maxLength: 30 }), fc.array(fc.nat(), { maxLength: 10 }), (messages, places) => {
-      const stream = new PassThrough();
-      const driver: Buffer[] = [];
-      stream.on('data', (bytes: Buffer) => driver.push(bytes));
-      const taken: Buffer[] = [];
-      const tap = new RowTap(stream as unknown as Socket, (rows) => taken.push(Buffer.from(rows)));
-      const sent = messages.map((one) => ('text' in one ? row(one.text) : message(one.kind, Buffer.from('a notice'))));
-      const bytes = Buffer.concat(sent);
-      const cuts = [0, ...places.map((place) => place % (bytes.length + 1)).sort((a, b) => a - b), bytes.length];
-      for (const [at, from] of cuts.slice(0, -1).entries())
-        stream.emit('data', Buffer.from(bytes.subarray(from, cuts[at + 1])));
-      const texts = messages.flatMap((one) => ('text' in one ? [one.text] : []));
-      expect(Buffer.concat(taken).toString()).toBe(texts.map((text) => `,${text}`).join(''));
-      expect(Buffer.concat(driver)).toEqual(Buffer.concat(sent.filter((_, at) => !('text' in (messages[at] ?? {})))));
-      tap.close();
-      driver.length = 0;
-      stream.emit('data', row('after'));
-      expect(driver).toEqual([row('after')]);
-    }),
-    { numRuns: 25 },
-  );
-});
-
-test('messages after the rows go to the driver, also when it closes the tap', () => {
-  const stream = new PassThrough();
-  const driver: Buffer[] = [];
-  let tap: RowTap | undefined;
-  stream.on('data', (bytes: Buffer) => {
-    driver.push(Buffer.from(bytes));
-    tap?.close();
-  });
-  tap = new RowTap(stream as unknown as Socket, () => {});
-  const ready = message('Z', Buffer.from('T'));
-  stream.emit('data', Buffer.concat([row('a'), ready, ready.subarray(0, 3)]));
-  stream.emit('data', Buffer.from(ready.subarray(3)));
-  expect(Buffer.concat(driver)).toEqual(Buffer.concat([ready, ready]));
 });

@@ -7,7 +7,7 @@ import { listen } from './ports.js';
 export type DatabaseRelay = Awaited<ReturnType<typeof startDatabaseRelay>>;
 
 /** A commit as the driver sends it, and as the server confirms it. */
-const messages = { commit: Buffer.from('\0COMMIT\0\0\0'), answer: Buffer.from('C\0\0\0\x0bCOMMIT\0') };
+const messages = { commit: Buffer.from('Q\0\0\0\x0bCOMMIT\0'), answer: Buffer.from('C\0\0\0\x0bCOMMIT\0') };
 
 /** @param target a server with a Unix socket */
 export async function startDatabaseRelay(target: ClientConfig) {

@@ -2,38 +2,59 @@
 import pg from 'pg';
 
 export interface Statement {
+  /** Of the statements of one round trip, with `;` and a line feed between them. */
   text: string;
-  /** The number of rows that it returned. */
+  /** The most rows that one of them returned. */
   rows: number;
 }
 
-type Callback = (error: unknown, result: unknown) => void;
+type Callback = (error: unknown, result?: unknown) => void;
+
+const textOf = (query: unknown) => (typeof query === 'string' ? query : (query as { text: string }).text);
 
 /** Returns the statements during `work`, without the heartbeat, and without those of the event feed and of authentication by default. */
 export async function recordStatements(work: () => Promise<unknown>, { isFeedToo = false } = {}): Promise<Statement[]> {
   const statements: Statement[] = [];
+  /** What each client waits for. */
+  const trips = new WeakMap<pg.Client, { statement: Statement; unanswered: number }>();
+  const begin = (client: pg.Client, text: string) => {
+    const current = trips.get(client);
+    if (client.pipeline && current && current.unanswered > 0) {
+      current.statement.text += `;\n${text}`;
+      return current;
+    }
+    const trip = { statement: { text, rows: 0 }, unanswered: 0 };
+    statements.push(trip.statement);
+    trips.set(client, trip);
+    return trip;
+  };
   const original = pg.Client.prototype.query as (...args: unknown[]) => unknown;
   pg.Client.prototype.query = function recorded(this: pg.Client, ...args: unknown[]) {
-    const [first, last] = [args[0], args.at(-1)];
-    const statement = { text: typeof first === 'string' ? first : (first as { text: string }).text, rows: 0 };
-    statements.push(statement);
-    const note = (result: unknown) => {
+    const text = textOf(args[0]);
+    if (text === 'DISCARD PLANS') return original.apply(this, args);
+    const trip = begin(this, text);
+    trip.unanswered++;
+    const note = (result?: unknown) => {
+      trip.unanswered--;
       const [end] = [result].flat().slice(-1) as (pg.QueryResult | undefined)[]; // several statements have several
-      statement.rows = end?.rows.length ?? 0;
-      return result;
+      trip.statement.rows = Math.max(trip.statement.rows, end?.rows.length ?? 0);
     };
-    const noted = (callback: Callback) => (error: unknown, result: unknown) => callback(error, note(result));
-    const query = first as { callback?: unknown }; // a prepared statement's has its own
-    if (typeof query.callback === 'function') query.callback = noted(query.callback as Callback);
-    else if (typeof last === 'function') args[args.length - 1] = noted(last as Callback);
-    const result = original.apply(this, args);
-    return result instanceof Promise ? result.then(note) : result;
+    const callback = args.at(-1);
+    if (typeof callback === 'function') {
+      args[args.length - 1] = ((error, result) => {
+        note(result);
+        (callback as Callback)(error, result);
+      }) satisfies Callback;
+    }
+    const answer = original.apply(this, args);
+    if (answer instanceof Promise) answer.then(note, () => note());
+    return answer;
   } as typeof pg.Client.prototype.query;
   try {
     await work();
   } finally {
     pg.Client.prototype.query = original as typeof pg.Client.prototype.query;
   }
-  const asked = statements.filter(({ text }) => !text.includes('AS micros') && text !== 'DISCARD PLANS');
+  const asked = statements.filter(({ text }) => !text.includes('AS micros'));
   return asked.filter(({ text }) => isFeedToo || !/FROM event|number_events|api_token|quota_member/.test(text));
 }

@@ -57,7 +57,7 @@ async function takeIn(
   rows: RowSource,
   { note, wanted, tell, complete, standing, isDryRun }: Importing & { note?: Note },
 ): Promise<ImportResult> {
-  const client = await ctx.db.pool.connect();
+  const client = await ctx.db.importPool.connect();
   try {
     await client.query(sql`SET statement_timeout = 0`); // what it adds may be anything, and its source slow
     const count = await loadIncoming(client, rows, tell);

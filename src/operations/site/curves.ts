@@ -4,9 +4,9 @@
  */
 import type { Context } from '../../context.js';
 import { tryCurves } from '../../database/locks.js';
+import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { queryWithin } from '../../database/wire.js';
 import { InvalidInputError } from '../../errors.js';
 import { newestNumber } from '../../event-numbers.js';
 import { addSeconds, isBefore } from '../../time.js';

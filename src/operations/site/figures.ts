@@ -3,8 +3,8 @@
  * nothing of any user. Whoever has it read is to remember it for a while (src/metrics/site.ts).
  */
 import type { Context } from '../../context.js';
+import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { queryWithin } from '../../database/wire.js';
 import { addSeconds } from '../../time.js';
 import { isClaimed } from '../conditions.js';
 import { isFull } from '../disks/full.js';

@@ -1,7 +1,7 @@
 /** What is kept of what was, for how long, and what it takes: the passes that delete it are in engine/runner.ts. */
 import type { Context } from '../../context.js';
+import { queryWithin } from '../../database/pipeline.js';
 import { join, type Sql, sql } from '../../database/sql.js';
-import { queryWithin } from '../../database/wire.js';
 import { allow } from '../policy.js';
 import { MESSAGE_DAYS } from '../webhooks/outbox.js';
 import { CURVE_DAYS } from './curves.js';
