@@ -124,7 +124,7 @@ async function compare(name: string, work: string, urls: { ours: string; referen
     const beside = 'bare transaction';
     const each = (all: readonly number[]) => all.map((rate) => rate.toFixed(0)).join(' ');
     console.log(`Tapegate ${each(rates.ours.all)}, ${beside} ${each(rates.reference.all)}`);
-    tellFigure({ work, ours: rates.ours.median, reference: rates.reference.median, beside, unit: '/s', bound: 0.4 });
+    tellFigure({ work, ours: rates.ours.median, reference: rates.reference.median, beside, unit: '/s', bound: 0.32 });
   } finally {
     load.close();
   }
