@@ -3,23 +3,19 @@ import type { Context } from '../src/context.js';
 import { InvalidInputError, quote } from '../src/errors.js';
 
 export interface EventPlace {
-  /** What the reader says it has seen last. */
+  /** The last event that the reader says it has seen. */
   lastEventId: string | undefined;
-  /** Of the event that is being told; undefined where nobody could go on from there. */
+  /** The last event that was read for it; undefined where a reader cannot resume after it. */
   eventId?: bigint | undefined;
-  /** That event had come before this reader did. */
-  isPast?: boolean;
-  /** What is told goes by more than what comes after its place: who has come from elsewhere cannot go on from the same place. */
-  isApart?: boolean;
 }
 
 /**
- * Watches from where the reader stands, which knows more than an `after` of an address that a browser calls again, and
- * notes the place of each event.
+ * Watches from where the reader stands, and records the place of each event. `Last-Event-ID` overrides `after`, since a browser
+ * reconnects to the same address.
  * @param isPlace whether a reader that has seen this event, and none after it, has missed nothing
- * @throws InvalidInputError for a `Last-Event-ID` that is none
+ * @throws InvalidInputError for a malformed `Last-Event-ID`
  */
-export async function* watchFromPlace<Event extends { eventId: bigint; isPast?: boolean; isApart?: boolean }>(
+export async function* watchFromPlace<Event extends { eventId: bigint }>(
   ctx: Context & { place?: EventPlace },
   after: bigint | null | undefined,
   watch: (after: bigint | null | undefined) => AsyncGenerator<Event>,
@@ -27,8 +23,7 @@ export async function* watchFromPlace<Event extends { eventId: bigint; isPast?: 
 ): AsyncGenerator<Event> {
   const { place } = ctx;
   for await (const event of watch(readLastEventId(place?.lastEventId) ?? after)) {
-    const { eventId, isPast = false, isApart = false } = event;
-    if (place) Object.assign(place, { eventId: isPlace(event) ? eventId : undefined, isPast, isApart });
+    if (place) place.eventId = isPlace(event) ? event.eventId : undefined;
     yield event;
   }
 }

@@ -1,6 +1,6 @@
 /**
  * GraphQL over HTTP. Yoga parses, validates, executes and answers queries and mutations at /graphql. Event streams at /graphql and at
- * /graphql/stream are served by the handler of subscriptions (sse-handler.ts), by the same rules. The parameters of a request are read once,
+ * /graphql/stream are served by graphql-sse (event-streams.ts), by the same rules. The parameters of a request are read once,
  * for both.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
@@ -11,10 +11,10 @@ import { describeCaller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { sendEncoded } from '../src/encodings.js';
 import { HttpError } from '../src/http-body.js';
-import { rightsKey } from '../src/operations/policy.js';
 import { secondsSince, time } from '../src/signals.js';
 import { createDocumentCache, ownRules, parseDocument } from './documents.js';
 import { createErrorMask, noteContext } from './errors.js';
+import { EVENT_STREAM, EventStreams, type Pipeline } from './event-streams.js';
 import { createGraphiql } from './graphiql.js';
 import { acceptedOf, checkMethod, createErrorHandler, notAcceptable, type Params, readParams } from './http.js';
 import { limitOperations } from './operation-limits.js';
@@ -22,16 +22,14 @@ import { openDocuments } from './persisted.js';
 import { createQueryLimiter } from './query-limiter.js';
 import { schema } from './schema.js';
 import { createSdl, SDL_PATH } from './sdl.js';
-import { createStreamHandler, type StreamHandler } from './sse-handler.js';
-import type { Pipeline } from './sse-operations.js';
 import { hearStrayErrors } from './stray-errors.js';
 
 export interface GraphqlHandlers {
   /** For /graphql. */
   handler: RequestHandler;
   onError: ErrorRequestHandler;
-  /** Ends all streams where they are; their clients come back. @returns when they have been told */
-  close(): Promise<void>;
+  /** Ends all streams without `complete`; their clients reconnect. */
+  close(): void;
 }
 
 interface Exchange {
@@ -69,15 +67,9 @@ export function createGraphqlHandlers(
     prepare,
     maskError,
   };
-  const callers = {
-    ownerOf: (req: Request) => describeCaller(contextOf(req).caller),
-    rightsOf: (req: Request) => rightsKey(contextOf(req).caller),
-  };
-  const streams = createStreamHandler(pipeline, callers, {
-    ...limitStreams(config),
-    operations: config.limits.streamOperations,
-    readerSeconds: config.readerSeconds,
-  });
+  const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);
+  const streamLimits = { ...limitStreams(config), operations: config.limits.streamOperations };
+  const streams = new EventStreams(pipeline, ownerOf, streamLimits);
   const endHearing = hearStrayErrors(log);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   const sdl = createSdl(config.introspection);
@@ -85,10 +77,9 @@ export function createGraphqlHandlers(
     handler: (req, res) =>
       req.path === SDL_PATH ? sdl(req, res) : answer(req, res, { yoga, pipeline, streams, graphiql }),
     onError: createErrorHandler(log),
-    close: async () => {
-      const ended = streams.close();
+    close: () => {
+      streams.close();
       endHearing();
-      await ended;
     },
   };
 }
@@ -96,12 +87,11 @@ export function createGraphqlHandlers(
 interface Ways {
   yoga: YogaServerInstance<Exchange, Context>;
   pipeline: Pipeline;
-  streams: StreamHandler;
+  streams: EventStreams;
   /** Unless it is off. */
   graphiql: ((res: Response) => Promise<void>) | undefined;
 }
 
-const EVENT_STREAM = 'text/event-stream';
 const RESULT_TYPES = ['application/json', 'application/graphql-response+json', EVENT_STREAM];
 
 /** Answers with a result, a stream of events or GraphiQL, by the operation and by what the client accepts. */
@@ -114,7 +104,7 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   if (page && type === 'text/html') return await page(res);
   const params = await pipeline.readParams(req);
   const isStreamed = type === EVENT_STREAM || isSubscription(params);
-  if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.tellAlone(req, res, params);
+  if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.answerAlone(req, res, params);
   if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
   req.headers.accept = type; // Yoga ignores the weights of media types
   req.body = params;

@@ -168,10 +168,9 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        const ended = graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
+        graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
         arrivals.open();
         ctx.events.endReaders();
-        return ended;
       };
       await answers.finish(server, { leaveMs: ctx.config.leaveSeconds * 1000, endStreams });
       identifier.close();

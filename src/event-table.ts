@@ -6,6 +6,7 @@
 import { type Sql, sql } from './database/sql.js';
 import { EventsGoneError } from './errors.js';
 import { type AskDatabase, lastPruned, newestNumber } from './event-numbers.js';
+import { SharedReads } from './event-reads.js';
 import type { RequestState, Stage } from './generated/prisma/enums.js';
 
 /** A file's change of stage. */
@@ -72,6 +73,8 @@ const COLUMNS = sql`${NUMBER} AS id, e.batch_id::text AS "batchId", e.at, e.file
   e.bytes_on_disk AS "bytesOnDisk"`;
 export class EventTable {
   private readonly query: AskDatabase;
+  /** Of readers that follow the same request from the same event, such as all of them after a large batch. */
+  private readonly shared = new SharedReads();
 
   constructor(query: AskDatabase) {
     this.query = query;
@@ -79,7 +82,9 @@ export class EventTable {
 
   /** @throws EventsGoneError when whoever goes on after this number would miss what is kept no longer */
   async checkKept(after: bigint): Promise<void> {
-    const [row] = await this.query<{ last: bigint }>(sql`SELECT ${lastPruned} AS last`);
+    const [row] = await this.shared.read('pruned', () =>
+      this.query<{ last: bigint }>(sql`SELECT ${lastPruned} AS last`),
+    );
     if (row && after < row.last) throw new EventsGoneError(after, row.last);
   }
 
@@ -138,7 +143,11 @@ export class EventTable {
     return range && { events: await this.readRange(range, condition), upTo: range.upTo };
   }
 
-  private async readOfRequest(requestId: number, after: bigint) {
+  private readOfRequest(requestId: number, after: bigint) {
+    return this.shared.read(`${requestId} ${after}`, () => this.askOfRequest(requestId, after));
+  }
+
+  private async askOfRequest(requestId: number, after: bigint) {
     const [row] = await this.query<{ newest: bigint }>(sql`SELECT ${newestNumber} AS newest`);
     if (!row || row.newest <= after) return undefined;
     const { newest } = row;

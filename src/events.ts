@@ -12,6 +12,7 @@ import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
 import { type AskDatabase, EventNumbers } from './event-numbers.js';
 import { Queue } from './event-queue.js';
+import { SharedReads } from './event-reads.js';
 import { type AnyEvent, type EventFilter, EventTable, RANGE } from './event-table.js';
 import { secondsSince, time } from './signals.js';
 import { secondsBetween } from './time.js';
@@ -34,6 +35,8 @@ export class EventFeed {
   private client: pg.Client | undefined;
   private name = LISTENER;
   readonly numbers: EventNumbers;
+  /** What the readers of the same events read beside them. */
+  readonly shared = new SharedReads();
   /** What is new is read on the connection that listens, for all: those of the pool may all be waiting for locks. */
   private readonly news: EventTable;
   /** Of which each reader reads what came before. */

@@ -55,12 +55,6 @@ export function limitBody(req: IncomingMessage, enter: () => BodyRoom): void {
   rooms.set(req, enter);
 }
 
-/** Of a request that goes on for long when its body is of no use any more. */
-export function forgetBody(req: IncomingMessage): void {
-  rooms.delete(req);
-  sizes.delete(req);
-}
-
 const sizes = new WeakMap<IncomingMessage, number>();
 
 /** Bytes of the body that was read of a request; 0 where it had none. */

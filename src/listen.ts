@@ -14,7 +14,6 @@ import type { Arrivals } from './access/limits/arrivals.js';
 import { answerInTurn } from './access/limits/pipelines.js';
 import { boundRest } from './access/limits/unread.js';
 import { createObserver } from './access/observed.js';
-import { carriesStream } from './access/stream-sockets.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
 import { dropPrefix, prefixOf, toOriginForm } from './http-target.js';
@@ -32,8 +31,7 @@ const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
 
 /** What is no request is in nobody's hands: it is answered here, in the form of REST, and its connection ends. */
 function refuseMalformed(error: Error, socket: Socket & { _httpMessage?: { headersSent: boolean } }): void {
-  const isAnswered = socket._httpMessage?.headersSent || carriesStream(socket);
-  if (!socket.writable || isAnswered) return void socket.destroy();
+  if (!socket.writable || socket._httpMessage?.headersSent) return void socket.destroy();
   const [status, message] = PARSER_ANSWERS[codeOf(error) ?? ''] ?? [
     '400 Bad Request',
     `the request is not HTTP: ${messageOf(error)}`,

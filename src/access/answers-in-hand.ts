@@ -75,20 +75,17 @@ export class AnswersInHand {
    * @param how.endStreams ends what would go on: its clients come back elsewhere
    * @returns when all connections are closed
    */
-  async finish(
-    server: Server,
-    { leaveMs, endStreams }: { leaveMs: number; endStreams: () => Promise<unknown> },
-  ): Promise<void> {
+  async finish(server: Server, { leaveMs, endStreams }: { leaveMs: number; endStreams: () => void }): Promise<void> {
     this.isOver = true;
     for (const res of this.open) if (!res.headersSent) res.shouldKeepAlive = false;
     if (leaveMs > 0) await sleep(leaveMs);
-    const streamsEnded = endStreams();
+    endStreams();
     await this.acceptAll();
     const closed = once(server, 'close');
     NetServer.prototype.close.call(server); // that of http would close connections that rest at once
     await Promise.race([closed, sleep(REST_MS, undefined, { ref: false })]);
     server.closeIdleConnections();
-    await Promise.race([Promise.all([this.ended(), streamsEnded]), sleep(ANSWER_MS, undefined, { ref: false })]);
+    await Promise.race([this.ended(), sleep(ANSWER_MS, undefined, { ref: false })]);
     server.closeAllConnections();
     await closed;
     server.close(() => {}); // ends what http does beside listening

@@ -1,5 +1,4 @@
 /** Answers that go on: lists and streams end when their caller is known no longer. */
-import type { Socket } from 'node:net';
 import type { Response } from 'express';
 import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
@@ -7,7 +6,6 @@ import { logFailure } from '../errors.js';
 import { type Rights, readRights } from '../operations/access/members.js';
 import { findEnded } from '../operations/access/tokens.js';
 import { addSeconds, isBefore } from '../time.js';
-import { onHandOver } from './stream-sockets.js';
 
 /** Twice within the time that is promised: a look may fail. */
 const LOOK_MS = 2000;
@@ -23,11 +21,11 @@ interface Followed {
   streamsUntil: string | undefined;
 }
 
-const isStream = (open: Response | Socket): open is Socket => !('locals' in open) || open.locals.isStream === true;
+const isStream = ({ locals }: Response): boolean => locals.isStream === true;
 
 export class OpenAnswers {
   private readonly ctx: Context;
-  private readonly open = new Map<Response | Socket, Followed>();
+  private readonly open = new Map<Response, Followed>();
   private readonly timer: NodeJS.Timeout;
   private readonly unlisten: () => void;
   private turn: Promise<void> = Promise.resolve();
@@ -51,20 +49,9 @@ export class OpenAnswers {
 
   follow(res: Response, caller: Caller): void {
     const isProxied = caller.way === 'proxy' || caller.way === 'certificate';
-    const followed = { caller, streamsUntil: isProxied ? addSeconds(this.ctx.now(), PROXIED_SECONDS) : undefined };
-    this.open.set(res, followed);
+    this.open.set(res, { caller, streamsUntil: isProxied ? addSeconds(this.ctx.now(), PROXIED_SECONDS) : undefined });
     res.once('close', () => this.open.delete(res));
     if (res.closed) this.open.delete(res);
-    onHandOver(res, (socket) => {
-      if (res.locals.isStale) socket.destroy();
-      this.followStream(socket, followed);
-    });
-  }
-
-  /** Apart from what knows the answer, which would be kept with it. */
-  private followStream(socket: Socket, followed: Followed): void {
-    this.open.set(socket, followed);
-    socket.once('close', () => this.open.delete(socket));
   }
 
   close(): void {

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { type Answer, sendAsIs } from '../support/http.js';
+import { openStream } from '../support/streams.js';
 
 const LISTED = 'https://portal.example.org';
 const PUBLIC = 'https://tapes.example.org';
@@ -240,9 +241,9 @@ test.each([
   ['a stream in single connection mode', `/graphql/stream?extensions=%7B%22operationId%22%3A%221%22%7D&`, {}],
 ])('a mutation by GET is refused: %s', async (name, path, headers) => {
   const isSingle = name.includes('single');
-  const token = isSingle ? (await sendAsIs(app, '/graphql/stream', { method: 'PUT' })).text : '';
+  const stream = isSingle ? await openStream({ url: app.url }) : undefined;
   await whileUnchanged(async () => {
-    const target = `${path}query=${encodeURIComponent(mutation)}${isSingle ? `&token=${token}` : ''}`;
+    const target = `${path}query=${encodeURIComponent(mutation)}${stream ? `&token=${stream.token}` : ''}`;
     const answer = await sendAsIs(app, target, { headers });
     expect([answer.status, answer.headers.get('allow')]).toEqual([405, 'POST']);
   });

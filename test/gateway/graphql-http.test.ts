@@ -5,7 +5,7 @@ import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { type Answer, request, send, sendAsIs } from '../support/http.js';
-import { reserveStream, sendReserved } from '../support/streams.js';
+import { openStream, sendReserved } from '../support/streams.js';
 
 let app: TestApp;
 /** Without GraphiQL and introspection. */
@@ -152,11 +152,12 @@ test.each(INVALID)('%s returns errors and no data on each stream', async (_name,
     const data = /^event: next\ndata: (.*)$/.exec(next)?.[1] ?? '{}';
     expect([status, JSON.parse(data), rest]).toEqual([200, { errors }, ['event: complete\ndata:']]);
   }
-  const token = await reserveStream(app);
+  const { token, close } = await openStream(app);
   const refused = await sendReserved(app, token, body);
   expect([refused.status, refused.body]).toEqual([400, { errors }]);
   // the operation id is still free
   expect((await sendReserved(app, token, TYPENAME)).status).toBe(202);
+  close();
 });
 
 test('an error of a subscription source has no data', async () => {
@@ -212,8 +213,7 @@ describe('the id of an event', () => {
 
   test('is not sent during the initial state, and in single connection mode', async () => {
     await addFiles(app.ctx, [{ path: '/present/1' }, { path: '/present/2' }]);
-    const readUntil = async (path: string, headers: object, end: string) => {
-      const response = await request(app, path, { headers: { ...EVENTS, ...headers } });
+    const readUntil = async (response: Response, end: string) => {
       let text = '';
       for await (const bytes of response.body as unknown as AsyncIterable<Uint8Array>) {
         text += new TextDecoder().decode(bytes);
@@ -222,12 +222,12 @@ describe('the id of an event', () => {
       return text;
     };
     const query = encode('subscription { stageChanges(match: "/present/") { path } }');
-    expect(await readUntil(`/graphql/stream?query=${query}`, {}, '/present/2')).not.toContain('id:');
+    const alone = await request(app, `/graphql/stream?query=${query}`, { headers: EVENTS });
+    expect(await readUntil(alone, '/present/2')).not.toContain('id:');
     const { id } = await addRequest('several');
-    const token = await reserveStream(app);
+    const { token, response } = await openStream(app);
     await sendReserved(app, token, { query: PROGRESS, variables: { id } });
-    const headers = { 'X-GraphQL-Event-Stream-Token': token };
-    expect(messagesOf(await readUntil('/graphql/stream', headers, 'event: complete'))).toEqual([
+    expect(messagesOf(await readUntil(response, 'event: complete'))).toEqual([
       expect.stringMatching(/^event: next\ndata: \{"id":"1","payload":\{"data":/),
       'event: complete\ndata: {"id":"1"}',
     ]);
@@ -255,7 +255,12 @@ const ways: [name: string, ask: Ask][] = [
   ['a stream by GET', byGet('/graphql/stream', EVENTS)],
   [
     'a stream in single connection mode',
-    async (gateway, query) => await sendReserved(gateway, await reserveStream(gateway), { query }),
+    async (gateway, query) => {
+      const { token, close } = await openStream(gateway);
+      const answer = await sendReserved(gateway, token, { query });
+      close();
+      return answer;
+    },
   ],
 ];
 

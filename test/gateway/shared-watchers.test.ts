@@ -1,4 +1,4 @@
-/** Many clients with the same subscription: one execution serves all of them, each sees only what it may, and none waits for a slow one. */
+/** Many clients with the same subscription: they share reads, each sees only what it may, and none waits for a slow one. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { beforeEach, expect, test } from 'vitest';
@@ -7,9 +7,19 @@ import { recordProgress } from '../../src/event-writes.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
+import { startBeside } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import type { Gateway } from '../support/http.js';
-import { PROGRESS, type Progress, postOperation, type Stream, take, waitForReaders } from '../support/streams.js';
+import { recordStatements } from '../support/statements.js';
+import {
+  drain,
+  PROGRESS,
+  type Progress,
+  postOperation,
+  type Stream,
+  take,
+  waitForReaders,
+} from '../support/streams.js';
 import { transaction } from '../support/transaction.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
@@ -47,12 +57,11 @@ async function closeAll(streams: readonly Stream<unknown>[]): Promise<void> {
   await waitForReaders(app, 0);
 }
 
-test('clients with the same rights share one execution, whenever they come, and a client that reconnects misses no event', async () => {
+test('clients with the same subscription get the same events, whenever they come, and a client that reconnects misses none', async () => {
   const first = watch(app);
   const [start] = await take(first, 1);
   const others = [watch(app), watch(app)];
   for (const other of others) expect(await counts(other, 1)).toEqual([0]);
-  await waitForReaders(app, 1);
   for (let n = 1; n <= 30; n++) await step();
   const returning = watch(app, start?.requestProgress.eventId);
   await step();
@@ -60,7 +69,6 @@ test('clients with the same rights share one execution, whenever they come, and 
   for (const each of [first, ...others, returning]) expect(await counts(each, 31)).toEqual(expected);
   const late = watch(app);
   expect(await counts(late, 1)).toEqual([31]);
-  await waitForReaders(app, 1);
   await step();
   const all = [first, ...others, returning, late];
   const last = await Promise.all(all.map(async (each) => (await take(each, 1))[0]));
@@ -68,12 +76,49 @@ test('clients with the same rights share one execution, whenever they come, and 
   await closeAll(all);
 });
 
-test('only callers with the same rights share an execution, and a caller without access is refused while others watch', async () => {
+const WATCHERS = 40;
+
+/** Opens many streams, and returns how many statements with `part` they need for `work`. */
+async function countReads(part: string, work: (streams: Stream<Progress>[]) => Promise<unknown>): Promise<number> {
+  const streams = Array.from({ length: WATCHERS }, () => watch(app));
+  await Promise.all(streams.map((stream) => take(stream, 1)));
+  await waitForReaders(app, WATCHERS);
+  const statements = await recordStatements(() => work(streams), { isFeedToo: true });
+  await closeAll(streams);
+  return statements.filter(({ text }) => text.includes(part)).length;
+}
+
+test('clients of one request share the reads after a large batch of events of others', async () => {
+  const reads = await countReads('WITH e AS MATERIALIZED', async (streams) => {
+    await app.ctx.db.pool.query(
+      `INSERT INTO event (at, request_ids, request_id) SELECT now() AT TIME ZONE 'utc', '{}', 0 FROM generate_series(1, 9000)`,
+    );
+    const count = await step();
+    for (const each of streams) expect(await counts(each, 1)).toEqual([count]);
+  });
+  expect(reads).toBeGreaterThan(0);
+  expect(reads).toBeLessThan(WATCHERS / 2);
+});
+
+test('clients of one request share the read of its final state', async () => {
+  const reads = await countReads('tapestore_request_start AS start', async (streams) => {
+    await transaction(app.ctx.db.pool, async (tx) => {
+      await tx.query(sql`UPDATE request SET state = 'COMPLETED' WHERE id = ${id}`);
+      recordProgress(app.ctx, tx, [id]);
+    });
+    for (const each of streams)
+      expect(await drain(each)).toMatchObject([{ data: { requestProgress: { state: 'COMPLETED' } } }]);
+  });
+  expect(reads).toBeGreaterThan(0);
+  expect(reads).toBeLessThan(WATCHERS / 2);
+});
+
+test('a caller shares no read with callers of other rights', async () => {
   await setMember(app.ctx, { quota: 'alice', kind: 'USER', name: 'carol', isManager: false });
   const tokenOf = async (name: string, role: 'USER' | 'VIEWER' | 'OPERATOR' | 'SERVICE', more = {}) =>
     (await createToken(app.ctx, { name, role, ...more })).secret;
   const as = (secret: string): Gateway => ({ url: app.url, ...(secret && { token: secret }) });
-  const callers = [
+  const tokens = [
     '',
     await tokenOf('alice', 'USER'),
     await tokenOf('alice', 'USER', { isReadOnly: true }),
@@ -82,64 +127,66 @@ test('only callers with the same rights share an execution, and a caller without
     await tokenOf('viewer', 'VIEWER'),
     await tokenOf('operator-1', 'OPERATOR'),
   ];
-  const distinct = callers.map((secret) => watch(as(secret)));
-  for (const each of distinct) await take(each, 1);
-  await waitForReaders(app, callers.length);
-  const same = [
-    await tokenOf('alice', 'USER'),
-    await tokenOf('watcher', 'VIEWER'),
-    await tokenOf('operator-2', 'OPERATOR'),
-  ].map((secret) => watch(as(secret)));
-  for (const each of same) await take(each, 1);
-  await waitForReaders(app, callers.length);
-  const count = await step();
-  for (const each of [...distinct, ...same]) expect(await counts(each, 1)).toEqual([count]);
-  const stranger = watch(as(await tokenOf('bob', 'USER')));
+  const stranger = await tokenOf('bob', 'USER');
   const message = `there is no request with id ${id}`;
-  expect((await stranger.next()).value).toMatchObject({ errors: [{ message }] });
-  await closeAll([...distinct, ...same]);
-});
-
-test('subscriptions with other documents, operation names or variables share nothing', async () => {
-  const query = `subscription A($id: Int!, $with: Boolean!) { requestProgress(id: $id) { filesOnDisk state @include(if: $with) } }
-    subscription B($id: Int!) { requestProgress(id: $id) { filesTotal } }`;
-  const open = (operationName: string, variables: object) =>
-    postOperation(app, { query, operationName, variables: { id, ...variables } } as { query: string });
-  const streams = [open('A', { with: true }), open('A', { with: false }), open('B', {})];
-  const expected = [{ filesOnDisk: 0, state: 'RESTORING' }, { filesOnDisk: 0 }, { filesTotal: 1_000_000 }];
-  for (const [n, each] of streams.entries()) expect(await take(each, 1)).toEqual([{ requestProgress: expected[n] }]);
-  await waitForReaders(app, 3);
+  // all at once, so that their reads would be the same
+  const streams = tokens.flatMap((secret) => [watch(as(secret)), watch(as(secret))]);
+  const strangers = tokens.map(() => watch(as(stranger)));
+  for (const each of strangers) expect((await each.next()).value).toMatchObject({ errors: [{ message }] });
+  for (const each of streams) await take(each, 1);
+  const count = await step();
+  for (const each of streams) expect(await counts(each, 1)).toEqual([count]);
   await closeAll(streams);
 });
 
-test('a client that stops reading gets the latest state when it reads again, and no other client waits for it', async () => {
+/** Starts to watch with events of 17 kB, and stops reading once the stream has begun. */
+async function watchAndStop(gateway: Gateway) {
   const label = 'x'.repeat(64);
   const wide = Array.from({ length: 180 }, (_, n) => `${label}${n}: state`).join(' ');
   const query = `subscription { requestProgress(id: ${id}) { filesOnDisk ${wide} } }`;
   const body = JSON.stringify({ query });
   const head =
     'POST /graphql HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nContent-Type: application/json';
-  const slow = connect(Number(new URL(app.url).port), '127.0.0.1');
-  let text = '';
-  slow.setEncoding('utf8').on('data', (part) => {
-    text += part;
+  const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
+  const received = { text: '' };
+  socket.setEncoding('utf8').on('data', (part) => {
+    received.text += part;
   });
-  await once(slow, 'connect');
-  slow.write(`${head}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
-  await waitForReaders(app, 1);
-  slow.pause();
+  await once(socket, 'connect');
+  socket.write(`${head}\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+  await waitFor('the stream to begin', async () => received.text.includes('event: next'));
+  socket.pause();
+  return { socket, received, query };
+}
+
+/** Steps whose events do not fit into the buffers of a connection. */
+const STEPS = 400;
+
+test('a client that stops reading gets every state when it reads again, and no other client waits for it', async () => {
+  const { socket, received, query } = await watchAndStop(app);
   const quick = postOperation<Progress>(app, { query });
   await take(quick, 1);
-  const steps = 400; // of 17 kB each, more than the buffers of a connection
-  for (let n = 1; n <= steps; n++) {
+  for (let n = 1; n <= STEPS; n++) {
     await step();
     expect(await counts(quick, 1)).toEqual([n]);
   }
-  slow.resume();
-  await waitFor('the latest state', async () => text.includes(`"filesOnDisk":${steps},`));
-  const seen = [...text.matchAll(/"filesOnDisk":(\d+),/g)].map(([, count]) => Number(count));
-  expect(seen).toEqual([...new Set(seen)].sort((a, b) => a - b));
-  expect(seen.length).toBeLessThan(steps);
-  slow.destroy();
+  socket.resume();
+  await waitFor('the latest state', async () => received.text.includes(`"filesOnDisk":${STEPS},`));
+  const seen = [...received.text.matchAll(/"filesOnDisk":(\d+),/g)].map(([, count]) => Number(count));
+  expect(seen).toEqual(Array.from({ length: STEPS + 1 }, (_, n) => n));
+  socket.destroy();
   await closeAll([quick]);
+});
+
+test('a client of a stream that reads nothing for READER_SECONDS is disconnected', async () => {
+  const strict = await startBeside(app, { config: { readerSeconds: 1 } });
+  try {
+    const { socket } = await watchAndStop(strict);
+    for (let n = 1; n <= STEPS; n++) await step();
+    await waitForReaders(strict, 0);
+    socket.on('error', () => {}).resume();
+    await waitFor('it to see that', async () => socket.closed);
+  } finally {
+    await strict.close();
+  }
 });

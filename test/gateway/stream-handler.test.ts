@@ -6,15 +6,14 @@ import express from 'express';
 import { buildSchema, type ExecutionArgs, execute, parse, subscribe as run, validate } from 'graphql';
 import { createClient } from 'graphql-sse';
 import { pino } from 'pino';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createErrorMask } from '../../graphql/errors.js';
+import { EventStreams, type Pipeline, type StreamLimits } from '../../graphql/event-streams.js';
 import { createErrorHandler, readParams } from '../../graphql/http.js';
-import { createStreamHandler, type StreamLimits } from '../../graphql/sse-handler.js';
-import type { Pipeline } from '../../graphql/sse-operations.js';
 import { Shares } from '../../src/access/limits/turns.js';
 import { UnavailableError } from '../../src/errors.js';
 import { drain, readEvents, subscribe, take } from '../support/streams.js';
-import { createGate, waitFor } from '../support/wait.js';
+import { waitFor } from '../support/wait.js';
 
 const schema = buildSchema('type Query { ok: Boolean } type Subscription { items: String }');
 
@@ -56,11 +55,7 @@ async function serve(source: ReturnType<typeof createSource>, options: StreamLim
   });
   const mask = createErrorMask(pino({ level: 'silent' }));
   const maskError = (error: unknown) => (error instanceof UnavailableError ? mask(error) : new Error('masked'));
-  const streams = createStreamHandler(
-    { readParams, prepare, maskError },
-    { ownerOf: () => 'anybody', rightsOf: () => undefined },
-    options,
-  );
+  const streams = new EventStreams({ readParams, prepare, maskError }, () => 'anybody', options);
   const app = express()
     .use((req, res) => streams.exchange(req, res))
     .use(createErrorHandler(pino({ level: 'silent' })));
@@ -82,7 +77,11 @@ async function reserve(url: string): Promise<string> {
   return await response.text();
 }
 
-/** Starts an operation on a reserved stream. @returns the status */
+async function connect(url: string, stream: string): Promise<Response> {
+  return await fetch(url, { headers: { ...token(stream), Accept: 'text/event-stream' } });
+}
+
+/** Starts an operation on a stream. @returns the status */
 async function begin(url: string, stream: string, operationId: string, operation: object = ITEMS): Promise<number> {
   const response = await fetch(url, {
     method: 'POST',
@@ -116,31 +115,38 @@ test('a client that does not read makes the source wait, and misses no result', 
   expect(count).toBe(total);
 });
 
-test('a reserved stream that is not opened in time is freed with its operations, and an opened one stays', async () => {
-  const gate = createGate();
-  const source = createSource(async (n) => {
-    if (n === 1) await gate.opened;
-    return n < 500 ? `item ${n}` : never();
-  });
-  const url = await serve(source, { reservationMs: 2000 });
+test('a token opens one stream at a time, within a minute', async () => {
+  const url = await serve(createSource(never));
+  const stream = await reserve(url);
+  expect(await begin(url, stream, 'one')).toBe(404);
+  expect((await connect(url, stream)).status).toBe(200);
+  expect((await connect(url, stream)).status).toBe(409);
+  expect([await begin(url, stream, 'one'), await begin(url, stream, 'one')]).toEqual([202, 409]);
+  const clock = vi.spyOn(Date, 'now');
+  try {
+    const late = await reserve(url);
+    const now = clock.getMockImplementation() ?? (() => performance.timeOrigin + performance.now());
+    clock.mockImplementation(() => now() + 60_001);
+    expect((await connect(url, late)).status).toBe(400);
+  } finally {
+    clock.mockRestore();
+  }
+});
+
+test('the operations of a stream end with it', async () => {
+  const source = createSource(async (n) => `item ${n}`);
+  const url = await serve(source);
   const client = createClient({ url, singleConnection: true, retryAttempts: 0 });
-  const opened = subscribe<{ items: string }>(client, ITEMS);
-  await take(opened, 1);
-  await waitFor('the next item to be asked for', async () => source.asked === 2);
-  const unopened = await reserve(url);
-  expect(await begin(url, unopened, 'one')).toBe(202);
-  expect(await begin(url, unopened, 'one')).toBe(409);
-  await waitFor('the operation to be ended', async () => source.hasEnded);
-  expect(await begin(url, unopened, 'two')).toBe(404);
-  gate.open();
-  expect(await take(opened, 1)).toEqual([{ items: 'item 1' }]);
+  await take(subscribe<{ items: string }>(client, ITEMS), 2);
   client.dispose();
+  await waitFor('the source to be ended', async () => source.hasEnded);
 });
 
 test('the text of a subscription is limited, and that of all subscriptions of a caller until they end', async () => {
   const shares = new Shares('characters', { all: 25_000, one: 25_000 });
   const url = await serve(createSource(never), { keep: (_req, characters) => shares.take('one', characters) });
   const stream = await reserve(url);
+  await connect(url, stream);
   const long = (bytes: number) => ({ ...ITEMS, variables: { unused: 'x'.repeat(bytes) } });
   expect(await begin(url, stream, 'one', long(20_000))).toBe(413);
   for (const id of ['one', 'two']) expect(await begin(url, stream, id, long(10_000))).toBe(202);
@@ -174,11 +180,16 @@ describe.each([true, false])('single connection: %s', (singleConnection) => {
   });
 });
 
-test('a client cannot choose the token of a stream', async () => {
+test('a client can neither choose nor change the token of a stream', async () => {
   const url = await serve(createSource(never));
   const response = await fetch(url, { method: 'PUT', headers: token('__proto__') });
   expect(response.status).toBe(201);
-  expect(await response.text()).toMatch(/^[0-9a-f-]{36}$/);
-  expect(await begin(url, '__proto__', 'one')).toBe(404);
-  expect(await begin(url, 'constructor', 'one')).toBe(404);
+  const given = await response.text();
+  const [expires = '', random, signature] = given.split('.');
+  const longer = (Number.parseInt(expires, 36) + 1000).toString(36);
+  for (const other of ['__proto__', 'constructor', `${longer}.${random}.${signature}`, `${expires}.${random}.`]) {
+    expect((await connect(url, other)).status).toBe(400);
+    expect(await begin(url, other, 'one')).toBe(404);
+  }
+  expect((await connect(url, given)).status).toBe(200);
 });

@@ -67,8 +67,8 @@ const mayImport: [part: string, from: string][] = [
   ['http-target', 'errors http-body remembered'],
   ['database/', 'generated/ database-url environment errors package-root time'],
   [
-    'events event-queue event-numbers event-table event-writes',
-    `${database} errors event-queue event-numbers event-table signals time`,
+    'events event-queue event-numbers event-reads event-table event-writes',
+    `${database} errors event-queue event-numbers event-reads event-table signals time`,
   ],
   ['stages', `${database} events`],
   ['audit refusals', `${database} audit caller errors`],

@@ -47,12 +47,21 @@ export function postOperation<Data>(app: Gateway, operation: Operation): Stream<
   return { next: () => results.next(), close: () => controller.abort() };
 }
 
-/** Reserves a stream in single connection mode. @returns its token */
+/** Gets the token of a stream in single connection mode. */
 export async function reserveStream(gateway: Gateway): Promise<string> {
   return (await send(gateway, '/graphql/stream', { method: 'PUT' })).text;
 }
 
-/** Sends an operation to a reserved stream. */
+/** Opens a stream in single connection mode. */
+export async function openStream(gateway: Gateway): Promise<{ token: string; response: Response; close(): void }> {
+  const token = await reserveStream(gateway);
+  const controller = new AbortController();
+  const headers = { 'X-GraphQL-Event-Stream-Token': token, Accept: 'text/event-stream' };
+  const response = await request(gateway, '/graphql/stream', { headers, signal: controller.signal });
+  return { token, response, close: () => controller.abort() };
+}
+
+/** Sends an operation to a stream in single connection mode. */
 export async function sendReserved(gateway: Gateway, token: string, operation: object, operationId = '1') {
   const headers = { 'Content-Type': 'application/json', 'X-GraphQL-Event-Stream-Token': token };
   return await send(gateway, '/graphql/stream', { headers, body: { ...operation, extensions: { operationId } } });

@@ -52,32 +52,21 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, count], watch: (server) => connections.watch(server), close: () => store.shutdown() };
 }
 
-/** Of a caller: a client opens the stream that it has reserved at once. */
-const MOST_RESERVED = 100;
-
 type Take = (req: IncomingMessage) => () => void;
 type Keep = (req: IncomingMessage, characters: number) => () => void;
 
 /** Of a stream that a caller may have: what its subscriptions say. Each has its document parsed, which takes fifty times as much memory. */
 const CHARACTERS = 4096;
 
-/**
- * Event streams, all together and those of one caller; those that are only reserved take no place of theirs. And what subscriptions say, of which one
- * stream may have many.
- */
-export function limitStreams({ limits }: Config): { take: Take; reserve: Take; keep: Keep } {
+/** Event streams, all together and those of one caller; and the text of subscriptions, of which one stream may have many. */
+export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
   const shares = new Shares('streams', { all: limits.streams, one: limits.callerStreams });
-  const reserved = new Shares('streams that are reserved and not opened', {
-    all: Number.POSITIVE_INFINITY,
-    one: MOST_RESERVED,
-  });
   const kept = new Shares('characters of subscriptions', {
     all: limits.streams * CHARACTERS,
     one: limits.callerStreams * CHARACTERS,
   });
   return {
     take: (req) => shares.take(limitKey(req)),
-    reserve: (req) => reserved.take(limitKey(req)),
     keep: (req, characters) => kept.take(limitKey(req), characters),
   };
 }

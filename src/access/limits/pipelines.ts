@@ -4,7 +4,6 @@
  */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { carriesStream } from '../stream-sockets.js';
 
 /** Of one connection. What comes with one read of it, some thousands at most, is parsed before anybody can stop it. */
 const MOST_WAITING = 100;
@@ -21,7 +20,6 @@ export function answerInTurn(answer: RequestListener): RequestListener {
   const begin = (line: Waiting[], { req, res }: Waiting) => {
     res.once('close', () => {
       const { socket } = req;
-      if (carriesStream(socket)) return; // behind which nothing is begun
       const next = isOver(socket) ? undefined : line.shift();
       if (next) begin(line, next);
       else lines.delete(socket);

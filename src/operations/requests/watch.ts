@@ -21,7 +21,7 @@ import { mayPath, mayPathOfRequest, readPathFilter } from '../access/paths.js';
 import { isOffered } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { holdsText } from '../match.js';
-import { allow, isVisibleQuota } from '../policy.js';
+import { allow, isVisibleQuota, rightsKey } from '../policy.js';
 import { getRequest, notFound } from './rows.js';
 
 /** Sizes are bytes. */
@@ -30,10 +30,6 @@ export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   eventId: bigint;
   /** When the last byte may be there, at the rate so far; null while nothing can be said, as for what is out of service. */
   eta: string | null;
-  /** It had happened before this watcher came. */
-  isPast: boolean;
-  /** Some of what comes after that event is in the state that this watcher was told at first, and so it is not told of that. */
-  isApart: boolean;
 }
 
 export interface StageChange {
@@ -66,8 +62,7 @@ export async function* watchRequest(
     if (progress.state === 'QUEUED') start = null;
     if (progress.state === 'RESTORING') start ??= progress.at;
     const eta = estimateEnd(progress, start, progress.at);
-    const place = { eventId, isPast: eventId < newest, isApart: told.size > 0 };
-    return { ...progress, ...place, eta: eta !== null && (await isHeldUp()) ? null : eta };
+    return { ...progress, eventId, eta: eta !== null && (await isHeldUp()) ? null : eta };
   };
   if (after === undefined) yield await tell(newest, { ...present, requestId: input.id, at: ctx.now() });
   if (FINISHED.includes(present.state) && (after === undefined || last <= after)) return;
@@ -102,7 +97,13 @@ const MOST_LOOKS = 5;
  * A request as it is, preferably as of a moment at which all of its events have numbers.
  * @throws NotFoundError, also where the caller may not see it
  */
-async function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
+function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
+  const rights = rightsKey(ctx.caller);
+  const key = rights === undefined ? undefined : `present ${id} ${rights}`;
+  return ctx.events.shared.read(key, () => askPresent(ctx, id));
+}
+
+async function askPresent(ctx: Context, id: number): Promise<PresentProgress> {
   for (let look = 1; ; look++) {
     await ctx.events.numbers.number();
     const { rows } = await ctx.db.pool.query<PresentProgress>(
@@ -135,27 +136,31 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 const HELD_UP_MS = 2000;
 
 /**
- * Does a request wait for what is out of service: a volume, its user, a library? Its end cannot be told then.
- * @returns a question that is put to the database every so often only
+ * Returns a function that says whether a request waits for something that is suspended: a volume, its user, a library. Its end is unknown then.
  */
 function createHeldUp(ctx: Context, id: number): () => Promise<boolean> {
   let known = { until: 0, isHeldUp: false };
   return async () => {
     if (performance.now() < known.until) return known.isHeldUp;
-    const { rows } = await ctx.db.pool.query<{ isHeldUp: boolean }>(
-      sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
-            OR EXISTS (
-              SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id
-                JOIN hold h ON h.file_id = c.file_id
-              WHERE c.state = 'WAITING' AND h.request_id = ${id} AND h.state = 'WAITING')
-            OR EXISTS (
-              SELECT FROM suspended_library s JOIN volume v ON v.library_id = s.library_id JOIN recall c ON c.volume_id = v.id
-                JOIN hold h ON h.file_id = c.file_id
-              WHERE h.request_id = ${id} AND h.state = 'WAITING') AS "isHeldUp"`,
-    );
-    known = { until: performance.now() + HELD_UP_MS, isHeldUp: rows[0]?.isHeldUp ?? false };
-    return known.isHeldUp;
+    const isHeldUp = await ctx.events.shared.read(`held up ${id}`, () => askHeldUp(ctx, id));
+    known = { until: performance.now() + HELD_UP_MS, isHeldUp };
+    return isHeldUp;
   };
+}
+
+async function askHeldUp(ctx: Context, id: number): Promise<boolean> {
+  const { rows } = await ctx.db.pool.query<{ isHeldUp: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
+          OR EXISTS (
+            SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id
+              JOIN hold h ON h.file_id = c.file_id
+            WHERE c.state = 'WAITING' AND h.request_id = ${id} AND h.state = 'WAITING')
+          OR EXISTS (
+            SELECT FROM suspended_library s JOIN volume v ON v.library_id = s.library_id JOIN recall c ON c.volume_id = v.id
+              JOIN hold h ON h.file_id = c.file_id
+            WHERE h.request_id = ${id} AND h.state = 'WAITING') AS "isHeldUp"`,
+  );
+  return rows[0]?.isHeldUp ?? false;
 }
 
 /** Longer estimates say nothing, and later ends have no date. */

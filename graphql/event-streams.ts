@@ -1,0 +1,442 @@
+/**
+ * Subscriptions over server-sent events: the handler of graphql-sse, in both of its modes, and what Tapegate adds at its hooks.
+ *
+ * - Tokens of the single connection mode are signed, and nothing is kept of them. A stream exists once its client has connected.
+ * - A slow reader makes its operations wait, so each of them keeps one result in memory. The limit of `res.writableLength` is that of Node.js;
+ *   a client that reads nothing for long is disconnected as with any other response (`dropStalled` in app.ts).
+ * - An error of a source is a result of its operation. The other operations of the stream go on.
+ * - A gateway that stops ends its streams without `complete`, so that clients reconnect.
+ */
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Request, Response } from 'express';
+import {
+  type DocumentNode,
+  type ExecutionArgs,
+  type ExecutionResult,
+  GraphQLError,
+  type GraphQLSchema,
+  getOperationAST,
+  getVariableValues,
+} from 'graphql';
+import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
+import { endTurn } from '../src/access/limits/turns.js';
+import { readerOf } from '../src/access/reader.js';
+import { HttpError, sizeOfBody } from '../src/http-body.js';
+import type { EventPlace } from './event-place.js';
+import { acceptedOf, checkMethod, notAcceptable, type Params } from './http.js';
+
+type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
+type Run = (args: ExecutionArgs) => Promise<Result> | Result;
+
+/** Parser, validation, context and execution for one request, and the mask of errors. */
+export interface Pipeline {
+  /** What a request says, with the text of what it names. @throws HttpError */
+  readParams(req: Request): Promise<Params>;
+  prepare(input: { req: Request; res: Response; params: object; place?: EventPlace; request?: { method: string } }): {
+    schema: GraphQLSchema;
+    parse(query: string): DocumentNode;
+    validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
+    contextFactory(): Promise<object> | object;
+    execute: Run;
+    subscribe: Run;
+  };
+  maskError(error: unknown): Error;
+}
+
+/** Nothing is limited unless it is given. */
+export interface StreamLimits {
+  /** Takes one of the streams that a caller may have. @returns what gives it back. @throws HttpError 429, 503 */
+  take?: (req: Request) => () => void;
+  /** The same for the text of subscriptions, in characters: it is kept for as long as they go on. */
+  keep?: (req: Request, characters: number) => () => void;
+  /** Subscriptions of one stream. */
+  operations?: number;
+}
+
+/** An event stream: one operation in distinct connections mode, several in single connection mode. */
+interface Stream {
+  res: Response;
+  /** The caller that it is for, and its token; empty in distinct connections mode. */
+  owner: string;
+  token: string;
+  /** Subscriptions that go on: what gives back what each has taken. */
+  operations: Set<() => void>;
+  /** In distinct connections mode, of the results to come: what a client may resume after. */
+  eventIds: (bigint | undefined)[];
+  /** When a reader that is behind has caught up. */
+  drained?: Promise<void> | undefined;
+}
+
+/** A request on its way through graphql-sse. */
+interface Exchange {
+  req: Request;
+  res: Response;
+  /** Undefined for a token without a stream. */
+  stream: Stream | undefined;
+  params: Params;
+  place: EventPlace;
+  /** Gives back what a subscription has taken. */
+  end(): void;
+}
+
+const TOKEN_HEADER = 'x-graphql-event-stream-token';
+export const EVENT_STREAM = 'text/event-stream';
+const JSON_TYPE = 'application/json';
+/** A client connects to its stream at once. */
+const TOKEN_MS = 60_000;
+const PING = ':\n\n';
+/** The text of a subscription is kept for as long as it goes on. */
+const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
+
+/** `prepare` says how an operation is run. */
+const run = ({ rootValue }: ExecutionArgs) => (rootValue as () => OperationResult)();
+
+export class EventStreams {
+  private readonly pipeline: Pipeline;
+  private readonly ownerOf: (req: Request) => string;
+  private readonly limits: Required<StreamLimits>;
+  private readonly secret = randomBytes(32);
+  private readonly open = new Set<Response>();
+  /** Those in single connection mode, by their tokens. */
+  private readonly shared = new Map<string, Stream>();
+  private isClosed = false;
+
+  private readonly handle = createHandler<Request, Exchange, Record<PropertyKey, unknown>>({
+    authenticate: ({ method, raw, context }) => context.stream?.token ?? (method === 'PUT' ? this.issue(raw) : ''),
+    onSubscribe: ({ context }) => this.prepare(context),
+    onOperation: (_ctx, { context }, _args, result) => this.adapt(context, result as Result),
+    validate: () => [], // `prepare` has
+    execute: run,
+    subscribe: run,
+  });
+
+  /** @param ownerOf names the caller of a request: a token is for the caller that asked for it */
+  constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, limits: StreamLimits = {}) {
+    this.pipeline = pipeline;
+    this.ownerOf = ownerOf;
+    this.limits = { take: () => () => {}, keep: () => () => {}, operations: Number.POSITIVE_INFINITY, ...limits };
+  }
+
+  /** Answers at the address of graphql-sse. */
+  async exchange(req: Request, res: Response): Promise<void> {
+    this.refuseWhenClosed();
+    checkMethod(req, ['GET', 'POST', 'PUT', 'DELETE']);
+    if (req.method === 'PUT') {
+      if (!acceptedOf(req, ['text/plain'])) throw notAcceptable('text/plain');
+      return await this.answer(exchangeOf(req, res, undefined), req);
+    }
+    const owner = this.ownerOf(req);
+    const token = req.get(TOKEN_HEADER) ?? searchOf(req).get('token') ?? '';
+    const known = this.shared.get(token);
+    const stream = known?.owner === owner ? known : undefined;
+    if (req.method === 'DELETE') return await this.answer(exchangeOf(req, res, stream), req);
+    if (!wantsStream(req, stream)) return await this.answerBeside(req, res, stream);
+    if (stream) throw new HttpError(409, 'Stream already open');
+    if (this.isIssued(token, owner)) return await this.connect(req, res, { owner, token });
+    await this.answerAlone(req, res, await this.pipeline.readParams(req));
+  }
+
+  /** Answers with a stream of one operation. */
+  async answerAlone(req: Request, res: Response, params: Params): Promise<void> {
+    this.refuseWhenClosed();
+    const stream = this.create(req, res, { owner: '', token: '' });
+    await this.answer(exchangeOf(req, res, stream, params), { method: 'POST', accept: EVENT_STREAM });
+  }
+
+  /** Ends all streams, without reporting an operation as complete, and opens no more. */
+  close(): void {
+    this.isClosed = true;
+    for (const res of this.open) res.end();
+  }
+
+  /** Makes a token, of which nothing is kept. */
+  private issue(req: Request): SseResponse {
+    const claim = `${(Date.now() + TOKEN_MS).toString(36)}.${randomBytes(16).toString('base64url')}`;
+    const token = `${claim}.${this.sign(claim, this.ownerOf(req))}`;
+    return [token, { status: 201, statusText: 'Created', headers: { 'content-type': 'text/plain; charset=utf-8' } }];
+  }
+
+  private isIssued(token: string, owner: string): boolean {
+    const [expires = '', random = '', signature = ''] = token.split('.');
+    const given = Buffer.from(signature);
+    const expected = Buffer.from(this.sign(`${expires}.${random}`, owner));
+    const isSigned = given.length === expected.length && timingSafeEqual(given, expected);
+    return isSigned && Number.parseInt(expires, 36) > Date.now();
+  }
+
+  private sign(claim: string, owner: string): string {
+    return createHmac('sha256', this.secret).update(`${claim}.${owner}`).digest('base64url');
+  }
+
+  /** Reserves the stream of a token, and opens it. */
+  private async connect(req: Request, res: Response, whose: { owner: string; token: string }): Promise<void> {
+    const stream = this.create(req, res, whose);
+    this.shared.set(stream.token, stream);
+    whenClosed(res, () => this.shared.delete(stream.token));
+    const exchange = exchangeOf(req, res, stream);
+    await this.ask(exchange, { method: 'PUT' });
+    await this.answer(exchange, { method: 'GET', accept: EVENT_STREAM });
+  }
+
+  /** @throws HttpError if the caller may have no more streams */
+  private create(req: Request, res: Response, whose: { owner: string; token: string }): Stream {
+    const give = this.limits.take(req);
+    const stream: Stream = { res, ...whose, operations: new Set(), eventIds: [] };
+    whenClosed(res, () => {
+      give();
+      for (const end of stream.operations) end();
+    });
+    return stream;
+  }
+
+  /** Begins an operation of a stream. */
+  private async answerBeside(req: Request, res: Response, stream: Stream | undefined): Promise<void> {
+    if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
+    const params = stream && (await this.pipeline.readParams(req));
+    const exchange = exchangeOf(req, res, stream, params);
+    // graphql-sse keeps the id of an operation that was refused
+    const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
+    const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
+    try {
+      await this.answer(exchange, { method: 'POST' });
+      if (res.statusCode === 400) await free();
+    } catch (error) {
+      await free();
+      throw error;
+    }
+  }
+
+  private async answer(exchange: Exchange, as: { method: string; accept?: string }): Promise<void> {
+    const { res, stream } = exchange;
+    const [body, { status, headers = {} }] = await this.ask(exchange, as);
+    if (!stream || body === null || typeof body === 'string') res.status(status).set(headers).end(body);
+    else this.send(stream, body, headers);
+  }
+
+  /** Passes a request to graphql-sse: a GET as a POST, since `readParams` reads and checks both. */
+  private async ask(
+    context: Exchange,
+    { method, url = context.req.url, accept = '*/*' }: { method: string; url?: string; accept?: string },
+  ): Promise<SseResponse> {
+    const { req: raw, params } = context;
+    const get = (name: string) => ({ accept, 'content-type': JSON_TYPE })[name] ?? raw.get(name);
+    return await this.handle({ method, url, headers: { get }, body: { ...params }, raw, context });
+  }
+
+  /** The hook `onSubscribe`: parses and checks an operation. Nothing of it has run. */
+  private async prepare(exchange: Exchange) {
+    const { req, res, params, place, stream } = exchange;
+    const { schema, ...steps } = this.pipeline.prepare({ req, res, params, place });
+    try {
+      const document = steps.parse(params.query);
+      const faults = steps.validate(schema, document);
+      if (faults.length > 0) return refuse(exchange, faults);
+      const operation = getOperationAST(document, params.operationName);
+      if (!operation) return refuse(exchange, [new GraphQLError('Could not determine what operation to execute.')]);
+      if (operation.operation === 'mutation' && req.method === 'GET') {
+        throw new HttpError(405, 'a mutation is not allowed by GET, only by POST', { Allow: 'POST' });
+      }
+      const variables = getVariableValues(schema, operation.variableDefinitions ?? [], params.variables ?? {});
+      if (variables.errors) return refuse(exchange, variables.errors);
+      const contextValue = (await steps.contextFactory()) as Record<PropertyKey, unknown>;
+      // the POST of an operation is answered before its reader has gone
+      if (stream?.token) Object.assign(contextValue, { reader: readerOf(stream.res) });
+      const { operationName = null, variables: variableValues = null } = params;
+      const args = { schema, document, contextValue, operationName, variableValues };
+      const isSubscription = operation.operation === 'subscription';
+      const rootValue = async (): Promise<Result> => {
+        if (isSubscription) this.admit(exchange);
+        try {
+          return await (isSubscription ? steps.subscribe(args) : steps.execute(args));
+        } catch (error) {
+          return this.toResult(error);
+        }
+      };
+      return { ...args, rootValue };
+    } catch (error) {
+      if (error instanceof HttpError) throw error;
+      return refuse(exchange, [this.pipeline.maskError(error)]);
+    }
+  }
+
+  private readonly toResult = (error: unknown): ExecutionResult => ({
+    errors: [toPlain(this.pipeline.maskError(error))],
+  });
+
+  /** Counts a subscription until its end, or that of its stream. @throws HttpError */
+  private admit(exchange: Exchange): void {
+    const { req, stream, params } = exchange;
+    // the text of a document that was named is in no body
+    const size = Math.max(sizeOfBody(req), params.query.length);
+    if (size > MAX_SUBSCRIPTION_BYTES) {
+      throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
+    }
+    const operations = stream?.operations ?? new Set();
+    if (operations.size >= this.limits.operations) {
+      const message = `the stream has ${operations.size} operations already: try again later`;
+      throw new HttpError(429, message, { 'Retry-After': '5' });
+    }
+    const give = this.limits.keep(req, size);
+    exchange.end = () => {
+      if (operations.delete(exchange.end)) give();
+    };
+    operations.add(exchange.end);
+  }
+
+  /** The hook `onOperation`: gives results in the form, and at the pace, of their reader. */
+  private adapt(exchange: Exchange, result: Result): Result {
+    const { stream } = exchange;
+    if (stream && 'next' in result) return paced(result, { exchange, stream, toResult: this.toResult });
+    exchange.end();
+    return withPlainErrors(result as ExecutionResult);
+  }
+
+  private send(stream: Stream, messages: AsyncGenerator<string, void>, headers: Record<string, string>): void {
+    const { res } = stream;
+    this.open.add(res);
+    endTurn(res);
+    res.locals.isStream = true; // it ends when its caller may see something else (access/open-answers.ts)
+    whenClosed(res, () => {
+      this.open.delete(res);
+      void messages.return();
+    });
+    res.on('error', () => {}); // of a write to a client that has gone; 'close' follows
+    if (res.closed || res.locals.isStale) res.destroy();
+    else res.writeHead(200, headers);
+    if (this.isClosed) res.end();
+    void write(stream, messages).catch(() => res.destroy());
+  }
+
+  private refuseWhenClosed(): void {
+    if (this.isClosed) throw new HttpError(503, 'the gateway stops', { 'Retry-After': '1', Connection: 'close' });
+  }
+}
+
+function exchangeOf(req: Request, res: Response, stream: Stream | undefined, params: Params = { query: '' }): Exchange {
+  const place = { lastEventId: req.get('last-event-id') || undefined };
+  return { req, res, stream, params, place, end: () => {} };
+}
+
+/** Sends the messages of graphql-sse, with the ids of events. */
+async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
+  for await (const message of messages) {
+    if (isOver(res)) return;
+    // a ping that nobody takes would only make the connection look alive
+    if (message === PING && res.writableLength > 0) continue;
+    const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
+    res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));
+  }
+  if (!isOver(res)) res.end();
+}
+
+/** The results of a subscription. The next one is read when its reader has taken the one before. */
+function paced(
+  source: AsyncGenerator<ExecutionResult>,
+  { exchange, stream, toResult }: { exchange: Exchange; stream: Stream; toResult(error: unknown): ExecutionResult },
+): AsyncGenerator<ExecutionResult> {
+  let isFirst = true;
+  let hasFailed = false;
+  const read = async (): Promise<ExecutionResult | undefined> => {
+    if (!isFirst) await untilTaken(stream);
+    isFirst = false;
+    if (hasFailed || isOver(stream.res)) return undefined;
+    try {
+      const { done, value } = await source.next();
+      return done ? undefined : withPlainErrors(value);
+    } catch (error) {
+      hasFailed = true;
+      return toResult(error);
+    }
+  };
+  const end = async (): Promise<IteratorReturnResult<undefined>> => {
+    exchange.end();
+    void source.return(undefined).catch(() => {}); // how it ends is of no interest
+    return { done: true, value: undefined };
+  };
+  return {
+    next: async () => {
+      const value = await read();
+      if (!value) return await end();
+      // the database is away, for instance: a client that reconnects may find the operation there
+      if (value.errors?.some(({ extensions }) => extensions.code === 'UNAVAILABLE')) {
+        stream.res.end();
+        return await end();
+      }
+      if (stream.token === '') stream.eventIds.push(exchange.place.eventId);
+      return { done: false, value };
+    },
+    return: end,
+    throw: end,
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+}
+
+let turn: Promise<void> | undefined;
+
+/** Waits until the last message was written, and a reader that is behind has caught up. */
+async function untilTaken(stream: Stream): Promise<void> {
+  const { res } = stream;
+  // one for all streams
+  turn ??= new Promise((resolve) => {
+    setImmediate(() => {
+      turn = undefined;
+      resolve();
+    });
+  });
+  await turn;
+  if (!res.writableNeedDrain || isOver(res)) return;
+  stream.drained ??= new Promise((resolve) => {
+    const go = () => {
+      res.off('drain', go).off('close', go);
+      stream.drained = undefined;
+      resolve();
+    };
+    res.on('drain', go).on('close', go);
+  });
+  await stream.drained;
+}
+
+const isOver = (res: Response) => res.writableEnded || res.destroyed;
+
+function whenClosed(res: Response, act: () => void): void {
+  if (res.closed) act();
+  else res.once('close', act);
+}
+
+/** Refuses an operation: in a result on a stream of its own, and otherwise as the answer to its request. */
+function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
+  const result = { errors: errors.map(toPlain) };
+  if (!stream?.token) return only(result);
+  return [JSON.stringify(result), { status: 400, statusText: 'Bad Request', headers: { 'content-type': JSON_TYPE } }];
+}
+
+async function* only(result: ExecutionResult): AsyncGenerator<ExecutionResult> {
+  yield result;
+}
+
+/** Without what errors say of HTTP, whose header has gone out. */
+function withPlainErrors(result: ExecutionResult): ExecutionResult {
+  return result.errors ? { ...result, errors: result.errors.map(toPlain) } : result;
+}
+
+function toPlain(error: Error): GraphQLError {
+  const {
+    nodes = null,
+    path = null,
+    source = null,
+    positions = null,
+    extensions = {},
+  } = error as Partial<GraphQLError>;
+  const { http: _, ...others } = extensions;
+  return new GraphQLError(error.message, { nodes, path, source, positions, extensions: others });
+}
+
+const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
+
+/** A client names the type of a stream: one that accepts everything sends an operation. */
+function wantsStream(req: Request, stream: Stream | undefined): boolean {
+  const types = stream ? [JSON_TYPE, EVENT_STREAM] : [EVENT_STREAM];
+  return /text\/event-stream/i.test(req.get('accept') ?? '') && acceptedOf(req, types) === EVENT_STREAM;
+}
