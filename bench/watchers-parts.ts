@@ -1,12 +1,14 @@
-/** The processes of `watchers.ts`: a gateway, a bare server that keeps as many answers open, and the watchers of either. */
+/** The processes of `watchers.ts`: a gateway, a plain graphql-sse server, and the watchers of either. */
 import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
+import { EventEmitter, on, once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { createServer, type ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { writeHeapSnapshot } from 'node:v8';
+import { buildSchema } from 'graphql';
+import { createHandler } from 'graphql-sse/lib/use/http';
 import { startGateway } from '../src/app.js';
 import { readConfig } from '../src/config.js';
 import { openRuntime } from '../src/runtime.js';
@@ -20,12 +22,11 @@ export interface Memory {
   peak: number;
 }
 
-/** When an event was there: for the last, and for 99 of 100; milliseconds since 1970. With the event, and the header before the first. */
+/** When an event was there: for the last, and for 99 of 100; milliseconds since 1970. With the event. */
 export interface Told {
   last: number;
   p99: number;
   message: string;
-  head: string;
 }
 
 export interface Part {
@@ -40,7 +41,7 @@ interface Answered {
 
 type Work = Record<string, (given: never) => unknown>;
 
-export function startPart(name: 'gateway' | 'bare' | 'load', env: Record<string, string> = {}): Part {
+export function startPart(name: 'gateway' | 'plain' | 'load', env: Record<string, string> = {}): Part {
   const child: ChildProcess = fork(fileURLToPath(import.meta.url), {
     env: { ...process.env, ...env, BENCH_PART: name },
     execArgv: ['--expose-gc', ...(process.env.NODE_FLAGS?.split(' ') ?? [])],
@@ -94,20 +95,29 @@ async function serveGateway(): Promise<Work> {
   return { open: () => gateway.url, memory: readMemory };
 }
 
-async function serveBare(): Promise<Work> {
-  const { MESSAGE = '', HEAD = '' } = process.env;
-  const open = new Set<ServerResponse>();
-  const [, ...lines] = HEAD.split('\r\n').filter(
-    (line) => line !== '' && !/^(Date|Connection|Keep-Alive|Transfer-Encoding):/i.test(line),
-  );
-  const headers = lines.map((line) => line.split(/: (.*)/).slice(0, 2) as [string, string]);
-  const server = createServer((_req, res) => {
-    open.add(res);
-    res.once('close', () => open.delete(res));
-    res.writeHead(200, headers.flat());
-    res.write(':\n\n');
-    res.write(MESSAGE);
-  });
+const PLAIN_SCHEMA = `
+  type Query { ok: Boolean }
+  type RequestProgress {
+    state: String! filesTotal: Int! filesOnDisk: Int! filesFailed: Int! bytesTotal: String! bytesOnDisk: String!
+    eta: String at: String! eventId: String!
+  }
+  type Subscription { requestProgress(id: Int!): RequestProgress! }`;
+
+/** graphql-sse on `node:http`, as its documentation shows, without authentication, limits and a database. */
+async function servePlain(): Promise<Work> {
+  const { MESSAGE = '' } = process.env;
+  const { data } = JSON.parse(/^data: (.*)$/m.exec(MESSAGE)?.[1] ?? '{}');
+  const events = new EventEmitter().setMaxListeners(0);
+  const schema = buildSchema(PLAIN_SCHEMA);
+  const field = schema.getSubscriptionType()?.getFields().requestProgress;
+  if (field) {
+    field.subscribe = async function* source() {
+      yield data;
+      for await (const [event] of on(events, 'event')) yield event;
+    };
+  }
+  const handle = createHandler({ schema });
+  const server = createServer((req, res) => void handle(req, res).catch(() => res.destroy()));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   process.once('disconnect', () => {
@@ -119,8 +129,7 @@ async function serveBare(): Promise<Work> {
     memory: readMemory,
     write: () => {
       const at = now();
-      const bytes = Buffer.from(MESSAGE);
-      for (const res of open) res.write(bytes);
+      events.emit('event', data);
       return at;
     },
   };
@@ -139,7 +148,7 @@ function watch(): Work {
   let count = 0;
   let came = 0;
   let onTold = () => {};
-  let [message, head] = ['', ''];
+  let message = '';
   /** One buffer for all: what has come is looked at, and not kept. */
   const buffer = Buffer.alloc(16 * 1024);
   const took = (bytes: Buffer) => {
@@ -156,7 +165,6 @@ function watch(): Work {
         const refusal = /^HTTP\/1.1 (?!200)/.test(first);
         if (refusal) reject(new Error(first.slice(0, 500)));
         if (refusal || !/event: next[\s\S]*\n\n\r\n$/.test(first)) return;
-        [head = ''] = first.split('\r\n\r\n');
         [isIn, first] = [true, ''];
         resolve();
       };
@@ -202,12 +210,12 @@ function watch(): Work {
         if (count === arrivals.length) onTold();
       });
       const last = arrivals.at(-1) ?? Number.NaN;
-      return { last, p99: arrivals[Math.floor(arrivals.length * 0.99)] ?? last, message, head };
+      return { last, p99: arrivals[Math.floor(arrivals.length * 0.99)] ?? last, message };
     },
   };
 }
 
-const parts: Record<string, () => Work | Promise<Work>> = { gateway: serveGateway, bare: serveBare, load: watch };
+const parts: Record<string, () => Work | Promise<Work>> = { gateway: serveGateway, plain: servePlain, load: watch };
 const part = parts[process.env.BENCH_PART ?? ''];
 if (part && process.send) {
   const work = Promise.resolve(part());
