@@ -1,6 +1,6 @@
 /** The memory library for staging. */
 import { expect, test } from 'vitest';
-import { createMemoryStaging, type MemorySystemOptions, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
+import { createMemoryStaging, type MemorySystemOptions, MemoryTapeSystem } from '../support/memory-staging.js';
 import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { describeStagingLibrary, type StagingBench } from '../support/staging-library.js';
 import { quiet } from '../support/tape-backend.js';

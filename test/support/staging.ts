@@ -4,9 +4,9 @@ import type { Context } from '../../src/context.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
 import { readSettings } from '../../src/tape/kind.js';
 import { kinds } from '../../src/tape/kinds.js';
-import { createMemoryStaging, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
 import { readWait, waitNames } from '../../src/tape/wait.js';
 import { addFiles, checksumOf } from './factories.js';
+import { createMemoryStaging, MemoryTapeSystem } from './memory-staging.js';
 
 /** Systems in memory, by the names of their libraries. */
 const systems = new Map<string, MemoryTapeSystem>();

@@ -10,8 +10,8 @@ import type { Context } from '../../src/context.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
 import type { FileState } from '../../src/tape/staging.js';
-import { createMemoryStaging, MemoryTapeSystem } from '../../src/tape/staging-memory.js';
 import { buildRow } from '../support/factories.js';
+import { createMemoryStaging, MemoryTapeSystem } from '../support/memory-staging.js';
 import { type SentResponse, type SentState, TORTURE_TYPE } from './library-type.js';
 import { pickWeighted, type Random, randomFile, type Source, type Weighted } from './random.js';
 

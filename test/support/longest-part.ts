@@ -1,8 +1,8 @@
 /** Did anything wait longer than the planner's rules allow? */
-import { longestWaitSeconds } from '../planner/bound.js';
-import type { Medium } from '../planner/media.js';
-import { defaultPolicy, type SchedulePolicy } from '../planner/schedule.js';
-import type { Outcome, Wait } from './simulate.js';
+import { longestWaitSeconds } from '../../src/planner/bound.js';
+import type { Medium } from '../../src/planner/media.js';
+import { defaultPolicy, type SchedulePolicy } from '../../src/planner/schedule.js';
+import type { Outcome, Wait } from '../../src/simulator/simulate.js';
 
 /** @returns the greatest part of its bound that a file has waited: 1 is all of it */
 export function findLongestPart(

@@ -3,8 +3,8 @@
  * demand, and a record of what was asked.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TapeError } from '../errors.js';
-import { LibraryError } from './backend.js';
+import { TapeError } from '../../src/errors.js';
+import { LibraryError } from '../../src/tape/backend.js';
 import {
   type Demand,
   type FileState,
@@ -13,8 +13,8 @@ import {
   RetryLaterError,
   type StagedFile,
   type StagingLibrary,
-} from './staging.js';
-import { untilAborted } from './until-aborted.js';
+} from '../../src/tape/staging.js';
+import { untilAborted } from '../../src/tape/until-aborted.js';
 
 type Call = 'stage' | 'poll' | 'release';
 
