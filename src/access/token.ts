@@ -2,13 +2,13 @@
 import type { IncomingMessage } from 'node:http';
 import type { Caller, Role } from '../caller.js';
 import type { Context } from '../context.js';
+import { Limiter } from '../core/limiter.js';
 import type { TokenRole } from '../generated/prisma/enums.js';
 import { findToken, isMeantAsToken, isToken, type Token } from '../operations/access/tokens.js';
 import { isConfidential } from './address.js';
 import { addressKey } from './address-key.js';
 import { toCaller } from './callers.js';
 import { type Credentials, unauthenticated } from './credentials.js';
-import { Lookups } from './lookups.js';
 import { Recent } from './recent.js';
 
 const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERATOR: 'operator', SERVICE: 'service' };
@@ -18,9 +18,15 @@ const UNKNOWN = 'the token is not known here, has expired or was revoked';
 /** For so long nobody asks the database again whether a token is good; what is revoked is forgotten at once. */
 const KNOWN_MS = 2000;
 
+/**
+ * Look-ups at once for callers who are not known yet, so that the connections of the database are there for those who are. An address that
+ * shows many false tokens waits behind its own.
+ */
+const LOOKUPS = 8;
+
 export class TokenCallers {
   private readonly ctx: Context;
-  private readonly lookups = new Lookups();
+  private readonly lookups = new Limiter(LOOKUPS);
   private readonly recent = new Recent<{ token: Token; caller: Caller }>(KNOWN_MS);
 
   constructor(ctx: Context) {
@@ -35,14 +41,17 @@ export class TokenCallers {
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
     if (!isMeantAsToken(shown.secret)) return undefined;
     if (!isToken(shown.secret)) throw unauthenticated(UNKNOWN);
-    const found = await this.recent.get(shown.secret, () =>
-      this.lookups.ask(addressKey(address), () => this.load(shown.secret)),
-    );
+    const found = await this.recent.get(shown.secret, () => this.loadInTurn(shown.secret, addressKey(address)));
     if (shown.scheme === 'basic') {
       if (!isConfidential(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
       if (shown.name !== found.token.name) throw unauthenticated('the token is not that of the user who is named');
     }
     return { ...found.caller, address };
+  }
+
+  private async loadInTurn(secret: string, key: string): Promise<{ token: Token; caller: Caller }> {
+    const leave = await this.lookups.take({ key });
+    return await this.load(secret).finally(leave);
   }
 
   /** What is not good is not kept. */

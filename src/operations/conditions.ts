@@ -65,7 +65,7 @@ export const isWaiting = sql`c.state <> 'RUNNING'`;
 /** The recall `c` waits until a restore disk has room for it, at whatever time that is. */
 export const needsRoom = sql`c.not_before = 'infinity'`;
 
-/** The volume `v` is left alone at that time, since visits to it have broken down (recalls/breakdowns.ts). */
+/** The volume `v` is left alone at that time, since visits to it have broken down (health/circuits.ts). */
 export function isLeftAlone(time: string | Sql): Sql {
   return sql`coalesce(v.retry_at > ${time}, false)`;
 }

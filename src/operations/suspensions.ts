@@ -1,7 +1,7 @@
 /**
  * What operators take out of service: volumes, drives, users, libraries (as back ends) and restore disks. HELD stops what runs, DRAINING
  * lets it end; nothing new begins in either. A volume that fails again and again is held by the engine, and so is a disk
- * that fails (disks/failing.ts), a drive, and a library that refuses what it is asked (trials.ts); that a disk fails stays noted with it where
+ * that fails (disks/failing.ts), a drive, and a library that refuses what it is asked; that a disk fails stays noted with it where
  * an operator takes it out of service as well.
  */
 import { type AuditKind, auditRowOfEach, type Deed } from '../audit.js';
@@ -13,6 +13,7 @@ import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.j
 import { audited, type Note } from './audit/audited.js';
 import { needsRoom } from './conditions.js';
 import { describeFull, isFull, takesAgain } from './disks/full.js';
+import { MAX_REASON, resetOf } from './health/circuits.js';
 import { checkText } from './input.js';
 import { FIRST_LIBRARY } from './libraries/libraries.js';
 import { allow, isVisibleQuota } from './policy.js';
@@ -123,21 +124,32 @@ function nameOf({ kind, name }: SuspensionKey): string {
   return `${kind.toLowerCase()} ${quote(name)}`;
 }
 
-export const MAX_REASON = 1000;
-
 /**
- * A volume or a drive that fails is held by the engine, until it is resumed. What an operator has taken out of service
- * already stays as it is.
+ * Suspends a thing that fails. A thing that is suspended already stays as it is.
+ * @param retryAt when the engine tries it again by itself; null: not before somebody resumes it
  */
-export async function holdFailing(ctx: Context, { kind, name }: SuspensionKey, problem: string): Promise<void> {
+export async function holdFailing(
+  ctx: Context,
+  { kind, name }: SuspensionKey,
+  { problem, retryAt = null }: { problem: string; retryAt?: string | null },
+): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
-  ctx.log.error({ [kind.toLowerCase()]: name }, `${kind.toLowerCase()} held: ${reason}`);
+  const what = kind === 'BACKEND' ? 'library' : kind.toLowerCase();
+  ctx.log.error({ [what]: name, ...(retryAt !== null && { retryAt }) }, `${what} held: ${reason}`);
   await ctx.db.pool.query(
     sql`WITH held AS (
-          INSERT INTO suspension (kind, name, mode, reason, since) VALUES (${kind}, ${name}, 'HELD', ${reason}, ${ctx.now()})
+          INSERT INTO suspension (kind, name, mode, reason, since, retry_at) VALUES (${kind}, ${name}, 'HELD', ${reason}, ${ctx.now()}, ${retryAt})
           ON CONFLICT (kind, name) DO NOTHING RETURNING name
         ), ${auditHold(ctx, kind, reason)} SELECT`,
   );
+}
+
+/** Ends the suspension of a failing thing if the time of its next try has come, and returns whether it has. */
+export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`DELETE FROM suspension WHERE kind = ${kind} AND name = ${name} AND retry_at <= ${ctx.now()}`,
+  );
+  return rowCount === 1;
 }
 
 /** Of a statement in which `held` gives the names of what it takes out of service: the part that has it in the audit. */
@@ -179,7 +191,7 @@ async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Prom
   const forget: Partial<Record<SuspensionKind, Sql>> = {
     DISK: sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${name}`,
     DRIVE: sql`UPDATE drive SET failures = 0 WHERE name = ${name} AND failures > 0`,
-    BACKEND: sql`UPDATE stager SET failures = 0, rest_until = NULL, problem = NULL, read_failures = 0, read_rest_until = NULL, read_problem = NULL
+    BACKEND: sql`UPDATE stager SET ${resetOf('calls')}, ${resetOf('reads')}
       WHERE library_id = (SELECT b.id FROM library b WHERE b.name = ${name})`,
   };
   if (forget[kind]) await ctx.db.pool.query(forget[kind]);
@@ -230,7 +242,7 @@ export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Prom
      ), mended AS (
        UPDATE restore_disk k SET retry_at = NULL FROM ended e WHERE e.kind = 'DISK' AND k.mountpoint = e.name AND k.retry_at IS NOT NULL
      ), visited AS (
-       UPDATE volume v SET failures = 0, failing_since = NULL, retry_at = NULL, problem = NULL FROM ended e
+       UPDATE volume v SET ${resetOf('volume')} FROM ended e
        WHERE e.kind = 'VOLUME' AND v.name = e.name AND v.failures > 0
      ), woken AS (
        UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END,

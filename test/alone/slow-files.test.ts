@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { syncFile } from '../../src/engine/disk/descriptors.js';
 import { openFolder } from '../../src/engine/disk/made-folders.js';
-import { Budget, PartialFile } from '../../src/engine/disk/partial-file.js';
+import { createBudget, PartialFile } from '../../src/engine/disk/partial-file.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
@@ -102,7 +102,7 @@ test.each(['ESTALE', 'EIO', 'ETIMEDOUT'])(
 async function openPartial(): Promise<PartialFile> {
   const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/large/b' });
   const attributes = { mode: 0o644, uid: null, gid: null, mtime: null };
-  return new PartialFile(folder, '.tapegate-1-1-1.part', { budget: new Budget(), attributes, syncBytes: MB });
+  return new PartialFile(folder, '.tapegate-1-1-1.part', { budget: createBudget(), attributes, syncBytes: MB });
 }
 
 test('a file is synced while it is written, so that little is left for the end', async () => {

@@ -401,8 +401,8 @@ test('recorded input is cut, and invalid text does not break the audit', async (
 test('a suspension by the engine is audited once', async () => {
   const { mountpoint } = await setDisk(app.ctx, { mountpoint: '/mnt/failing', size: 10n });
   const before = await newestId();
-  await holdFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, 'torn');
-  await holdFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, 'torn again');
+  await holdFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, { problem: 'torn' });
+  await holdFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, { problem: 'torn again' });
   await holdDisk(app.ctx, mountpoint, 'gone');
   await holdDisk(app.ctx, mountpoint, 'gone');
   const row = { who: 'system', way: 'system', operation: 'suspend', result: 'DONE' };

@@ -91,7 +91,7 @@ const mayImport: [part: string, from: string][] = [
   ],
   [
     'access/',
-    `${domain} operations/ generated/ address-ranges config config-access config-browsers config-legacy config-limits config-ways
+    `${domain} operations/ core/ generated/ address-ranges config config-access config-browsers config-legacy config-limits config-ways
       context http-body http-target tls-files`,
   ],
   ['simulator/', 'planner/'],
@@ -142,7 +142,7 @@ test('only the wiring imports the wiring', () => {
 /** Subdirectories from the bottom up: each imports only from those before it, or from itself. */
 const layers = {
   'src/operations/': [
-    'audit',
+    'audit health',
     'access libraries links webhooks',
     'quotas',
     'mail',

@@ -1,12 +1,10 @@
-/** Limiters: of event streams, of look-ups of callers, of long lists, and of calls to restore disks. */
+/** Limiters: of event streams, of long lists, and of anything else. */
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Arrivals, letNextIn } from '../../src/access/limits/arrivals.js';
-import { Lookups } from '../../src/access/lookups.js';
+import { Limiter } from '../../src/core/limiter.js';
 import { type LongRead, LongReads } from '../../src/database/long-reads.js';
-import { CallPlaces } from '../../src/engine/disk/call-places.js';
-import { TapeError } from '../../src/errors.js';
 import { waitFor } from '../support/wait.js';
 
 /** Connections that are admitted at once. */
@@ -65,59 +63,68 @@ test('a gateway that stops admits all connections, so that it can answer them', 
   expect(inside).toHaveLength(PLACES * 3 + 1);
 });
 
-test('8 look-ups run at once, addresses take turns, and a failed look-up frees its slot', async () => {
-  const lookups = new Lookups();
-  const begun: string[] = [];
-  const answers: (() => void)[] = [];
-  const ask = (key: string) =>
-    lookups.ask(key, async () => {
-      begun.push(key);
-      await new Promise<void>((resolve) => answers.push(resolve));
-      if (key === 'many') throw new Error('none');
-    });
-  const all = [...Array(20).fill('many'), 'one', 'other', 'one'].map((key) => ask(key).catch(() => 'failed'));
-  const next = () => new Promise((resolve) => setImmediate(resolve));
-  await next();
-  expect(begun).toEqual(Array(8).fill('many'));
-  while (answers.length > 0) {
-    for (const answer of answers.splice(0, 1)) answer();
-    await next();
+describe('a limiter', () => {
+  /** Takes room, and records the name once it is admitted. */
+  function follow(limiter: Limiter, admitted: string[]) {
+    return async (name: string, how: Parameters<Limiter['take']>[0] = {}) => {
+      const leave = await limiter.take(how);
+      admitted.push(name);
+      return leave;
+    };
   }
-  expect(begun.slice(8, 14)).toEqual(['many', 'one', 'other', 'many', 'one', 'many']);
-  expect((await Promise.all(all)).filter((result) => result === 'failed')).toHaveLength(20);
-});
+  const next = () => new Promise((resolve) => setImmediate(resolve));
 
-test('at most so many calls run at once, and a slot that is free goes to the next in line', async () => {
-  const places = new CallPlaces(2, 60_000);
-  const leaves = [await places.enter(), await places.enter()];
-  const order: string[] = [];
-  const third = places.enter().then((leave) => {
-    order.push('third');
-    return leave;
+  test('admits as many as fit, and the next in line when one leaves, which it can do once', async () => {
+    const admitted: string[] = [];
+    const take = follow(new Limiter(2), admitted);
+    const all = ['a', 'b', 'c', 'd', 'e'].map((name) => take(name));
+    await next();
+    expect(admitted).toEqual(['a', 'b']);
+    const leave = await all[0];
+    leave?.();
+    leave?.();
+    await next();
+    expect(admitted).toEqual(['a', 'b', 'c']);
+    for (const each of all) (await each)();
+    expect(admitted).toEqual(['a', 'b', 'c', 'd', 'e']);
   });
-  const fourth = places.enter().then((leave) => {
-    order.push('fourth');
-    return leave;
-  });
-  await Promise.resolve();
-  expect(order).toEqual([]);
-  leaves[0]?.();
-  const leaveThird = await third;
-  expect(order).toEqual(['third']);
-  leaveThird();
-  (await fourth)();
-  leaves[1]?.();
-  for (const leave of [await places.enter(), await places.enter()]) leave();
-});
 
-test('a call that gets no slot in time fails, and later calls get one', async () => {
-  const places = new CallPlaces(1, 20);
-  const leave = await places.enter();
-  await expect(places.enter()).rejects.toThrow(
-    new TapeError('TRANSIENT', 'the restore disks have not answered for 0.02 s'),
-  );
-  leave();
-  (await places.enter())();
+  test('admits keys in turn, however many wait for one of them', async () => {
+    const admitted: string[] = [];
+    const take = follow(new Limiter(1), admitted);
+    const all = ['many', 'many', 'many', 'many', 'one', 'other', 'one'].map((key) => take(key, { key }));
+    for (const each of all.slice(0, 1)) (await each)();
+    const rest = all.slice(1).map(async (each) => (await each)());
+    await Promise.all(rest);
+    expect(admitted).toEqual(['many', 'many', 'one', 'other', 'many', 'one', 'many']);
+  });
+
+  test('admits by cost: nothing passes a large one that waits, and what is larger than the limit goes alone', async () => {
+    const admitted: string[] = [];
+    const take = follow(new Limiter(10), admitted);
+    const [small, large, little] = [take('6', { cost: 6 }), take('11', { cost: 11 }), take('4', { cost: 4 })];
+    await next();
+    expect(admitted).toEqual(['6']);
+    (await small)();
+    await next();
+    expect(admitted).toEqual(['6', '11']);
+    (await large)();
+    await little;
+  });
+
+  test('ends a wait that takes too long, and keeps its room for others', async () => {
+    const admitted: string[] = [];
+    const limiter = new Limiter(10);
+    const take = follow(limiter, admitted);
+    const leave = await take('first', { cost: 6 });
+    const late = { ms: 20, error: () => new Error('it took too long') };
+    const [large, small] = [take('large', { cost: 9, late }), take('small', { cost: 4 })];
+    await expect(large).rejects.toThrow('it took too long');
+    (await small)();
+    leave();
+    (await take('all', { cost: 10, late }))();
+    expect(admitted).toEqual(['first', 'small', 'all']);
+  });
 });
 
 describe('long lists', () => {

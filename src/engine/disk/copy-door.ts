@@ -8,11 +8,11 @@
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { Limiter } from '../../core/limiter.js';
 import { codeOf, isExhausted, messageOf, TapeError } from '../../errors.js';
 import { CallWatch, HungError } from '../calls.js';
 import { startChecksum } from '../checksum.js';
 import { openPlain } from '../plain-file.js';
-import { CallPlaces } from './call-places.js';
 import { isKnownBy, type LeftCopy } from './copy.js';
 import { AbsentError } from './marker.js';
 import { type Folder, withCopy } from './restore-area.js';
@@ -59,7 +59,9 @@ interface Found {
 
 export class CopyDoor {
   private readonly watch: CallWatch;
-  private readonly places: CallPlaces;
+  /** A call has its slot until it has really ended, whoever still waits for it. */
+  private readonly slots: Limiter;
+  private readonly waitMs: number;
   /** Do they have the bytes that they had? */
   private readonly compared = new Map<string, boolean>();
   private readonly folders = new Map<string, { isOpen: boolean; at: number }>();
@@ -67,7 +69,8 @@ export class CopyDoor {
   /** @param seconds after which a call hangs */
   constructor({ calls, seconds }: { calls: number; seconds: number }) {
     this.watch = new CallWatch({ disk: seconds, tape: seconds });
-    this.places = new CallPlaces(calls, seconds * 1000);
+    this.slots = new Limiter(calls);
+    this.waitMs = seconds * 1000;
   }
 
   /** @param isPublic only where everybody on this host may read it */
@@ -162,13 +165,17 @@ export class CopyDoor {
 
   /** However long all places are kept by what hangs: what is not closed would be open for good. */
   private async closeInTurn({ mountpoint }: LeftCopy, handle: FileHandle): Promise<void> {
-    const leave = await this.places.enterAtLast();
+    const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
     await closed.catch(() => {}); // of what is only read nothing is lost, and a disk that hangs is told by others
   }
 
+  private noAnswer(): TapeError {
+    return new TapeError('TRANSIENT', `the restore disks have not answered for ${this.waitMs / 1000} s`);
+  }
+
   private async call<T>({ mountpoint }: LeftCopy, work: (tick: () => void) => Promise<T>): Promise<T> {
-    const leave = await this.places.enter();
+    const leave = await this.slots.take({ late: { ms: this.waitMs, error: () => this.noAnswer() } });
     return await this.watch.follow({ kind: 'disk', mountpoint }, (tick) => work(tick).finally(leave));
   }
 }

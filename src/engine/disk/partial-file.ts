@@ -6,6 +6,7 @@ import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import { giveBack } from '../../blocks.js';
+import { Limiter } from '../../core/limiter.js';
 import { codeOf, TapeError } from '../../errors.js';
 import { setAttributes, type WantedAttributes } from './attributes.js';
 import { inodeOf } from './copy.js';
@@ -50,33 +51,12 @@ async function beside<T>(place: CopyPlace, use: (folder: Folder) => Promise<T>):
   }
 }
 
-/** Bytes read and not yet written. */
 const BUDGET_BYTES = 16 * 1024 * 1024;
 
-/** Hands out room for bytes, first come, first served. */
-export class Budget {
-  private free = BUDGET_BYTES;
-  private readonly waiting: { bytes: number; start: () => void }[] = [];
+/** Room for bytes that are read and not yet written. */
+export type Budget = Limiter;
 
-  async take(bytes: number): Promise<void> {
-    if (this.waiting.length === 0 && this.fits(bytes)) this.free -= bytes;
-    else await new Promise<void>((start) => this.waiting.push({ bytes, start }));
-  }
-
-  give(bytes: number): void {
-    this.free += bytes;
-    for (let next = this.waiting[0]; next && this.fits(next.bytes); next = this.waiting[0]) {
-      this.waiting.shift();
-      this.free -= next.bytes;
-      next.start();
-    }
-  }
-
-  /** A chunk larger than the whole budget goes alone. */
-  private fits(bytes: number): boolean {
-    return bytes <= this.free || this.free === BUDGET_BYTES;
-  }
-}
+export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
 /**
  * Bytes that are written before they are synced, while writing goes on: what is left to be synced at the end is one call, which has
@@ -114,14 +94,14 @@ export class PartialFile {
 
   /** Resolves when there is room for more, not when the chunk is written; it is not to be used any more. @throws what a write before it threw */
   async write(chunk: Uint8Array): Promise<void> {
-    await this.budget.take(chunk.length);
+    const giveRoom = await this.budget.take({ cost: chunk.length });
     this.written = this.written
       .then(async () => {
         await writeAll(await this.opening, chunk);
         await this.syncAhead(chunk.length);
       })
       .finally(() => {
-        this.budget.give(chunk.length);
+        giveRoom();
         giveBack(chunk);
       });
     this.noteFailure();

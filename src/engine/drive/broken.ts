@@ -4,9 +4,9 @@
  */
 import type { Context } from '../../context.js';
 import type { ErrorClass } from '../../errors.js';
+import { trialSeconds } from '../../operations/health/circuits.js';
 import { countDriveFailure, forgetDriveFailures } from '../../operations/recalls/drives.js';
-import { readOpening } from '../../operations/suspensions.js';
-import { beginTrial, holdUntil, trialSeconds } from '../../operations/trials.js';
+import { beginTrial, holdFailing, readOpening } from '../../operations/suspensions.js';
 import type { DriveError } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import type { HeldLease } from './lease.js';
@@ -23,7 +23,7 @@ export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveEr
   const { errorClass, error: problem } = classifyError(thrown);
   const isLeft = LASTING.includes(errorClass) && failures >= MOST_TRIES;
   const retryAt = isLeft ? null : addSeconds(ctx.now(), trialSeconds(failures - 1));
-  await holdUntil(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
+  await holdFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
 /** Returns what `readOpening` says of the drive. A drive whose next try is due is in service again with this. */

@@ -114,8 +114,8 @@ async function useDrive(
 /** What has hung is out of service before the drive is anybody else's. It may be the drive or its volume: both are. */
 async function holdHung(ctx: Context, { place, message }: HungError): Promise<void> {
   if (place.kind === 'disk') return await holdDisk(ctx, place.mountpoint, message);
-  await holdFailing(ctx, { kind: 'VOLUME', name: place.volume }, message);
-  await holdFailing(ctx, { kind: 'DRIVE', name: place.drive }, message);
+  await holdFailing(ctx, { kind: 'VOLUME', name: place.volume }, { problem: message });
+  await holdFailing(ctx, { kind: 'DRIVE', name: place.drive }, { problem: message });
 }
 
 /** Mounts one volume after another, until another engine is to have the drive. @returns whether what there is may be done on other hosts only */

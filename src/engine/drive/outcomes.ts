@@ -49,7 +49,8 @@ export class OutcomeWriter {
   /** The doubt first: nobody puts the volume back into service without. */
   private async follow({ holdReason, isDoubtful }: Verdict): Promise<void> {
     if (isDoubtful !== undefined) await noteDoubt(this.ctx, this.volume, isDoubtful);
-    if (holdReason !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, holdReason);
+    if (holdReason !== undefined)
+      await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, { problem: holdReason });
   }
 
   /** Charges whoever wanted the files with the time that the drive has spent on them. */

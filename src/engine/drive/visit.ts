@@ -1,7 +1,7 @@
 /** A drive's visit to a volume, from the note that it is mounted there to the note that it is not. */
 import type { Context } from '../../context.js';
 import { isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
-import { forgetBreakdowns, noteBreakdown } from '../../operations/recalls/breakdowns.js';
+import { closeCircuit, countFailures, openCircuit } from '../../operations/health/circuits.js';
 import { setMount } from '../../operations/recalls/drives.js';
 import { DriveError, LibraryError } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
@@ -30,7 +30,7 @@ export async function visitVolume(
     if (!stop.aborted && !isAway && !isElse && !isExhausted(error)) await countBreakdown(ctx, volumeId, error);
     throw error; // the drive is given back, and whoever has it next puts in order what was in hand
   }
-  if (hasRead) await forgetBreakdowns(ctx, volumeId);
+  if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
   await setMount(ctx, lease, null);
   return hasRead;
 }
@@ -39,9 +39,9 @@ export async function visitVolume(
 async function countBreakdown(ctx: Context, volumeId: number, thrown: unknown): Promise<void> {
   const random = Math.random();
   try {
-    await noteBreakdown(ctx, volumeId, oneLine(messageOf(thrown)), (before) =>
-      addSeconds(ctx.now(), breakdownPauseSeconds(before, random)),
-    );
+    const circuit = { of: 'volume', id: volumeId } as const;
+    const until = addSeconds(ctx.now(), breakdownPauseSeconds(await countFailures(ctx, circuit), random));
+    await openCircuit(ctx, circuit, { until, problem: oneLine(messageOf(thrown)) });
   } catch (error) {
     logFailure(ctx.log, error, 'drive');
   }

@@ -7,7 +7,7 @@ import { holdFailing } from '../../operations/suspensions.js';
 import type { WaitingVolume } from '../../planner/queue.js';
 import { DriveError, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { DiskError } from '../disk/failures.js';
-import { Budget } from '../disk/partial-file.js';
+import { createBudget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from './batch.js';
 import { noteWorks } from './broken.js';
 import type { HeldLease } from './lease.js';
@@ -52,7 +52,7 @@ class Visit {
   private readonly plan: VolumePlan;
   private readonly starts: BatchStarts;
   private readonly outcomes: OutcomeWriter;
-  private readonly budget = new Budget();
+  private readonly budget = createBudget();
   private mounted: MountedVolume | undefined;
   /** Of the batch that was read last: the drive reads on while what it has read is written and synced. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
@@ -168,7 +168,8 @@ class Visit {
     const { volume, volumeId } = this.volume;
     const at = { now: this.ctx.now(), random: Math.random() };
     const { errorClass, error, notBefore, holdReason } = this.options.failures.failed(volume, thrown, at);
-    if (holdReason !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: volume }, holdReason);
+    if (holdReason !== undefined)
+      await holdFailing(this.ctx, { kind: 'VOLUME', name: volume }, { problem: holdReason });
     else if (thrown instanceof LibraryError) this.ctx.log.error({ drive: this.lease.driveName }, error);
     if (notBefore !== undefined) await postponeVolume(this.ctx, volumeId, { errorClass, error, notBefore });
     this.starts.drop();

@@ -4,16 +4,16 @@
  */
 import type { Context } from '../../context.js';
 import { messageOf, oneLine } from '../../errors.js';
+import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import { letGoFiles } from '../../operations/staging/letting-go.js';
 import { readStagingOf } from '../../operations/staging/ready.js';
-import { forgetRest, noteRest, readRests } from '../../operations/staging/stagers.js';
-import { isSuspended } from '../../operations/suspensions.js';
-import { holdUntil, trialSeconds } from '../../operations/trials.js';
+import { readRests } from '../../operations/staging/stagers.js';
+import { holdFailing, isSuspended } from '../../operations/suspensions.js';
 import { LibraryError } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { DiskError } from '../disk/failures.js';
-import { Budget } from '../disk/partial-file.js';
+import { createBudget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from '../drive/batch.js';
 import type { DriveWork } from '../drive/drive.js';
 import type { HeldLease } from '../drive/lease.js';
@@ -80,7 +80,7 @@ class ReadingVisit {
   private readonly plan: ReadyPlan;
   private readonly starts: BatchStarts;
   private readonly outcomes: OutcomeWriter;
-  private readonly budget = new Budget();
+  private readonly budget = createBudget();
   private readonly unread = new Unread();
   /** Of the batch that was read last: the next one is read while it is written and synced. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
@@ -167,7 +167,7 @@ class ReadingVisit {
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
     const problem = failure ?? this.unread.outcome;
     if (problem) await this.rest(problem);
-    else await forgetRest(this.ctx, this.place.id, 'reads');
+    else await closeCircuit(this.ctx, { of: 'reads', id: this.place.id });
     this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
   }
 
@@ -199,8 +199,8 @@ class ReadingVisit {
     const problem = oneLine(messageOf(error));
     this.ctx.log.error({ drive: this.lease.driveName, seconds }, `library ${this.place.name}: ${problem}`);
     const until = addSeconds(this.ctx.now(), seconds);
-    await noteRest(this.ctx, { libraryId: this.place.id, what: 'reads' }, { until, problem, isCounted: true });
+    await openCircuit(this.ctx, { of: 'reads', id: this.place.id }, { until, problem });
     const key = { kind: 'BACKEND', name: this.place.name } as const;
-    if (this.isRefused) await holdUntil(this.ctx, key, { problem, retryAt: until });
+    if (this.isRefused) await holdFailing(this.ctx, key, { problem, retryAt: until });
   }
 }

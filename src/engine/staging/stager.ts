@@ -6,10 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { logFailure, messageOf, oneLine } from '../../errors.js';
 import type { MeasureDisks } from '../../operations/disks/reservations.js';
+import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
 import { expireStaged, letGoUnwanted } from '../../operations/staging/letting-go.js';
-import { ensureStager, forgetRest, noteRest, type Rests, readRests } from '../../operations/staging/stagers.js';
-import type { SuspensionKey } from '../../operations/suspensions.js';
-import { beginTrial, holdUntil, trialSeconds } from '../../operations/trials.js';
+import { ensureStager, type Rests, readRests } from '../../operations/staging/stagers.js';
+import { beginTrial, holdFailing, type SuspensionKey } from '../../operations/suspensions.js';
 import { LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
@@ -117,7 +117,7 @@ class Stager {
     const failed = await this.turnTo({ ...rests, mode });
     if (this.signal.aborted) return;
     if (failed) await this.rest(failed.error, rests);
-    else if (this.answered > 0) await forgetRest(ctx, place.id, 'calls'); // else nothing was asked, and nothing is known
+    else if (this.answered > 0) await closeCircuit(ctx, { of: 'calls', id: place.id }); // else nothing was asked, and nothing is known
   }
 
   /** One after the other: a step that fails keeps the library from the others only where it has said when to come again. */
@@ -172,7 +172,7 @@ class Stager {
     const problem = oneLine(messageOf(error));
     this.ctx.log.error({ library: this.place.name, seconds }, `library ${this.place.name}: ${problem}`);
     const until = addSeconds(this.ctx.now(), seconds);
-    await noteRest(this.ctx, { libraryId: this.place.id, what: 'calls' }, { until, problem, isCounted });
-    if (this.isRefused) await holdUntil(this.ctx, this.key, { problem, retryAt: until });
+    await openCircuit(this.ctx, { of: 'calls', id: this.place.id }, { until, problem, isCounted });
+    if (this.isRefused) await holdFailing(this.ctx, this.key, { problem, retryAt: until });
   }
 }

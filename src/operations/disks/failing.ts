@@ -7,16 +7,13 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
 import { addSeconds } from '../../time.js';
+import { MAX_REASON, pauseOf } from '../health/circuits.js';
 import { auditHold, endSuspension } from '../suspensions.js';
 import type { DiskRow } from './disks.js';
 import { FRESH_SECONDS, isSeenElsewhere } from './measurements.js';
 
-const FIRST_PAUSE_SECONDS = 5;
-const MAX_PAUSE_SECONDS = 600;
-const MAX_REASON = 1000;
-
 /** Of the disk `k`, which has failed `failures` times before. */
-const pause = sql`make_interval(secs => least(${FIRST_PAUSE_SECONDS}::float8 * 4 ^ least(k.failures, 10), ${MAX_PAUSE_SECONDS}::float8))`;
+const pause = pauseOf(sql`k.failures`);
 
 /** Nothing on the disk of the file `f` is to be looked at now. */
 export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id)`;

@@ -7,10 +7,7 @@
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';
-
-const FIRST_PAUSE_SECONDS = 5;
-const MAX_PAUSE_SECONDS = 600;
-const MAX_REASON = 1000;
+import { MAX_REASON, pauseOf } from '../health/circuits.js';
 
 /** The disk `k` takes nothing new now. */
 export function isFull(ctx: Context): Sql {
@@ -28,9 +25,8 @@ export function describeFull(reason: string): string {
 /** A disk has refused to take more. What runs on it refuses together, and counts once. */
 export async function noteFull(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];
-  const pause = sql`make_interval(secs => least(${FIRST_PAUSE_SECONDS}::float8 * 4 ^ least(k.fulls, 10), ${MAX_PAUSE_SECONDS}::float8))`;
   const { rows } = await ctx.db.pool.query<{ mountpoint: string }>(
-    sql`UPDATE restore_disk k SET fulls = k.fulls + 1, full_at = ${now}, full_until = ${now}::timestamp + ${pause}, full_reason = ${reason}
+    sql`UPDATE restore_disk k SET fulls = k.fulls + 1, full_at = ${now}, full_until = ${now}::timestamp + ${pauseOf(sql`k.fulls`)}, full_reason = ${reason}
         WHERE k.id = ${diskId} AND NOT ${isFull(ctx)} RETURNING k.mountpoint`,
   );
   for (const { mountpoint } of rows) ctx.log.warn({ disk: mountpoint }, `restore disk ${describeFull(reason)}`);

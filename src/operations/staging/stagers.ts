@@ -80,31 +80,3 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
   );
   return rows[0] ?? { mode: null, restUntil: null, readRestUntil: null, failures: 0, readFailures: 0 };
 }
-
-/** What rests: the calls of a library, or its reads. */
-export type Resting = 'calls' | 'reads';
-
-/** It could not answer, and is left alone until then. @param isCounted false where it has said itself when to come again */
-export async function noteRest(
-  ctx: Context,
-  { libraryId, what }: { libraryId: number; what: Resting },
-  { until, problem, isCounted }: { until: string; problem: string; isCounted: boolean },
-): Promise<void> {
-  const more = isCounted ? 1 : 0;
-  await ctx.db.pool.query(
-    what === 'calls'
-      ? sql`UPDATE stager SET failures = failures + ${more}::int, rest_until = ${until}, problem = ${problem} WHERE library_id = ${libraryId}`
-      : sql`UPDATE stager SET read_failures = read_failures + ${more}::int, read_rest_until = ${until}, read_problem = ${problem}
-            WHERE library_id = ${libraryId}`,
-  );
-}
-
-/** It has answered. */
-export async function forgetRest(ctx: Context, libraryId: number, what: Resting): Promise<void> {
-  await ctx.db.pool.query(
-    what === 'calls'
-      ? sql`UPDATE stager SET failures = 0, rest_until = NULL, problem = NULL WHERE library_id = ${libraryId} AND problem IS NOT NULL`
-      : sql`UPDATE stager SET read_failures = 0, read_rest_until = NULL, read_problem = NULL
-            WHERE library_id = ${libraryId} AND read_problem IS NOT NULL`,
-  );
-}

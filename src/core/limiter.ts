@@ -1,0 +1,77 @@
+/** Limits how much goes on at once. Those that wait are admitted in turn by their keys, and in the order of arrival within a key. */
+
+interface Waiting {
+  cost: number;
+  admit(): void;
+}
+
+export class Limiter {
+  private readonly most: number;
+  private taken = 0;
+  /** By key; the first line is the next in turn. */
+  private readonly lines = new Map<string, Set<Waiting>>();
+
+  /** @param most what may be taken at once, such as calls or bytes; more than that is admitted alone */
+  constructor(most: number) {
+    this.most = most;
+  }
+
+  /**
+   * Waits until there is room.
+   * @param late ends the wait after `ms` with an error; unless given, it has no end
+   * @returns what gives the room back, once
+   */
+  async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
+    if (this.lines.size === 0 && this.hasRoom(cost)) this.taken += cost;
+    else await this.wait(key, cost, late);
+    let isTaken = true;
+    return () => {
+      if (!isTaken) return;
+      isTaken = false;
+      this.taken -= cost;
+      this.admitNext();
+    };
+  }
+
+  private hasRoom(cost: number): boolean {
+    return this.taken === 0 || this.taken + cost <= this.most;
+  }
+
+  private wait(key: string, cost: number, late: Late | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const line = this.lines.get(key) ?? new Set();
+      this.lines.set(key, line);
+      const admit = () => {
+        clearTimeout(timer);
+        this.taken += cost;
+        resolve();
+      };
+      const waiting = { cost, admit };
+      line.add(waiting);
+      const giveUp = ({ error }: Late) => {
+        line.delete(waiting);
+        if (line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
+        reject(error());
+        this.admitNext(); // a smaller one may fit
+      };
+      const timer = late && setTimeout(giveUp, late.ms, late);
+    });
+  }
+
+  private admitNext(): void {
+    for (let [next] = this.lines; next; [next] = this.lines) {
+      const [key, line] = next;
+      const [first] = line;
+      if (first && !this.hasRoom(first.cost)) return;
+      this.lines.delete(key);
+      if (first) line.delete(first);
+      if (line.size > 0) this.lines.set(key, line); // behind all others
+      first?.admit();
+    }
+  }
+}
+
+interface Late {
+  ms: number;
+  error(): Error;
+}
