@@ -6,7 +6,7 @@
  */
 import { findMedium } from '../src/planner/media.js';
 import { makeBursts } from '../src/simulator/bursts.js';
-import { followEnds } from '../src/simulator/ranges.js';
+import { followEnds } from '../test/support/told-ends.js';
 
 const options = { drives: 2, medium: findMedium('lto-8') };
 const seeds = Array.from({ length: Number(process.env.SEEDS ?? 10) }, (_, n) => n + 1);

@@ -15,10 +15,10 @@ import {
 import { makeBursts } from '../../src/simulator/bursts.js';
 import { compareStrategies } from '../../src/simulator/compare.js';
 import { createPlanned, type PlannedOptions } from '../../src/simulator/planned.js';
-import { followEnds } from '../../src/simulator/ranges.js';
 import { simulate } from '../../src/simulator/simulate.js';
 import { type Arrival, createRandom, makeBatch, makeCrowd, parseTrace } from '../../src/simulator/workload.js';
 import { findLongestPart } from '../support/longest-part.js';
+import { followEnds } from '../support/told-ends.js';
 
 const lto8 = findMedium('lto-8');
 

@@ -1,11 +1,11 @@
 /** What users would have been told of the ends of their requests, and when these came, with what arrived later. */
-import { planAhead } from '../planner/ahead.js';
-import { type EndRange, rangeOf } from '../planner/end-range.js';
-import type { Medium } from '../planner/media.js';
-import type { WaitingVolume } from '../planner/queue.js';
-import { createPlanned, type PlannedStrategy } from './planned.js';
-import { type BusyDrive, simulate } from './simulate.js';
-import type { Arrival } from './workload.js';
+import { planAhead } from '../../src/planner/ahead.js';
+import { type EndRange, rangeOf } from '../../src/planner/end-range.js';
+import type { Medium } from '../../src/planner/media.js';
+import type { WaitingVolume } from '../../src/planner/queue.js';
+import { createPlanned, type PlannedStrategy } from '../../src/simulator/planned.js';
+import { type BusyDrive, simulate } from '../../src/simulator/simulate.js';
+import type { Arrival } from '../../src/simulator/workload.js';
 
 /** Of what one user asked for at one time; seconds from the start of the load. */
 export interface ToldEnd {
