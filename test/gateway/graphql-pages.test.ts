@@ -222,7 +222,7 @@ test.each(['requests', 'restoreDisks'])('a cursor of %s that is not an integer i
 const ofList = (text: string) => Buffer.from(text).toString('base64');
 
 test.each([
-  ['tokens(%', ['mail:1', 'Token:x', 'Token:2147483648']],
+  ['tokens(%', ['other:1', 'Token:x', 'Token:2147483648']],
   ['webhooks(%', ['Token:1', 'Webhook:']],
   ['webhookMessages(webhookId: 1, %', ['WebhookMessage:-1', 'WebhookMessage:1000000000000000000']],
   ['waitingMail(%', ['use:1']],
