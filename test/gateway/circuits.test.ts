@@ -1,0 +1,65 @@
+/** Circuit breakers of volumes and staging libraries: their counts, the time of the next try, and what resets them. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/operations/health/circuits.js';
+import { ensureStager, readRests } from '../../src/operations/staging/stagers.js';
+import { resume, suspend } from '../../src/operations/suspensions.js';
+import { startApp, type TestApp } from '../support/app.js';
+import { addFiles } from '../support/factories.js';
+
+let app: TestApp;
+beforeAll(async () => {
+  app = await startApp();
+});
+afterAll(() => app.close());
+
+const FAR = '2099-01-01T00:00:00.000000';
+const CLOSED = { failures: 0, failing_since: null, retry_at: null, problem: null };
+
+async function addVolume(name: string): Promise<number> {
+  await addFiles(app.ctx, [{ path: `/circuits/${name}`, volume: name }]);
+  const { rows } = await app.ctx.db.pool.query<{ id: number }>('SELECT id FROM volume WHERE name = $1', [name]);
+  return rows[0]?.id ?? 0;
+}
+
+async function readVolume(id: number) {
+  const columns = 'failures, failing_since, retry_at, problem';
+  return (await app.ctx.db.pool.query(`SELECT ${columns} FROM volume WHERE id = $1`, [id])).rows[0];
+}
+
+test('failures of a volume are counted from the first until it works', async () => {
+  const circuit = { of: 'volume', id: await addVolume('CIRCUIT1') } as const;
+  await openCircuit(app.ctx, circuit, { until: FAR, problem: 'torn' });
+  const first = await readVolume(circuit.id);
+  expect(first).toMatchObject({ failures: 1, problem: 'torn' });
+  await openCircuit(app.ctx, circuit, { until: FAR, problem: 'torn again' });
+  expect(await readVolume(circuit.id)).toEqual({ ...first, failures: 2, problem: 'torn again' });
+  expect(await countFailures(app.ctx, circuit)).toBe(2);
+  await closeCircuit(app.ctx, circuit);
+  expect(await readVolume(circuit.id)).toEqual(CLOSED);
+});
+
+test('a volume that is resumed may be tried at once', async () => {
+  const circuit = { of: 'volume', id: await addVolume('CIRCUIT2') } as const;
+  await openCircuit(app.ctx, circuit, { until: FAR, problem: 'torn' });
+  await suspend(app.ctx, { kind: 'VOLUME', name: 'CIRCUIT2', mode: 'HELD', reason: '' });
+  await resume(app.ctx, { kind: 'VOLUME', name: 'CIRCUIT2' });
+  expect(await readVolume(circuit.id)).toEqual(CLOSED);
+});
+
+test('calls and reads of a library rest each for itself, and a failure that is not counted keeps the pause as it is', async () => {
+  await ensureStager(app.ctx, 1);
+  const [calls, reads] = [{ of: 'calls', id: 1 } as const, { of: 'reads', id: 1 } as const];
+  await openCircuit(app.ctx, calls, { until: FAR, problem: 'busy', isCounted: false });
+  await openCircuit(app.ctx, reads, { until: FAR, problem: 'away' });
+  const rests = await readRests(app.ctx, 1);
+  expect(rests).toMatchObject({ failures: 0, readFailures: 1 });
+  expect([rests.restUntil, rests.readRestUntil]).not.toContain(null);
+  await closeCircuit(app.ctx, calls);
+  expect(await readRests(app.ctx, 1)).toMatchObject({ restUntil: null, readFailures: 1 });
+  await closeCircuit(app.ctx, reads);
+  expect(await readRests(app.ctx, 1)).toMatchObject({ readRestUntil: null, readFailures: 0 });
+});
+
+test('pauses grow fourfold from 5 seconds to 10 minutes', () => {
+  expect([0, 1, 2, 3, 4, 100].map(trialSeconds)).toEqual([5, 20, 80, 320, 600, 600]);
+});
