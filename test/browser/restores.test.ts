@@ -1,6 +1,6 @@
 /** Restores in the dashboard of a gateway that needs tokens: live progress, restarts of the gateway, downloads and access. */
 import { readFileSync, rmSync } from 'node:fs';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
@@ -26,8 +26,7 @@ beforeAll(async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addQuota(app.ctx, 'bob', 10n ** 9n);
   alice = await createSecret('alice');
-  const files = Array.from({ length: FILES }, (_, n) => ({ path: `/ocean/sst_${n + 1}.nc`, volume: `OCEAN${n + 1}` }));
-  await addTaped(app.ctx, backend, [...files, { path: '/wind/a.nc', volume: 'WIND' }]);
+  await addTaped(app.ctx, backend, [{ path: '/wind/a.nc', volume: 'WIND' }]);
   reads.open('WIND');
   port = await findFreePort();
   gateway = await start();
@@ -49,18 +48,31 @@ async function openAs(secret: string, view = '#/'): Promise<Window> {
   return window;
 }
 
-const openReads = (...numbers: number[]) => {
-  for (const n of numbers) reads.open(`OCEAN${n}`);
-};
+/** How often the test has run: each run has files and volumes of its own, so that it can be repeated. */
+let runs = 0;
 
 test('windows follow a restore over a restart of the gateway, and a change during it fails with a message', async () => {
+  if (runs++ > 0) {
+    await gateway.stop();
+    gateway = await start();
+  }
+  const folder = `/ocean-${runs}`;
+  const volumeOf = (n: number) => `OCEAN${runs}-${n}`;
+  const openReads = (...numbers: number[]) => {
+    for (const n of numbers) reads.open(volumeOf(n));
+  };
+  const numbers = Array.from({ length: FILES }, (_, n) => n + 1);
+  const files = numbers.map((n) => ({ path: `${folder}/sst_${n}.nc`, volume: volumeOf(n) }));
+  await addTaped(app.ctx, backend, files);
+  onTestFinished(() => openReads(...numbers)); // a failed run leaves no drive in use
   const asking = await openAs(alice);
-  await asking.page.getByLabel('Part of a path').fill('/ocean');
+  await asking.page.getByLabel('Part of a path').fill(`${folder}/`);
   await asking.page.getByText(`${FILES} files`, { exact: true }).waitFor();
   await asking.page.getByRole('button', { name: 'What would it take?' }).click();
   await asking.page.getByRole('button', { name: `Restore ${FILES} files` }).click();
-  await asking.page.getByRole('heading', { name: 'Request 1' }).waitFor();
-  const watching = await openAs(alice, '#/requests/1');
+  const heading = asking.page.getByRole('heading', { name: /^Request \d+/ });
+  const [, id] = /Request (\d+)/.exec((await heading.textContent()) ?? '') ?? [];
+  const watching = await openAs(alice, `#/requests/${id}`);
   const resting = await openAs(alice, '#/quotas/alice');
   await resting.page.getByText('Its requests').waitFor();
   openReads(1, 2);
@@ -87,7 +99,7 @@ test('windows follow a restore over a restart of the gateway, and a change durin
   openReads(5, 6);
   for (const { page } of [asking, watching]) {
     await page.getByRole('heading', { name: 'Complete' }).waitFor();
-    await page.getByText(`${app.restoreDir}/ocean/sst_6.nc`).waitFor();
+    await page.getByText(`${app.restoreDir}${folder}/sst_6.nc`).waitFor();
   }
   for (const { faults, hosts } of windows) {
     expect([faults, [...hosts]]).toEqual([[], [new URL(gateway.url).host]]);

@@ -2,7 +2,7 @@
  * Who may do what, on both protocols: each operation of the policy with a caller that has the right and one that has not, on own, foreign and
  * missing objects. pure/policy.test.ts tests the policy itself.
  */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { schema } from '../../graphql/schema.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
@@ -12,11 +12,11 @@ import { setDisk } from '../../src/operations/disks/disks.js';
 import { type Operation, policy, type Right } from '../../src/operations/policy.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, type Edges, type GraphqlAnswer } from '../support/graphql.js';
 import { call } from '../support/rest.js';
 import { postOperation } from '../support/streams.js';
+import { useApp } from '../support/use-app.js';
 
 const MISSING = 2_000_000_000;
 
@@ -43,11 +43,9 @@ const callers: Record<string, Facts> = {
 };
 const has = (quotas: readonly string[] | 'all', quota: string) => quotas === 'all' || quotas.includes(quota);
 
-let app: TestApp;
 const tokens: Record<string, string> = {};
 
-beforeAll(async () => {
-  app = await startApp({ config: { access: { auth: new Set(['token']) } } });
+const app = useApp({ config: { access: { auth: new Set(['token']) } } }, async () => {
   for (const user of ['alice', 'bob', 'lab']) await addQuota(app.ctx, user, 10n ** 9n);
   await addFiles(app.ctx, [{ path: '/a/1' }, { path: '/a/2' }]);
   await app.ctx.db.pool.query(`INSERT INTO quota_member (quota_id, kind, name, is_manager)
@@ -70,7 +68,6 @@ beforeAll(async () => {
     tokens[name] = (await createToken(app.ctx, { name, ...how } as Parameters<typeof createToken>[1])).secret;
   }
 });
-afterAll(() => app.close());
 
 const gatewayOf = (caller: string) => ({ url: app.url, token: tokens[caller] });
 const bearerOf = (caller: string) => ({ headers: { Authorization: `Bearer ${tokens[caller]}` } });

@@ -1,7 +1,7 @@
 /** The audit: one row for each change, written in the transaction of the change, and counted rows for refusals. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import type { Context } from '../../src/context.js';
 import { removeMember, setMember } from '../../src/operations/access/members.js';
 import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
@@ -44,32 +44,32 @@ import {
 } from '../../src/operations/webhooks/webhooks.js';
 import { packageRoot } from '../../src/package-root.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
 import { call } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let now: string | undefined;
 let alice: { url: string; token: string; headers: { Authorization: string } };
 
-beforeAll(async () => {
-  app = await startApp({
+const app = useApp(
+  {
     config: { access: { auth: new Set(['token']) } },
     now: () => now ?? app.ctx.db.clock.now(),
-  });
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
-  await addFiles(app.ctx, [{ path: '/a/1' }, { path: '/a/2' }]);
-  // while `refusing` contains a row, writes to the audit fail
-  await app.ctx.db.pool.query(`CREATE SCHEMA tests; CREATE TABLE tests.refusing (it bool);
+  },
+  async () => {
+    await addQuota(app.ctx, 'alice', 10n ** 9n);
+    await addFiles(app.ctx, [{ path: '/a/1' }, { path: '/a/2' }]);
+    // while `refusing` contains a row, writes to the audit fail
+    await app.ctx.db.pool.query(`CREATE SCHEMA tests; CREATE TABLE tests.refusing (it bool);
     CREATE FUNCTION tests.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       IF EXISTS (SELECT FROM tests.refusing) THEN RAISE 'no room'; END IF; RETURN NEW; END $$;
     CREATE TRIGGER refuse BEFORE INSERT ON audit FOR EACH ROW EXECUTE FUNCTION tests.refuse()`);
-  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
-  alice = { url: app.url, token: secret, headers: { Authorization: `Bearer ${secret}` } };
-});
-afterAll(() => app.close());
+    const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+    alice = { url: app.url, token: secret, headers: { Authorization: `Bearer ${secret}` } };
+  },
+);
 
 interface Row {
   id: bigint;
@@ -162,6 +162,8 @@ async function makeRule(): Promise<string> {
 }
 
 const held = { kind: 'VOLUME', name: 'V00001' } as const;
+const hold = (ctx: Context) => suspend(ctx, { ...held, mode: 'HELD', reason: 'worn' });
+const makeHeld = () => hold(app.ctx);
 const makeToken = async () => (await createToken(app.ctx, { name: 'bob', role: 'USER' })).token.id;
 const makeUser = async () => (await setQuota(app.ctx, { user: unique('user'), size: 5n })).user;
 const makeDisk = async () => (await setDisk(app.ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n })).mountpoint;
@@ -186,11 +188,8 @@ const changes: Record<Changing, Change> & Record<string, Change> = {
   releaseFiles: change(makeRequest, (ctx, id) => releaseFiles(ctx, { id, match: '/a/1' })),
   retryRequest: change(makeFailed, (ctx, id) => retryRequest(ctx, { id })),
   setPriority: change(makeRequest, (ctx, id) => setPriority(ctx, { id, priority: 7 })),
-  suspend: change(nothing, (ctx) => suspend(ctx, { ...held, mode: 'HELD', reason: 'worn' })),
-  resume: change(
-    () => suspend(app.ctx, { ...held, mode: 'HELD', reason: 'worn' }),
-    (ctx) => resume(ctx, held),
-  ),
+  suspend: change(nothing, hold),
+  resume: change(makeHeld, (ctx) => resume(ctx, held)),
   verifyAgain: change(makeUnverified, (ctx, match) => verifyAgain(ctx, { match })),
   withdrawFiles: change(makeFile, (ctx, file) => withdrawFiles(ctx, { path: file })),
   reinstateFiles: change(makeWithdrawn, (ctx, file) => reinstateFiles(ctx, { path: file })),
@@ -383,8 +382,8 @@ test('many refusals of one caller do not hide those of another', async () => {
   expect(rows.filter(({ who }) => who === 'carol')).toMatchObject([
     { operation: 'suspend', object: 'V1', address: '192.0.2.1' },
   ]);
-  const hers = rows.filter(({ who }) => who === 'mallory');
-  expect(hers.reduce((sum, { count }) => sum + count, 0)).toBe(operations.length);
+  const counts = rows.map(({ who, count }) => (who === 'mallory' ? count : 0));
+  expect(counts.reduce((sum, count) => sum + count, 0)).toBe(operations.length);
 });
 
 test('recorded input is cut, and invalid text does not break the audit', async () => {
@@ -435,8 +434,8 @@ test('operators read the audit by GraphQL, in pages, filtered', async () => {
   const before = await newestId();
   const since = app.ctx.db.clock.now();
   const id = await makeRequest();
-  for (let n = 0; n < 5; n++)
-    await setPriority({ ...app.ctx, caller: { ...app.ctx.caller, name: 'dave' } }, { id, priority: n });
+  const dave = { ...app.ctx, caller: { ...app.ctx.caller, name: 'dave' } };
+  for (let n = 0; n < 5; n++) await setPriority(dave, { id, priority: n });
   const mine = `objectKind: REQUEST, object: "${id}", who: "dave", operation: "setPriority", since: "${since}Z"`;
   const read = async (page: string) => {
     const query = `{ audit(${mine}, ${page}) { totalCount edges { node { who object given result } } pageInfo { hasNextPage endCursor } } }`;
@@ -447,8 +446,7 @@ test('operators read the audit by GraphQL, in pages, filtered', async () => {
   expect([first.totalCount, first.pageInfo.hasNextPage, second.pageInfo.hasNextPage]).toEqual([5, true, false]);
   const given = [...first.edges, ...second.edges].map(({ node }) => JSON.parse(node.given).priority);
   expect(given).toEqual([0, 1, 2, 3, 4]);
-  const none = await askData(app, `{ audit(until: "2000-01-01", object: "${id}") { totalCount } }`);
-  expect(none).toEqual({ audit: { totalCount: 0 } });
+  expect(await askData(app, '{ audit(until: "2000-01-01") { totalCount } }')).toEqual({ audit: { totalCount: 0 } });
   expect((await ask(alice, '{ audit { totalCount } }')).errors?.[0]?.extensions?.code).toBe('FORBIDDEN');
   // a read is not audited, but its refusal is
   expect((await rowsAfter(before)).at(-1)).toMatchObject({ who: 'alice', operation: 'listAudit', result: 'FORBIDDEN' });

@@ -1,8 +1,7 @@
 import { Readable } from 'node:stream';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { MAX_BODY_BYTES } from '../../src/http-body.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { badCatalogue } from '../support/bad-catalogue.js';
 import { badHttp } from '../support/bad-http.js';
 import type { BadGraphql, BadHttp, BadRest } from '../support/bad-input-forms.js';
@@ -14,14 +13,13 @@ import { ask, sendGraphql } from '../support/graphql.js';
 import { send, sendAsIs, sendBytes } from '../support/http.js';
 import { call, errorBody, makeRequest } from '../support/rest.js';
 import { type Dump, dumpTables, keepTables } from '../support/tables.js';
+import { useApp } from '../support/use-app.js';
 
 const NOW = '2026-11-20T10:00:00.000007';
 
-let app: TestApp;
 let before: Dump;
 let putBack: () => Promise<void>;
-beforeAll(async () => {
-  app = await startApp({ now: () => NOW });
+const app = useApp({ now: () => NOW }, async () => {
   await addQuota(app.ctx, 'alice', 10_000n);
   await addFiles(app.ctx, [{ path: '/a/one.nc' }, { path: '/a/two.nc', stage: 'ONDISK' }]);
   await makeRequest(app, { quota: 'alice', patterns: '/a/', label: 'mine' });
@@ -30,7 +28,6 @@ beforeAll(async () => {
   before = await dumpTables(app.ctx);
   putBack = await keepTables(app.ctx);
 });
-afterAll(() => app.close());
 
 /** What only the log may contain. */
 const INTERNALS = /internal error|node_modules|\n\s+at |\.[jt]s:\d+|prisma|postgres|syntax error at or near/i;

@@ -1,5 +1,5 @@
 /** The cost of a change depends on what changes, not on what exists. */
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { readUnheld } from '../../src/operations/disks/removals.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { joinAwaited } from '../../src/operations/requests/awaited.js';
@@ -7,20 +7,16 @@ import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { releaseFiles } from '../../src/operations/requests/releases.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { emptyTables } from '../support/tables.js';
+import { useApp } from '../support/use-app.js';
 import { countRows, type Work } from '../support/writes.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
-});
+const app = useApp();
 beforeEach(async () => {
   await emptyTables(app.ctx);
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
-afterAll(() => app.close());
 
 const MANY = 400;
 const pathsOf = (folder: string) => Array.from({ length: MANY }, (_, n) => ({ path: `${folder}/${n}` }));

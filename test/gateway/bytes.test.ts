@@ -21,18 +21,26 @@ import net from 'node:net';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import type { DoorConfig } from '../../src/config-door.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped, putOnTape } from '../support/factories.js';
-import { request, sendBytes } from '../support/http.js';
+import { sendBytes } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
-import { callTape, poll, stageFiles, statesOf, type TapeClient, waitForStaged } from '../support/tape-rest.js';
-import { createGate, waitFor } from '../support/wait.js';
+import {
+  bearer,
+  callTape,
+  createTapeClient,
+  fetchWebdav,
+  stageFiles,
+  type TapeClient,
+  waitForStaged,
+} from '../support/tape-rest.js';
+import { useApp } from '../support/use-app.js';
+import { waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
 const door: DoorConfig = {
@@ -41,18 +49,12 @@ const door: DoorConfig = {
   gateways: new Map([['elsewhere', 'https://elsewhere.example.org:8443/t']]),
   diskCalls: 2,
 };
-let app: TestApp;
 let alice: TapeClient;
 let bob: TapeClient;
-
-beforeAll(async () => {
-  app = await startApp({ backend, config: { door, access: { auth: new Set(['token']) } } });
+const app = useApp({ backend, config: { door, access: { auth: new Set(['token']) } } }, async () => {
   for (const user of ['alice', 'bob', 'lab']) await addQuota(app.ctx, user, 10n ** 12n);
-  const tokenOf = async (name: string) => (await createToken(app.ctx, { name, role: 'USER' })).secret;
-  alice = { url: app.url, token: await tokenOf('alice') };
-  bob = { url: app.url, token: await tokenOf('bob') };
+  [alice, bob] = [await createTapeClient(app, 'alice'), await createTapeClient(app, 'bob')];
 });
-afterAll(() => app.close());
 
 const bytesOf = (text: string, size: number) => Buffer.alloc(size, text);
 const adler32 = (bytes: Buffer) => {
@@ -96,13 +98,9 @@ async function restore(files: Record<string, Kept>): Promise<void> {
 
 const copyOf = (name: string) => path.join(app.restoreDir, name);
 
-const bearer = ({ token }: TapeClient) => ({ Authorization: `Bearer ${token}` });
-
-async function fetchBytes(target: string, headers: Record<string, string> = {}, method = 'GET', gateway = app) {
-  const call = { method, headers: { ...bearer(alice), ...headers } };
-  const response = await request(gateway, `/webdav${target}`, call);
-  return { status: response.status, headers: response.headers, bytes: Buffer.from(await response.arrayBuffer()) };
-}
+/** Sends a request of alice. */
+const fetchBytes = (target: string, headers: Record<string, string> = {}, method = 'GET', gateway = app) =>
+  fetchWebdav({ ...alice, url: gateway.url }, target, headers, method);
 
 test('GET returns a restored file with its metadata and checksums', async () => {
   const bytes = bytesOf('0123456789abcdef-', 3_000_001);
@@ -353,46 +351,6 @@ test('one caller may use half of the download slots', async () => {
   }
 });
 
-test('PROPFIND lists files and folders, whether on disk or on tape', async () => {
-  await addFiles(app.ctx, [
-    { path: '/f/a&b/x', size: 5n },
-    { path: '/f/a&b.txt', size: 6n, mtime: '2024-01-02T03:04:05.678900' },
-    { path: '/f/a&b/y/z' },
-    { path: '/f/ü', size: 8n },
-  ] as Parameters<typeof addFiles>[1]);
-  const find = async (target: string, depth: string) => {
-    const { status, bytes } = await fetchBytes(target, { Depth: depth }, 'PROPFIND');
-    const entries = [...bytes.toString().matchAll(/<D:response><D:href>(.*?)<\/D:href>(.*?)<\/D:response>/g)];
-    return [
-      status,
-      entries.map(([, href, rest = '']) => [
-        href,
-        /<D:getcontentlength>(\d+)/.exec(rest)?.[1] ?? (rest.includes('<D:collection/>') ? 'folder' : ''),
-      ]),
-    ];
-  };
-  expect(await find('/f/a%26b.txt', '0')).toEqual([207, [['/webdav/f/a%26b.txt', '6']]]);
-  expect(await find('//f/', '0')).toEqual([207, [['/webdav/f/', 'folder']]]);
-  expect(await find('/f', '1')).toEqual([
-    207,
-    [
-      ['/webdav/f/', 'folder'],
-      ['/webdav/f/a%26b/', 'folder'],
-      ['/webdav/f/a%26b.txt', '6'],
-      ['/webdav/f/%C3%BC', '8'],
-    ],
-  ]);
-  expect((await find('', '1'))[1]).toContainEqual(['/webdav/f/', 'folder']);
-  const { bytes } = await fetchBytes('/f/a%26b.txt', { Depth: '0' }, 'PROPFIND');
-  expect(bytes.toString()).toContain('<D:displayname>a&amp;b.txt</D:displayname>');
-  expect(bytes.toString()).toContain('<D:getlastmodified>Tue, 02 Jan 2024 03:04:05 GMT</D:getlastmodified>');
-  expect([
-    (await find('/f/none', '0'))[0],
-    (await find('/f', 'infinity'))[0],
-    (await find('/private/hidden', '1'))[0],
-  ]).toEqual([404, 403, 404]);
-});
-
 test('OPTIONS returns the allowed methods, and others return 405', async () => {
   const options = await fetchBytes('/b/letters', {}, 'OPTIONS');
   expect([options.status, options.headers.get('allow'), options.headers.get('dav')]).toEqual([
@@ -406,9 +364,6 @@ test('OPTIONS returns the allowed methods, and others return 405', async () => {
   }
 });
 
-const fetchAs = (client: TapeClient, target: string, method = 'GET', headers = {}) =>
-  request(app, `/webdav${target}`, { method, headers: { ...bearer(client), ...headers } });
-
 /** Replaces reads of files by `read` until `end`; if that returns undefined, the file is read. */
 async function disturbReads(read: (...args: unknown[]) => Promise<unknown> | undefined): Promise<{ end(): void }> {
   const handle = await open('/proc/self/cmdline');
@@ -420,42 +375,6 @@ async function disturbReads(read: (...args: unknown[]) => Promise<unknown> | und
   };
   return { end: () => Object.assign(methods, { read: real }) };
 }
-
-test('the response for a hidden folder does not depend on the number of its files', async () => {
-  const folder = (name: string) => Array.from({ length: 60 }, (_, n) => ({ path: `/vault/${name}/${n}` }));
-  await addFiles(app.ctx, [...folder('a'), ...folder('b'), { path: '/vault/open/x' }, { path: '/vault-2' }]);
-  await setPathRule(app.ctx, { prefix: '/vault', action: 'LIST', kind: 'USER', name: 'alice' });
-  await setPathRule(app.ctx, { prefix: '/vault/open', action: 'LIST', kind: 'EVERYBODY', name: '' });
-  await app.ctx.db.pool.query('CREATE SEQUENCE looks; ALTER FUNCTION path_ruled RENAME TO path_ruled_for');
-  await app.ctx.db.pool.query(
-    `CREATE FUNCTION path_ruled(path text, wanted "PathAction", who text, groups text[]) RETURNS boolean LANGUAGE plpgsql AS $$
-     BEGIN PERFORM nextval('looks'); RETURN path_ruled_for(path, wanted, who, groups); END $$`,
-  );
-  const looksOf = async (work: () => Promise<unknown>): Promise<number> => {
-    const read = async () => (await app.ctx.db.pool.query('SELECT last_value::int AS n FROM looks')).rows[0].n;
-    const before = await read();
-    await work();
-    return (await read()) - before;
-  };
-  const hrefs = ['<D:href>/webdav/vault/<', '<D:href>/webdav/vault/open/<'];
-  const propfind = async (target: string) => await (await fetchAs(bob, target, 'PROPFIND', { Depth: '1' })).text();
-  const calls = [
-    async () => expect((await fetchAs(bob, '/vault/a')).status).toBe(404),
-    async () => expect((await fetchAs(bob, '/vault/a', 'PROPFIND', { Depth: '0' })).status).toBe(404),
-    async () => expect((await callTape(bob, 'POST', '/archiveinfo', { paths: ['/vault/a'] })).text).toMatch(/no such/),
-    async () => {
-      const id = await stageFiles(bob, [{ path: '/vault/b' }]);
-      expect(statesOf(await poll(bob, id))).toEqual({ '/vault/b': 'FAILED' });
-    },
-    async () => expect((await propfind('/vault')).match(/<D:href>.*?</g)).toEqual(hrefs),
-    async () => expect(await propfind('/')).toContain('/webdav/vault-2<'),
-  ];
-  try {
-    for (const call of calls) expect(await looksOf(call)).toBeLessThan(20);
-  } finally {
-    await app.ctx.db.pool.query('DROP FUNCTION path_ruled; ALTER FUNCTION path_ruled_for RENAME TO path_ruled');
-  }
-});
 
 test('a member of a quota cannot change the stage requests of another', async () => {
   for (const name of ['alice', 'bob']) await setMember(app.ctx, { quota: 'lab', kind: 'USER', name, isManager: false });
@@ -477,42 +396,6 @@ test('a member of a quota cannot change the stage requests of another', async ()
   expect((await callTape(alice, 'DELETE', `/stage/${id}`)).status).toBe(200);
 });
 
-test('an invalid path fails alone, and not with the files beside it', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/odd/good', volume: 'ODD' }]);
-  const odd = [
-    ...['relative', '/webdav', '/odd/../x', '/odd/./x', `/${'x'.repeat(300)}`, `/${'long/'.repeat(600)}x`],
-    ...['/odd/.tapegate-x', '/webdav/odd/%00', '/webdav/odd/%2e%2e/y', '/webdav/odd/a%2F%2Fb'],
-  ];
-  const id = await stageFiles(
-    alice,
-    [...odd.slice(0, 5), '/odd/good', ...odd.slice(5)].map((each) => ({ path: each })),
-  );
-  const states = statesOf(await waitForStaged(alice, id));
-  expect(states).toEqual({ ...Object.fromEntries(odd.map((each) => [each, 'FAILED'])), '/odd/good': 'COMPLETED' });
-  const answers = [
-    await callTape(alice, 'POST', '/release/gfal2-placeholder-id', { paths: odd }),
-    await callTape(alice, 'POST', `/stage/${id}/cancel`, { paths: odd }),
-    await callTape(alice, 'POST', `/release/${id}`, { paths: odd }),
-    await callTape(alice, 'POST', `/stage/${id}/cancel`, { paths: ['/webdav/%00/other'] }),
-  ];
-  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 400]);
-  expect(answers[3]?.text).toContain('/other');
-  expect((await callTape(alice, 'DELETE', `/stage/${id}`)).status).toBe(200);
-});
-
-test('beyond the limit of paths archiveinfo answers the first ones, and a release is refused', async () => {
-  const small = await startBeside(app, { limits: { requestPaths: 2 } });
-  try {
-    const client = { ...alice, url: small.url };
-    const paths = ['/1', '/2', '/3'];
-    const { status, body } = await callTape(client, 'POST', '/archiveinfo', { paths });
-    expect([status, (body as { path: string }[]).map((info) => info.path)]).toEqual([200, ['/1', '/2']]);
-    expect((await callTape(client, 'POST', '/release/gfal2-placeholder-id', { paths })).status).toBe(400);
-  } finally {
-    await small.close();
-  }
-});
-
 test('a copy that cannot be read returns a complete 503, and the connection stays open', async () => {
   await restore({ '/eio': { bytes: Buffer.alloc(54_321, 'e') } });
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
@@ -532,7 +415,7 @@ test('a copy that cannot be read returns a complete 503, and the connection stay
   expect(broken).toEqual({ status: 503, length: expect.any(Number), of: 0, retry: '30' });
   expect(await get()).toMatchObject({ status: 200, length: 54_321, of: 3 });
   agent.destroy();
-  const beyond = await fetchAs(alice, '/eio', 'GET', { Range: 'bytes=60000-' });
+  const beyond = await fetchBytes('/eio', { Range: 'bytes=60000-' });
   expect([beyond.status, beyond.headers.get('content-range'), beyond.headers.get('repr-digest')]).toEqual([
     416,
     'bytes */54321',
@@ -548,48 +431,10 @@ test('a changed copy is compared only once', async () => {
   writeFileSync(place, Buffer.alloc(size, 'x'));
   utimesSync(place, atime, mtime);
   const bytesRead = () => Number(/rchar: (\d+)/.exec(readFileSync('/proc/self/io', 'utf8'))?.[1]);
-  expect((await fetchAs(alice, '/altered')).status).toBe(409);
+  expect((await fetchBytes('/altered')).status).toBe(409);
   const before = bytesRead();
-  for (const method of ['GET', 'HEAD', 'GET']) expect((await fetchAs(alice, '/altered', method)).status).toBe(409);
+  for (const method of ['GET', 'HEAD', 'GET']) expect((await fetchBytes('/altered', {}, method)).status).toBe(409);
   expect(bytesRead() - before).toBeLessThan(size / 4);
-});
-
-test('listings of folders need a slot, and a look at a single folder does not', async () => {
-  const busy = await startBeside(app, { limits: { longLists: 2 }, database: { longLists: 2 } });
-  try {
-    await addFiles(app.ctx, [{ path: '/wide/a' }, { path: '/wide/b' }]);
-    const find = (Depth: string) => fetchBytes('/wide', { Depth }, 'PROPFIND', busy);
-    const gate = createGate();
-    const { looks } = busy.ctx.db;
-    const enter = looks.enter.bind(looks);
-    const held = new Promise<void>((resolve) => {
-      Object.assign(looks, {
-        enter: async (...args: Parameters<typeof enter>) => {
-          resolve();
-          await gate.opened;
-          return await enter(...args);
-        },
-      });
-    });
-    const first = find('1');
-    await held;
-    const second = await find('1');
-    expect([second.status, second.headers.get('retry-after'), (await find('0')).status]).toEqual([429, '5', 207]);
-    gate.open();
-    expect((await first).status).toBe(207);
-    expect((await find('1')).status).toBe(207);
-  } finally {
-    await busy.close();
-  }
-});
-
-test('a folder of thousands of files is listed completely', async () => {
-  await addFiles(
-    app.ctx,
-    Array.from({ length: 1201 }, (_, n) => ({ path: `/broad/${n}`, volume: 'BROAD', position: BigInt(n + 1) })),
-  );
-  const text = await (await fetchAs(alice, '/broad', 'PROPFIND', { Depth: '1' })).text();
-  expect([text.match(/<D:response>/g)?.length, text.endsWith('</D:multistatus>\n')]).toEqual([1202, true]);
 });
 
 test('double slashes in a path are accepted, and a request without a host is refused', async () => {

@@ -1,21 +1,19 @@
 /** The history of the site and of quotas, and the list of running processes. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { writeHistory } from '../../src/operations/site/curves.js';
 import { forgetProcess, noteProcess } from '../../src/operations/site/processes.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData } from '../support/graphql.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let now = '2026-11-23T10:02:00';
 let viewer: { url: string; token: string };
 const never = new AbortController().signal;
 
-beforeAll(async () => {
-  app = await startApp({ now: () => now });
+const app = useApp({ now: () => now }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   await addFiles(app.ctx, [
     { path: '/a/1', size: 700n, stage: 'ONTAPE' },
@@ -25,7 +23,6 @@ beforeAll(async () => {
   const { secret } = await createToken(app.ctx, { name: 'auditor', role: 'VIEWER' });
   viewer = { url: app.url, token: secret };
 });
-afterAll(() => app.close());
 
 const POINT = 'at seconds filesRestored bytesRestored filesFailed filesWaiting oldestSeconds drivesInUse drives';
 async function readPoints(since = '2026-01-01'): Promise<Record<string, unknown>[]> {

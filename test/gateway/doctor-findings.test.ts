@@ -1,22 +1,18 @@
 /** Findings of the doctor that need only the database, by GraphQL: pages, repair, and one check at a time. */
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { noteMeasurements } from '../../src/operations/disks/measurements.js';
 import { type FindingPlace, listFindings, rowFaults } from '../../src/operations/doctor/rows.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { request } from '../support/http.js';
 import { lock, waitForBlocked } from '../support/locks.js';
 import { emptyTables } from '../support/tables.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
-});
+const app = useApp();
 beforeEach(() => emptyTables(app.ctx));
-afterAll(() => app.close());
 
 interface Node {
   kind: string;

@@ -1,22 +1,19 @@
 /** Estimated counts of files. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { askData, askErrors } from '../support/graphql.js';
 import { recordStatements } from '../support/statements.js';
+import { useApp } from '../support/use-app.js';
 
 const FILES = 12_000;
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await app.ctx.db.pool.query(
     `INSERT INTO tape_file (path, size, stage) SELECT '/many/' || n, 1, 'ONTAPE' FROM generate_series(1, ${FILES}) n`,
   );
   await app.ctx.db.pool.query('ANALYZE tape_file');
 });
-afterAll(() => app.close());
 
 async function count(args: string, token = app.token) {
   const query = `{ tapeFiles${args} { totalCount isCountEstimated } }`;

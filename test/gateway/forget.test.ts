@@ -1,7 +1,7 @@
 /** Purging a user removes all personal data, and nothing that belongs to others. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import type { Context } from '../../src/context.js';
 import { lockCatalogue } from '../../src/database/locks.js';
 import { transaction } from '../../src/database/transaction.js';
@@ -20,20 +20,16 @@ import { queueWebhooks } from '../../src/operations/webhooks/news.js';
 import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
 import { packageRoot } from '../../src/package-root.js';
 import { Refusals } from '../../src/refusals.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { call } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-
-beforeAll(async () => {
-  app = await startApp({});
+const app = useApp({}, async () => {
   await addFiles(app.ctx, [{ path: '/a/1' }, { path: '/a2/2', volume: 'V00002' }]);
   for (const user of ['lab', 'dora', 'eve']) await addQuota(app.ctx, user, 10n ** 9n);
 });
-afterAll(() => app.close());
 
 const held = { kind: 'VOLUME', name: 'V00001', mode: 'HELD' } as const;
 

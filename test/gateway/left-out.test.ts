@@ -1,5 +1,5 @@
 /** Files that do not fit into open patterns: a few paths are stored, and all files join when there is room. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { observeTransactions } from '../../src/database/transaction.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
@@ -8,10 +8,10 @@ import { joinAwaited } from '../../src/operations/requests/awaited.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { updateRequest } from '../../src/operations/requests/update.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { readStanding } from '../support/standing.js';
+import { useApp } from '../support/use-app.js';
 
 /** The most paths that are stored for a user. */
 const NOTED = 5;
@@ -19,12 +19,7 @@ const NOTED = 5;
 /** The most files that an import adds to the open patterns of a user. */
 const JOINS = 25;
 
-let app: TestApp;
-
-beforeAll(async () => {
-  app = await startApp({ limits: { leftOutPaths: NOTED } });
-});
-afterAll(() => app.close());
+const app = useApp({ limits: { leftOutPaths: NOTED } });
 
 async function add(folder: string, names: readonly string[], size = 10n): Promise<void> {
   await importRows(

@@ -1,23 +1,19 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { lockOrder, transactionLocks } from '../../src/database/lock-order.js';
 import { advisoryKeys, lockRecalls, lockRequests } from '../../src/database/locks.js';
 import { sql } from '../../src/database/sql.js';
 import { transaction } from '../../src/database/transaction.js';
 import { placeFiles } from '../../src/operations/catalogue/volumes.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takingsOf, watchLocks } from '../support/lock-watch.js';
 import { makeRequest, put } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-
-beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), watchesLocks: false });
+const app = useApp({ backend: createMemoryBackend(), watchesLocks: false }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
 });
-afterAll(async () => await app.close());
 
 test('each line of the table follows the lock order', () => {
   for (const [name, line] of Object.entries(transactionLocks)) {

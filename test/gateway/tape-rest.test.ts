@@ -9,6 +9,7 @@ import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { expireRequests } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
+import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
@@ -366,4 +367,37 @@ test('a stage request of more files than a page lists all of them', async () => 
   expect([answer.files.length, answer.files[1499]?.path]).toEqual([1500, '/webdav/many/1499']);
   expect((await callTape(alice, 'DELETE', `/stage/${id}`)).status).toBe(200);
   gate.open();
+});
+
+test('an invalid path fails alone, and not with the files beside it', async () => {
+  await add('ODD', '/odd/good');
+  const odd = [
+    ...['relative', '/webdav', '/odd/../x', '/odd/./x', `/${'x'.repeat(300)}`, `/${'long/'.repeat(600)}x`],
+    ...['/odd/.tapegate-x', '/webdav/odd/%00', '/webdav/odd/%2e%2e/y', '/webdav/odd/a%2F%2Fb'],
+  ];
+  const id = await stage(alice, ...odd.slice(0, 5), '/odd/good', ...odd.slice(5));
+  const states = statesOf(await waitForStaged(alice, id));
+  expect(states).toEqual({ ...Object.fromEntries(odd.map((each) => [each, 'FAILED'])), '/odd/good': 'COMPLETED' });
+  const answers = [
+    await release(alice, NO_ID, ...odd),
+    await cancel(alice, id, ...odd),
+    await release(alice, id, ...odd),
+    await cancel(alice, id, '/webdav/%00/other'),
+  ];
+  expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 400]);
+  expect(answers[3]?.text).toContain('/other');
+  expect((await remove(id)).status).toBe(200);
+});
+
+test('beyond the limit of paths archiveinfo answers the first ones, and a release is refused', async () => {
+  const small = await startBeside(app, { limits: { requestPaths: 2 } });
+  try {
+    const client = { ...alice, url: small.url };
+    const paths = ['/1', '/2', '/3'];
+    const { status, body } = await callTape(client, 'POST', '/archiveinfo', { paths });
+    expect([status, (body as { path: string }[]).map((info) => info.path)]).toEqual([200, ['/1', '/2']]);
+    expect((await release(client, NO_ID, ...paths)).status).toBe(400);
+  } finally {
+    await small.close();
+  }
 });

@@ -1,5 +1,7 @@
-/** A client of the WLCG Tape REST API. */
-import { type Answer, type Gateway, send } from './http.js';
+/** A client of the WLCG Tape REST API, and of WebDAV. */
+import { createToken } from '../../src/operations/access/tokens.js';
+import type { TestApp } from './app.js';
+import { type Answer, type Gateway, request, send } from './http.js';
 import { waitFor } from './wait.js';
 
 export interface TapeClient extends Gateway {
@@ -7,6 +9,20 @@ export interface TapeClient extends Gateway {
 }
 
 export const TAPE = '/tape_rest/v1';
+
+/** Creates a user's token. */
+export async function createTapeClient(app: TestApp, name: string): Promise<TapeClient> {
+  return { url: app.url, token: (await createToken(app.ctx, { name, role: 'USER' })).secret };
+}
+
+export const bearer = ({ token }: TapeClient) => ({ Authorization: `Bearer ${token}` });
+
+/** Sends a WebDAV request. */
+export async function fetchWebdav(client: TapeClient, target: string, headers = {}, method = 'GET') {
+  const call = { method, headers: { ...bearer(client), ...headers } };
+  const response = await request(client, `/webdav${target}`, call);
+  return { status: response.status, headers: response.headers, bytes: Buffer.from(await response.arrayBuffer()) };
+}
 
 export async function callTape(client: TapeClient, method: string, path: string, body?: unknown): Promise<Answer> {
   const headers = {
