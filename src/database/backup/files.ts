@@ -69,7 +69,8 @@ export async function copyFile(
     try {
       const { uid, gid } = to.owner ?? {};
       if (uid !== undefined && gid !== undefined) await target.chown(uid, gid);
-      for await (const chunk of read(source, from.path)) {
+      const stream = fs.createReadStream('', { fd: source, autoClose: false, highWaterMark: CHUNK });
+      for await (const chunk of from.path === CONTROL ? [readWhole(source)] : stream) {
         hash.update(chunk);
         size += chunk.length;
         await target.writeFile(chunk);
@@ -82,18 +83,6 @@ export async function copyFile(
     fs.closeSync(source);
   }
   return { path: from.path, size, sha256: hash.digest('hex') };
-}
-
-async function* read(fd: number, name: string): AsyncGenerator<Buffer> {
-  if (name === CONTROL) return yield readWhole(fd);
-  const buffer = Buffer.allocUnsafe(CHUNK);
-  for (;;) {
-    const length = await new Promise<number>((resolve, reject) =>
-      fs.read(fd, buffer, 0, CHUNK, null, (error, bytes) => (error ? reject(error) : resolve(bytes))),
-    );
-    if (length === 0) return;
-    yield buffer.subarray(0, length);
-  }
 }
 
 /** The server writes it in one go, in the middle of which it may be read. */
