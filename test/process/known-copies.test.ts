@@ -18,6 +18,7 @@ import { putInPlace } from '../../src/engine/disk/copy.js';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
 import { openFolder } from '../../src/engine/disk/made-folders.js';
 import { writeMarker } from '../../src/engine/disk/marker.js';
+import { OpenFolders } from '../../src/engine/disk/open-folders.js';
 import { partialName } from '../../src/engine/disk/partial-name.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { holdLease } from '../../src/engine/drive/lease.js';
@@ -128,6 +129,17 @@ test('a copy is not put into a directory that was moved away', async () => {
   await expect(putInPlace(folder, 'part', 'copy')).rejects.toThrow('was moved away');
   expect(listTree(place('elsewhere'))).toEqual(['part']);
   await folder.handle.close();
+  rmSync(place('elsewhere'), { recursive: true });
+});
+
+test('a copy whose directory is moved away before it is synced does not count as restored', async () => {
+  const folders = new OpenFolders(app.ctx, new CallWatch(limitsOf(app.ctx)));
+  const at = { ...disk(), path: '/shifted-later/copy' };
+  await folders.open(at, async () => {});
+  renameSync(place('shifted-later'), place('elsewhere'));
+  const failureOf = await folders.sync();
+  expect(failureOf(at)?.message).toContain('was moved away');
+  await folders.close();
   rmSync(place('elsewhere'), { recursive: true });
 });
 
