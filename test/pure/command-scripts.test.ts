@@ -4,6 +4,7 @@ import path from 'node:path';
 import { afterAll, afterEach, expect, test } from 'vitest';
 import { isExhausted, TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
+import { startScript } from '../../src/tape/command/script.js';
 import { createDrives, createStaging, findScripts, readLines, waitForNoScript } from '../support/command-bench.js';
 import { expectFailure } from '../support/failure.js';
 import { errorOf, readStaged, staged } from '../support/staging-bench.js';
@@ -162,6 +163,14 @@ test('a script waits for its reader', async () => {
   let total = first.value?.length ?? 0;
   for (let next = await reading.next(); !next.done; next = await reading.next()) total += next.value.length;
   expect(total).toBe(64 * 1024 * 1024);
+});
+
+test('the output of a script that has ended is still there for its reader', async () => {
+  const script = startScript({ command: ['/bin/echo', 'some bytes'], environment: {}, isRead: true, killMs: 1000 });
+  await script.finish();
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of script.output()) chunks.push(chunk);
+  expect(Buffer.concat(chunks).toString()).toBe('some bytes\n');
 });
 
 test('a script is ended after silenceSeconds without a byte', async () => {

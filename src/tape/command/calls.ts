@@ -26,7 +26,7 @@ export interface Call {
 /** What is over for a script, and then nothing is left of it. */
 async function withScript<T>(run: ScriptRun, signal: AbortSignal, work: (script: Script) => Promise<T>): Promise<T> {
   signal.throwIfAborted();
-  const script = await startScript(run);
+  const script = startScript(run);
   if (signal.aborted) script.stop(signal.reason);
   const onAbort = () => script.stop(signal.reason);
   signal.addEventListener('abort', onAbort);
@@ -106,7 +106,7 @@ export async function* streamScript(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   signal.throwIfAborted();
-  const script = await startScript({ command, environment, killMs, isRead: true });
+  const script = startScript({ command, environment, killMs, isRead: true });
   if (signal.aborted) script.stop(signal.reason);
   const onAbort = () => script.stop(signal.reason);
   signal.addEventListener('abort', onAbort);

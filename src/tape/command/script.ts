@@ -7,8 +7,6 @@ import { isAbsolute } from 'node:path';
 import type { Readable } from 'node:stream';
 import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import { type BlockSocket, ClosedError } from '../http/block-socket.js';
-import { type Output, openOutput } from './output.js';
 
 export interface ScriptRun {
   /** Program and arguments, as the program gets them. */
@@ -41,23 +39,18 @@ const TAIL_MS = 1000;
 export const GIVE_UP_MS = 2000;
 
 /** @throws LibraryError when it cannot be started */
-export async function startScript(run: ScriptRun): Promise<Script> {
+export function startScript(run: ScriptRun): Script {
   const [program = '', ...args] = run.command;
-  let output: Output | undefined;
   try {
-    output = run.isRead ? await openOutput() : undefined;
     const child = spawn(program, args, {
       cwd: '/', // the folder in which Tapegate was started may be on a disk that is to be unmounted
       env: { ...run.environment },
       detached: true, // a group of its own
-      stdio: [run.input === undefined ? 'ignore' : 'pipe', output?.end ?? 'ignore', 'pipe'],
+      stdio: [run.input === undefined ? 'ignore' : 'pipe', run.isRead ? 'pipe' : 'ignore', 'pipe'],
     });
-    return new Script(child, run, output?.reader);
+    return new Script(child, run);
   } catch (error) {
-    output?.reader.destroy();
     throw notStarted(program, error);
-  } finally {
-    output?.end.destroy();
   }
 }
 
@@ -82,25 +75,27 @@ function whyNotStarted(program: string, cause: unknown): string {
 
 export class Script {
   private readonly child: ChildProcess;
-  /** Of its standard output. */
-  private readonly reader: BlockSocket | undefined;
+  /** Bytes of its standard output that were taken. */
+  private taken = 0;
   private readonly killMs: number;
   private readonly ended: Promise<ScriptEnd>;
   private readonly timers: NodeJS.Timeout[] = [];
   private tail: Buffer = Buffer.alloc(0);
   private isOver = false;
   private stopped: { reason: unknown } | undefined;
+  private isDrained = false;
   private giveUp: () => void = () => {};
 
-  constructor(child: ChildProcess, { command, input, killMs }: ScriptRun, reader: BlockSocket | undefined) {
+  constructor(child: ChildProcess, { command, input, killMs }: ScriptRun) {
     this.child = child;
-    this.reader = reader;
     this.killMs = killMs;
     this.ended = this.watch(command[0] ?? '');
     this.ended.catch(() => {}); // told by `finish`
     child.stderr?.on('data', (chunk: Buffer) => {
       this.tail = Buffer.from(Buffer.concat([this.tail, chunk]).subarray(-TAIL_BYTES));
     });
+    // at the exit Node.js discards what nobody listens for, and the reader may begin later
+    child.stdout?.on('readable', () => {});
     child.stdin?.on('error', () => {}); // it need not read what it is given
     child.stdin?.end(input);
   }
@@ -108,35 +103,38 @@ export class Script {
   /** Its standard output; ends when that does, and when the script is stopped. The script waits while nobody reads. */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
-      for (;;) {
-        const chunk = await this.reader?.nextChunk(() => {});
-        if (!chunk || this.stopped) return;
+      for await (const chunk of this.child.stdout ?? []) {
+        if (this.stopped) return;
+        this.taken += chunk.length;
         yield chunk;
       }
     } catch (error) {
-      if (!this.stopped && !(error instanceof ClosedError)) throw error;
+      if (!this.stopped && !this.isDrained) throw error;
     }
   }
 
   /**
-   * Ends what it said once nothing of it is left: something that it has started, and sent out of its group, may hold its output open for good.
+   * Ends the output once it is read and nothing more comes: a process that the script has started outside its group may keep it open for good.
    * What a slow reader has not taken yet is left.
    */
-  private drain(reader: BlockSocket): void {
+  private drain(output: Readable): void {
     let before = -1;
     const timer = setInterval(() => {
-      const { bytesRead } = reader.socket;
-      if (reader.isTaking && bytesRead === before) reader.fail(new ClosedError());
-      before = bytesRead;
+      const isEmpty = output.readableLength === 0;
+      if (isEmpty && this.taken === before) {
+        this.isDrained = true;
+        output.destroy();
+      }
+      before = isEmpty ? this.taken : -1;
     }, TAIL_MS);
-    whenClosed(reader.socket, () => clearInterval(timer));
+    whenClosed(output, () => clearInterval(timer));
   }
 
   /** Ends the script and all of its group: SIGTERM, and after a while SIGKILL. The first reason is that which `finish` throws. */
   stop(reason: unknown): void {
     if (this.stopped) return;
     this.stopped = { reason };
-    this.reader?.destroy();
+    this.child.stdout?.destroy();
     if (this.isOver) return;
     this.kill('SIGTERM');
     this.timers.push(setTimeout(() => this.kill('SIGKILL'), this.killMs));
@@ -172,7 +170,7 @@ export class Script {
       });
       child.once('exit', (code, signal) => {
         this.isOver = true;
-        if (this.reader) this.drain(this.reader);
+        if (child.stdout) this.drain(child.stdout);
         this.kill('SIGKILL'); // what it has left in its group, whose number is taken for as long as anything is
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));

@@ -1,17 +1,17 @@
-/** The body of an answer, in chunks: never more of it in memory than its stream holds. */
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+/** The body of an answer, collected into blocks (src/blocks.ts): TLS brings pieces of 16 kB, and each chunk costs its reader more than its bytes. */
+import type { IncomingHttpHeaders } from 'node:http';
+import { BLOCK_BYTES, cutChunk, giveBack, takeBlock } from '../../blocks.js';
 import { messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import { SilentServerError } from './exchange.js';
 
 /** What an answer begins with. */
 export interface ResponseHead {
-  readonly statusCode?: number | undefined;
-  readonly statusMessage?: string | undefined;
+  readonly statusCode: number;
+  readonly statusMessage: string;
+  /** By names in lower case. */
   readonly headers: IncomingHttpHeaders;
-  /** Closes the connection: the body is not read. */
-  destroy(): unknown;
+  /** Closes the connection if the body has not arrived. */
+  destroy(): void;
 }
 
 /** An answer whose body is the reader's. */
@@ -20,93 +20,156 @@ export interface Answer {
   /** For errors. */
   name: string;
   /**
-   * The body, once; whoever stops early closes the connection.
-   * @throws LibraryError when it breaks off, SilentServerError when nothing comes, the signal's reason
+   * Yields the body, once. A reader that stops early closes the connection.
+   * @throws LibraryError if the body breaks off, SilentServerError if nothing arrives, the signal's reason
    */
   read(signal: AbortSignal): AsyncGenerator<Buffer>;
 }
 
-interface Body {
-  response: IncomingMessage;
-  /** For errors. */
-  name: string;
-  silenceMs: number;
+/** A server that did not answer in time. */
+export class SilentServerError extends LibraryError {
+  constructor(message: string) {
+    super('TRANSIENT', message);
+  }
 }
 
+/** The part of undici's controller that a body uses. */
+interface Source {
+  pause(): void;
+  resume(): void;
+  abort(reason: Error): void;
+}
+
+/** Full blocks that wait for the reader. More is left to the kernel, and then to the sender. */
+const MAX_READY = 4;
+
+/** How long a reader waits for a block to fill. A fast network fills one in less. */
+const FILL_MS = 5;
+
 /**
- * What has arrived is taken as one chunk: TLS and small packets bring pieces that are dearer to hand on than to join.
- * Whoever stops early closes the connection.
- * @throws LibraryError when the body breaks off, SilentServerError when nothing comes, the signal's reason
+ * A body between undici, which adds pieces, and one reader.
+ *
+ * | state   | next                                                        |
+ * |---------|-------------------------------------------------------------|
+ * | ARRIVES | COMPLETE at the end, FAILED on an error, CLOSED by its reader |
+ * | COMPLETE, FAILED | CLOSED by its reader, after the bytes that arrived |
+ * | CLOSED  |                                                             |
  */
-export async function* readBody({ response, name, silenceMs }: Body, signal: AbortSignal): AsyncGenerator<Buffer> {
-  let failure: unknown;
-  let wake = () => {};
-  const rouse = () => wake();
-  const fail = (error: unknown) => {
-    failure ??= error;
-    wake();
-  };
-  const onAbort = () => fail(signal.reason);
-  const onError = (error: unknown) =>
-    fail(new LibraryError('TRANSIENT', `${name} broke off: ${messageOf(error)}`, { cause: error }));
-  const onClose = () => {
-    if (!response.complete) onError('the connection was closed');
-    wake();
-  };
-  let isWaiting = false; // how long the reader takes is no silence
-  const tellSilence = () => {
-    if (isWaiting) fail(new SilentServerError(`${name} sent nothing for ${silenceMs / 1000} s`));
-  };
-  const timer = setTimeout(tellSilence, silenceMs);
-  response.on('readable', rouse).once('end', rouse).on('error', onError).once('close', onClose);
-  signal.addEventListener('abort', onAbort);
-  if (response.destroyed) onClose();
-  try {
-    for (;;) {
-      if (signal.aborted) throw signal.reason;
-      await gather(response);
-      if (signal.aborted) throw signal.reason;
-      const chunk: Buffer | null = response.read();
-      if (chunk !== null) {
-        yield chunk;
-        continue;
-      }
-      if (response.readableEnded) return;
-      if (failure !== undefined) throw failure;
-      timer.refresh();
-      isWaiting = true;
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-      });
-      isWaiting = false;
+export class Body {
+  private readonly name: string;
+  private readonly silenceMs: number;
+  private readonly source: Source;
+  private state: 'ARRIVES' | 'COMPLETE' | 'FAILED' | 'CLOSED' = 'ARRIVES';
+  private failure: unknown;
+  private readonly ready: Buffer[] = [];
+  private block: Buffer | undefined;
+  /** Bytes in `block`. */
+  private filled = 0;
+  private wake: () => void = () => {};
+
+  constructor({ name, silenceMs, source }: { name: string; silenceMs: number; source: Source }) {
+    this.name = name;
+    this.silenceMs = silenceMs;
+    this.source = source;
+  }
+
+  /** Copies the piece, and pauses the source if enough is waiting. */
+  add(piece: Buffer): void {
+    if (this.state !== 'ARRIVES') return;
+    for (let taken = 0; taken < piece.length; ) {
+      this.block ??= takeBlock();
+      const count = piece.copy(this.block, this.filled, taken);
+      taken += count;
+      this.filled += count;
+      if (this.filled === BLOCK_BYTES) this.ready.push(this.cut(this.block));
     }
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener('abort', onAbort);
-    if (!response.readableEnded) response.destroy();
+    if (this.ready.length >= MAX_READY) this.source.pause();
+    this.wake();
+  }
+
+  complete(): void {
+    if (this.state === 'ARRIVES') this.state = 'COMPLETE';
+    this.wake();
+  }
+
+  fail(error: unknown): void {
+    if (this.state === 'ARRIVES') {
+      this.state = 'FAILED';
+      this.failure = error;
+    }
+    this.wake();
+  }
+
+  close(): void {
+    const isUnread = this.state === 'ARRIVES';
+    this.state = 'CLOSED';
+    for (const block of this.ready.splice(0)) giveBack(block);
+    if (this.block) giveBack(this.block);
+    this.block = undefined;
+    if (isUnread) this.source.abort(new Error('the reader has stopped'));
+  }
+
+  async *read(signal: AbortSignal): AsyncGenerator<Buffer> {
+    const onAbort = () => this.wake();
+    signal.addEventListener('abort', onAbort);
+    try {
+      for (;;) {
+        const chunk = await this.nextChunk(signal);
+        signal.throwIfAborted();
+        if (!chunk) break;
+        yield chunk;
+        signal.throwIfAborted();
+      }
+      if (this.state !== 'FAILED') return;
+      throw new LibraryError('TRANSIENT', `${this.name} broke off: ${messageOf(this.failure)}`, {
+        cause: this.failure,
+      });
+    } finally {
+      signal.removeEventListener('abort', onAbort);
+      this.close();
+    }
+  }
+
+  /** @returns undefined after the last byte that arrived, and if the signal aborts */
+  private async nextChunk(signal: AbortSignal): Promise<Buffer | undefined> {
+    const isOver = () => this.state !== 'ARRIVES' || signal.aborted;
+    // only this wait counts as silence, not the time that the reader takes
+    await this.waitFor(() => isOver() || this.ready.length > 0 || this.filled > 0, this.silenceMs);
+    const isSilent = !isOver() && this.ready.length === 0 && this.filled === 0;
+    if (isSilent) throw new SilentServerError(`${this.name} sent nothing for ${this.silenceMs / 1000} s`);
+    await this.waitFor(() => isOver() || this.ready.length > 0, FILL_MS);
+    const chunk = this.ready.shift() ?? (this.block && this.cut(this.block));
+    if (this.state === 'ARRIVES' && this.ready.length <= MAX_READY / 2) this.source.resume();
+    return chunk;
+  }
+
+  private cut(block: Buffer): Buffer {
+    const chunk = cutChunk(block, 0, this.filled);
+    this.block = undefined;
+    this.filled = 0;
+    return chunk;
+  }
+
+  private async waitFor(isThere: () => boolean, ms: number): Promise<void> {
+    if (isThere()) return;
+    await new Promise<void>((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        this.wake = () => {};
+        resolve();
+      };
+      const timer = setTimeout(end, ms);
+      this.wake = () => isThere() && end();
+    });
   }
 }
 
-/** More in one piece would leave the caches of a processor. */
-const ENOUGH_BYTES = 128 * 1024;
-
-/**
- * TLS gives what came with one read of a socket record by record, 16 kB each: as long as the next turn brings more, it is waited for, since each
- * chunk costs whoever gets it more than its bytes do.
- */
-async function gather(response: IncomingMessage): Promise<void> {
-  for (let before = 0; response.readableLength > before && response.readableLength < ENOUGH_BYTES; ) {
-    before = response.readableLength;
-    await nextTurn();
-  }
-}
-
-/** What is left of an answer that nobody needs: a short one is read, so that its connection can be used again. */
+/** Reads the rest of an answer that nobody needs, if it is short, so that its connection can be reused. */
 export async function discard(answer: Answer, signal: AbortSignal): Promise<void> {
   await readText(answer, { maxBytes: 64 * 1024, signal }).catch(() => signal.throwIfAborted());
 }
 
-/** @throws LibraryError when it is longer, and what `readBody` throws */
+/** @throws LibraryError if it is longer, and what `Answer.read` throws */
 export async function readText(
   answer: Answer,
   { maxBytes, signal }: { maxBytes: number; signal: AbortSignal },

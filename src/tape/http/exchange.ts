@@ -1,12 +1,13 @@
-/** One HTTP request, and the head of its answer: each with a limit of time, and ended by a signal. */
-import http from 'node:http';
-import https from 'node:https';
-import type { Socket } from 'node:net';
-import { messageOf } from '../../errors.js';
+/** HTTP requests through undici, and the heads of their answers: each with a time limit, and ended by a signal. */
+import type { IncomingHttpHeaders } from 'node:http';
+import type { SecureContextOptions } from 'node:tls';
+import type { Dispatcher } from 'undici';
+import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import { type Answer, Body, SilentServerError } from './body.js';
 import { isUntrusted } from './trust.js';
 
-/** How long is waited, each time in milliseconds. */
+/** Time limits, in milliseconds. */
 export interface TimeLimits {
   /** For a connection, TLS included. */
   connectMs: number;
@@ -17,75 +18,156 @@ export interface TimeLimits {
 }
 
 export interface Exchange {
-  method: 'GET' | 'POST' | 'DELETE';
+  method: 'GET' | 'HEAD' | 'POST' | 'DELETE';
   url: URL;
+  /** Sent as it is in place of the path and query of `url`. */
+  target?: string;
   headers: Readonly<Record<string, string>>;
-  body?: string;
-  agent: http.Agent;
+  body?: string | Uint8Array;
+  pools: Pools;
   limits: TimeLimits;
   signal: AbortSignal;
+  /** Whether the request is sent once more if the connection breaks before the answer: servers close idle ones at any moment. */
+  isRepeatable: boolean;
 }
 
-/** A server that did not answer in time. */
-export class SilentServerError extends LibraryError {
-  constructor(message: string) {
-    super('TRANSIENT', message);
+/** Shorter than servers keep an idle connection. */
+const IDLE_MS = 4000;
+
+const MAX_HEAD_BYTES = 64 * 1024;
+
+/** Answers with a status below 200 that may precede the answer. */
+const MAX_INTERIM = 10;
+
+/** Connections to servers, by origin. undici's `Agent` is no substitute: a connection that closes late makes it give up those of its successor. */
+export class Pools {
+  private readonly options: { limits: TimeLimits; sockets: number; secure?: SecureContextOptions };
+  private readonly byOrigin = new Map<string, Dispatcher>();
+
+  /** @param options.sockets connections at once to a server @param options.secure certificates to trust and to show */
+  constructor(options: { limits: TimeLimits; sockets: number; secure?: SecureContextOptions }) {
+    this.options = options;
+  }
+
+  /** undici is loaded by the first call. */
+  async find({ origin }: URL): Promise<Dispatcher> {
+    const { Pool, buildConnector } = await import('undici');
+    const known = this.byOrigin.get(origin);
+    if (known) return known;
+    const { limits, sockets, secure } = this.options;
+    const connect = buildConnector({ ...secure, timeout: limits.connectMs });
+    const pool = new Pool(origin, {
+      connections: sockets,
+      connect: (options, callback) =>
+        connect(options, (...result) => {
+          const [, socket] = result;
+          // a server that refuses a certificate says so and closes: undici would report the second alone
+          socket?.on('error', (error) => socket.destroy(error));
+          callback(...result);
+        }),
+      keepAliveTimeout: IDLE_MS,
+      keepAliveMaxTimeout: IDLE_MS,
+      maxHeaderSize: MAX_HEAD_BYTES,
+      headersTimeout: limits.answerMs,
+      bodyTimeout: 0, // `Body` has a limit that the time of its reader does not use up
+    });
+    this.byOrigin.set(origin, pool);
+    return pool;
   }
 }
 
 /**
- * Sends a request, and waits for the head of the answer; its body is the caller's, who reads or destroys it.
- * @throws LibraryError when the server cannot be reached or breaks off, SilentServerError when it takes too long, the signal's reason
+ * Sends a request and waits for the head of the answer. The caller reads its body or destroys it.
+ * @throws LibraryError if the server cannot be reached or breaks off, SilentServerError if it takes too long, the signal's reason
  */
-export async function exchange({
-  method,
-  url,
-  headers,
-  body,
-  agent,
-  limits,
-  signal,
-}: Exchange): Promise<http.IncomingMessage> {
-  signal.throwIfAborted();
-  const { request: open } = url.protocol === 'https:' ? https : http;
-  const sized = body === undefined ? headers : { ...headers, 'content-length': String(Buffer.byteLength(body)) };
-  const request = open(url, { method, agent, headers: sized });
-  let timer: NodeJS.Timeout | undefined;
-  let onAbort = () => {};
+export async function exchange(request: Exchange): Promise<Answer> {
+  const { signal, isRepeatable } = request;
   try {
-    return await new Promise<http.IncomingMessage>((resolve, reject) => {
-      const limit = (ms: number, what: string) => {
-        clearTimeout(timer);
-        timer = setTimeout(() => reject(new SilentServerError(`${nameOf(url)} ${what} within ${ms / 1000} s`)), ms);
-      };
-      onAbort = () => reject(signal.reason);
-      signal.addEventListener('abort', onAbort);
-      request.once('socket', (socket: Socket) => {
-        const onConnected = () => limit(limits.answerMs, `did not answer ${method}`);
-        if (request.reusedSocket) return onConnected();
-        limit(limits.connectMs, 'took no connection');
-        socket.once(url.protocol === 'https:' ? 'secureConnect' : 'connect', onConnected);
-      });
-      request.once('response', resolve);
-      // it may fail again while its answer is read, which the answer tells
-      request.on('error', (error) => reject(breakOf(url, error)));
-      request.end(body);
+    return await send(request).catch((error: unknown) => {
+      if (signal.aborted || !isRepeatable || !isBroken(error)) throw error;
+      return send(request);
     });
   } catch (error) {
-    request.destroy();
-    throw error;
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener('abort', onAbort);
+    signal.throwIfAborted();
+    throw explain(request, error);
   }
 }
 
-/** A URL as errors show it: what is behind a `?` may let in whoever knows it. */
-export function nameOf({ origin, pathname }: URL): string {
-  return `${origin}${pathname}`;
+async function send({ pools, signal, url, limits, ...request }: Exchange): Promise<Answer> {
+  const pool = await pools.find(url);
+  signal.throwIfAborted();
+  return await new Promise<Answer>((resolve, reject) => {
+    let controller: Dispatcher.DispatchController | undefined;
+    let body: Body | undefined;
+    let interim = 0;
+    const onAbort = () => {
+      controller?.abort(new Error('aborted'));
+      reject(signal.reason); // also if no connection was free so far
+    };
+    const settle = () => signal.removeEventListener('abort', onAbort);
+    signal.addEventListener('abort', onAbort);
+    const { target = `${url.pathname}${url.search}`, method, headers } = request;
+    pool.dispatch(
+      // `reset`: undici closes connections after HEAD unless told otherwise
+      { origin: url.origin, path: target, method, headers: { ...headers }, body: request.body ?? null, reset: false },
+      {
+        onRequestStart(started) {
+          controller = started;
+          if (signal.aborted) controller.abort(new Error('aborted'));
+        },
+        onResponseStart(source, statusCode, told, statusMessage = '') {
+          if (statusCode < 200) {
+            if (++interim > MAX_INTERIM) source.abort(new Error(`it answers ${interim} times that it will answer`));
+            return;
+          }
+          settle();
+          const [name, { silenceMs }] = [nameOf(url), limits];
+          const arriving = new Body({ name, silenceMs, source });
+          body = arriving;
+          const head = { statusCode, statusMessage, headers: joined(told), destroy: () => arriving.close() };
+          resolve({ response: head, name, read: (each) => arriving.read(each) });
+        },
+        onResponseData: (_source, piece) => body?.add(piece),
+        onResponseEnd: () => body?.complete(),
+        onResponseError(_source, error) {
+          settle();
+          body?.fail(error);
+          reject(error);
+        },
+      },
+    );
+  });
 }
 
-export function breakOf(url: URL, error: unknown): LibraryError {
+/** Headers of which only one makes sense. */
+const SINGLE = ['content-length', 'content-range', 'content-type', 'etag', 'location', 'retry-after'];
+
+/** Joins several headers of one name, as `node:http` does. */
+function joined(headers: Readonly<Record<string, string | string[] | undefined>>): IncomingHttpHeaders {
+  const entries = Object.entries(headers).map(([name, value]) => {
+    if (!Array.isArray(value)) return [name, value];
+    return [name, SINGLE.includes(name) ? value[0] : value.join(', ')];
+  });
+  return Object.fromEntries(entries);
+}
+
+function isBroken(error: unknown): boolean {
+  return ['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'].includes(codeOf(error) ?? '');
+}
+
+function explain({ url, method, limits }: Exchange, error: unknown): LibraryError {
+  const name = nameOf(url);
+  const code = codeOf(error);
+  if (code === 'UND_ERR_CONNECT_TIMEOUT')
+    return new SilentServerError(`${name} took no connection within ${limits.connectMs / 1000} s`);
+  if (code === 'UND_ERR_HEADERS_TIMEOUT')
+    return new SilentServerError(`${name} did not answer ${method} within ${limits.answerMs / 1000} s`);
   const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';
-  return new LibraryError(errorClass, `${nameOf(url)} cannot be reached: ${messageOf(error)}`, { cause: error });
+  const reason = messageOf(error) || code; // an attempt at several addresses has no text of its own
+  return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
+}
+
+/** A URL as errors show it: the part after a `?` may be a secret. */
+export function nameOf({ origin, pathname }: URL): string {
+  return `${origin}${pathname}`;
 }

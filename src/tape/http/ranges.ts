@@ -40,7 +40,7 @@ export async function* readRange(
   { from, size, signal, version = {}, checksum }: ReadOptions,
 ): AsyncGenerator<Uint8Array> {
   const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-` } : {};
-  const reply = await client.open({ url, headers: { ...range, ...WANTED_DIGESTS }, signal });
+  const reply = await client.send({ url, headers: { ...range, ...WANTED_DIGESTS }, signal });
   let toSkip: bigint;
   let expected: bigint | undefined;
   try {

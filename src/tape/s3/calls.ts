@@ -13,36 +13,17 @@ import type {
   RestoreObjectCommandOutput,
   S3Client,
 } from '@aws-sdk/client-s3';
-import { BlockCalls } from '../http/blocks.js';
 import type { Usage } from '../staging.js';
-import { BlockBody } from './body.js';
 import { type CredentialsEnvironment, createCredentials } from './credentials.js';
-import { isBrokenConnection } from './failures.js';
+import { S3Body, S3RequestHandler } from './request-handler.js';
 import type { S3Settings } from './settings.js';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
 
-/** What is used of a request as the client has made and signed it. */
-interface SignedRequest {
-  protocol: string;
-  hostname: string;
-  port?: number;
-  path: string;
-  query?: Record<string, string>;
-  headers: Record<string, string>;
-}
-
-/** The authorities that the system trusts, and no certificate of one's own. */
-const SYSTEM = {};
+export type ObjectAnswer = GetObjectCommandOutput & { Body: S3Body };
 
 /** Of a host that is there at all. */
 const CONNECT_MS = 10_000;
-
-/** A connection that breaks before its answer is tried once again, at once: idle ones are closed from afar at any moment. */
-const ATTEMPTS = 2;
-
-/** Less than a provider keeps a connection that rests. */
-const REST_MS = 4000;
 
 /** Readers of one process for which there are connections; more wait for one another. */
 const READERS = 16;
@@ -55,15 +36,11 @@ export class S3Calls {
   readonly usage: Record<string, Usage> = {};
   private readonly settings: S3Settings;
   private readonly env: CredentialsEnvironment;
-  private readonly blocks: BlockCalls;
   private opened: Promise<{ sdk: Sdk; client: S3Client }> | undefined;
 
   constructor(settings: S3Settings, env: CredentialsEnvironment) {
     this.settings = settings;
     this.env = env;
-    const ms = settings.timeoutSeconds * 1000;
-    const limits = { connectMs: Math.min(CONNECT_MS, ms), answerMs: ms, silenceMs: ms };
-    this.blocks = new BlockCalls({ limits, sockets: settings.readParts * READERS, restMs: REST_MS });
   }
 
   /** For people. */
@@ -96,27 +73,12 @@ export class S3Calls {
   }
 
   /** The limit of time is for the answer to begin; its body has that between any two pieces, and ends with the signal. */
-  async get(input: Omit<GetObjectCommandInput, 'Bucket'>, signal: AbortSignal): Promise<GetObjectCommandOutput> {
+  async get(input: Omit<GetObjectCommandInput, 'Bucket'>, signal: AbortSignal): Promise<ObjectAnswer> {
     const { sdk, client } = await this.open();
     const command = new sdk.GetObjectCommand({ ...input, Bucket: this.settings.bucket });
-    command.middlewareStack.add(
-      (next) => async (args) => {
-        const response = await this.askForBlocks(args.request as SignedRequest, signal);
-        return response ? ({ response } as Awaited<ReturnType<typeof next>>) : await next(args);
-      },
-      { step: 'deserialize', priority: 'low', name: 'tapegateBlocks' }, // in the place of the client's own connections
-    );
-    return await client.send(command, { abortSignal: signal });
-  }
-
-  private async askForBlocks({ protocol, hostname, port, path, query, headers }: SignedRequest, signal: AbortSignal) {
-    const url = new URL(`${protocol}//${hostname}${port === undefined ? '' : `:${port}`}${path}`);
-    const entries = Object.entries(query ?? {}).map(([name, value]) => `${escapeUri(name)}=${escapeUri(value)}`);
-    const target = entries.length === 0 ? path : `${path}?${entries.join('&')}`;
-    const answer = await this.blocks.get({ url, target, headers, secure: SYSTEM, signal });
-    if (!answer) return undefined;
-    const { statusCode, statusMessage: reason, headers: told } = answer.response;
-    return { statusCode, reason, headers: told, body: new BlockBody(answer, signal) };
+    const { Body, ...answer } = await client.send(command, { abortSignal: signal });
+    if (!(Body instanceof S3Body)) throw new Error('the body of GetObject is not of its request handler');
+    return { ...answer, Body };
   }
 
   /** Of files, as they came. */
@@ -158,26 +120,21 @@ export class S3Calls {
   private createClient(sdk: Sdk): S3Client {
     const { settings } = this;
     const credentials = createCredentials(settings.credentials, this.env);
-    const timeoutMs = settings.timeoutSeconds * 1000;
-    const agent = { maxSockets: settings.concurrency + settings.readParts * READERS };
+    const ms = settings.timeoutSeconds * 1000;
+    const requestHandler = new S3RequestHandler({
+      limits: { connectMs: Math.min(CONNECT_MS, ms), answerMs: ms, silenceMs: ms },
+      sockets: settings.concurrency + settings.readParts * READERS,
+    });
     const client = new sdk.S3Client({
       region: settings.region,
       forcePathStyle: settings.forcePathStyle,
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
-      maxAttempts: ATTEMPTS,
-      retryStrategy,
+      maxAttempts: 1, // the engine knows when to ask again
       // bytes are compared as they pass, of all parts of a file together: ./checksums.ts
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
-      requestHandler: {
-        connectionTimeout: Math.min(CONNECT_MS, timeoutMs),
-        requestTimeout: timeoutMs,
-        throwOnRequestTimeout: true,
-        socketTimeout: timeoutMs,
-        httpAgent: agent,
-        httpsAgent: agent,
-      },
+      requestHandler,
     });
     client.middlewareStack.add(
       (next, { commandName = '' }) =>
@@ -193,34 +150,12 @@ export class S3Calls {
           this.used(commandName.replace(/Command$/, '')).requests++;
           return await next(args);
         },
-      { step: 'deserialize', priority: 'low', name: 'tapegateCount' }, // within what tries again
+      { step: 'deserialize', priority: 'low', name: 'tapegateCount' },
     );
     return client;
   }
 }
 
-/** As signatures have it. */
-function escapeUri(text: string): string {
-  return encodeURIComponent(text).replace(/[!'()*]/g, (each) => `%${each.charCodeAt(0).toString(16).toUpperCase()}`);
-}
-
 function setHeader(request: unknown, name: string, value: string): void {
   (request as { headers: Record<string, string> }).headers[name] = value;
 }
-
-interface Token {
-  getRetryCount(): number;
-  getRetryDelay(): number;
-}
-
-const tokenOf = (count: number): Token => ({ getRetryCount: () => count, getRetryDelay: () => 0 });
-
-/** Whatever was answered is for the engine, which knows when to ask again: nothing waits here. */
-const retryStrategy = {
-  acquireInitialRetryToken: async () => tokenOf(0),
-  refreshRetryTokenForRetry: async (token: Token, { error }: { error?: unknown }) => {
-    if (token.getRetryCount() + 1 >= ATTEMPTS || !isBrokenConnection(error)) throw new Error('it is not tried again');
-    return tokenOf(token.getRetryCount() + 1);
-  },
-  recordSuccess: () => {},
-};

@@ -57,12 +57,6 @@ function isNameless(name: string): boolean {
   return NAMELESS.includes(name) || /^\d+$/.test(name);
 }
 
-/** Before any answer: it may have arrived, and asking again is safe. */
-export function isBrokenConnection(error: unknown): boolean {
-  const { $response, code } = (error ?? {}) as { $response?: unknown; code?: unknown };
-  return $response === undefined && (code === 'ECONNRESET' || code === 'EPIPE');
-}
-
 /** Where the provider does not say when to ask again. */
 const BUSY_SECONDS = 30;
 

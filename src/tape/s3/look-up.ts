@@ -3,7 +3,6 @@
  * a dozen HEADs do, so that where it has told of fewer, the next keys are asked for one by one, more and more of them until a list is
  * worth another try.
  */
-import type { Readable } from 'node:stream';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { S3Calls } from './calls.js';
@@ -150,7 +149,7 @@ async function explainHead(calls: S3Calls, key: string, error: unknown, signal: 
   if (!AMBIGUOUS.includes(failure.status)) return failure;
   try {
     const { Body } = await calls.get({ Key: key, Range: 'bytes=0-0' }, signal);
-    (Body as Readable).destroy();
+    Body.destroy();
     return failure;
   } catch (second) {
     const told = failureOf(second, `GetObject of ${calls.nameOf(key)}`);

@@ -1,11 +1,10 @@
 /** A part of an object, which is taken into memory as fast as it comes, and given out in order. */
-import type { Readable } from 'node:stream';
-import { piecesOf } from './body.js';
+import type { S3Body } from './request-handler.js';
 
 export class Part {
   /** What has come, and nobody has taken. */
   private readonly chunks: Uint8Array[] = [];
-  private readonly body: Readable;
+  private readonly body: S3Body;
   private left: number;
   private isOver = false;
   private error: unknown;
@@ -15,7 +14,7 @@ export class Part {
    * @param length how many bytes are wanted: those after them are left where they are
    * @param count is told of each piece
    */
-  constructor(body: Readable, length: number, count: (bytes: number) => void) {
+  constructor(body: S3Body, length: number, count: (bytes: number) => void) {
     this.body = body;
     this.left = length;
     this.takeAll(count).then(
@@ -53,7 +52,7 @@ export class Part {
   }
 
   private async takeAll(count: (bytes: number) => void): Promise<void> {
-    for await (const chunk of piecesOf(this.body)) {
+    for await (const chunk of this.body.blocks) {
       count(chunk.length);
       if (this.isOver) return;
       const wanted = chunk.length > this.left ? chunk.subarray(0, this.left) : chunk;

@@ -3,13 +3,11 @@
  * one so many before it has been taken.
  */
 import { setMaxListeners } from 'node:events';
-import type { Readable } from 'node:stream';
-import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
 import { type RunningHash, startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
-import type { S3Calls } from './calls.js';
+import type { ObjectAnswer, S3Calls } from './calls.js';
 import { checksumOf, type Expected, hashOf } from './checksums.js';
 import { failureOf, readErrorOf } from './failures.js';
 import { keyOf } from './keys.js';
@@ -155,7 +153,7 @@ class Reading {
   }
 
   /** A small object is asked for as it is, since only then its checksum comes with it. */
-  private async askFirst(): Promise<{ whole: Whole; part: Part; answer: GetObjectCommandOutput } | undefined> {
+  private async askFirst(): Promise<{ whole: Whole; part: Part; answer: ObjectAnswer } | undefined> {
     const { key, from, size, version } = this.wanted;
     const isWhole = from === 0n && size <= this.options.partBytes;
     const range = isWhole ? {} : { Range: this.rangeFrom(from) };
@@ -187,14 +185,14 @@ class Reading {
     return part;
   }
 
-  private take(answer: GetObjectCommandOutput, whole: Whole): Part {
+  private take(answer: ObjectAnswer, whole: Whole): Part {
     const length = this.lengthFrom(this.next, whole);
     this.next += length;
     return this.part(answer, Number(length));
   }
 
-  private part(answer: GetObjectCommandOutput, length: number): Part {
-    const part = new Part(answer.Body as unknown as Readable, length, (bytes) => this.calls.countBytes(bytes));
+  private part(answer: ObjectAnswer, length: number): Part {
+    const part = new Part(answer.Body, length, (bytes) => this.calls.countBytes(bytes));
     this.live.add(part);
     if (this.signal.aborted) part.drop();
     return part;
@@ -210,7 +208,7 @@ class Reading {
   }
 
   /** @throws LibraryError where the answer is not of the range that was asked for */
-  private sizeOf({ ContentRange = '' }: GetObjectCommandOutput, from: bigint): bigint {
+  private sizeOf({ ContentRange = '' }: ObjectAnswer, from: bigint): bigint {
     const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
     if (start === String(from) && total !== undefined) return BigInt(total);
     const given = JSON.stringify(ContentRange);
@@ -219,7 +217,7 @@ class Reading {
   }
 
   /** An answer with a part of an object says nothing of the whole. */
-  private async findChecksum(answer: GetObjectCommandOutput, whole: Whole): Promise<Expected | undefined> {
+  private async findChecksum(answer: ObjectAnswer, whole: Whole): Promise<Expected | undefined> {
     if (answer.ContentRange === undefined) return checksumOf(answer);
     const head = await this.calls.head({ Key: this.wanted.key }, this.signal);
     return head.ETag === whole.etag ? checksumOf(head) : undefined;
