@@ -47,10 +47,13 @@ interface Asked {
   isRepeatable?: boolean;
 }
 
-async function get({ method = 'GET', pools, url, signal = quiet(), isRepeatable = true, ...given }: Asked) {
+async function ask({ method = 'GET', pools, url, signal = quiet(), isRepeatable = true, ...given }: Asked) {
   const { headers = { 'x-from': 'tests' } } = given;
-  const request = { method, url, headers, pools, limits, signal, isRepeatable };
-  const answer = await exchange(request);
+  return await exchange({ method, url, headers, pools, limits, signal, isRepeatable });
+}
+
+async function get({ signal = quiet(), ...asked }: Asked) {
+  const answer = await ask({ ...asked, signal });
   const chunks: Buffer[] = [];
   for await (const chunk of answer.read(signal)) chunks.push(chunk);
   const { statusCode, statusMessage, headers: received } = answer.response;
@@ -165,6 +168,24 @@ test.each([
   const error = await get({ pools: createPools(), url }).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(LibraryError);
   expect(error).toMatchObject({ errorClass: 'TRANSIENT', message: expect.stringMatching(message) });
+});
+
+test.each(['reads a part of it', 'does not read it'])('the connection closes if the caller %s', async (what) => {
+  let isClosed = false;
+  const { url } = await serve((socket) => {
+    socket.once('close', () => {
+      isClosed = true;
+    });
+    socket.write('HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\nthe beginning');
+  });
+  const answer = await ask({ pools: createPools(), url });
+  if (what === 'does not read it') answer.response.destroy();
+  else {
+    const reading = answer.read(quiet());
+    expect(String((await reading.next()).value)).toBe('the beginning');
+    await reading.return(undefined);
+  }
+  await waitFor('the connection to close', async () => isClosed);
 });
 
 test('a request waits for a free connection, until it is aborted', async () => {
