@@ -29,10 +29,9 @@ const clock = createClock();
 
 beforeAll(async () => {
   const backend = createMemoryBackend();
-  backend.onRead = async (_volume, position, bytes) => {
+  backend.onRead = async (_volume, position) => {
     if ((position === 1n || position >= 10n) && isBroken) throw new TapeError('PERMANENT', WHY);
     await gates.get(position)?.opened;
-    return bytes;
   };
   app = await startApp({ backend, now: clock.now });
   await addQuota(app.ctx, 'alice', 10n ** 9n);

@@ -19,10 +19,9 @@ const { opened: held, open: letGo } = createGate();
 
 const app = useApp({ backend }, async () => {
   env = { TAPEGATE_URL: `${app.url}/`, TAPEGATE_TOKEN: app.token };
-  backend.onRead = async (volume, _position, bytes) => {
+  backend.onRead = async (volume) => {
     if (volume.startsWith('HELD')) await held;
     if (volume.startsWith('BAD')) throw new TapeError('PERMANENT', 'worn out');
-    return bytes;
   };
   await addQuota(app.ctx, 'ann', 100_000n);
   await addQuota(app.ctx, 'small', 999n);

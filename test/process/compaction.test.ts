@@ -69,12 +69,16 @@ const countPaths = async (id: number) =>
 
 const revive = (id: number, quota = 'alice') => put(app, id, { quota, retention: '2099-01-01' });
 
+/** Adds files, of which some are on disk. */
+const addAll = (files: readonly string[], isOnDisk = (_n: number) => false) =>
+  addFiles(
+    app.ctx,
+    files.map((path, n) => ({ path, stage: isOnDisk(n) ? 'ONDISK' : 'ONTAPE' })),
+  );
+
 /** A request for new files that has ended. */
 async function makeEnded(files: readonly string[]): Promise<number> {
-  await addFiles(
-    app.ctx,
-    files.map((path) => ({ path })),
-  );
+  await addAll(files);
   const id = await made(app, { quota: 'alice', files });
   await cancelRequest(app.ctx, id);
   return id;
@@ -158,14 +162,8 @@ async function readOthers(id: number) {
 /** Makes ended requests of all kinds, with files in all states. */
 async function makeKinds(): Promise<Record<string, number>> {
   const many = paths('/many', 1100);
-  await addFiles(
-    app.ctx,
-    many.map((path, n) => ({ path, stage: n % 3 === 0 ? ('ONDISK' as const) : ('ONTAPE' as const) })),
-  );
-  await addFiles(
-    app.ctx,
-    paths('/some', 6).map((path) => ({ path, stage: 'ONDISK' as const })),
-  );
+  await addAll(many, (n) => n % 3 === 0);
+  await addAll(paths('/some', 6), () => true);
   const list = { files: ['/some/00005', '/unknown/b', '/some/00001', '/many/00001', '/unknown/a'] };
   const large = await made(app, {
     quota: 'alice',
@@ -178,10 +176,7 @@ async function makeKinds(): Promise<Record<string, number>> {
     list: await made(app, { quota: 'alice', ...list }),
     limited: await made(app, { quota: 'alice', pattern: '/some', maxFiles: 7 }),
   };
-  await addFiles(
-    app.ctx,
-    paths('/some/more', 4).map((path) => ({ path })),
-  ); // one joins, the others are beyond the limit
+  await addAll(paths('/some/more', 4)); // one joins, the others are beyond the limit
   await fail('/many/00001', '/many/00999', '/some/more/00000');
   await releaseFiles(app.ctx, { id: large, match: '/many/0100' });
   await releaseFiles(app.ctx, { id: kinds.pattern, paths: ['/many/00007', '/many/00002'] });
@@ -227,10 +222,7 @@ test('a request becomes compact 30 days after its end', async () => {
 });
 
 test('a compact request is revived like another one, whatever became of its files meanwhile', async () => {
-  await addFiles(
-    app.ctx,
-    paths('/twin', 8).map((path, n) => ({ path, stage: n < 3 ? ('ONDISK' as const) : ('ONTAPE' as const) })),
-  );
+  await addAll(paths('/twin', 8), (n) => n < 3);
   const files = [...paths('/twin', 8), '/twin/unknown', '/twin/later'];
   const input = { quota: 'alice', files, maxFiles: 9 };
   const [compact, plain] = [await made(app, input), await made(app, input)];
@@ -420,7 +412,7 @@ test('a request that is revived while it becomes compact has all its files', asy
 });
 
 test('a restore reads no more rows of request files for 300 compact requests than for none', async () => {
-  await addFiles(app.ctx, [{ path: '/cost/1' }, { path: '/cost/2' }, { path: '/cost/3' }]);
+  await addAll(['/cost/1', '/cost/2', '/cost/3']);
   const restore = async (file: string) => {
     await made(app, { quota: 'alice', files: [file] });
     const lease = await claim(app);

@@ -12,32 +12,27 @@ import {
 } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, expect, test, vi } from 'vitest';
 import { withSource } from '../../src/engine/archive/source.js';
 import { readChecksum } from '../../src/engine/disk/copy.js';
 import { markerName, writeMarker } from '../../src/engine/disk/marker.js';
 import { listDisks, setDisk } from '../../src/operations/disks/disks.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let env: Record<string, string>;
 const backend = createMemoryBackend();
 
-beforeAll(async () => {
-  app = await startApp({ backend });
+const app = useApp({ backend }, async () => {
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
 afterEach(() => vi.restoreAllMocks());
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const makePipe = (file: string) => execFileSync('mkfifo', [file]);
 

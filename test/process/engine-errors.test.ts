@@ -1,17 +1,14 @@
-/** Errors of the tape library and unexpected ones: which are retried, when a file fails, and when a volume is suspended. One drive. */
+/** Errors of the tape library: which are retried, when a file fails, and when a volume is suspended. One drive. */
 import { createHash, randomBytes } from 'node:crypto';
 import { deflateSync } from 'node:zlib';
 import { afterAll, afterEach, expect, test } from 'vitest';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { type ErrorClass, TapeError } from '../../src/errors.js';
-import { addSeconds, secondsBetween } from '../../src/time.js';
-import { currentTime, isWithin } from '../support/clock.js';
+import { addSeconds } from '../../src/time.js';
+import { isWithin } from '../support/clock.js';
 import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf } from '../support/factories.js';
-import { askData, type Edges } from '../support/graphql.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { retry } from '../support/mutations.js';
-import { runCli } from '../support/process.js';
 import {
   type RequestView,
   viewRequest,
@@ -53,9 +50,8 @@ async function requestVolume(volume: string, count: number): Promise<number> {
 
 /** Reads at these positions fail, of all volumes. */
 function spoil(isBad: (position: bigint) => boolean): void {
-  backend.onRead = async (_volume, position, bytes) => {
+  backend.onRead = async (_volume, position) => {
     if (isBad(position)) throw new TapeError('MEDIA', `no block at ${position}`);
-    return bytes;
   };
 }
 
@@ -124,9 +120,8 @@ test.each<[ErrorClass, number]>([
   async (errorClass, tries) => {
     const volume = `CLASS-${errorClass}`;
     await fillVolume(volume, 2);
-    backend.onRead = async (_volume, position, bytes) => {
+    backend.onRead = async (_volume, position) => {
       if (position === 2n) throw new TapeError(errorClass, `the drive says ${errorClass}`);
-      return bytes;
     };
     const view = await endOf(await requestBelow(`/${volume}/`), 'PARTIAL');
     const error = `the drive says ${errorClass}${tries === 1 ? '' : `; given up after ${tries} tries`}`;
@@ -158,9 +153,8 @@ test.each([
   backend.onMount = async () => {
     if (mounts++ < more) throw error();
   };
-  backend.onRead = async (_volume, _position, bytes) => {
+  backend.onRead = async () => {
     if (reads++ < more) throw error();
-    return bytes;
   };
   expect(await endOf(await requestVolume(`OPEN-${by.length}`, 1), 'COMPLETED')).toMatchObject({ filesOnDisk: 1 });
   expect([mounts > more, reads]).toEqual([true, more + 1]);
@@ -169,10 +163,9 @@ test.each([
 
 test('an error that passes delays its own file and nothing else', async () => {
   let isBroken = true;
-  backend.onRead = async (_volume, position, bytes) => {
+  backend.onRead = async (_volume, position) => {
     // an error without a class counts as passing
     if (position === 2n && isBroken) throw new Error('the robot stumbled');
-    return bytes;
   };
   const id = await requestVolume('PASSES', 3);
   const view = await waitForView(app, id, 'to have the other files', ({ filesOnDisk }) => filesOnDisk === 2);
@@ -484,117 +477,4 @@ test('a library that fails for a while does not get its volumes suspended', asyn
   await endOf(await requestVolume('ROBOT', 1), 'COMPLETED');
   expect(backend.log.filter((entry) => entry.what === 'mount')).toHaveLength(8);
   expect(await readSuspensions(app)).toEqual([]);
-});
-
-// unexpected errors: triggers of the database raise them
-
-/** Lets each start of a recall of volume BROKEN fail; the sequence counts them. */
-const breakStarts = () =>
-  query(`CREATE SEQUENCE starts;
-    CREATE FUNCTION break_start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-      IF NEW.volume_id <> (SELECT id FROM volume WHERE name = 'BROKEN') THEN RETURN NEW; END IF;
-      PERFORM nextval('starts'); RAISE 'planted';
-    END $$;
-    CREATE TRIGGER break_start BEFORE UPDATE ON recall FOR EACH ROW WHEN (NEW.state = 'RUNNING') EXECUTE FUNCTION break_start()`);
-
-const countStarts = async () => (await query('SELECT last_value::int AS count FROM starts'))[0]?.count;
-
-const readFailures = async () =>
-  (
-    await query<{ failures: number; problem: string | null }>(
-      `SELECT failures, problem FROM volume WHERE name = 'BROKEN'`,
-    )
-  )[0];
-
-const waitForFailures = (count: number) =>
-  waitFor(`${count} failures`, async () => (await readFailures())?.failures === count);
-
-async function readParts(id: number) {
-  type Part = { reason: string; explanation: string; nextTry: string };
-  const { request } = await askData<{ request: { waiting: { parts: Edges<Part> } } }>(
-    app,
-    `{ request(id: ${id}) { waiting { parts { edges { node { reason explanation nextTry } } } } } }`,
-  );
-  return request.waiting.parts.edges.map(({ node }) => node);
-}
-
-const findFindings = async (ctx = app.ctx) => {
-  const findings: string[] = [];
-  await examine(ctx, { repair: false, checksums: false }, ({ kind, thing, found }) => {
-    findings.push(`${kind} ${thing}: ${found}`);
-  });
-  return findings;
-};
-
-test('after an unexpected error a volume is tried again after growing pauses, with the reason, and delays no other', async () => {
-  clock.freeze();
-  await addTaped(app.ctx, backend, [
-    { path: '/broken/1', volume: 'BROKEN' },
-    { path: '/broken/2', volume: 'BROKEN' },
-    { path: '/sound/1', volume: 'SOUND' },
-  ]);
-  await breakStarts();
-  const bad = await ask('/broken/1');
-  await waitForFailures(1);
-  await waitForState(app, await ask('/sound/1'), 'COMPLETED');
-  const later = await ask('/broken/2');
-  await waitForState(app, later, 'QUEUED');
-  await ring(app, 'recall');
-  expect(await countStarts()).toBe(1);
-
-  const why = 'it has failed, and is tried again later: planted';
-  for (const id of [bad, later]) {
-    expect(await readParts(id)).toEqual([{ reason: 'RETRY', explanation: why, nextTry: expect.any(String) }]);
-  }
-  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
-  expect((await runCli(['plan', String(bad)], { env })).stdout).toContain(why);
-  expect((await runCli(['plan'], { env })).stdout).toContain('planted');
-  expect(await findFindings()).toEqual([]);
-
-  for (const [n, failures] of [2, 3, 10].entries()) {
-    await query(`UPDATE volume SET failures = ${failures - 1} WHERE name = 'BROKEN'`); // skips some of them
-    clock.advance(600);
-    clock.goOn();
-    clock.freeze();
-    await ring(app, 'recall');
-    await waitForFailures(failures);
-    expect(await countStarts()).toBe(n + 2);
-  }
-  const [{ pause } = { pause: 0 }] = await query<{ pause: number }>(
-    `SELECT extract(epoch FROM retry_at - '${clock.now()}'::timestamp)::float8 AS pause FROM volume WHERE name = 'BROKEN'`,
-  );
-  expect(pause).toBeGreaterThanOrEqual(300);
-  expect(await query("SELECT FROM suspension WHERE name = 'BROKEN'")).toEqual([]);
-
-  await query(`UPDATE volume SET failing_since = failing_since - interval '1 day' WHERE name = 'BROKEN'`);
-  expect(await findFindings()).toEqual([
-    expect.stringMatching(/^volume-failing volume BROKEN: 10 visits since .* that have broken down: planted$/),
-  ]);
-  await query('DROP TRIGGER break_start ON recall');
-  clock.goOn();
-  await endOf(bad, 'COMPLETED');
-  await endOf(later, 'COMPLETED');
-  await waitForFailures(0);
-  expect(await readFailures()).toEqual({ failures: 0, problem: null });
-  expect(await findFindings()).toEqual([]);
-});
-
-test('the doctor finds a volume whose files are ready while an idle drive does not mount it', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/idle/1', volume: 'IDLE' }]);
-  // what is ready for the doctor is not ready for the engine
-  clock.advance(secondsBetween(clock.now(), currentTime()) - 1_000_000);
-  const ctx = { ...app.ctx, now: currentTime };
-  await query("UPDATE volume SET retry_at = 'infinity' WHERE name = 'IDLE'");
-  const id = await ask('/idle/1');
-  await query("UPDATE recall SET not_before = timezone('utc', clock_timestamp()) - interval '10 minutes'");
-  await query("UPDATE volume SET retry_at = NULL WHERE name = 'IDLE'");
-  expect(await findFindings(ctx)).toEqual([]);
-  await query(
-    "UPDATE recall SET created_at = not_before - interval '1 hour', not_before = not_before - interval '10 minutes'",
-  );
-  expect(await findFindings(ctx)).toEqual(['volume-unvisited volume IDLE: drive-1, which has nothing to do']);
-  await query('UPDATE recall SET not_before = NULL');
-  await ring(app, 'recall');
-  await waitForState(app, id, 'COMPLETED');
-  expect(await findFindings(ctx)).toEqual([]);
 });

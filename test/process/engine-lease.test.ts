@@ -38,9 +38,8 @@ const startHasty = (options: EngineOptions = {}) => startEngine(app.ctx, backend
 /** Reads of the second position wait until `open`. */
 function holdSecondRead() {
   const gate = createGate();
-  backend.onRead = async (_volume, position, bytes) => {
+  backend.onRead = async (_volume, position) => {
     if (position === 2n) await gate.opened;
-    return bytes;
   };
   const begun = () => waitFor('the second read', async () => backend.log.some((entry) => entry.position === 2n));
   return { open: gate.open, begun };

@@ -29,9 +29,8 @@ const mountedVolumes = () => backend.log.filter((entry) => entry.what === 'mount
 async function holdDrive(name: string): Promise<() => void> {
   const gate = createGate();
   await addTaped(app.ctx, backend, [{ path: `/${name}/busy`, volume: `${name}-BUSY` }]);
-  backend.onRead = async (_volume, _position, bytes) => {
+  backend.onRead = async () => {
     await gate.opened;
-    return bytes;
   };
   await requestAs('busy', { files: [`/${name}/busy`] });
   await waitFor('the read', async () => readsOf(`${name}-BUSY`).length > 0);

@@ -76,9 +76,8 @@ test('a wrong checksum is reported with both values and retried a few times, and
 });
 
 test('an error of the library is reported with its class, until an import corrects the file', async () => {
-  backend.onRead = async (volume, position, bytes) => {
+  backend.onRead = async (volume, position) => {
     if (volume === 'GONE' && position === 1n) throw new TapeError('PERMANENT', 'there is nothing');
-    return bytes;
   };
   await addUnconfirmed(['/gone/1', '/gone/2'].map((path) => ({ path, volume: 'GONE' })));
   expect(await waitForFailure('/gone/1')).toEqual({
@@ -126,10 +125,9 @@ test('files that were confirmed before, or lack a checksum or a volume, are not 
 test('recalls go before confirmations: the drive leaves the volume after the current file', async () => {
   const gate = createGate();
   const begun: string[] = [];
-  backend.onRead = async (volume, _position, bytes) => {
+  backend.onRead = async (volume) => {
     begun.push(volume);
     if (volume === 'SLOW' && begun.length === 1) await gate.opened;
-    return bytes;
   };
   const files = ['/slow/1', '/slow/2', '/slow/3'];
   await addUnconfirmed(files.map((path) => ({ path, volume: 'SLOW' })));

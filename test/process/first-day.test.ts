@@ -1,30 +1,29 @@
 /** Callers without credentials: which endpoints stay open to them, how they are counted, and how the gateway is closed. */
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { type Endpoint, endpoints } from '../../src/config-legacy.js';
 import { addLegacyUses } from '../../src/operations/access/legacy-uses.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { packageRoot } from '../../src/package-root.js';
 import { backendNames } from '../../src/tape/index.js';
-import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { ask, askData, type Edges } from '../support/graphql.js';
 import { sendAsIs } from '../support/http.js';
 import { findFreePort } from '../support/ports.js';
 import { cleanUp, type LocalServer, runCli, serveHere, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 /** An `AUTH=token,legacy` gateway behind a proxy on 127.0.0.1. */
 let legacy: TestApp;
 let secret: string;
 
 const LEGACY = 'GET /requests/{id} from 198.51.100.0/24 203.0.113.9, GET /quota/{user}, PUT /requests/{id} from ::1';
 
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 10_000n);
   ({ secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' }));
   legacy = await startLegacy({ PROXY_ADDRESSES: '127.0.0.1', LEGACY });
@@ -32,7 +31,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await legacy.close();
   await cleanUp();
-  await app.close();
 });
 
 const startLegacy = (settings: Record<string, string>) =>

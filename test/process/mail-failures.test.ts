@@ -4,13 +4,12 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import type { SMTPServerOptions } from 'smtp-server';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, expect, test } from 'vitest';
 import { sendMail } from '../../src/engine/notify.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createMailTransport } from '../../src/mail.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds, secondsBetween } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
@@ -22,28 +21,24 @@ import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram } from '../support/run-example.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 const DAY = 86_400;
 
-let app: TestApp;
 const clock = createClock();
 const backend = createMemoryBackend();
 /** Closed after each test, last first. */
 const closers: (() => unknown)[] = [];
 
-beforeAll(async () => {
-  app = await startApp({ now: clock.now, limits: { mailRate: 60_000, userMailRate: 60_000 } });
+const app = useApp({ now: clock.now, limits: { mailRate: 60_000, userMailRate: 60_000 } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
 afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
   await app.ctx.db.pool.query('TRUNCATE notification, mail_sender');
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 async function startMailing(smtpUrl: string | undefined): Promise<Engine> {
   const ctx = { ...app.ctx, config: { ...app.ctx.config, smtpUrl } };

@@ -116,9 +116,8 @@ test('the last email lists the failed files with their errors, and its subject m
     { path: '/some/good', volume: 'SOME', position: 2n },
   ]);
   await addFiles(app.ctx, [{ path: '/some/lost', volume: null, position: null }]);
-  backend.onRead = async (_volume, position, bytes) => {
+  backend.onRead = async (_volume, position) => {
     if (position === 1n) throw new TapeError('PERMANENT', 'the tape is torn at 17 m\nand wet');
-    return bytes;
   };
   const id = await request('some', { patterns: '/some/' });
   const last = await server.waitForMail('some@last.example', 'Partly restored: /some/');
@@ -243,9 +242,8 @@ These have no restored file; what appears in the catalogue later is restored wit
 
 test('a release that completes a request sends the last email, and a later release sends none', async () => {
   const gate = createGate();
-  backend.onRead = async (_volume, position, bytes) => {
+  backend.onRead = async (_volume, position) => {
     if (position === 2n) await gate.opened;
-    return bytes;
   };
   await addTaped(app.ctx, backend, [
     { path: '/freed/a', volume: 'FREED', position: 1n },

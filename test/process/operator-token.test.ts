@@ -5,23 +5,20 @@ import { createServer } from 'node:http';
 import { hostname } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import { findListeners } from '../../src/access/listeners.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
 import { closeServer, listen } from '../support/ports.js';
 import { cleanUp, runCli, serveHere, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { useApp } from '../support/use-app.js';
 
 const NOBODY = 65_534;
 const isRoot = process.getuid?.() === 0;
 const own = process.getuid?.() ?? 0;
 
-let app: TestApp;
 let dir: string;
-beforeAll(async () => {
-  app = await startApp();
-});
+const app = useApp();
 beforeEach(() => {
   dir = makeTempDir();
   chmodSync(dir, 0o755);
@@ -30,10 +27,7 @@ beforeEach(() => {
 afterEach(() => {
   rmSync(dir, { recursive: true });
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 /** A server that prints the Authorization of each request, in a process that may have another user. */
 const LISTENER = `

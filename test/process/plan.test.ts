@@ -186,10 +186,9 @@ describe('while an engine works', () => {
     app = await startApp({ backend, config: { drives: 1 }, engine: { readFileSystem: async () => room } });
     await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 1000n * GB });
     for (const user of ['ann', 'ben']) await addQuota(app.ctx, user, 1000n * GB);
-    backend.onRead = async (volume, _position, bytes) => {
+    backend.onRead = async (volume) => {
       if (volume === 'BUSY') await gate.opened;
       if (volume === 'BAD') throw new TapeError('TRANSIENT', 'the arm is stuck');
-      return bytes;
     };
     await addTaped(app.ctx, backend, [
       { path: '/busy', volume: 'BUSY' },

@@ -21,9 +21,8 @@ let app: TestApp;
 let env: Record<string, string>;
 
 beforeAll(async () => {
-  backend.onRead = async (volume, _position, bytes) => {
+  backend.onRead = async (volume) => {
     if (volume === 'BAD') throw new TapeError('PERMANENT', 'unreadable');
-    return bytes;
   };
   app = await startApp({ backend, config: { access: { auth: new Set(['token']) } } });
   await addQuota(app.ctx, 'alice', 10n ** 17n);

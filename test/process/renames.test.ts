@@ -116,10 +116,9 @@ test('a file that is renamed while a drive reads it is restored at its old path'
   const contents = await addTaped(app.ctx, backend, [{ path: '/read/a', volume: 'R1' }]);
   const gate = createGate();
   let isReading = false;
-  backend.onRead = async (_volume, _position, bytes) => {
+  backend.onRead = async () => {
     isReading = true;
     await gate.opened;
-    return bytes;
   };
   const id = await ask(['/read/a']);
   await waitFor('a read', async () => isReading);
@@ -295,10 +294,9 @@ test('archive keeps a source whose file is withdrawn: after a purge, its bytes c
 async function archiveWhile(files: Record<string, Uint8Array>, prefix: string, work: () => Promise<unknown>) {
   const { onRead } = backend;
   let begun: Promise<unknown> | undefined;
-  backend.onRead = async (_volume, _position, bytes) => {
+  backend.onRead = async () => {
     begun ??= work();
     await begun;
-    return bytes;
   };
   return await archiveAndMove(files, prefix).finally(() => {
     backend.onRead = onRead;

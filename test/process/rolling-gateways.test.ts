@@ -1,9 +1,8 @@
 /** Gateways that are restarted under load, behind a balancer and alone. */
 import { createClient } from 'graphql-sse';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { startBalancer } from '../support/balancer.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
@@ -12,19 +11,15 @@ import { cleanUp, serveHere } from '../support/process.js';
 import { waitForView } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { startLoad, watchToTheEnd } from '../support/rolling-load.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 const backend = createMemoryBackend();
 
-beforeAll(async () => {
-  app = await startApp({ backend, config: { drives: 6 } });
+const app = useApp({ backend, config: { drives: 6 } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const serve = (port: number, env: Record<string, string> = {}) =>
   serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), ...env });

@@ -1,8 +1,8 @@
 /** Files with two tape copies: a recall reads the second copy if the first fails, also after errors and imports in between. */
-import { randomBytes } from 'node:crypto';
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { readLocalities } from '../../src/operations/bulks/localities.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
@@ -14,42 +14,20 @@ import { endLeftBehind, failUnplaced } from '../../src/operations/recalls/repair
 import { leaveUnreadable } from '../../src/operations/recalls/unreadable.js';
 import { failStaged } from '../../src/operations/staging/failures.js';
 import { listSuspensions, resume, suspend } from '../../src/operations/suspensions.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
-import type { TestApp } from '../support/app.js';
-import { createClock } from '../support/clock.js';
-import { claim, idOf, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { findIllegalMoves, readRestored, readStage, ring } from '../support/engine-watch.js';
+import { claim, idOf, restoreByHand, startByHand, withEngine } from '../support/engine-by-hand.js';
+import { readRestored, readStage, ring } from '../support/engine-watch.js';
 import { buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { send } from '../support/http.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel, retry } from '../support/mutations.js';
-import {
-  type RequestView,
-  viewRequest,
-  waitForState,
-  waitForView,
-  waitThroughPauses,
-} from '../support/request-view.js';
+import { viewRequest, waitForState, waitForView, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addStagingLibrary } from '../support/staging.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { placesBelow } from '../support/volumes.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const clock = createClock();
-const backend = createMemoryBackend();
-const { onRead } = backend;
-
-beforeAll(async () => {
-  app = await startIdleApp({ now: clock.now });
-});
-afterEach(() => {
-  backend.onRead = onRead;
-  backend.log.length = 0;
-});
-afterAll(async () => {
-  expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
-});
+const { app, backend, clock, countReads: readsOf, query: sql } = useMemorySite({ isIdle: true });
 
 interface Copies {
   path: string;
@@ -66,7 +44,7 @@ const rowOf = ({ path, volume, bytes }: Copies): CatalogueRow =>
 
 /** Adds a file with two copies. @param first other bytes of the first copy @param more what its row says otherwise */
 async function addTwice(volume: string, { first, ...more }: Partial<CatalogueRow> & { first?: Uint8Array } = {}) {
-  const copies = { path: `/twice/${volume}`, volume, bytes: randomBytes(1000) };
+  const copies = { path: more.path ?? `/twice/${volume}`, volume, bytes: randomBytes(1000) };
   putOnTape(backend, { volume, position: 1n, bytes: first ?? copies.bytes });
   putOnTape(backend, { volume: `${volume}B`, position: 2n, bytes: copies.bytes });
   await importRows(app.ctx, [{ ...rowOf(copies), ...more }]);
@@ -84,20 +62,17 @@ const request = (...files: string[]) => makeRequest(app, { quota: 'alice', files
 const hold = (name: string, kind: 'VOLUME' | 'DRIVE' = 'VOLUME') =>
   suspend(app.ctx, { kind, name, mode: 'HELD', reason: 'planned' });
 const release = (name: string) => resume(app.ctx, { kind: 'VOLUME', name });
-const sql = (text: string, values: unknown[] = []) => app.ctx.db.pool.query(text, values);
 
 /** Both places of a file, as `A1:1 A1B:2`, and why the second of them could not be read. */
 const placesOf = async (file: string) => (await placesBelow(app, file))[0]?.slice(file.length + 1);
-const readsOf = (volume: string) => backend.log.filter((e) => e.what === 'read' && e.volume === volume).length;
 const failReads = (isBad: (volume: string) => boolean, errorClass: 'PERMANENT' | 'POLICY' = 'PERMANENT') => {
-  backend.onRead = async (volume, _position, bytes) => {
+  backend.onRead = async (volume) => {
     if (isBad(volume)) throw new TapeError(errorClass, `nothing can be read of ${volume}`);
-    return bytes;
   };
 };
+const complete = (id: number) => withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
 const waitForEnd = (id: number) => waitForView(app, id, 'to end', ({ state }) => /PARTIAL|COMPLETED/.test(state));
-const readHold = async (id: number): Promise<RequestView['holds'][number] | undefined> =>
-  (await viewRequest(app, id)).holds[0];
+const readHold = async (id: number) => (await viewRequest(app, id)).holds[0];
 
 /** Adds a library with one drive. */
 const addLibrary = (name: string, volumes: string[] = []) =>
@@ -111,7 +86,7 @@ const addLibrary = (name: string, volumes: string[] = []) =>
 test('a file whose first copy has other bytes is restored from the second, and says why', async () => {
   const twice = await addTwice('A1', { first: randomBytes(1000) });
   const id = await request(twice.path);
-  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+  await complete(id);
   expect(readRestored(app, twice.path)).toEqual(twice.bytes);
   expect(await placesOf(twice.path)).toMatch(/^A1B:2 A1:1 .*checksum/);
   // the archive's list names the copies in the old order: nothing changes
@@ -197,8 +172,8 @@ test('a copy that failed for an earlier request is tried again before the file f
     bad = 'B4B'; // the first copy is mended, and the second one is lost
     await cancel(app, first);
     await waitFor('the copy to leave', async () => {
-      const { rowCount } = await sql('SELECT FROM tape_file WHERE path = $1 AND disk_id IS NULL', [twice.path]);
-      return rowCount === 1 && (await readStage(app, twice.path)) === 'T';
+      const rows = await sql('SELECT FROM tape_file WHERE path = $1 AND disk_id IS NULL', [twice.path]);
+      return rows.length === 1 && (await readStage(app, twice.path)) === 'T';
     });
     const { state, holds } = await waitForEnd(await request(twice.path));
     expect([state, holds[0]?.error, readsOf('B4')]).toEqual(['COMPLETED', null, 2]);
@@ -239,7 +214,7 @@ async function addMany(volume: string, count: number, isGood: boolean): Promise<
 test('a volume of which nothing can be read is suspended, even if all its files have a second copy', async () => {
   const contents = await addMany('D1', 8, true);
   const id = await request(...contents.keys());
-  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+  await complete(id);
   for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
   const held = (await listSuspensions(app.ctx)).map(({ kind, name, mode }) => [kind, name, mode]);
   expect(held).toContainEqual(['VOLUME', 'D1', 'HELD']);
@@ -267,7 +242,7 @@ test('files that wait for a suspended volume are read from their other copies, u
   expect(await leaveUnreadable(app.ctx)).toBe(0);
   expect([await placesOf(one.path), await placesOf(other.path)]).toEqual(['E1B:2 E1:1', 'E2:1 E2B:2']);
   await release('E2B');
-  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+  await complete(id);
   expect([readsOf('E1'), readsOf('E2'), readsOf('E1B')]).toEqual([0, 0, 1]);
   for (const { path: file, bytes } of [one, other]) expect(readRestored(app, file)).toEqual(bytes);
 });
@@ -287,10 +262,7 @@ test('a file waits for its suspended first copy if its second has no position', 
 });
 
 test('a file leaves a library whose drives are all suspended, and does not enter one', async () => {
-  for (const [library, volume] of [
-    ['far', 'E4B'],
-    ['away', 'E5'],
-  ] as const) {
+  for (const [library, volume] of Object.entries({ far: 'E4B', away: 'E5' })) {
     await addLibrary(library, [volume]);
     await hold(`${library}-1`, 'DRIVE');
   }
@@ -326,65 +298,45 @@ test('an engine whose drive was taken over changes nothing when its read fails',
   await finishRecalls(app.ctx, lease, [{ fileId, kind: 'returned' }]);
 });
 
-/** Records that a staging library was asked for a file. @returns the id of the file */
-async function addStaged(file: string, libraryId: number, state: 'ASKED' | 'READY', batch: string): Promise<bigint> {
-  const fileId = await idOf(app, file);
+/** Imports and requests a file whose first copy is in a new staging library that was asked for it. */
+async function addStaged(name: string, state: 'ASKED' | 'READY', copy: Partial<CatalogueRow>) {
+  const libraryId = await addStagingLibrary(app.ctx, { name });
+  await sql(`INSERT INTO volume (name, library_id) VALUES ($1 || '-2', $2)`, [name, libraryId]);
+  const file = `/staged/${name}`;
+  await importRows(app.ctx, [buildRow({ path: file, volume: name, position: null, ...copy })]);
+  const [id, fileId, batch] = [await request(file), await idOf(app, file), randomUUID()];
   await sql(
     `INSERT INTO staging (file_id, library_id, state, batch, asked_at, since, due_at, size) VALUES ($1, $2, $3, $4, now(), now(), now(), 1000)`,
     [fileId, libraryId, state, batch],
   );
-  return fileId;
+  return { file, id, libraryId, staged: { fileId, batch } };
 }
 
 test('if both copies are in one staging library, the second is requested when the first fails', async () => {
-  const libraryId = await addStagingLibrary(app.ctx, { name: 'silo' });
-  await sql(`INSERT INTO volume (name, library_id) VALUES ('silo2', $1)`, [libraryId]);
-  const places = { volume: 'silo', position: null, copyVolume: 'silo2', copyPosition: null };
-  await importRows(app.ctx, [buildRow({ path: '/staged/a', ...places })]);
-  const id = await request('/staged/a');
-  const batch = '00000000-0000-4000-8000-000000000001';
-  const fileId = await addStaged('/staged/a', libraryId, 'ASKED', batch);
-  const error = 'no such file in silo';
-  await failStaged(app.ctx, libraryId, [
-    { fileId, batch, errorClass: 'PERMANENT', error, isTry: true, notBefore: null },
-  ]);
+  const copy = { copyVolume: 'silo-2', copyPosition: null };
+  const { file, id, libraryId, staged } = await addStaged('silo', 'ASKED', copy);
+  const failure = { errorClass: 'PERMANENT', error: 'no such file in silo', isTry: true, notBefore: null } as const;
+  await failStaged(app.ctx, libraryId, [{ ...staged, ...failure }]);
   expect(await readHold(id)).toMatchObject({ state: 'WAITING', error: null });
-  expect(await placesOf('/staged/a')).toBe('silo2:- silo:- no such file in silo');
-  const { rows } = await sql(
+  expect(await placesOf(file)).toBe('silo-2:- silo:- no such file in silo');
+  const rows = await sql(
     'SELECT c.state, v.name FROM recall c JOIN volume v ON v.id = c.volume_id WHERE c.file_id = $1',
-    [fileId],
+    [staged.fileId],
   );
-  expect(rows).toEqual([{ state: 'WAITING', name: 'silo2' }]);
+  expect(rows).toEqual([{ state: 'WAITING', name: 'silo-2' }]);
 });
 
 test('a file that a staging library has ready is read there while the library drains', async () => {
-  const libraryId = await addStagingLibrary(app.ctx, { name: 'pool' });
-  const places = { volume: 'pool', position: null, copyVolume: 'F2B', copyPosition: 1n };
-  await importRows(app.ctx, [buildRow({ path: '/staged/b', ...places })]);
-  await request('/staged/b');
-  await addStaged('/staged/b', libraryId, 'READY', '00000000-0000-4000-8000-000000000002');
+  await addStaged('pool', 'READY', { copyVolume: 'F2B', copyPosition: 1n });
   await suspend(app.ctx, { kind: 'BACKEND', name: 'pool', mode: 'DRAINING', reason: 'planned' });
   expect(await leaveUnreadable(app.ctx)).toBe(0);
 });
 
 test.each<[string, string, (place: string) => void]>([
   ['file', 'G1', (place) => writeFileSync(place, 'a file where a folder should be')],
-  [
-    'link',
-    'G2',
-    (place) => {
-      mkdirSync(`${place}-elsewhere`);
-      symlinkSync(`${place}-elsewhere`, place);
-    },
-  ],
+  ['link', 'G2', (place) => symlinkSync(makeTempDir(), place)],
 ])('a %s in the place of a folder of the restore area is no error of the tape copy', async (_what, volume, put) => {
-  const copies = { path: `/blocked-${volume}/f`, volume, bytes: randomBytes(1000) };
-  for (const [name, position] of [
-    [volume, 1n],
-    [`${volume}B`, 2n],
-  ] as const)
-    putOnTape(backend, { volume: name, position, bytes: copies.bytes });
-  await importRows(app.ctx, [rowOf(copies)]);
+  const copies = await addTwice(volume, { path: `/blocked-${volume}/f` });
   put(path.join(app.restoreDir, `blocked-${volume}`));
   const id = await request(copies.path);
   await sql('UPDATE recall SET attempts = 7 WHERE file_id = $1', [await idOf(app, copies.path)]);
@@ -448,7 +400,7 @@ test('a list in the old order that names another second copy leaves the restored
   await hold('I6');
   const id = await request(twice.path);
   await leaveUnreadable(app.ctx);
-  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+  await complete(id);
   const row = { ...rowOf(twice), checksum: undefined, stage: null, copyVolume: 'I6C', copyPosition: 5n };
   await importRows(app.ctx, [row]);
   expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED', holds: [{ state: 'ON_DISK' }] });
@@ -461,7 +413,7 @@ test('a volume is in the library of the row that names it as the first one', asy
     buildRow({ path: '/library/1', volume: 'I7', library: 'near' }),
     buildRow({ path: '/library/2', ...second }),
   ]);
-  const { rows } = await sql(
+  const rows = await sql(
     `SELECT v.name, l.name AS library FROM volume v JOIN library l ON l.id = v.library_id WHERE v.name LIKE 'I7%' ORDER BY 1`,
   );
   expect(rows).toEqual([
@@ -522,7 +474,7 @@ test.each([
   await importCopy({ path: file, volume, position });
   expect(await placesOf(file)).toBe(`${volume}:${position} -`);
   await expect(retireVolume(app.ctx, { name: volume })).rejects.toThrow(/can be read nowhere else/);
-  await withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+  await complete(id);
 });
 
 test.each([

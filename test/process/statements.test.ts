@@ -1,10 +1,9 @@
 /** The time limit of SQL statements, and the operations that it does not apply to. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { expireRequests } from '../../src/operations/requests/ends.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, buildRow } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { lock, waitForBlocked } from '../support/locks.js';
@@ -13,23 +12,19 @@ import { cleanUp, serveHere, startCli } from '../support/process.js';
 import { errorBody, get, makeRequest, post, put } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 /** The limit of the app; each change of a slow table takes longer. */
 const STATEMENT_MS = 500;
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ database: { statementMs: STATEMENT_MS } });
+const app = useApp({ database: { statementMs: STATEMENT_MS } }, async () => {
   await addQuota(app.ctx, 'alice', 10_000n);
   await app.ctx.db.pool.query(
     `CREATE FUNCTION be_slow() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(${(1.3 * STATEMENT_MS) / 1000}); RETURN NULL; END $$`,
   );
 });
-afterAll(async () => {
-  await app.close();
-  await cleanUp();
-});
+afterAll(cleanUp);
 
 const TOO_BUSY = 'the database is too busy: try again later';
 

@@ -1,9 +1,8 @@
 /** Subscriptions to the progress of recalls. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
@@ -20,18 +19,16 @@ import {
   waitForReaders,
 } from '../support/streams.js';
 import { resume, suspend } from '../support/suspend.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 const backend = createMemoryBackend();
 const { open: openReads } = holdReads(backend);
 const [[, open]] = transports as [(typeof transports)[0]];
 
-beforeAll(async () => {
-  app = await startApp({ backend, config: { drives: 6 } });
+const app = useApp({ backend, config: { drives: 6 } }, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
-afterAll(() => app.close());
 
 const TIME = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$/);
 

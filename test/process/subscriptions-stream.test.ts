@@ -1,10 +1,10 @@
 /** Subscriptions under load, over breaks of connections, and at the end of the gateway. */
 import { once } from 'node:events';
 import http from 'node:http';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { moveFiles } from '../../src/operations/catalogue/moves.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { startApp, type TestApp } from '../support/app.js';
+import { startApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { request } from '../support/http.js';
@@ -21,13 +21,10 @@ import {
   waitForReaders,
 } from '../support/streams.js';
 import { transaction } from '../support/transaction.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
-});
-afterAll(() => app.close());
+const app = useApp();
 
 const newestId = async () => Number(await app.ctx.events.newestId());
 

@@ -2,10 +2,9 @@
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
 import { type Balancer, startBalancer } from '../support/balancer.js';
-import { createDatabase, type TestDatabase } from '../support/database.js';
+import { createDatabase, queryOnce, type TestDatabase } from '../support/database.js';
 import { makeNextProgram } from '../support/next-program.js';
 import { takePort } from '../support/ports.js';
 import { cleanUp, makeDataDir, type Running, runCli, startCli, startServer, stop } from '../support/process.js';
@@ -99,23 +98,13 @@ async function fillArchive(
   }
   await run(['archive', tree, '--prefix', '/tape', '--new-library']);
   await run(['disk', 'add', path.join(dataDir, 'restore'), '--size', '1G', '--create']);
-  await query(
-    database,
+  await queryOnce(
+    database.connection,
     `INSERT INTO quota ("user", size, email) SELECT u, 1e9, u || '@example.org' FROM unnest('{alice,bob}'::text[]) u`,
   );
 }
 
 async function readLabels(database: TestDatabase): Promise<unknown[]> {
-  const rows = await query(database, `SELECT label FROM request WHERE label LIKE 'client %'`);
+  const rows = await queryOnce(database.connection, `SELECT label FROM request WHERE label LIKE 'client %'`);
   return rows.map(({ label }) => label).sort();
-}
-
-async function query({ connection }: TestDatabase, text: string): Promise<Record<string, unknown>[]> {
-  const client = new pg.Client(connection);
-  await client.connect();
-  try {
-    return (await client.query(text)).rows;
-  } finally {
-    await client.end();
-  }
 }

@@ -1,9 +1,8 @@
 /** No file fails because its volume is away; and failed files are tried again when their owner or an operator retries them. */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { createDirectoryBackend } from '../../src/tape/directory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -13,9 +12,9 @@ import { viewRequest, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries, resume } from '../support/suspend.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 const clock = createClock();
 const library = makeTempDir('library');
 const backend = createDirectoryBackend(library);
@@ -26,14 +25,10 @@ backend.mount = (...args) => {
   return mountVolume(...args);
 };
 
-beforeAll(async () => {
-  app = await startApp({ backend, now: clock.now });
+const app = useApp({ backend, now: clock.now }, async () => {
   for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 async function fillVolume(volume: string, count: number): Promise<string> {
   const folder = path.join(library, volume);

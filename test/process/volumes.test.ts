@@ -1,41 +1,23 @@
 /** Volumes that are moved or retired while their files are recalled. */
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { retireVolume } from '../../src/operations/catalogue/retirements.js';
 import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
 import { suspend } from '../../src/operations/suspensions.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
-import type { TestApp } from '../support/app.js';
-import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { findIllegalMoves, readRestored } from '../support/engine-watch.js';
+import { withEngine } from '../support/engine-by-hand.js';
+import { readRestored } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf, putOnTape } from '../support/factories.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { placesBelow } from '../support/volumes.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const backend = createMemoryBackend();
-const { onRead } = backend;
-
-beforeAll(async () => {
-  app = await startIdleApp();
-});
-afterEach(() => {
-  backend.onRead = onRead;
-  backend.log.length = 0;
-});
-afterAll(async () => {
-  await cleanUp();
-  expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
-});
-
-const readsOf = (volume: string) =>
-  backend.log.filter((entry) => entry.what === 'read' && entry.volume === volume).length;
+const { app, backend, countReads: readsOf } = useMemorySite({ isIdle: true });
+afterAll(cleanUp);
 
 /** Copies a volume as the tools of a library do: the same bytes at the same positions. */
 function copyCartridge(from: string, to: string): void {
@@ -49,9 +31,8 @@ function expectRestored(contents: Map<string, Uint8Array>): void {
 /** Blocks reads of a volume until the gate is opened. */
 function stopReads(volume: string) {
   const gate = createGate();
-  backend.onRead = async (of, _position, bytes) => {
+  backend.onRead = async (of) => {
     if (of === volume) await gate.opened;
-    return bytes;
   };
   return gate;
 }
@@ -110,9 +91,8 @@ test('files that failed are restored from the volume that an unreadable one was 
     { path: '/torn/1', volume: 'A3', position: 1n },
     { path: '/torn/2', volume: 'A3', position: 2n },
   ]);
-  backend.onRead = async (volume, _position, bytes) => {
+  backend.onRead = async (volume) => {
     if (volume === 'A3') throw new TapeError('PERMANENT', 'the tape is torn');
-    return bytes;
   };
   const id = await makeRequest(app, { quota: 'alice', patterns: '/torn/' });
   await withEngine(app, backend, async () => {

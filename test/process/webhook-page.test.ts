@@ -1,31 +1,25 @@
 /** The webhook commands, and the receivers of deploy/webhooks.md as they are printed there. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { findFreePort } from '../support/ports.js';
 import { cleanUp, runCli, startProcess, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram, makeWorkDir } from '../support/run-example.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 const page = readFileSync(path.join(packageRoot, 'deploy/webhooks.md'), 'utf8');
 const blockOf = (language: string) => new RegExp(`\`\`\`${language}\n([\\s\\S]*?)\`\`\``).exec(page)?.[1] ?? '';
 
-let app: TestApp;
-
-beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), config: { webhookHosts: ['127.0.0.1'] } });
+const app = useApp({ backend: createMemoryBackend(), config: { webhookHosts: ['127.0.0.1'] } }, async () => {
   await addQuota(app.ctx, 'ada', 10n ** 9n);
   await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK', size: 5n }]);
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const run = (...args: string[]) => runCli(args, { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
 

@@ -119,9 +119,8 @@ test('failures have their own event, and a request that completes again after mo
     { path: '/f/a', position: 1n },
     { path: '/f/bad', position: 2n },
   ]);
-  backend.onRead = async (_volume, position, bytes) => {
+  backend.onRead = async (_volume, position) => {
     if (position === 2n) throw new TapeError('PERMANENT', 'torn');
-    return bytes;
   };
   const id = await request({ patterns: '/f/' });
   expect((await receiver.waitFor('request.failed')).data).toMatchObject({ state: 'PARTIAL', filesFailed: 1 });

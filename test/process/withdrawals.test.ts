@@ -1,38 +1,22 @@
 /** Files that are withdrawn while they are restored or requested, and the commands for that. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
-import type { TestApp } from '../support/app.js';
-import { startIdleApp, withEngine } from '../support/engine-by-hand.js';
-import { findIllegalMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { withEngine } from '../support/engine-by-hand.js';
+import { readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addTaped } from '../support/factories.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const backend = createMemoryBackend();
-const { onRead } = backend;
+const { app, backend, countReads } = useMemorySite({ isIdle: true });
+afterAll(cleanUp);
 
-beforeAll(async () => {
-  app = await startIdleApp();
-});
-afterEach(() => {
-  backend.onRead = onRead;
-  backend.log.length = 0;
-});
-afterAll(async () => {
-  await cleanUp();
-  expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
-});
-
-const countReads = () => backend.log.filter(({ what }) => what === 'read').length;
 const POLICY = { state: 'FAILED', errorClass: 'POLICY' };
 
 test('a file that is withdrawn while a drive reads it is restored, and one that waits for a drive is not read', async () => {
@@ -42,9 +26,8 @@ test('a file that is withdrawn while a drive reads it is restored, and one that 
     { path: '/read/3', volume: 'W3', position: 1n },
   ]);
   const gate = createGate();
-  backend.onRead = async (_volume, _position, bytes) => {
+  backend.onRead = async () => {
     await gate.opened;
-    return bytes;
   };
   const id = await makeRequest(app, { quota: 'alice', files: ['/read/1', '/read/2', '/read/3'] });
   await withEngine(app, backend, async () => {

@@ -11,9 +11,8 @@ export function holdReads(backend: MemoryBackend) {
     gates.set(volume, gate);
     return gate;
   };
-  backend.onRead = async (volume, _position, bytes) => {
+  backend.onRead = async (volume) => {
     await Promise.race([all.opened, gateOf(volume).opened]);
-    return bytes;
   };
   return {
     /** Waits until a read has begun. */

@@ -30,6 +30,8 @@ interface MemorySite {
   restore(...files: string[]): Promise<number>;
   /** Returns the path of a file's copy on the first restore disk. */
   place(file: string): string;
+  /** Counts the reads of a volume, or of all, in this test. */
+  countReads(volume?: string): number;
   query<Row extends object = Record<string, unknown>>(sql: string, values?: unknown[]): Promise<Row[]>;
 }
 
@@ -85,6 +87,8 @@ export function useMemorySite({
   return {
     ...{ app, backend, clock, tape, ask, restore },
     place: (file) => path.join(app.restoreDir, file),
+    countReads: (volume) =>
+      backend.log.filter((entry) => entry.what === 'read' && (volume ?? entry.volume) === entry.volume).length,
     query: async (sql, values) => (await app.ctx.db.pool.query(sql, values)).rows,
   };
 }

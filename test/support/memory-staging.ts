@@ -45,7 +45,7 @@ export class MemoryTapeSystem {
   /** Before each call; may wait or throw. */
   onCall: (what: Call, paths: readonly string[]) => Promise<void> = async () => {};
   /** Before each read; may wait, throw, or give other bytes of the whole file. */
-  onRead: (path: string, bytes: Uint8Array) => Promise<Uint8Array> = async (_path, bytes) => bytes;
+  onRead: (path: string, bytes: Uint8Array) => Promise<Uint8Array | undefined> = async () => undefined;
   /** When a call has asked for files, before it is answered; `arrive` here makes tapes that take no time. */
   onStaged: (paths: readonly string[]) => void = () => {};
   /** How many reads have begun and not ended. */
@@ -177,7 +177,7 @@ export function createMemoryStaging(
       if (!system.isStaged(path)) throw new NotReadyError(`${JSON.stringify(path)} is not on disk`);
       system.reads++;
       try {
-        const bytes = await untilAborted(system.onRead(path, stored), signal);
+        const bytes = (await untilAborted(system.onRead(path, stored), signal)) ?? stored;
         for (let start = Number(from); start < bytes.length; start += CHUNK_BYTES) {
           await pause(signal);
           yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own would share them

@@ -39,9 +39,8 @@ export function useSettledSystem(): void {
     await addQuota(app.ctx, 'alice', 10_000n);
     await addQuota(app.ctx, 'bob', 10_000n);
     await addWebhooks(app.ctx, webhooks, 'alice');
-    backend.onRead = async (_volume, position, bytes) => {
+    backend.onRead = async (_volume, position) => {
       if (position === 3n) throw new TapeError('PERMANENT', 'nothing is there');
-      return bytes;
     };
     const names = ['/s/a', '/s/b', '/s/bad', '/s/gone'];
     const contents = await addTaped(

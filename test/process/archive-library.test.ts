@@ -1,0 +1,144 @@
+/** `archive` to a library that is missing, unmounted or exchanged, or that other users may write to: nothing is registered, and sources stay. */
+import { execFileSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { afterAll, expect, test } from 'vitest';
+import type { WritableBackend } from '../../src/tape/backend.js';
+import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { useArchive } from '../support/archive.js';
+import { cleanUp, runCli } from '../support/process.js';
+
+let dataDir: string;
+/** The source. */
+let dir: string;
+let library: string;
+const { app, archive, writeTree } = useArchive((folders) => {
+  ({ dataDir, dir, library } = folders);
+});
+afterAll(cleanUp);
+
+const names = ['a', 'b', 'c', 'd'];
+const fillTree = () => writeTree(Object.fromEntries(names.map((name) => [name, name.repeat(10)])));
+
+/** Fills the tree and archives it by command. */
+const moveTree = (prefix: string, ...options: string[]) => {
+  fillTree();
+  return runCli(['archive', dir, '--prefix', prefix, '--move', ...options], {
+    env: { DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir },
+  });
+};
+
+async function countRows(): Promise<{ files: number; volumes: number }> {
+  const [files, volumes] = [await app.ctx.db.prisma.tapeFile.count(), await app.ctx.db.prisma.volume.count()];
+  return { files, volumes };
+}
+
+test.each([
+  ['is not there', () => {}, 'is not there: ENOENT', () => existsSync(library)],
+  [
+    'is an empty folder, as where nothing is mounted',
+    () => mkdirSync(library),
+    'has no volume at all: it may not be mounted',
+    () => readdirSync(library).length > 0,
+  ],
+])(
+  'archive --move to a library that %s is refused, and writes and removes nothing',
+  async (_what, take, reason, isMade) => {
+    expect(await moveTree('/first')).toMatchObject({ code: 0 }); // the very first one makes the library
+    expect(readdirSync(dir)).toEqual([]);
+    const before = await countRows();
+    renameSync(library, `${library}-out`);
+    take();
+    const { code, stdout, stderr } = await moveTree('/second');
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toContain(`tapegate: the library ${library} ${reason}`);
+    expect(stderr).toContain(
+      'nothing was archived, since the catalogue knows volumes: mount the library, or have a new one made with --new-library\n',
+    );
+    expect([readdirSync(dir), isMade(), await countRows()]).toEqual([names, false, before]);
+
+    rmSync(library, { recursive: true, force: true });
+    renameSync(`${library}-out`, library);
+    expect(await moveTree('/second')).toMatchObject({ code: 0 });
+    expect([readdirSync(dir), (await countRows()).files]).toEqual([[], 8]);
+  },
+);
+
+test('archive --new-library makes a library even if the catalogue knows volumes', async () => {
+  await moveTree('/first');
+  rmSync(library, { recursive: true });
+  expect(await moveTree('/second', '--new-library')).toMatchObject({ code: 0 });
+  expect(readdirSync(path.join(library, 'TG0001'))).toHaveLength(4);
+});
+
+test('a first run that fails before it has written anything does not prevent the next one', async () => {
+  fillTree();
+  const directory = createDirectoryBackend(library);
+  const broken: WritableBackend = { ...directory, write: () => Promise.reject(new Error('no byte')) };
+  expect((await archive(broken, { move: true })).failed).toHaveLength(4);
+  expect(await countRows()).toEqual({ files: 0, volumes: 1 });
+  expect(await moveTree('/again')).toMatchObject({ code: 0 });
+});
+
+test.each([
+  ['gone', () => {}, 'is not there: ENOENT'],
+  ['unmounted', () => mkdirSync(library), 'is not the folder that it was: it may not be mounted'],
+  [
+    'covered by another one',
+    () => mkdirSync(path.join(library, 'TG0001'), { recursive: true }),
+    'is not the folder that it was',
+  ],
+])(
+  'files that are archived while the library is %s are not registered, and their sources stay',
+  async (_what, take, reason) => {
+    fillTree();
+    const directory = createDirectoryBackend(library);
+    let writes = 0;
+    const backend: WritableBackend = {
+      ...directory,
+      write: (...args) => {
+        if (++writes === 3) {
+          renameSync(library, `${library}-out`);
+          take();
+        }
+        return directory.write(...args);
+      },
+    };
+    const { archived, failed } = await archive(backend, { move: true });
+    expect([archived, failed.length, readdirSync(dir), (await countRows()).files]).toEqual([0, 4, names, 0]);
+    expect(failed.filter((line) => line.includes(reason)).length).toBeGreaterThanOrEqual(2);
+    if (existsSync(library))
+      expect(readdirSync(library, { recursive: true }).filter((name) => /\d{8}/.test(String(name)))).toEqual([]);
+  },
+);
+
+test('a library or volume that all users may write to is refused, and new ones are closed to other users', async () => {
+  const umask = process.umask(0);
+  const made = await moveTree('/first');
+  process.umask(umask);
+  expect(made).toMatchObject({ code: 0 });
+  const [volume = ''] = readdirSync(library).filter((name) => !name.startsWith('.'));
+  const folders = [library, path.join(library, volume)];
+  expect(folders.map((folder) => statSync(folder).mode & 0o022)).toEqual([0, 0]);
+  for (const folder of folders) {
+    chmodSync(folder, 0o777);
+    const { code, stderr } = await moveTree('/second');
+    expect({ code, stderr }).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`everybody may write in ${folder} (mode 0777)`),
+    });
+    expect(readdirSync(dir)).toEqual(names);
+    chmodSync(folder, 0o755);
+  }
+});
+
+test('a sync fails if a pipe has replaced a written file, and does not block', async () => {
+  const backend = createDirectoryBackend(library);
+  await backend.openLibrary?.(true);
+  const signal = AbortSignal.timeout(20_000);
+  await backend.write('V1', 1n, Readable.from([Buffer.from('bytes')]), signal);
+  rmSync(path.join(library, 'V1/00000001'));
+  execFileSync('mkfifo', [path.join(library, 'V1/00000001')]);
+  await expect(backend.sync?.('V1', signal)).rejects.toThrow('is not a plain file');
+});

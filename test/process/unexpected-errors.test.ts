@@ -1,0 +1,132 @@
+/** Unexpected errors, which triggers of the database raise: a volume is tried again after growing pauses. And volumes that no drive visits. One drive. */
+import { afterEach, expect, test } from 'vitest';
+import { examine } from '../../src/engine/doctor/doctor.js';
+import { secondsBetween } from '../../src/time.js';
+import { currentTime } from '../support/clock.js';
+import { ring } from '../support/engine-watch.js';
+import { addTaped } from '../support/factories.js';
+import { askData, type Edges } from '../support/graphql.js';
+import { useMemorySite } from '../support/memory-site.js';
+import { runCli } from '../support/process.js';
+import { waitForState, waitThroughPauses } from '../support/request-view.js';
+import { waitFor } from '../support/wait.js';
+
+const { app, backend, clock, ask, query } = useMemorySite({ drives: 1 });
+
+// a test that leaves recalls to the drive changes what the next one sees
+afterEach(async () => {
+  expect(await query('SELECT file_id FROM recall')).toEqual([]);
+});
+
+const endOf = (id: number, state: string) => waitThroughPauses(app, clock, id, state);
+
+/** Lets each start of a recall of volume BROKEN fail; the sequence counts them. */
+const breakStarts = () =>
+  query(`CREATE SEQUENCE starts;
+    CREATE FUNCTION break_start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF NEW.volume_id <> (SELECT id FROM volume WHERE name = 'BROKEN') THEN RETURN NEW; END IF;
+      PERFORM nextval('starts'); RAISE 'planted';
+    END $$;
+    CREATE TRIGGER break_start BEFORE UPDATE ON recall FOR EACH ROW WHEN (NEW.state = 'RUNNING') EXECUTE FUNCTION break_start()`);
+
+const countStarts = async () => (await query('SELECT last_value::int AS count FROM starts'))[0]?.count;
+
+const readFailures = async () =>
+  (
+    await query<{ failures: number; problem: string | null }>(
+      `SELECT failures, problem FROM volume WHERE name = 'BROKEN'`,
+    )
+  )[0];
+
+const waitForFailures = (count: number) =>
+  waitFor(`${count} failures`, async () => (await readFailures())?.failures === count);
+
+async function readParts(id: number) {
+  type Part = { reason: string; explanation: string; nextTry: string };
+  const { request } = await askData<{ request: { waiting: { parts: Edges<Part> } } }>(
+    app,
+    `{ request(id: ${id}) { waiting { parts { edges { node { reason explanation nextTry } } } } } }`,
+  );
+  return request.waiting.parts.edges.map(({ node }) => node);
+}
+
+const findFindings = async (ctx = app.ctx) => {
+  const findings: string[] = [];
+  await examine(ctx, { repair: false, checksums: false }, ({ kind, thing, found }) => {
+    findings.push(`${kind} ${thing}: ${found}`);
+  });
+  return findings;
+};
+
+test('after an unexpected error a volume is tried again after growing pauses, with the reason, and delays no other', async () => {
+  clock.freeze();
+  await addTaped(app.ctx, backend, [
+    { path: '/broken/1', volume: 'BROKEN' },
+    { path: '/broken/2', volume: 'BROKEN' },
+    { path: '/sound/1', volume: 'SOUND' },
+  ]);
+  await breakStarts();
+  const bad = await ask('/broken/1');
+  await waitForFailures(1);
+  await waitForState(app, await ask('/sound/1'), 'COMPLETED');
+  const later = await ask('/broken/2');
+  await waitForState(app, later, 'QUEUED');
+  await ring(app, 'recall');
+  expect(await countStarts()).toBe(1);
+
+  const why = 'it has failed, and is tried again later: planted';
+  for (const id of [bad, later]) {
+    expect(await readParts(id)).toEqual([{ reason: 'RETRY', explanation: why, nextTry: expect.any(String) }]);
+  }
+  const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
+  expect((await runCli(['plan', String(bad)], { env })).stdout).toContain(why);
+  expect((await runCli(['plan'], { env })).stdout).toContain('planted');
+  expect(await findFindings()).toEqual([]);
+
+  for (const [n, failures] of [2, 3, 10].entries()) {
+    await query(`UPDATE volume SET failures = ${failures - 1} WHERE name = 'BROKEN'`); // skips some of them
+    clock.advance(600);
+    clock.goOn();
+    clock.freeze();
+    await ring(app, 'recall');
+    await waitForFailures(failures);
+    expect(await countStarts()).toBe(n + 2);
+  }
+  const [{ pause } = { pause: 0 }] = await query<{ pause: number }>(
+    `SELECT extract(epoch FROM retry_at - '${clock.now()}'::timestamp)::float8 AS pause FROM volume WHERE name = 'BROKEN'`,
+  );
+  expect(pause).toBeGreaterThanOrEqual(300);
+  expect(await query("SELECT FROM suspension WHERE name = 'BROKEN'")).toEqual([]);
+
+  await query(`UPDATE volume SET failing_since = failing_since - interval '1 day' WHERE name = 'BROKEN'`);
+  expect(await findFindings()).toEqual([
+    expect.stringMatching(/^volume-failing volume BROKEN: 10 visits since .* that have broken down: planted$/),
+  ]);
+  await query('DROP TRIGGER break_start ON recall');
+  clock.goOn();
+  await endOf(bad, 'COMPLETED');
+  await endOf(later, 'COMPLETED');
+  await waitForFailures(0);
+  expect(await readFailures()).toEqual({ failures: 0, problem: null });
+  expect(await findFindings()).toEqual([]);
+});
+
+test('the doctor finds a volume whose files are ready while an idle drive does not mount it', async () => {
+  await addTaped(app.ctx, backend, [{ path: '/idle/1', volume: 'IDLE' }]);
+  // what is ready for the doctor is not ready for the engine
+  clock.advance(secondsBetween(clock.now(), currentTime()) - 1_000_000);
+  const ctx = { ...app.ctx, now: currentTime };
+  await query("UPDATE volume SET retry_at = 'infinity' WHERE name = 'IDLE'");
+  const id = await ask('/idle/1');
+  await query("UPDATE recall SET not_before = timezone('utc', clock_timestamp()) - interval '10 minutes'");
+  await query("UPDATE volume SET retry_at = NULL WHERE name = 'IDLE'");
+  expect(await findFindings(ctx)).toEqual([]);
+  await query(
+    "UPDATE recall SET created_at = not_before - interval '1 hour', not_before = not_before - interval '10 minutes'",
+  );
+  expect(await findFindings(ctx)).toEqual(['volume-unvisited volume IDLE: drive-1, which has nothing to do']);
+  await query('UPDATE recall SET not_before = NULL');
+  await ring(app, 'recall');
+  await waitForState(app, id, 'COMPLETED');
+  expect(await findFindings(ctx)).toEqual([]);
+});
