@@ -83,7 +83,7 @@ async function readMemory(): Promise<Memory> {
 
 /** Far more than is needed: what limits is not measured here. */
 const MANY = '1000000';
-const LIMITS = { CONNECTIONS: MANY, CALLER_CONNECTIONS: MANY, STREAMS: MANY, CALLER_STREAMS: MANY, RATE_LIMIT: MANY };
+const LIMITS = { CONNECTIONS: MANY, STREAMS: MANY, CALLER_STREAMS: MANY, RATE_LIMIT: MANY };
 
 async function serveGateway(): Promise<Work> {
   const { DATA_DIR = '' } = process.env;

@@ -104,7 +104,7 @@ builder.scalarType('BigInt', {
   specifiedByURL: 'https://www.w3.org/TR/xmlschema11-2/#long',
   description:
     'A signed integer of 64 bits, in decimal. Sent as a string, since JavaScript rounds numbers beyond 2^53; taken as a ' +
-    'string or a number.',
+    'string, or as a number up to 2^53 (in a document, of any size).',
   serialize: (value) => String(parseInteger(value)),
   parseValue: parseInteger,
   parseLiteral: (node) => parseInteger(node.kind === Kind.INT || node.kind === Kind.STRING ? node.value : node.kind),
@@ -113,6 +113,9 @@ builder.scalarType('BigInt', {
 function parseInteger(value: unknown): bigint {
   if (typeof value === 'bigint') return value;
   if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value);
+  if (Number.isInteger(value)) {
+    throw new GraphQLError('BigInt beyond 2^53 must be a string, since JSON numbers of that size are rounded');
+  }
   if (typeof value === 'string' && /^-?\d{1,19}$/.test(value)) return BigInt(value);
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }

@@ -1,7 +1,6 @@
 /** Libraries: the tape systems of the site. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { LibraryContract } from '../src/generated/prisma/enums.js';
-import { parseJson } from '../src/json.js';
 import { addLibrary } from '../src/operations/libraries/add.js';
 import { getLibrary, listLibraries, readSettings } from '../src/operations/libraries/libraries.js';
 import { type LeftFile, type RemovedLibrary, removeLibrary } from '../src/operations/libraries/remove.js';
@@ -190,7 +189,7 @@ function parseSettings(text: string | null | undefined): object {
   if (text === null || text === undefined) return {};
   let value: unknown;
   try {
-    value = parseJson(text);
+    value = JSON.parse(text);
   } catch {
     value = undefined;
   }

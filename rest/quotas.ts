@@ -1,6 +1,7 @@
 /** Quotas: sections 2.3, 2.5 and 4.6 of the contract. */
 import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
+import { formatJson } from '../src/json.js';
 import { getQuota } from '../src/operations/quotas/quotas.js';
 import { readUsed } from '../src/operations/quotas/used.js';
 import { listRequests, type RequestRow } from '../src/operations/requests/lists.js';
@@ -17,7 +18,7 @@ export async function getOne(ctx: Context, req: Request, res: Response): Promise
     email: quota.email,
     notes: quota.notes,
   };
-  const head = `[${JSON.stringify(fields).slice(0, -1)},"requests":[`;
+  const head = `[${formatJson(fields).slice(0, -1)},"requests":[`;
   await listRequests(ctx, { quota: quota.user }).stream((pages) =>
     sendList(res, { head, pages, present: presentRequest, tail: ']}]' }),
   );

@@ -15,14 +15,11 @@ import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.j
 import { REST_PREFIX as REST } from '../rest/openapi.js';
 import { createOpenapi } from '../rest/openapi-door.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
-import { addressOf } from './access/address.js';
-import { addressKey } from './access/address-key.js';
 import { AnswersInHand } from './access/answers-in-hand.js';
 import { createBrowserGuard } from './access/browsers/guard.js';
 import { createSecurityHeaders } from './access/browsers/headers.js';
 import { createMetadataHandler, METADATA_PATH } from './access/discovery.js';
 import { callerOf, createIdentifier, type Identifier } from './access/identify.js';
-import { Arrivals } from './access/limits/arrivals.js';
 import { limitKey } from './access/limits/key.js';
 import { type CallerLimits, limitCallers } from './access/limits/limits.js';
 import { keepTurn } from './access/limits/turns.js';
@@ -37,7 +34,7 @@ import { classOf } from './errors.js';
 import { METRICS_PATH, mountHealth, mountMetrics } from './health.js';
 import { HttpError } from './http-body.js';
 import { checkTarget } from './http-target.js';
-import { createImportHandler, IMPORT_PATH } from './import-endpoint.js';
+import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js';
 import { createPlainServer, listen } from './listen.js';
 import { type Metrics, openMetrics } from './metrics/metrics.js';
 import { idOf } from './request-ids.js';
@@ -155,13 +152,11 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   const limits = limitCallers(ctx.config);
   const metrics = openMetrics(ctx, { answers: () => answers.number });
   const app = createApp(ctx, { graphql, identifier, answers, limits, standbys, metrics, contextFor });
-  const arrivals = new Arrivals((req) => addressKey(addressOf(req)));
-  const server = await listen({ app, arrivals }, ctx, createTlsServer ?? createPlainServer).catch(async (error) => {
+  const server = await listen(app, ctx, createTlsServer ?? createPlainServer).catch(async (error) => {
     await standbys?.close();
     throw error;
   });
   limits.watch(server);
-  answers.watch(server);
   const { port, family, address } = server.address() as AddressInfo;
   return {
     metrics,
@@ -169,7 +164,6 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     close: async () => {
       const endStreams = () => {
         graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
-        arrivals.open();
         ctx.events.endReaders();
       };
       await answers.finish(server, { leaveMs: ctx.config.leaveSeconds * 1000, endStreams });
@@ -189,14 +183,14 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Drops a reader that takes nothing of its answer, so that it keeps neither memory nor a list open. A slow one may be as
- * slow as it is, unless others wait for its place (database/long-reads.ts): Node looks at the bytes that the system has
- * taken since.
+ * Closes a connection whose client neither reads its answer nor sends its body, so that it keeps neither memory nor a list open. A slow client may be
+ * as slow as it is, unless others wait for its slot (database/long-reads.ts): Node.js counts the bytes that the system has taken since.
  */
 function dropStalled(ms: number): RequestHandler {
-  return (_req, res, next) => {
+  return (req, res, next) => {
+    const mayWait = isImport(req); // while the database is slow
     res.setTimeout(ms, () => {
-      if (res.writableLength > 0) res.destroy();
+      if (res.writableLength > 0 || !(req.complete || mayWait)) res.destroy();
     });
     next();
   };

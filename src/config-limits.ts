@@ -9,17 +9,10 @@ type Row = readonly [variable: string, low: number, high: number, fallback: numb
 const MOST = 999_999_999;
 
 export const limitRows = {
-  /** Of bodies that are being read or worked on, all together, and of one caller. */
-  bodiesMb: ['BODIES_MB', 32, MOST, 256],
-  callerBodiesMb: ['CALLER_BODIES_MB', 32, MOST, 96],
-  /** In this time a body must bring 64 kB, or its end. */
-  bodySeconds: ['BODY_SECONDS', 1, 3600, 30],
-  /** All together, and of one address; fewer where the process may have fewer descriptors. */
+  /** Of bodies that are being read or worked on, all together; one caller has three eighths of it at most. */
+  bodiesMb: ['BODIES_MB', 96, MOST, 256],
+  /** All together, half of them for one address at most; fewer if the process may have fewer descriptors. */
   connections: ['CONNECTIONS', 16, MOST, 10_000],
-  callerConnections: ['CALLER_CONNECTIONS', 1, MOST, 1000],
-  /** For a header to come, and until a connection is ended on which nothing is asked any more. */
-  headerSeconds: ['HEADER_SECONDS', 1, 3600, 20],
-  idleSeconds: ['IDLE_SECONDS', 1, 3600, 5],
   /** Of a caller within a minute: more than any script that waits for each answer can send, or a portal that asks for all of its users. */
   rateLimit: ['RATE_LIMIT', 1, MOST, 60_000],
   /** At once. */
@@ -56,7 +49,10 @@ export const limitRows = {
   graphqlComplexity: ['GRAPHQL_COMPLEXITY', 1, MOST, 100_000],
 } as const satisfies Record<string, Row>;
 
-export interface Limits extends Record<keyof typeof limitRows, number> {
+/** Limits that nobody sets: for a header, for a whole request with its body, and until a connection without requests is closed. */
+export const fixedLimits = { headerSeconds: 20, requestSeconds: 3600, idleSeconds: 5 };
+
+export interface Limits extends Record<keyof typeof limitRows | keyof typeof fixedLimits, number> {
   /** Are those counted, too, who are not known and come from this host? */
   rateLocal: boolean;
   mailTo: MailTo;
@@ -77,6 +73,7 @@ export function readLimits({ integer, oneOf, parsed }: Readers): Limits {
   const figures = Object.fromEntries(rows.map(([name, row]) => [name, integer(...row)]));
   return {
     ...(figures as Record<keyof typeof limitRows, number>),
+    ...fixedLimits,
     rateLocal: oneOf('RATE_LOCAL', ['on', 'off'], 'off') === 'on',
     mailTo:
       parsed('MAIL_TO', parseMailTo, 'anywhere, quota, or a list of domains such as example.org,example.com') ??

@@ -1,18 +1,14 @@
 /**
- * How the bodies of answers are encoded: gzip, br and zstd for those who ask for it. Small bodies stay plain, and so does what holds a
- * secret beside what the asker has written: of such a body its length tells something. Streams of events are not encoded at all, since
+ * How the bodies of answers are encoded: br or gzip for clients that accept one. Small bodies stay plain, and so does what holds a
+ * secret beside what the caller has written: the length of such a body would give some of it away. Event streams are not encoded, since
  * each event is to leave at once.
  *
- * `compression`, the well-kept middleware, has no zstd, goes on encoding for clients that have gone, and encodes what is always the same
- * anew each time.
+ * `compression`, the middleware, goes on encoding for clients that have gone, and encodes what is always the same anew each time.
  */
 import { createHash } from 'node:crypto';
-import type { Transform, Writable } from 'node:stream';
+import { pipeline, type Transform, type Writable } from 'node:stream';
 import zlib from 'node:zlib';
 import type { Response } from 'express';
-import { remember } from './remembered.js';
-
-type Encoding = 'zstd' | 'br' | 'gzip';
 
 type Whole = (bytes: Buffer, options: object, done: (error: Error | null, encoded: Buffer) => void) => void;
 
@@ -28,34 +24,14 @@ interface Coder {
   small: object;
 }
 
-/** Node.js 20 has none, and its types neither. */
-const zstd = zlib as unknown as {
-  zstdCompress?: Whole;
-  createZstdCompress?: (options: object) => Transform;
-  constants: { ZSTD_c_compressionLevel?: number };
+const quality = (value: number) => ({ params: { [zlib.constants.BROTLI_PARAM_QUALITY]: value } });
+
+type Encoding = 'br' | 'gzip';
+
+const coders: Record<Encoding, Coder> = {
+  br: { whole: zlib.brotliCompress, stream: zlib.createBrotliCompress, fast: quality(1), small: quality(5) },
+  gzip: { whole: zlib.gzip, stream: zlib.createGzip, fast: { level: 1 }, small: { level: 9 } },
 };
-
-const { BROTLI_PARAM_QUALITY } = zlib.constants;
-
-/** The first is taken before those that are asked for as much. */
-const coders: ReadonlyMap<Encoding, Coder> = new Map([...zstdCoder(), ['br', brotliCoder()], ['gzip', gzipCoder()]]);
-
-function* zstdCoder(): Generator<[Encoding, Coder]> {
-  const { zstdCompress, createZstdCompress, constants } = zstd;
-  const level = constants.ZSTD_c_compressionLevel;
-  if (!zstdCompress || !createZstdCompress || level === undefined) return;
-  const of = (value: number) => ({ params: { [level]: value } });
-  yield ['zstd', { whole: zstdCompress, stream: createZstdCompress, fast: of(1), small: of(12) }];
-}
-
-function brotliCoder(): Coder {
-  const of = (quality: number) => ({ params: { [BROTLI_PARAM_QUALITY]: quality } });
-  return { whole: zlib.brotliCompress, stream: zlib.createBrotliCompress, fast: of(1), small: of(5) };
-}
-
-function gzipCoder(): Coder {
-  return { whole: zlib.gzip, stream: zlib.createGzip, fast: { level: 1 }, small: { level: 9 } };
-}
 
 /** What is less fits a packet or two as it is. */
 const MIN_BYTES = 2048;
@@ -63,45 +39,13 @@ const MIN_BYTES = 2048;
 /** So much is encoded in one go, in a thread of its own. */
 const CHUNK_BYTES = 64 * 1024;
 
-/**
- * The encoding that an Accept-Encoding header likes best (RFC 9110, 12.5.3), of those that there are.
- * @returns undefined for none, which is always understood
- */
-export const chooseEncoding = (header: string | undefined): Encoding | undefined => chooseOf(header ?? '');
-
-const chooseOf = remember((header): Encoding | undefined => {
-  const weights = readWeights(header);
-  const rest = weights.get('*') ?? 0;
-  const plain = weights.get('identity') ?? 0;
-  let best: { encoding: Encoding; weight: number } | undefined;
-  for (const encoding of coders.keys()) {
-    const weight = weights.get(encoding) ?? rest;
-    if (weight > 0 && weight >= plain && weight > (best?.weight ?? 0)) best = { encoding, weight };
-  }
-  return best?.encoding;
-});
-
-const ELEMENT = /^\s*([^\s;]+)\s*(?:;\s*q\s*=\s*([01](?:\.\d{0,3})?)\s*)?$/i;
-
-/** What is not as the RFC has it is passed over. */
-function readWeights(header: string): Map<string, number> {
-  const weights = new Map<string, number>();
-  for (const element of header.split(',')) {
-    const [, name, weight = '1'] = ELEMENT.exec(element) ?? [];
-    if (name !== undefined) weights.set(name.toLowerCase().replace(/^x-gzip$/, 'gzip'), Math.min(Number(weight), 1));
-  }
-  return weights;
-}
-
 /** The encoding of an answer, which its head says from now on. */
 function encodingOf(res: Response): Encoding | undefined {
   res.vary('Accept-Encoding');
-  const encoding = chooseEncoding(res.req.headers['accept-encoding']);
+  const encoding = (['br', 'gzip'] as const).find((each) => res.req.acceptsEncodings(each));
   if (encoding !== undefined) res.setHeader('Content-Encoding', encoding);
   return encoding;
 }
-
-const coderOf = (encoding: Encoding) => coders.get(encoding) as Coder;
 
 /**
  * Sends a body whole; status and type are set. Nothing may be done with `res` afterwards.
@@ -116,7 +60,7 @@ export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } =
   } else if (res.req.method === 'HEAD') {
     res.end(); // of what length it would be may be left out
   } else {
-    const { whole, fast } = coderOf(encoding);
+    const { whole, fast } = coders[encoding];
     whole(bytes, fast, (error, encoded) => (error ? res.destroy(error) : sendPlain(res, encoded)));
   }
 }
@@ -133,15 +77,9 @@ export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
   if (encoding === undefined) return res;
   res.flushHeaders(); // before the encoder has anything to send: what fails from here on is no answer of its own in this encoding
-  const { stream, fast } = coderOf(encoding);
+  const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
-  encoder.on('data', (bytes: Buffer) => {
-    if (!res.write(bytes)) encoder.pause();
-  });
-  res.on('drain', () => encoder.resume());
-  encoder.once('end', () => res.end());
-  encoder.once('error', (error) => res.destroy(error));
-  res.once('close', () => encoder.destroy()); // whoever writes sees that the client is gone
+  pipeline(encoder, res, () => {}); // who writes sees by the encoder that the client has gone
   return encoder;
 }
 
@@ -177,7 +115,7 @@ export class KeptBody {
   private encode(encoding: Encoding): Promise<Buffer> {
     const known = this.encoded.get(encoding);
     if (known) return known;
-    const { whole, small } = coderOf(encoding);
+    const { whole, small } = coders[encoding];
     const encoded = new Promise<Buffer>((resolve, reject) => {
       whole(this.bytes, small, (error, bytes) => (error ? reject(error) : resolve(bytes)));
     });

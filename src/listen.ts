@@ -1,18 +1,8 @@
 /** How a gateway listens: what comes over its connections becomes requests, in turn, or is refused where it is none. */
-import {
-  createServer,
-  type IncomingMessage,
-  maxHeaderSize,
-  type RequestListener,
-  type Server,
-  type ServerResponse,
-} from 'node:http';
+import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
 import type { Socket } from 'node:net';
-import type { Express } from 'express';
 import { createAddressNote } from './access/address.js';
-import type { Arrivals } from './access/limits/arrivals.js';
-import { answerInTurn } from './access/limits/pipelines.js';
-import { boundRest } from './access/limits/unread.js';
+import { answerInTurn, isAnswering } from './access/limits/pipelines.js';
 import { createObserver } from './access/observed.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
@@ -30,8 +20,8 @@ const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
 };
 
 /** What is no request is in nobody's hands: it is answered here, in the form of REST, and its connection ends. */
-function refuseMalformed(error: Error, socket: Socket & { _httpMessage?: { headersSent: boolean } }): void {
-  if (!socket.writable || socket._httpMessage?.headersSent) return void socket.destroy();
+function refuseMalformed(error: Error, socket: Socket): void {
+  if (!socket.writable || isAnswering(socket)) return void socket.destroy();
   const [status, message] = PARSER_ANSWERS[codeOf(error) ?? ''] ?? [
     '400 Bad Request',
     `the request is not HTTP: ${messageOf(error)}`,
@@ -52,40 +42,14 @@ const CHECK_MS = 1000;
 export const createPlainServer = (listener: RequestListener) =>
   createServer({ connectionsCheckingInterval: CHECK_MS }, listener);
 
-/** A body of 32 MB may come over a slow line. */
-const BODY_MS = 300_000;
-
-/** An import has more time, and its sender is told to go on once it is known. */
-function awaitBody(server: Server, req: IncomingMessage, res: ServerResponse): void {
-  if (isImport(req)) return;
-  if (CONTINUE.test(req.headers.expect ?? '')) res.writeContinue();
-  if (!hasBody(req)) return; // nobody reads what is not there, so that its end would never come
-  const late = setTimeout(() => {
-    // as Node would say it
-    server.emit(
-      'clientError',
-      Object.assign(new Error('request timeout'), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }),
-      req.socket,
-    );
-  }, BODY_MS).unref();
-  const stop = () => clearTimeout(late);
-  req.once('end', stop);
-  res.once('close', stop);
-}
-
-/** As the header announces it (RFC 9112, 6.3). */
-function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0';
-}
-
 const CONTINUE = /^\s*100-continue\s*$/i;
 
 export async function listen(
-  { app, arrivals }: { app: Express; arrivals: Arrivals },
+  app: RequestListener,
   ctx: Context,
   create: (listener: RequestListener) => Server,
 ): Promise<Server> {
-  const { port, host, publicUrl, limits, access } = ctx.config;
+  const { port, host, publicUrl, access } = ctx.config;
   const observe = createObserver(ctx);
   const prefix = prefixOf(publicUrl);
   const noteAddress = createAddressNote(access.proxyAddresses);
@@ -95,9 +59,9 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      awaitBody(server, req, res);
-      if (hasBody(req)) boundRest(req, res, limits.bodySeconds);
-      arrivals.enter(req, res, () => app(req, res));
+      // an import is told to go on once its sender is known
+      if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
+      app(req, res);
     });
     const server = create(answer);
     server.once('error', reject).listen(port, host, () => {
@@ -108,6 +72,5 @@ export async function listen(
     // what a client expects beside 100-continue may be passed over (RFC 9110, 10.1.1)
     server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
     server.on('checkContinue', (req, res) => void server.emit('request', req, res));
-    server.requestTimeout = 0; // which has no exception: see awaitBody
   });
 }

@@ -14,7 +14,6 @@ import { makeDatabase, requireCluster, requireDatabase } from './database/presen
 import { nameOfUrl } from './database-url.js';
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
-import { installExactJson } from './json.js';
 import { Refusals } from './refusals.js';
 import { showSources } from './source-positions.js';
 import { checkLibrary, stagingTermsOf } from './tape/kinds.js';
@@ -78,7 +77,6 @@ export function attach(
   connection: ClientConfig,
   { poolSize, statementMs, logTo }: { poolSize?: number; statementMs?: number; logTo?: DestinationStream },
 ): Omit<Runtime, 'migrated'> {
-  installExactJson();
   const hooks = { streamWrite: (line: string) => hideSecrets(showSources(line)) };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
   // of a database that is lost, and of a clock that is wrong, the keeper of such processes tells, once for all of them

@@ -38,11 +38,13 @@ export async function askAs<Answer>(
 ): Promise<Answer> {
   const isChange = query.startsWith('mutation');
   const target = `${url}/graphql`;
-  const answer = await post(target, { ...FORMS, ...headers }, JSON.stringify({ query, variables })).catch((error) => {
-    const problem = formatNetworkError(url, error);
-    if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
-    throw new ConnectionError(problem);
-  });
+  const answer = await post(target, { ...FORMS, ...headers }, JSON.stringify({ query, variables }, withStrings)).catch(
+    (error) => {
+      const problem = formatNetworkError(url, error);
+      if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
+      throw new ConnectionError(problem);
+    },
+  );
   refuseRedirect(target, answer.status, answer.headers.location);
   const { data, errors: [error] = [] } = parseAnswer<Answer>(answer.text);
   if (error) throw toCommandError(error, isChange);
@@ -50,6 +52,9 @@ export async function askAs<Answer>(
   if (data && isDone) return readIntegers(data);
   throw new CommandError(`${url} answers ${answer.status}${isDone && isChange ? `: ${UNCONFIRMED}` : ''}`);
 }
+
+/** GraphQL takes integers beyond 2^53 as strings. */
+const withStrings = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
 
 const FORMS = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
 

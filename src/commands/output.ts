@@ -1,4 +1,5 @@
 /** What commands print: tables for people, JSON for scripts. */
+import { formatJson } from '../json.js';
 import { stderr, stdout } from './io.js';
 
 /** For `.option(...jsonOption)`, in every command that prints a result. */
@@ -11,9 +12,9 @@ export interface OutputOptions {
   json?: boolean;
 }
 
-/** A JSON document a line; bigints are exact. */
+/** Prints a JSON document on one line, with exact integers. */
 export function printJson(value: unknown): void {
-  const text = JSON.stringify(value).replace(UNSAFE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  const text = formatJson(value).replace(UNSAFE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
   stdout().write(`${text}\n`);
 }
 

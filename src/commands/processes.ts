@@ -63,11 +63,9 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   TAPE_BACKEND, TAPE_TIMEOUT                 the first library, and when a drive counts as hung
   DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP, LINK_ROOT  when a restore disk counts as hung; how files are restored
   SMTP_URL, MAIL_FROM, MAIL_TO, WEBHOOK_HOSTS  the mail server, the sender, where mail may go, and private webhooks
-  CONNECTIONS, STREAMS, BODIES_MB            what may be open at once; of one caller CALLER_CONNECTIONS, CALLER_STREAMS,
-                                             CALLER_BODIES_MB, CALLER_REQUESTS
+  CONNECTIONS, STREAMS, BODIES_MB            what may be open at once; of one caller CALLER_STREAMS, CALLER_REQUESTS
   LONG_LISTS                                 how many may read long lists at once
   RATE_LIMIT, RATE_LOCAL                     how often a caller may ask, and whether those of this host count
-  HEADER_SECONDS, BODY_SECONDS, IDLE_SECONDS how long a header, a body and an idle connection may take
   MAIL_RATE, USER_MAIL_RATE, EXPIRY_NOTICE_HOURS  letters a minute, in all and of a user; when an end is told
   REQUEST_PATHS, REQUEST_FILES, PATTERN_LENGTH
                                              how many paths a request may name, and files have; how short a pattern may be
@@ -79,7 +77,7 @@ The environment says the rest; "Configuration" in src/commands/README.md says it
   GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
                                              how large a query may be, and how many operations a stream may have
   EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
-  READER_SECONDS, LEAVE_SECONDS              when a reader that takes nothing is dropped, and how long balancers have to leave
+  READER_SECONDS, LEAVE_SECONDS              when a client that neither reads nor sends is disconnected, and how long balancers have to leave
   LOG_LEVEL, ACCESS_LOG                      what is logged, and on for a line for each answer
   OTEL_EXPORTER_OTLP_ENDPOINT                a collector that traces are sent to
   METRICS_PORT, METRICS_HOST                 where metrics are read beside the gateway's /metrics; an engine has them there alone

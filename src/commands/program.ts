@@ -5,7 +5,6 @@ import { Command, CommanderError, Help } from 'commander';
 import { hideSecretsOfCrashes } from '../crash.js';
 import { ConfigError, isDebug } from '../environment.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../errors.js';
-import { installExactJson } from '../json.js';
 import { packageRoot } from '../package-root.js';
 import { showSources } from '../source-positions.js';
 import { examples } from './examples.js';
@@ -131,7 +130,6 @@ export interface Commands {
 
 /** Runs the command that the arguments name with streams and an environment of its own. Returns its exit code. */
 export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
-  installExactJson();
   return await runWith(io, () => run(given, args));
 }
 
@@ -148,7 +146,6 @@ async function run({ commands, where }: Commands, args: readonly string[]): Prom
 /** Runs the command that the arguments of this process name. */
 export async function runProgram(given: Commands): Promise<void> {
   hideSecretsOfCrashes();
-  installExactJson();
   // its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
   process.stdout.on('error', (error) => process.exit(codeOf(error) === 'EPIPE' ? 0 : fail(error)));
   process.stderr.on('error', () => {}); // nobody reads it any more

@@ -1,7 +1,7 @@
 /** Checks that a response is documented: its status and its form, and that it reveals nothing internal. */
 import { STATUS_CODES } from 'node:http';
 import { messageOf } from '../../src/errors.js';
-import { parseJson } from '../../src/json.js';
+import { parseJson } from '../support/exact-json.js';
 import { checkEventStream, checkGraphqlBody, isObject } from './check-graphql.js';
 import type { Answer } from './client.js';
 import type { HttpInput } from './inputs.js';

@@ -18,7 +18,7 @@ import {
   TypeMetaFieldDef,
 } from 'graphql';
 import { schema } from '../../graphql/schema.js';
-import { parseJson } from '../../src/json.js';
+import { parseJson } from '../support/exact-json.js';
 
 type JsonObject = Record<string, unknown>;
 

@@ -170,7 +170,6 @@ const isStream = ({ headers }: http.IncomingMessage): boolean =>
 const decoders: Record<string, (bytes: Buffer) => Buffer> = {
   gzip: zlib.gunzipSync,
   br: zlib.brotliDecompressSync,
-  ...('zstdDecompressSync' in zlib && { zstd: zlib.zstdDecompressSync as (bytes: Buffer) => Buffer }),
 };
 
 /** Returns a text that no check accepts if the encoding is wrong. */

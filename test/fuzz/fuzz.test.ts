@@ -1,6 +1,5 @@
 /** The short form of the fuzz; `npm run fuzz` is the long one. Times are limits: it ends after a number of inputs. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { installExactJson } from '../../src/json.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { runFuzz } from './run.js';
 
@@ -9,7 +8,6 @@ const INPUTS = 3000;
 let database: TestDatabase;
 
 beforeEach(async () => {
-  installExactJson();
   database = await createDatabase();
 });
 afterEach(() => database.drop());

@@ -1,6 +1,5 @@
 /** `npm run fuzz`, see README.md. Exits with 1 if it finds a fault. */
 import { environment } from '../../src/config.js';
-import { installExactJson } from '../../src/json.js';
 import { numberOf } from '../torture/random.js';
 import { type PlantName, plants } from './plants.js';
 import { describeFault, describeMemory, runFuzz } from './run.js';
@@ -10,7 +9,6 @@ const MAX_FAULTS = 50;
 const LONG = 100_000;
 const SLACK_BYTES = 64_000_000;
 
-installExactJson();
 const seed = numberOf(environment, 'SEED', Math.floor(Math.random() * 2 ** 31));
 const inputs = numberOf(environment, 'INPUTS', 1_000_000);
 const minutes = numberOf(environment, 'MINUTES', 120);

@@ -1,12 +1,9 @@
 /** Plants each kind of fault alone into the server, and shows that the fuzz finds it. */
-import { beforeAll, expect, test } from 'vitest';
-import { installExactJson } from '../../src/json.js';
+import { expect, test } from 'vitest';
 import { createDatabase } from '../support/database.js';
 import { type FuzzOptions, type FuzzResult, runFuzz } from './run.js';
 
 const LIMIT_MS = 6 * 60_000;
-
-beforeAll(installExactJson);
 
 async function findPlanted(options: Pick<FuzzOptions, 'plant' | 'inputs'> & Partial<FuzzOptions>): Promise<FuzzResult> {
   const database = await createDatabase();

@@ -81,7 +81,7 @@ test.each(ways)('a call that has begun keeps its slot after its caller has disco
 });
 
 test('the body of a call that has begun counts after its sender has disconnected', async () => {
-  await start({ callerBodiesMb: 1 });
+  await start({ bodiesMb: 3 });
   const leaving = new AbortController();
   const files = Array.from({ length: 10_000 }, (_, n) => `/large/${'x'.repeat(60)}${n}`);
   const body = [{ quota: 'alice', files }];
@@ -93,7 +93,10 @@ test('the body of a call that has begun counts after its sender has disconnected
     await begun;
     await settle();
     const second = await send({ url: app.url }, path, { body });
-    expect([second.status, second.text]).toEqual([429, expect.stringContaining('more than 1 MB')]);
+    expect([second.status, second.text]).toEqual([
+      429,
+      expect.stringContaining('you have 1179648 bytes of request bodies already'),
+    ]);
   });
 });
 

@@ -1,8 +1,11 @@
 /** Gateways that are restarted under load, behind a balancer and alone. */
+import { once } from 'node:events';
+import net from 'node:net';
 import { createClient } from 'graphql-sse';
 import { afterAll, expect, test } from 'vitest';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
+import { startBeside } from '../support/app.js';
 import { startBalancer } from '../support/balancer.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
@@ -54,6 +57,28 @@ test('a restart of one gateway after the other fails no call, repeats none, and 
   await cancelRequest(app.ctx, watched);
   expect(await Promise.all(watching)).toEqual(watching.map(() => 'CANCELLED'));
   await balancer.close();
+});
+
+test('a gateway that stops answers on open connections for LEAVE_SECONDS, and each answer closes its connection', async () => {
+  const leaving = await startBeside(app, { config: { leaveSeconds: 2 } });
+  const socket = net.connect(Number(new URL(leaving.url).port), '127.0.0.1');
+  const ask = () => socket.write('GET /tape_control/api/v1/quota/alice HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n');
+  let received = '';
+  socket.on('data', (bytes) => {
+    received += bytes;
+  });
+  const ended = once(socket, 'end');
+  ask();
+  await waitFor('the first answer', async () => received.endsWith(']}]'));
+  expect(received).toMatch(/^HTTP\/1\.1 200 /);
+  expect(received).not.toMatch(/^Connection: close\r$/im);
+  received = '';
+  const closed = leaving.close();
+  ask();
+  await ended;
+  expect(received).toMatch(/^HTTP\/1\.1 200 /);
+  expect(received).toMatch(/^Connection: close\r$/im);
+  await closed;
 });
 
 interface Progress {

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { type Config, ConfigError, isDebug, readConfig, readServerUrl } from '../../src/config.js';
-import { limitRows, readLimits } from '../../src/config-limits.js';
+import { fixedLimits, limitRows, readLimits } from '../../src/config-limits.js';
 import { settingsOfWays } from '../../src/config-ways.js';
 import { packageRoot } from '../../src/package-root.js';
 import { backendNames } from '../../src/tape/index.js';
@@ -74,7 +74,7 @@ test('an empty environment gives the defaults, and an empty variable counts as u
   const empty = Object.fromEntries(names.map((name) => [name, '']));
   expect(read({ ...empty, AUTH: undefined })).toEqual(defaults);
   expect(faultsOf(empty)).toEqual(['AUTH must not be empty: unset, it opens the gateway to whoever asks']);
-  expect(Object.keys(defaults)).toHaveLength(names.length + limits.length);
+  expect(Object.keys(defaults)).toHaveLength(names.length + limits.length + Object.keys(fixedLimits).length);
 });
 
 test.each<[name: string, value: string, changes: Partial<Settings>]>([

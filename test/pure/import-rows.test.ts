@@ -59,7 +59,7 @@ describe('good rows', () => {
     const big = [9007199254740993n, 9223372036854775807n];
     const rows = [
       ...(await readAll(`path,size,position\n/a,${big[0]},${big[1]}`)),
-      ...(await readAll(`{"path":"/b","size":${big[0]},"position":"${big[1]}"}`)),
+      ...(await readAll(`{"path":"/b","size":"${big[0]}","position":"${big[1]}"}`)),
     ];
     expect(rows.map(({ size, position }) => [size, position])).toEqual([big, big]);
   });
@@ -129,7 +129,11 @@ describe('bad rows', () => {
     ['{"size":1}', 'path must be given, not ""'],
     ['{"path":"/a"}', 'size must be a whole number of bytes, not ""'],
     ['{"path":"/a","size":1.5}', 'size must be a whole number of bytes, not "1.5"'],
-    ['{"path":"/a","size":1e300}', 'size must be a whole number of bytes, not "1e+300"'],
+    [
+      '{"path":"/a","size":9007199254740993}',
+      'size must be text, in quotes, since JSON numbers beyond 2^53 are rounded',
+    ],
+    ['{"path":"/a","size":1e300}', 'size must be text, in quotes, since JSON numbers beyond 2^53 are rounded'],
     ['{"path":"/a","size":true}', 'size must be text or a number, not "true"'],
     ['{"path":["/a"],"size":1}', 'path must be text or a number, not "[\\"/a\\"]"'],
     ['{"path":"/a","size":1,"Stage":"T"}', `there is no column "Stage"; the columns are ${COLUMNS}`],

@@ -11,7 +11,6 @@ import type { Context } from '../../src/context.js';
 import { type DatabaseOptions, openDatabase } from '../../src/database/client.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { EventFeed } from '../../src/events.js';
-import { installExactJson } from '../../src/json.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { Refusals } from '../../src/refusals.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
@@ -54,7 +53,6 @@ export interface TestAppOptions {
 }
 
 export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
-  installExactJson();
   const locks = options.watchesLocks === false ? undefined : watchLocks();
   const dataDir = makeTempDir();
   const database = await createDatabase();

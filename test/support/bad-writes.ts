@@ -29,7 +29,7 @@ const bodies: BadInput[] = [
   rest('100,000 nested arrays', /too deeply$/, { body: deep() }),
   rest('100,000 nested arrays around a long integer', /too deeply$/, { body: deep('12345678901234567890') }),
   rest('100,000 nested arrays in a field', /too deeply$/, { body: `{"quota":${deep()}}` }),
-  rest('a number of a million digits', /a number has more than 1000 characters$/, { body: `{"x":${'9'.repeat(1e6)}}` }),
+  rest('a number of a million digits', /^quota must name a user/, { body: `{"x":${'9'.repeat(1e6)}}` }),
   rest('no object', /^the body must be an array holding one object, not an array of 0$/, { body: '[]' }),
   rest('a gzip body', ENCODED, { body: Buffer.from([31, 139, 8, 0]), ...gzip }),
   graphql('an empty body', NO_JSON, '', 400),
@@ -243,16 +243,14 @@ const disks: BadInput[] = [
 ];
 
 const CURSOR = /^Invalid cursor: /;
-const NO_KIND = /^after must be a place among the findings, not "no-kind"$/;
 const NO_FINDINGS = ['x', 'quota-used:', 'quota-used:-2', 'quota-used:9999999999999999999', 'quota-used:1 OR 1=1'];
 
 const findings: BadInput[] = [
   ...[...NO_FINDINGS, '__proto__:1', 'no-kind:1'].flatMap((place) => {
-    const says = place === 'no-kind:1' ? NO_KIND : CURSOR;
     const after = `(after: "${base64(place)}")`;
     return [
-      ask(`findings after ${place}`, says, `{ doctorFindings${after} { edges { cursor } } }`),
-      ask(`repairs after ${place}`, says, `mutation { repairFindings${after} { ${FAILED} } }`),
+      ask(`findings after ${place}`, CURSOR, `{ doctorFindings${after} { edges { cursor } } }`),
+      ask(`repairs after ${place}`, CURSOR, `mutation { repairFindings${after} { ${FAILED} } }`),
     ];
   }),
   ask('findings backwards', /read forwards/, '{ doctorFindings(last: 1) { edges { cursor } } }'),

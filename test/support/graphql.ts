@@ -21,9 +21,12 @@ export async function sendGraphql(
   return answer as Answer & { body: GraphqlAnswer };
 }
 
+/** GraphQL takes integers beyond 2^53 as strings. */
+const withStrings = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
+
 /** @param variables an object, or its JSON text */
 export async function ask(gateway: Gateway, query: string, variables: object | string = {}): Promise<GraphqlAnswer> {
-  const text = typeof variables === 'string' ? variables : JSON.stringify(variables);
+  const text = typeof variables === 'string' ? variables : JSON.stringify(variables, withStrings);
   return (await sendGraphql(gateway, `{"query":${JSON.stringify(query)},"variables":${text}}`)).body;
 }
 

@@ -3,7 +3,8 @@ import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
-import { parseJson } from '../../src/json.js';
+import { formatJson } from '../../src/json.js';
+import { parseJson } from './exact-json.js';
 
 /** An app in the test's process, or a process. */
 export interface Gateway {
@@ -36,7 +37,7 @@ export async function request(gateway: Gateway, path: string, call: Call = {}): 
   const isShown = gateway.token !== undefined && path.startsWith('/graphql');
   const headers = { ...(isShown && { Authorization: `Bearer ${gateway.token}` }), ...call.headers };
   const isRaw = typeof body === 'string' || body instanceof Uint8Array;
-  const content = body === undefined ? {} : { body: isRaw ? (body as string) : JSON.stringify(body) };
+  const content = body === undefined ? {} : { body: isRaw ? (body as string) : formatJson(body) };
   return await fetch(`${gateway.url}${path}`, { method, headers, signal, ...content });
 }
 

@@ -1,7 +1,7 @@
 /** Subscriptions over each of the three transports, with one interface. */
 import { type Client, createClient } from 'graphql-sse';
-import { parseJson } from '../../src/json.js';
 import type { TestApp } from './app.js';
+import { parseJson } from './exact-json.js';
 import { type Gateway, request, send } from './http.js';
 import { waitFor } from './wait.js';
 

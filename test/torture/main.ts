@@ -1,12 +1,10 @@
 /** `npm run torture`, see README.md. Exits with 1 if there are violations. */
 import { environment } from '../../src/config.js';
-import { installExactJson } from '../../src/json.js';
 import { numberOf } from './random.js';
 import { describeResult, runTorture } from './run.js';
 
 const MAX_LISTED = 100;
 
-installExactJson();
 const seed = numberOf(environment, 'SEED', Math.floor(Math.random() * 2 ** 32));
 const totalMs = numberOf(environment, 'MINUTES', 15) * 60_000;
 const settleMs = Math.min(totalMs / 2, 240_000);

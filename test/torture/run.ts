@@ -98,7 +98,10 @@ function describeProgress(counts: Counts, phase: string): string {
 
 /** Writes violations and facts as JSON, to look for the cause. @param more other values of use */
 export async function dumpFacts(file: string, { facts, violations }: Verdict, more: object = {}): Promise<void> {
-  const plain = (_name: string, value: unknown) => (value instanceof Set || value instanceof Map ? [...value] : value);
+  const plain = (_name: string, value: unknown) => {
+    if (typeof value === 'bigint') return String(value);
+    return value instanceof Set || value instanceof Map ? [...value] : value;
+  };
   const { observed, ...stored } = facts;
   const { sources: _, ...known } = observed;
   await writeFile(file, JSON.stringify({ violations, ...more, ...stored, ...known }, plain, 1));

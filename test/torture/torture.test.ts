@@ -1,6 +1,5 @@
 /** The short form of the torture; `npm run torture` is the long one. Times are limits: it ends after a number of kills. */
 import { expect, test } from 'vitest';
-import { installExactJson } from '../../src/json.js';
 import { runTorture } from './run.js';
 
 const MINUTE_MS = 60_000;
@@ -8,7 +7,6 @@ const MINUTE_MS = 60_000;
 test('nothing is lost, duplicated or left over when everything is killed at any moment', {
   timeout: 7 * MINUTE_MS,
 }, async () => {
-  installExactJson();
   const options = {
     ...{ seed: 20261120, kills: 12, troubleMs: 2 * MINUTE_MS, settleMs: 3 * MINUTE_MS },
     ...{ files: 80, maxBytes: 300_000, lateTrees: 4, keepDir: false, signal: AbortSignal.timeout(6 * MINUTE_MS) },

@@ -1,13 +1,12 @@
 /** What callers may take of the gateway, put together in one place. */
-import type { IncomingMessage, Server } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { RequestHandler } from 'express';
 import { MemoryStore, rateLimit } from 'express-rate-limit';
 import type { Config } from '../../config.js';
-import { HttpError, limitBody } from '../../http-body.js';
-import { BodyRooms } from './bodies.js';
-import { Connections } from './connections.js';
+import { type BodyRoom, HttpError, limitBody } from '../../http-body.js';
+import { limitConnections } from './connections.js';
 import { isUncounted, limitKey } from './key.js';
-import { beginTurn, Shares } from './turns.js';
+import { beginTurn, onceOver, Shares } from './turns.js';
 
 export interface CallerLimits {
   /** To stand before all that answers. */
@@ -17,11 +16,15 @@ export interface CallerLimits {
 }
 
 const WINDOW_MS = 60_000;
+const MB = 1024 * 1024;
+
+/** What one caller may take of the memory for bodies: three of 32 MB by default. */
+const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {
   const { limits } = config;
-  const bodies = new BodyRooms(limits);
-  const connections = new Connections(config);
+  const bytes = limits.bodiesMb * MB;
+  const bodies = new Shares('bytes of request bodies', { all: bytes, one: Math.floor(bytes * SHARE_OF_BODIES) });
   const turns = new Shares('requests that are being answered', {
     all: Number.POSITIVE_INFINITY,
     one: limits.callerRequests,
@@ -42,14 +45,24 @@ export function limitCallers(config: Config): CallerLimits {
     },
   });
   const enter: RequestHandler = (req, res, next) => {
-    connections.check(req);
-    beginTurn(res, turns.take(limitKey(req)));
-    limitBody(req, () => bodies.enter(limitKey(req), res));
+    const key = limitKey(req);
+    beginTurn(res, turns.take(key));
+    limitBody(req, () => createRoom(res, (size) => bodies.take(key, size)));
     next();
   };
   const count: RequestHandler = (req, res, next) =>
     !limits.rateLocal && isUncounted(req) ? next() : rate(req, res, next);
-  return { before: [enter, count], watch: (server) => connections.watch(server), close: () => store.shutdown() };
+  return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
+}
+
+/** What a body takes of the memory, until its request is answered or what it asks for is done. */
+function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
+  const taken: (() => void)[] = [];
+  const give = () => {
+    for (const each of taken.splice(0)) each();
+  };
+  onceOver(res, give);
+  return { take: (bytes) => void taken.push(take(bytes)), give };
 }
 
 type Take = (req: IncomingMessage) => () => void;

@@ -1,7 +1,6 @@
 /** Requests of one caller that are in hand at once, and streams, which are none any more once they are open. */
 import type { ServerResponse } from 'node:http';
 import { HttpError } from '../../http-body.js';
-import { letNextIn } from './arrivals.js';
 
 /** Counts what callers have at once of something. */
 export class Shares {
@@ -18,13 +17,19 @@ export class Shares {
 
   /** @returns what gives it back, once. @throws HttpError 429, 503 */
   take(caller: string, amount = 1): () => void {
-    const own = (this.counts.get(caller) ?? 0) + amount;
+    const give = this.tryTake(caller, amount);
+    if (give) return give;
     const headers = { 'Retry-After': '5' };
-    if (own > this.most.one) {
+    if ((this.counts.get(caller) ?? 0) + amount > this.most.one) {
       throw new HttpError(429, `you have ${this.most.one} ${this.what} already: try again later`, headers);
     }
-    if (this.count + amount > this.most.all)
-      throw new HttpError(503, `there are too many ${this.what}: try again later`, headers);
+    throw new HttpError(503, `there are too many ${this.what}: try again later`, headers);
+  }
+
+  /** The same, and undefined if there is no room. */
+  tryTake(caller: string, amount = 1): (() => void) | undefined {
+    const own = (this.counts.get(caller) ?? 0) + amount;
+    if (own > this.most.one || this.count + amount > this.most.all) return undefined;
     this.count += amount;
     this.counts.set(caller, own);
     let isTaken = true;
@@ -50,7 +55,6 @@ export function beginTurn(res: ServerResponse, give: () => void): void {
 /** It goes on as a stream, which counts as that. */
 export function endTurn(res: ServerResponse): void {
   turns.get(res)?.();
-  letNextIn(res);
 }
 
 interface Kept {

@@ -1,7 +1,6 @@
 /** Reads catalogue rows from CSV or JSON Lines, plain or gzipped, and says by line what is wrong with them. */
 import type { Readable } from 'node:stream';
 import { messageOf, quote } from '../../errors.js';
-import { parseJson } from '../../json.js';
 import { type Stage, stageOfLetter } from '../../stages.js';
 import { parseTime } from '../../time.js';
 import { findPathProblem } from '../input.js';
@@ -132,7 +131,7 @@ const jsonReader: RowReader = {
 function parseLine(line: number, text: string): CatalogueRow | RowError {
   let value: unknown;
   try {
-    value = parseJson(text);
+    value = JSON.parse(text);
   } catch (error) {
     return new RowError(line, `not JSON: ${messageOf(error)}`);
   }
@@ -144,11 +143,14 @@ function parseLine(line: number, text: string): CatalogueRow | RowError {
     if (!columns.includes(name as Column)) {
       return new RowError(line, `there is no column ${quote(name)}; the columns are ${columns.join(',')}`);
     }
-    if (!['string', 'number', 'bigint'].includes(typeof field) && field !== null) {
+    if (!['string', 'number'].includes(typeof field) && field !== null) {
       return new RowError(line, `${name} must be text or a number, not ${quote(JSON.stringify(field))}`);
     }
     if (name === 'mode' && typeof field !== 'string' && field !== null) {
       return new RowError(line, `mode must be text, with ${MODE}, not the number ${field}`);
+    }
+    if (Number.isInteger(field) && !Number.isSafeInteger(field)) {
+      return new RowError(line, `${name} must be text, in quotes, since JSON numbers beyond 2^53 are rounded`);
     }
     fields[name as Column] = field === null || field === '' ? null : String(field);
   }

@@ -4,6 +4,7 @@ import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { RequestState, WebhookEvent } from '../../generated/prisma/enums.js';
+import { formatJson } from '../../json.js';
 import { linkToRequest } from '../../mail.js';
 
 /** As the events are called in messages. */
@@ -79,7 +80,7 @@ export async function queueMessages(ctx: Context, tx: Transaction, messages: rea
     const secret = secrets.get(webhookId);
     if (secret === undefined) return []; // it was removed meanwhile
     const messageId = `msg_${createHmac('sha256', secret).update(`${type} ${key}`).digest('hex').slice(0, 32)}`;
-    return { ...about, webhookId, type, messageId, body: JSON.stringify({ type, timestamp: zoned(at), data }) };
+    return { ...about, webhookId, type, messageId, body: formatJson({ type, timestamp: zoned(at), data }) };
   });
   const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name]);
   await tx.query(

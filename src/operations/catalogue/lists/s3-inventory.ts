@@ -3,7 +3,6 @@
  * versions only the latest counts, and none that is a mark of deletion.
  */
 import { quote } from '../../../errors.js';
-import { parseJson } from '../../../json.js';
 import { parseZonedTime } from '../../../time.js';
 import { createCsvSplitter } from '../import-csv.js';
 import { RowError } from '../import-lines.js';
@@ -29,7 +28,7 @@ export interface ManifestFile {
 
 /** @throws Error that says what is wrong with the manifest */
 export function parseManifest(text: string): Manifest {
-  const manifest = parseJson(text) as Record<string, unknown> | null;
+  const manifest = JSON.parse(text) as Record<string, unknown> | null;
   if (typeof manifest !== 'object' || manifest === null) throw new Error('it is no JSON object');
   const { sourceBucket, fileFormat, fileSchema, files } = manifest;
   if (fileFormat !== 'CSV') throw new Error(`fileFormat must be "CSV", not ${show(fileFormat)}`);
