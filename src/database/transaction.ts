@@ -208,29 +208,30 @@ class TransactionSession {
   private ask(statement: Sql): Promise<pg.QueryResult> {
     if (this.state === 'idle') this.begin();
     const mayPass = this.waiting === 0 && !this.isInTurn && (this.state === 'open' || isSelect(statement));
-    return mayPass ? this.sendNow(statement) : this.sendInTurn(statement);
+    const answer = mayPass ? this.sendNow(statement) : this.sendInTurn(statement);
+    this.last = answer;
+    return answer;
   }
 
   private begin(): void {
     this.state = 'beginning';
-    const begun = this.sendNow(BEGIN, false).then(() => {
+    this.last = this.sendNow(BEGIN, false);
+    const begun = this.last.then(() => {
       this.state = 'open';
     });
     begun.catch(() => {}); // whatever comes next fails as well
-    if (longTransactions.has(this.run.name)) this.sendNow(lengthen(), false).catch(() => {});
+    if (longTransactions.has(this.run.name)) this.last = this.sendNow(lengthen(), false);
   }
 
   private sendInTurn(statement: Sql): Promise<pg.QueryResult> {
     this.waiting++;
-    const answer = this.last
+    return this.last
       .catch(() => {})
       .then(() => {
         this.waiting--;
         if (this.failure) throw this.failure.error;
         return this.sendNow(statement);
       });
-    this.last = answer;
-    return answer;
   }
 
   private sendNow(statement: Sql, isTold = true): Promise<pg.QueryResult> {
@@ -238,9 +239,7 @@ class TransactionSession {
     answer.catch((error) => {
       this.failure ??= { error };
     });
-    const told = isTold && observers.size > 0 ? answer.then((result) => this.tell(statement, result)) : answer;
-    this.last = told;
-    return told;
+    return isTold && observers.size > 0 ? answer.then((result) => this.tell(statement, result)) : answer;
   }
 
   /** Throws the first failure, or else that error. */

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { queryWithin } from '../../src/database/pipeline.js';
 import { prepared } from '../../src/database/prepared.js';
-import { type Sql, sql } from '../../src/database/sql.js';
+import { raw, type Sql, sql } from '../../src/database/sql.js';
 import { transaction } from '../../src/database/transaction.js';
 import { UnconfirmedError } from '../../src/errors.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -89,7 +89,7 @@ interface OwnPool {
 }
 
 /** @param replace what a client sends in the place of a statement */
-function openPool(replace = (query: Sql): Sql | string => query): OwnPool {
+function openPool(replace = (query: Sql): Sql | string => query, pipeline = true): OwnPool {
   const sockets: Socket[] = [];
   const stream = () => {
     const socket = new Socket();
@@ -102,10 +102,43 @@ function openPool(replace = (query: Sql): Sql | string => query): OwnPool {
       return super.query(replace(query) as never, ...rest);
     }
   }
-  const pool = new pg.Pool({ ...app.ctx.db.config, stream, pipeline: true, max: 1, Client });
+  const pool = new pg.Pool({ ...app.ctx.db.config, stream, pipeline, max: 1, Client });
   pool.on('error', () => {});
   return { pool: pool.on('connect', (client) => client.on('error', () => {})), sockets };
 }
+
+/** Lets a number of promises settle, or, without one, what comes from the database. */
+async function pause(turns: number | undefined): Promise<void> {
+  if (turns === undefined) return await new Promise((resolve) => setImmediate(resolve));
+  for (let n = 0; n < turns; n++) await Promise.resolve();
+}
+
+test.each([
+  ['without a pipeline', false],
+  ['behind a BEGIN that is not answered', true],
+])('statements that wait for each other are sent in order, and the COMMIT last: %s', async (_what, pipeline) => {
+  const sent: string[] = [];
+  const note = (query: Sql) => {
+    sent.push(query.text);
+    return query;
+  };
+  const { pool } = openPool(note, pipeline);
+  const texts = Array.from({ length: 6 }, (_, n) => `UPDATE tried SET n = n + ${n}`);
+  for (const turns of [0, 1, 2, 3, 4, 5, 6, 7, 8, undefined]) {
+    sent.length = 0;
+    await transaction(pool, 'test', async (tx) => {
+      if (!pipeline) await tx.query(raw(texts[0] ?? ''));
+      const left = pipeline ? texts : texts.slice(1);
+      for (const [n, text] of left.entries()) {
+        if (n % 2 === 0) await pause(turns);
+        tx.send(raw(text));
+      }
+      await pause(turns);
+    });
+    expect([turns, ...sent]).toEqual([turns, 'BEGIN', ...texts, 'COMMIT']);
+  }
+  await pool.end();
+});
 
 test('if BEGIN fails, no statement of the transaction is stored by itself', async () => {
   const { pool, sockets } = openPool((query) => (query.text === 'BEGIN' ? 'SELECT 1/0' : query));
