@@ -84,6 +84,7 @@ test('a start completes a demo whose creation was killed', async () => {
   await client.query('BEGIN; LOCK TABLE tape_file IN EXCLUSIVE MODE');
   const killed = startCli(['start'], { env: { ...env, PORT: '0', LOG_LEVEL: 'warn' } });
   await waitFor('the demo to be on tape, and not in the catalogue', async () => {
+    await client.query('SELECT pg_stat_clear_snapshot()'); // which lasts as long as the transaction
     const blocked = `SELECT FROM pg_stat_activity WHERE datname = 'tapegate' AND wait_event_type = 'Lock'`;
     return existsSync(path.join(dataDir, 'library/TG0001')) && (await client.query(blocked)).rowCount === 1;
   });

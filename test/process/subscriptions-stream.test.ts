@@ -216,7 +216,7 @@ test('a gateway that stops breaks all streams off, and completes none', async ()
   expect((await ended).map(({ status }) => status)).toEqual(streams.map(() => 'rejected'));
 });
 
-test('event ids beyond 2^53 are exact, and accepted as a literal, a JSON number and a string', async () => {
+test('event ids beyond 2^53 are exact, and accepted as a literal and a string', async () => {
   const big = 9_007_199_254_740_993n; // 2^53 + 1, which no double has
   const other = await startApp();
   await other.ctx.db.pool.query(`ALTER SEQUENCE event_id_seq RESTART WITH ${big}`);
@@ -244,9 +244,8 @@ test('event ids beyond 2^53 are exact, and accepted as a literal, a JSON number 
     expect(await read(literal)).toEqual([first, last]);
   }
   const query = `subscription ($after: BigInt) { requestProgress(id: ${id}, after: $after) { eventId } }`;
-  expect(await read(query, `{"after":${big}}`)).toEqual([first, last]);
   expect(await read(query, `{"after":"${big}"}`)).toEqual([first, last]);
-  expect(await read(query, `{"after":${big + 1n}}`)).toEqual([last]);
+  expect(await read(query, `{"after":"${big + 1n}"}`)).toEqual([last]);
   expect(await read(query)).toEqual([last]);
   await other.close();
 });
