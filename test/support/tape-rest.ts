@@ -1,6 +1,6 @@
 /** A client of the WLCG Tape REST API, and of WebDAV. */
+import type { Context } from '../../src/context.js';
 import { createToken } from '../../src/operations/access/tokens.js';
-import type { TestApp } from './app.js';
 import { type Answer, type Gateway, request, send } from './http.js';
 import { waitFor } from './wait.js';
 
@@ -11,7 +11,7 @@ export interface TapeClient extends Gateway {
 export const TAPE = '/tape_rest/v1';
 
 /** Creates a user's token. */
-export async function createTapeClient(app: TestApp, name: string): Promise<TapeClient> {
+export async function createTapeClient(app: { url: string; ctx: Context }, name: string): Promise<TapeClient> {
   return { url: app.url, token: (await createToken(app.ctx, { name, role: 'USER' })).secret };
 }
 
