@@ -1,7 +1,7 @@
 /**
- * The answers that a gateway has not finished, and its stop without a failed call. For `LEAVE_SECONDS` it goes on, and ends each connection with its
- * answer, so that balancers and clients ask another gateway next. Then it listens no more, and Node.js closes connections without a request: a request
- * that arrives at that moment is lost, so clients have a second at least.
+ * The answers that a gateway has not finished, and its stop without a failed call. For `LEAVE_SECONDS`, and for a second after its streams have
+ * ended, it goes on and ends each connection with its answer, so that balancers and clients ask another gateway next. Then it listens no more, and
+ * Node.js closes connections without a request: a request that arrives at that moment is lost.
  */
 import { once } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -52,9 +52,11 @@ export class AnswersInHand {
   async finish(server: Server, how: { leaveMs: number; endStreams: () => void }): Promise<void> {
     this.isOver = true;
     for (const res of this.open) if (!res.headersSent) res.setHeader('Connection', 'close');
-    const connections = await promisify(server.getConnections.bind(server))();
-    await sleep(Math.max(how.leaveMs, connections > 0 ? REST_MS : 0));
+    await sleep(how.leaveMs);
     how.endStreams();
+    // clients of streams reconnect at once, over connections that were idle until now
+    const connections = await promisify(server.getConnections.bind(server))();
+    if (connections > 0) await sleep(REST_MS);
     const closed = once(server, 'close');
     this.onEnd = () => server.closeIdleConnections(); // also of an answer whose header was sent before
     server.close();

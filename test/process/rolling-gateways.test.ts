@@ -62,7 +62,7 @@ test('a restart of one gateway after the other fails no call, repeats none, and 
 test('a gateway that stops answers on open connections for LEAVE_SECONDS, and each answer closes its connection', async () => {
   const leaving = await startBeside(app, { config: { leaveSeconds: 2 } });
   const socket = net.connect(Number(new URL(leaving.url).port), '127.0.0.1');
-  const ask = () => socket.write('GET /tape_control/api/v1/quota/alice HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n');
+  const ask = () => socket.write('GET /tape_control/api/v1/files?match=/none/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n');
   let received = '';
   socket.on('data', (bytes) => {
     received += bytes;
@@ -75,6 +75,27 @@ test('a gateway that stops answers on open connections for LEAVE_SECONDS, and ea
   received = '';
   const closed = leaving.close();
   ask();
+  await ended;
+  expect(received).toMatch(/^HTTP\/1\.1 200 /);
+  expect(received).toMatch(/^Connection: close\r$/im);
+  await closed;
+});
+
+test('a gateway that stops answers on a connection whose stream has just ended', async () => {
+  const leaving = await startBeside(app, { config: { leaveSeconds: 0 } });
+  const socket = net.connect(Number(new URL(leaving.url).port), '127.0.0.1');
+  let received = '';
+  socket.on('data', (bytes) => {
+    received += bytes;
+  });
+  const ended = once(socket, 'end');
+  const query = encodeURIComponent('subscription { requestChanges { requests { id } } }');
+  socket.write(`GET /graphql?query=${query} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n`);
+  await waitFor('the stream', async () => received.includes('text/event-stream'));
+  const closed = leaving.close();
+  await waitFor('the end of the stream', async () => received.endsWith('0\r\n\r\n'));
+  received = '';
+  socket.write('GET /tape_control/api/v1/files?match=/none/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n');
   await ended;
   expect(received).toMatch(/^HTTP\/1\.1 200 /);
   expect(received).toMatch(/^Connection: close\r$/im);
