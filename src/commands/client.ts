@@ -240,6 +240,7 @@ export async function* follow<Value>(
   signal?: AbortSignal,
 ): AsyncGenerator<Value> {
   const { createClient } = await import('graphql-sse');
+  const texts = Object.fromEntries(Object.entries(variables).map(([name, value]) => [name, withStrings(name, value)]));
   let refusal: unknown; // graphql-sse keeps the text of an error and not its cause
   const client = createClient({
     url: `${url}/graphql/stream`,
@@ -260,7 +261,7 @@ export async function* follow<Value>(
   signal?.addEventListener('abort', end);
   try {
     if (signal?.aborted) return;
-    for await (const result of client.iterate<Value>({ query, variables })) {
+    for await (const result of client.iterate<Value>({ query, variables: texts })) {
       const [error] = result.errors ?? [];
       if (error) throw toCommandError(error);
       if (result.data) yield readIntegers(result.data);

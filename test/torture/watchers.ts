@@ -40,9 +40,9 @@ async function watch(world: World, query: string, id: number | undefined, signal
   while (!signal.aborted && !watched.isOver) {
     try {
       const after = watched.received.at(-1) ?? 0n;
-      type Data = { event: { eventId: bigint; state?: string } };
+      type Data = { event: { eventId: string; state?: string } };
       for await (const { event } of follow<Data>(urlOf(world) ?? '', query, { id, after })) {
-        watched.received.push(event.eventId);
+        watched.received.push(BigInt(event.eventId));
         state = event.state ?? state;
         if (signal.aborted) return;
       }
