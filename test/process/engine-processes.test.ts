@@ -86,8 +86,11 @@ describe.concurrent('engine processes', () => {
     const server = await startServer('start', { env });
     expect(parts(server)).toEqual(['drive', 'drive', 'passes']);
     const restore = path.join(dataDir, 'restore');
-    expect(await runCli(['disk', 'add', restore, '--size', '20M'], { env })).toMatchObject({ code: 0 });
-    expect(await runCli(['disk', 'add', freezable.dir, '--size', '1G'], { env })).toMatchObject({ code: 0 });
+    // with the usual timeout: the first sync of a busy disk may take seconds
+    const add = (dir: string, size: string) =>
+      runCli(['disk', 'add', dir, '--size', size], { env: { DATA_DIR: dataDir } });
+    expect(await add(restore, '20M')).toMatchObject({ code: 0, stderr: '' });
+    expect(await add(freezable.dir, '1G')).toMatchObject({ code: 0, stderr: '' });
     // it has the most room, but is suspended for a moment if it was checked just before it got its marker
     for (let month = 1; Object.keys(hashTree(freezable.dir)).length === 0; month++) {
       await waitFor('the disks to be in service', async () => (await readSuspensions(server)).length === 0);
