@@ -14,7 +14,8 @@ export interface MemoryBackend extends WritableBackend {
   /** Before each mount; may wait or throw. */
   onMount: (volume: string) => Promise<void>;
   /** Before each read; may wait, throw, or give other bytes. */
-  onRead: (volume: string, position: bigint, bytes: Uint8Array) => Promise<Uint8Array | undefined>;
+  // biome-ignore lint/suspicious/noConfusingVoidType: most hooks only wait or throw
+  onRead: (volume: string, position: bigint, bytes: Uint8Array) => Promise<Uint8Array | void>;
 }
 
 const CHUNK_BYTES = 64 * 1024;
@@ -43,7 +44,8 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
           backend.log.push({ what: 'read', volume, drive, position });
           const stored = files.get(position);
           if (!stored) throw new TapeError('PERMANENT', `volume ${volume} has no file at position ${position}`);
-          const bytes = (await untilAborted(backend.onRead(volume, position, stored), readSignal)) ?? stored;
+          const changed = await untilAborted(backend.onRead(volume, position, stored), readSignal);
+          const bytes = changed instanceof Uint8Array ? changed : stored;
           for (let start = 0; start < bytes.length; start += CHUNK_BYTES) {
             await pause(readSignal);
             yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own would share them

@@ -45,7 +45,8 @@ export class MemoryTapeSystem {
   /** Before each call; may wait or throw. */
   onCall: (what: Call, paths: readonly string[]) => Promise<void> = async () => {};
   /** Before each read; may wait, throw, or give other bytes of the whole file. */
-  onRead: (path: string, bytes: Uint8Array) => Promise<Uint8Array | undefined> = async () => undefined;
+  // biome-ignore lint/suspicious/noConfusingVoidType: most hooks only wait or throw
+  onRead: (path: string, bytes: Uint8Array) => Promise<Uint8Array | void> = async () => {};
   /** When a call has asked for files, before it is answered; `arrive` here makes tapes that take no time. */
   onStaged: (paths: readonly string[]) => void = () => {};
   /** How many reads have begun and not ended. */
@@ -177,7 +178,8 @@ export function createMemoryStaging(
       if (!system.isStaged(path)) throw new NotReadyError(`${JSON.stringify(path)} is not on disk`);
       system.reads++;
       try {
-        const bytes = (await untilAborted(system.onRead(path, stored), signal)) ?? stored;
+        const changed = await untilAborted(system.onRead(path, stored), signal);
+        const bytes = changed instanceof Uint8Array ? changed : stored;
         for (let start = Number(from); start < bytes.length; start += CHUNK_BYTES) {
           await pause(signal);
           yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own would share them
