@@ -1,8 +1,8 @@
 /**
  * Subscriptions over server-sent events: the handler of graphql-sse, in both of its modes, and what Tapegate adds at its hooks.
  *
- * - Tokens of the single connection mode are signed, and nothing is kept of them. A stream exists once its client has connected.
- * - A slow reader makes its operations wait, so each of them keeps one result in memory. The limit of `res.writableLength` is that of Node.js;
+ * - Tokens of the single connection mode are signed and not stored. A stream exists once its client has connected.
+ * - A slow reader makes its operations wait, so each of them holds one result in memory. The limit of `res.writableLength` is that of Node.js;
  *   a client that reads nothing for long is disconnected as with any other response (`dropStalled` in app.ts).
  * - An error of a source is a result of its operation. The other operations of the stream go on.
  * - A gateway that stops ends its streams without `complete`, so that clients reconnect.
@@ -30,7 +30,7 @@ type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
 /** Parser, validation, context and execution for one request, and the mask of errors. */
 export interface Pipeline {
-  /** What a request says, with the text of what it names. @throws HttpError */
+  /** Returns the parameters of a request, with the text of a named document. @throws HttpError */
   readParams(req: Request): Promise<Params>;
   prepare(input: { req: Request; res: Response; params: object; place?: EventPlace; request?: { method: string } }): {
     schema: GraphQLSchema;
@@ -43,11 +43,11 @@ export interface Pipeline {
   maskError(error: unknown): Error;
 }
 
-/** Nothing is limited unless it is given. */
+/** A limit that is missing does not apply. */
 export interface StreamLimits {
-  /** Takes one of the streams that a caller may have. @returns what gives it back. @throws HttpError 429, 503 */
+  /** Takes a stream of a caller's limit. Returns a function that releases it. @throws HttpError 429, 503 */
   take?: (req: Request) => () => void;
-  /** The same for the text of subscriptions, in characters: it is kept for as long as they go on. */
+  /** The same for the text of subscriptions, in characters. The text stays in memory until the subscription ends. */
   keep?: (req: Request, characters: number) => () => void;
   /** Subscriptions of one stream. */
   operations?: number;
@@ -59,11 +59,11 @@ interface Stream {
   /** The caller that it is for, and its token; empty in distinct connections mode. */
   owner: string;
   token: string;
-  /** Subscriptions that go on: what gives back what each has taken. */
+  /** A function for each active subscription that releases its limits. */
   operations: Set<() => void>;
-  /** In distinct connections mode, of the results to come: what a client may resume after. */
+  /** In distinct connections mode, the event ids of the next results. A client may resume after them. */
   eventIds: (bigint | undefined)[];
-  /** When a reader that is behind has caught up. */
+  /** Resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
 }
 
@@ -75,7 +75,7 @@ interface Exchange {
   stream: Stream | undefined;
   params: Params;
   place: EventPlace;
-  /** Gives back what a subscription has taken. */
+  /** Releases the limits of a subscription. */
   end(): void;
 }
 
@@ -85,10 +85,10 @@ const JSON_TYPE = 'application/json';
 /** A client connects to its stream at once. */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
-/** The text of a subscription is kept for as long as it goes on. */
+/** The text of a subscription stays in memory until it ends. */
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
 
-/** `prepare` says how an operation is run. */
+/** Runs an operation as `prepare` has set it up. */
 const run = ({ rootValue }: ExecutionArgs) => (rootValue as () => OperationResult)();
 
 export class EventStreams {
@@ -117,7 +117,7 @@ export class EventStreams {
     this.limits = { take: () => () => {}, keep: () => () => {}, operations: Number.POSITIVE_INFINITY, ...limits };
   }
 
-  /** Answers at the address of graphql-sse. */
+  /** Answers a request to the endpoint of graphql-sse. */
   async exchange(req: Request, res: Response): Promise<void> {
     this.refuseWhenClosed();
     checkMethod(req, ['GET', 'POST', 'PUT', 'DELETE']);
@@ -149,7 +149,7 @@ export class EventStreams {
     for (const res of this.open) res.end();
   }
 
-  /** Makes a token, of which nothing is kept. */
+  /** Issues a signed token. The gateway does not store it. */
   private issue(req: Request): SseResponse {
     const claim = `${(Date.now() + TOKEN_MS).toString(36)}.${randomBytes(16).toString('base64url')}`;
     const token = `${claim}.${this.sign(claim, this.ownerOf(req))}`;
@@ -321,7 +321,7 @@ function exchangeOf(req: Request, res: Response, stream: Stream | undefined, par
 async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
   for await (const message of messages) {
     if (isOver(res)) return;
-    // a ping that nobody takes would only make the connection look alive
+    // a ping that the client does not read would only make the connection look alive
     if (message === PING && res.writableLength > 0) continue;
     const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
     res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));

@@ -50,7 +50,7 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-/** Operations that are within the limits whatever their variables are. */
+/** Operations that keep the limits with any variables. */
 const within = new WeakMap<Limits, WeakSet<OperationDefinitionNode>>();
 
 /** What a field costs goes by the size of its page, if by any of its arguments. */
@@ -67,7 +67,7 @@ function hasOpenSizes(document: DocumentNode): boolean {
   return isOpen;
 }
 
-/** Returns what is too large about an operation that is about to be executed. */
+/** Returns an error if an operation exceeds a limit; undefined if it may be executed. */
 export function findExcess(args: ExecutionArgs, limits: Limits): GraphQLError | undefined {
   const operation = getOperationAST(args.document, args.operationName);
   const known = within.get(limits) ?? new WeakSet();

@@ -118,7 +118,7 @@ function isSubscription({ query, operationName }: Params): boolean {
   try {
     return getOperationAST(parseDocument(query), operationName)?.operation === 'subscription';
   } catch {
-    return false; // Yoga reports what is wrong with the document
+    return false; // Yoga reports the error of the document
   }
 }
 

@@ -9,10 +9,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { RequestHandler } from 'express';
 
-/** What clients of open connections have at least, to get an answer that closes theirs. */
+/** Minimum time in which clients of open connections can receive an answer that closes them. */
 const REST_MS = 1000;
 
-/** What unfinished answers have once the gateway does not listen any more. */
+/** Time for unfinished answers after the gateway has stopped listening. */
 const ANSWER_MS = 5000;
 
 /** Who waits for the end of an answer: each limit that it counts for, and what sends it. */
