@@ -14,7 +14,6 @@ import { pruneBulks } from '../operations/bulks/prune.js';
 import { holdDisk } from '../operations/disks/failing.js';
 import { returnOrphans } from '../operations/disks/removals.js';
 import { wakeForRoom } from '../operations/disks/reservations.js';
-import { mendCounts } from '../operations/doctor/counters.js';
 import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
 import { removeSurplusDrives } from '../operations/libraries/set.js';
 import { markUnlinked } from '../operations/links/links.js';
@@ -35,7 +34,7 @@ import type { TapeBackend } from '../tape/backend.js';
 import type { Site } from '../tape/kind.js';
 import { CallWatch, limitsOf } from './calls.js';
 import { Crews, type SharedOptions } from './crews.js';
-import { lookForChanged, lookForUnnoted } from './disk/changed.js';
+import { lookForChanged } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
 import { removeLeftBehind } from './disk/left-behind.js';
 import { createDiskLook } from './disk/look.js';
@@ -106,7 +105,7 @@ const LEFT_MS = 3000;
 const VERIFY_MS = 5000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
-const UNNOTED_MS = 60_000;
+const UNMARKED_MS = 60_000;
 const MAIL_MS = 2000;
 const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
@@ -264,19 +263,17 @@ function listPasses(
     { name: 'staging libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
     { name: 'surplus drives', bell: bells.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
     { name: 'links', bell: bells.event, everyMs: EXPIRE_MS, run: () => shared.links.settleAll(stop) },
-    { name: 'unmarked links', everyMs: UNNOTED_MS, run: () => markUnlinked(ctx) },
+    { name: 'unmarked links', everyMs: UNMARKED_MS, run: () => markUnlinked(ctx) },
     { name: 'orphans', everyMs: repairMs, run: () => returnOrphans(ctx) },
     { name: 'joins', everyMs: repairMs, run: () => joinAwaited(ctx) },
     { name: 'left behind', everyMs: repairMs, run: () => removeLeftBehind(ctx, stop, disks) },
     { name: 'changed copies', bell: bells.recall, everyMs: repairMs, run: () => lookForChanged(ctx, stop, disks) },
-    { name: 'unnoted copies', everyMs: UNNOTED_MS, run: () => lookForUnnoted(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: repairMs, run: () => failUnplaced(ctx) },
     { name: 'withdrawn', everyMs: repairMs, run: () => failWithdrawnRecalls(ctx) },
     { name: 'second copies', everyMs: repairMs, run: () => leaveAllUnreadable(ctx, stop) },
     { name: 'room', bell: bells.room, everyMs: repairMs, run: wake },
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'audit', everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
-    { name: 'counts', everyMs: HISTORY_MS, run: () => mendCounts(ctx) },
     { name: 'curves', everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
     { name: 'compaction', everyMs: COMPACT_MS, run: () => compactRequests(ctx, stop) },
     { name: 'bulks', everyMs: HISTORY_MS, run: () => pruneBulks(ctx, stop) },

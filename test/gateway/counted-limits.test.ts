@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startGateway } from '../../src/app.js';
 import type { Limits } from '../../src/config-limits.js';
-import { counterFaults, mendCounts } from '../../src/operations/doctor/counters.js';
+import { counterFaults } from '../../src/operations/doctor/counters.js';
 import { findFaults } from '../../src/operations/doctor/findings.js';
 import { removeQuota } from '../../src/operations/quotas/remove.js';
 import { joinAwaited } from '../../src/operations/requests/awaited.js';
@@ -13,7 +13,6 @@ import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
-import { whileLocked } from '../support/locks.js';
 import { cancel, create, made, release, retry, update } from '../support/mutations.js';
 import { errorBody, makeRequest, post, put } from '../support/rest.js';
 import { dumpTables, emptyTables } from '../support/tables.js';
@@ -219,61 +218,6 @@ test('of simultaneous requests at two gateways, exactly as many as the limits al
   } finally {
     await second.close();
   }
-});
-
-test('an engine corrects wrong counts', async () => {
-  await start({});
-  await made(app, { quota: 'alice', files: ['/a', '/b'] });
-  await made(app, { quota: 'bob', pattern: '/a' });
-  const counted = [await readCounts('alice'), await readCounts('bob')];
-  await app.ctx.db.pool.query('UPDATE quota SET open_requests = -1, awaited_paths = id, standing_patterns = 7');
-  expect(await mendCounts(app.ctx)).toBe(2);
-  expect([await readCounts('alice'), await readCounts('bob')]).toEqual(counted);
-  expect(await mendCounts(app.ctx)).toBe(0);
-});
-
-test('a wrong count is corrected before it refuses a request', async () => {
-  await start({ openRequests: 2, standingPatterns: 1, awaitedPaths: 9 });
-  const miscount = (columns: string) => app.ctx.db.pool.query(`UPDATE quota SET ${columns} WHERE "user" = 'alice'`);
-  await miscount('standing_patterns = 1');
-  const pattern = await made(app, { quota: 'alice', pattern: '/a' });
-  expect(await readCounts()).toEqual([1, 0, 1]);
-  await cancel(app, pattern);
-  // each time, because an older version may run beside
-  await miscount('open_requests = 2');
-  expect(await update(app, { id: pattern, retention: later })).toMatchObject({ __typename: 'Request' });
-  await miscount('awaited_paths = 9');
-  await made(app, { quota: 'alice', files: ['/b'] });
-  expect(await readCounts()).toEqual([2, 1, 1]);
-});
-
-test('a wrong count refuses none of several simultaneous requests', async () => {
-  await start({ standingPatterns: 20 });
-  for (const round of ['first', 'second']) {
-    await app.ctx.db.pool.query(`UPDATE quota SET standing_patterns = 100 WHERE "user" = 'alice'`);
-    const ends = await whileLocked(app, `SELECT FROM quota FOR UPDATE`, async (waiters) => {
-      const asked = Promise.all(
-        Array.from({ length: 6 }, (_, n) => post(app, { quota: 'alice', patterns: `/${round}/${n}` })),
-      );
-      await waiters(1); // one of them corrects the count
-      return { asked };
-    });
-    expect((await ends.asked).map(({ status }) => status)).toEqual(Array(6).fill(200));
-  }
-  expect(await readCounts()).toEqual([12, 0, 12]);
-});
-
-test('after a right refusal the counts are not checked again for a minute', async () => {
-  await start({ openRequests: 1 });
-  const { __typename } = await create(app, { quota: 'alice', files: ['/a'] });
-  const message = 'user "alice" would have 2 open requests, and may have 1 at once (OPEN_REQUESTS)';
-  const refused = { __typename: 'LimitReached', message };
-  const again = () => create(app, { quota: 'alice', files: ['/b'] });
-  expect([__typename, await again()]).toEqual(['Request', expect.objectContaining(refused)]);
-  await app.ctx.db.pool.query(`UPDATE quota SET open_requests = 1; UPDATE request SET state = 'CANCELLED'`);
-  expect(await again()).toMatchObject(refused);
-  now = addSeconds(now, 60);
-  expect(await again()).toMatchObject({ __typename: 'Request' });
 });
 
 test('a quota that is removed and added again starts with new counts', async () => {

@@ -1,25 +1,23 @@
 /** Copies in the restore area that somebody changed: they satisfy requests as long as they are there, and are never removed. */
 import { randomBytes } from 'node:crypto';
-import { appendFileSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { beforeAll, describe, expect, test } from 'vitest';
-import { lookForChanged, lookForUnnoted } from '../../src/engine/disk/changed.js';
+import { beforeAll, expect, test } from 'vitest';
+import { lookForChanged } from '../../src/engine/disk/changed.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
 import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
 import { resume } from '../../src/operations/suspensions.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
-import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
+import { buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
 import { askData } from '../support/graphql.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
-import { waitFor } from '../support/wait.js';
 
 let disks: string[] = [];
 const { app, backend, ask, restore, place, query } = useMemorySite({ isIdle: true });
@@ -237,87 +235,4 @@ test.each([
   expect((await movesOf(file)).slice(0, 4)).toEqual(['TA', 'AR', 'RU', 'UT']);
   const left = await query('SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id WHERE f.path = $1', [file]);
   expect(left).toEqual([]);
-});
-
-describe('a changed copy whose disk is not recorded, as older versions have left it,', () => {
-  beforeAll(async () => {
-    const second = `${app.restoreDir}-second`;
-    mkdirSync(second);
-    await setDisk(app.ctx, { mountpoint: second, size: 10n ** 6n }); // less than the first one has
-    disks.push(second);
-  });
-
-  const look = () => lookForUnnoted(app.ctx, never);
-  const forgetDisk = (file: string) => query('UPDATE tape_file SET changed_disk_id = NULL WHERE path = $1', [file]);
-
-  async function leaveUnrecorded(file: string): Promise<void> {
-    await leaveChanged(file);
-    await forgetDisk(file);
-  }
-
-  async function readRecorded(file: string): Promise<string | undefined> {
-    const [disk] = await query<{ mountpoint: string }>(
-      'SELECT k.mountpoint FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id WHERE f.path = $1',
-      [file],
-    );
-    return disk?.mountpoint;
-  }
-
-  test('is found by the engine, which records its disk', async () => {
-    const file = '/unrecorded/there';
-    await leaveUnrecorded(file);
-    await withEngine(app, backend, async () => {
-      await waitFor('the record', async () => (await readRecorded(file)) !== undefined);
-    });
-    expect(path.join((await readRecorded(file)) ?? '', file)).toBe(findCopy(file));
-    expect(await readStage(app, file)).toBe('U');
-  });
-
-  test('and which is on no disk, is restored, also for a request that was completed with it', async () => {
-    const file = '/unrecorded/gone';
-    await leaveUnrecorded(file);
-    rmSync(findCopy(file));
-    const id = await ask(file);
-    expect(await stateOf(id)).toBe('COMPLETED'); // no engine has looked yet
-    await withEngine(app, backend, async () => {
-      await waitFor('the file to be RESTORED', async () => (await readStage(app, file)) === 'R');
-      await waitForState(app, id, 'COMPLETED');
-    });
-    expect(existsSync(findCopy(file))).toBe(true);
-    expect(await movesOf(file)).toEqual(['TA', 'AR', 'RU', 'UT', 'TA', 'AR']);
-  });
-
-  test('is not given up while a disk is away', async () => {
-    const file = '/unrecorded/away';
-    await leaveUnrecorded(file);
-    const home = disks.find((disk) => existsSync(path.join(disk, file))) ?? '';
-    renameSync(home, `${home}-away`);
-    await look();
-    await look(); // the disk is suspended by now, and not looked at
-    expect([await readStage(app, file), await readRecorded(file)]).toEqual(['U', undefined]);
-    renameSync(`${home}-away`, home);
-    await resume(app.ctx, { kind: 'DISK', name: home });
-    await look();
-    expect([await readStage(app, file), await readRecorded(file)]).toEqual(['U', home]);
-  });
-
-  test('is found by the doctor, which looks on all disks', async () => {
-    const files = ['/unrecorded/doctor/there', '/unrecorded/doctor/gone'];
-    for (const file of files) await leaveUnrecorded(file);
-    for (const file of files) await forgetDisk(file); // the engine that restored the second one has found the first
-    rmSync(findCopy('/unrecorded/doctor/gone'));
-    const faults = files.map((file) => `copy-unnoted: ${file}`);
-    expect(await findFaults(app)).toEqual(faults);
-    expect(await findFaults(app, { repair: true })).toEqual(faults.map((fault) => `${fault} (repaired)`));
-    expect(await findFaults(app, { repair: true })).toEqual([]);
-    expect(await Promise.all(files.map((file) => readStage(app, file)))).toEqual(['U', 'T']);
-  });
-
-  test('is no file that an import left UNVERIFIED: that is at its primary place', async () => {
-    const file = '/unrecorded/primary';
-    await addTaped(app.ctx, backend, [{ path: file, volume: 'PRIMARY', stage: 'UNVERIFIED' }]);
-    await look();
-    expect([await readStage(app, file), await readRecorded(file)]).toEqual(['U', undefined]);
-    expect(await stateOf(await ask(file))).toBe('COMPLETED');
-  });
 });

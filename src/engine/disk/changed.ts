@@ -4,14 +4,7 @@
  */
 import type { Context } from '../../context.js';
 import { messageOf, TapeError, UnavailableError } from '../../errors.js';
-import {
-  type ChangedCopy,
-  readChanged,
-  readDisksToLookAt,
-  readUnnoted,
-  settleChanged,
-  settleUnnoted,
-} from '../../operations/disks/changed.js';
+import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/changed.js';
 import { lookAt } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
@@ -27,28 +20,6 @@ export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = ne
     await settleChanged(ctx, { there: pick('there'), gone: pick('gone') });
     if (copies.length < PAGE) return;
     after = copies.at(-1)?.fileId ?? after;
-  }
-}
-
-/** Those of which no disk is noted are looked for on all disks; while one of these cannot be looked at, none of them has gone. */
-export async function lookForUnnoted(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<void> {
-  for (let after = 0n; !stop.aborted; ) {
-    const files = await readUnnoted(ctx, { after, limit: PAGE });
-    if (files.length === 0) return;
-    const marked = await readDisksToLookAt(ctx);
-    const found: ChangedCopy[] = [];
-    const notGone = new Set(marked.some(({ isFailing }) => isFailing) ? files : []);
-    for (const { isFailing, ...disk } of marked) {
-      if (isFailing) continue;
-      const copies = files.map((file) => ({ ...file, ...disk }));
-      const states = await Promise.all(copies.map((copy) => lookFor(ctx, disks, copy)));
-      found.push(...copies.filter((_, n) => states[n] === 'there'));
-      for (const [n, file] of files.entries()) if (states[n] !== 'gone') notGone.add(file);
-    }
-    const gone = files.filter((file) => !notGone.has(file)).map(({ fileId }) => fileId);
-    await settleUnnoted(ctx, { found, gone: marked.length > 0 ? gone : [] });
-    if (files.length < PAGE) return;
-    after = files.at(-1)?.fileId ?? after;
   }
 }
 

@@ -4,9 +4,9 @@ import { messageOf, TapeError } from '../../errors.js';
 import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/changed.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
 import { forgetGone, letGo } from '../../operations/disks/removals.js';
-import { copyUnnoted, findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
+import { findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
 import { type Finding, findFaults } from '../../operations/doctor/findings.js';
-import { isThere, lookForUnnoted } from '../disk/changed.js';
+import { isThere } from '../disk/changed.js';
 import { compareCopy, lookAt, readChecksum } from '../disk/copy.js';
 import { removeUnheld } from '../disk/removal.js';
 import type { Examination } from './examination.js';
@@ -27,8 +27,6 @@ export async function* examineCopies(ctx: Context, exam: Examination): AsyncGene
     after = copies.at(-1)?.fileId ?? after;
   }
   yield* examineLeaving(ctx, exam);
-  const repair = (ctx: Context) => lookForUnnoted(ctx, new AbortController().signal);
-  yield* findFaults(ctx, { ...copyUnnoted, repair }, { repair: exam.repair });
   yield* examineChanged(ctx, exam);
 }
 

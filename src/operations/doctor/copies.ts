@@ -11,7 +11,7 @@ import type { Stage } from '../../stages.js';
 import { moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
 import { forgetVerifications } from '../catalogue/verifications.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
-import { type ChangedCopy, isUnnoted } from '../disks/changed.js';
+import type { ChangedCopy } from '../disks/changed.js';
 import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
 import { forgetCopies, isBeingRemoved, isUnheldForGood } from '../disks/removals.js';
@@ -127,15 +127,6 @@ export const restoredUnheld: FoundKind = {
       'none, and a copy of ' || f.size || ' bytes' AS found
     FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnheldForGood}
     ORDER BY f.id LIMIT ${limit}`,
-};
-
-/** A file that counts as on disk, and is perhaps on none. */
-export const copyUnnoted: FoundKind = {
-  kind: 'copy-unnoted',
-  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
-      'the disk of its copy, which was changed by hand' AS expected, 'no disk' AS found
-    FROM verification w JOIN tape_file f ON f.id = w.file_id
-    WHERE ${isUnnoted} AND w.file_id > ${after} ORDER BY w.file_id LIMIT ${limit}`,
 };
 
 /** What the catalogue says of a file that stands in the restore area. */

@@ -4,16 +4,14 @@
  * Whoever changes what a counter counts changes the counter in the same transaction. So a counter is locked first and
  * reckoned anew in a second statement: what is not committed by then waits for the lock, and adds its part afterwards.
  */
-import type { Context } from '../../context.js';
 import { lockDisks, lockQuotas, lockRequests } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { isLive } from '../conditions.js';
 import { ringRoom } from '../disks/disks.js';
 import { countsOfQuota } from '../quotas/counts.js';
-import { isCountedWrongly, recountQuotas } from '../quotas/recounts.js';
 import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
-import { type FaultKind, findFaults } from './findings.js';
+import type { FaultKind } from './findings.js';
 
 /** Bytes that the quota `q` is to be charged. */
 const charged = sql`(SELECT coalesce(sum(h.size), 0) FROM live_hold h WHERE h.quota_id = q.id)`;
@@ -43,22 +41,17 @@ const quotaCounts: FaultKind = {
       format(${countWords}, c.requests, c.paths, c.patterns) AS expected,
       format(${countWords}, q.open_requests, q.awaited_paths, q.standing_patterns) AS found
     FROM quota q CROSS JOIN LATERAL (${countsOfQuota}) c
-    WHERE q.id > ${after} AND ${isCountedWrongly} ORDER BY q.id LIMIT ${limit}`,
-  repair: (ctx, keys) => recountQuotas(ctx, sql`q.id = ANY(${keys}::int[])`),
+    WHERE q.id > ${after} AND (c.requests, c.paths, c.patterns) <> (q.open_requests, q.awaited_paths, q.standing_patterns)
+    ORDER BY q.id LIMIT ${limit}`,
+  repair: async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairQuotaCounts', async (tx) => {
+      const isOne = sql`q.id = ANY(${keys}::int[])`;
+      await lockQuotas(tx, isOne);
+      await tx.query(
+        sql`UPDATE quota q SET (open_requests, awaited_paths, standing_patterns) = (${countsOfQuota}) WHERE ${isOne}`,
+      );
+    }),
 };
-
-/**
- * An engine's pass: programs from before, which may run beside this one, do not count.
- * @returns how many users were counted anew
- */
-export async function mendCounts(ctx: Context): Promise<number> {
-  let mended = 0;
-  for await (const { thing, expected, found } of findFaults(ctx, quotaCounts, { repair: true })) {
-    ctx.log.warn({ expected, found }, `${thing} was counted wrongly, and is counted anew`);
-    mended++;
-  }
-  return mended;
-}
 
 /** A counter of a restore disk `k`, in bytes. */
 function diskCounter(column: 'used' | 'reserved', definition: Sql, words: string): FaultKind {

@@ -11,7 +11,7 @@ import { InvalidInputError, quote, UnavailableError } from '../../errors.js';
 import { audited, auditedRun } from '../audit/audited.js';
 import { readHostsOf } from '../disks/measurements.js';
 import { allow } from '../policy.js';
-import { copyUnnoted, restoredUnheld } from './copies.js';
+import { restoredUnheld } from './copies.js';
 import { counterFaults } from './counters.js';
 import {
   type Fault,
@@ -39,10 +39,10 @@ export const rowFaults: readonly FaultKind[] = [
 ];
 
 type AnyFault = FoundKind & Partial<Pick<FaultKind, 'repair'>>;
-const allFaults: readonly AnyFault[] = [...rowFaults, copyUnnoted, restoredUnheld];
+const allFaults: readonly AnyFault[] = [...rowFaults, restoredUnheld];
 
 /** Their repair looks at restore disks; that of the first does so where its drive only has to be taken over. */
-const hostFaults: readonly AnyFault[] = [recallLost, copyUnnoted, restoredUnheld];
+const hostFaults: readonly AnyFault[] = [recallLost, restoredUnheld];
 
 /** Where a finding stands in the list: kind after kind, and by the rows. */
 export interface FindingPlace {

@@ -2,8 +2,7 @@
  * What a user has at once, and may have at most: counted on the quota, so that a million of them cost as little as one. Whoever
  * changes what is counted changes the count in the same transaction: whoever makes or revives a request here, whoever ends or releases
  * by `refund`, and what joins in requests/joins.ts. The quota's row is locked from the count to the commit, so that of many at once
- * exactly as many get through as there is room for. Programs from before do not count; `mendCounts` and
- * recounts.ts put that right.
+ * exactly as many get through as there is room for.
  */
 import type { Context } from '../../context.js';
 import { raw, sql } from '../../database/sql.js';

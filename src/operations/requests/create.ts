@@ -12,7 +12,6 @@ import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 import { findQuota, type QuotaRow } from '../quotas/charges.js';
 import { addCounts, checkCounts, countsOf } from '../quotas/counts.js';
-import { asCounted } from '../quotas/recounts.js';
 import { checkAsked, takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { type BulkPart, storeFitting } from './bulk-files.js';
@@ -70,7 +69,7 @@ interface Made {
 
 async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPart | undefined): Promise<Made> {
   return await audited(ctx, { operation: 'createRequest', kind: 'REQUEST', object: '', given: input }, (note) =>
-    asCounted(ctx, () => create(ctx, { ...input, bulk }, note)),
+    create(ctx, { ...input, bulk }, note),
   );
 }
 

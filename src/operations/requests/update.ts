@@ -11,7 +11,6 @@ import { checkText, checkTime } from '../input.js';
 import { allow } from '../policy.js';
 import { charge, chargeGranted, findQuotaOf, type QuotaRow, refund } from '../quotas/charges.js';
 import { checkCounts, countIn, countsOf, countUnknown } from '../quotas/counts.js';
-import { asCounted } from '../quotas/recounts.js';
 import { takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './addresses.js';
 import { leaveMissing } from './awaited.js';
@@ -49,7 +48,7 @@ export async function updateRequest(
 ): Promise<number> {
   const { id, ...rest } = input;
   await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, (note) =>
-    asCounted(ctx, () => update(ctx, input, { note, isGranted })),
+    update(ctx, input, { note, isGranted }),
   );
   return id;
 }
