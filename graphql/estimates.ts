@@ -1,7 +1,6 @@
 /** What a request would take, and cost, before it is made. */
 import { ForbiddenError, InvalidInputError, UnknownUserError } from '../src/errors.js';
-import { type Estimate, estimateRequest } from '../src/operations/plan/estimate.js';
-import type { LibraryPrice, Price } from '../src/operations/plan/prices.js';
+import { type Estimate, estimateRequest, type LibraryPrice, type Price } from '../src/operations/plan/estimate.js';
 import { builder } from './builder.js';
 import { END_UNKNOWN, EndRangeType, PLAN_COMPLEXITY } from './plan.js';
 import { CreateRequestInput } from './requests.js';

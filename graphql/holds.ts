@@ -1,6 +1,6 @@
 /** What is in a request: its files, and the paths that have none yet. */
 import { AwaitedReason, ErrorClass, HoldState } from '../src/generated/prisma/enums.js';
-import { readAwaited, readHolds } from '../src/operations/requests/contents.js';
+import { readAwaited, readHolds } from '../src/operations/requests/rows.js';
 import { builder, pageComplexity } from './builder.js';
 import { TapeFileType } from './files.js';
 import { resolveInnerPage } from './pages.js';

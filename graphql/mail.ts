@@ -1,5 +1,5 @@
 /** Letters that wait to be sent. */
-import { listWaitingMail, type MailWait, type WaitingMail } from '../src/operations/mail/waiting.js';
+import { listWaitingMail, type MailWait, type WaitingMail } from '../src/operations/mail/outbox.js';
 import { builder, pageComplexity } from './builder.js';
 import { createIntCursors, resolveCursorPage } from './cursors.js';
 

@@ -1,9 +1,15 @@
 /** The plan: drives, the queue by volume, and where a request stands in it. */
 import { cancellable } from '../src/cancellable.js';
-import type { EndRange } from '../src/operations/plan/end-of-parts.js';
-import { type RequestEnd, watchEnd } from '../src/operations/plan/ends.js';
 import { type Plan, type PlanDrive, type PlanUser, type PlanVolume, showPlan } from '../src/operations/plan/plan.js';
-import { readWaiting, type Waiting, type WaitingPart, waitingReasons } from '../src/operations/plan/waiting.js';
+import {
+  type EndRange,
+  type RequestEnd,
+  readWaiting,
+  type Waiting,
+  type WaitingPart,
+  waitingReasons,
+  watchEnd,
+} from '../src/operations/plan/waiting.js';
 import { timeOf } from '../src/time.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';

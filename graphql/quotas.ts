@@ -1,12 +1,17 @@
 /** Users and their quotas. */
 import { ForbiddenError, InUseError, InvalidInputError, UnknownUserError } from '../src/errors.js';
 import { visibleQuotas } from '../src/operations/policy.js';
-import { getQuota, listQuotasByPage, readQuotas, setQuota } from '../src/operations/quotas/quotas.js';
-import { type RemovedQuota, removeQuota } from '../src/operations/quotas/remove.js';
+import {
+  getQuota,
+  listQuotasByPage,
+  type RemovedQuota,
+  readQuotas,
+  readUsedOf,
+  removeQuota,
+  setQuota,
+} from '../src/operations/quotas/quotas.js';
 import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
-import { readUsedOf } from '../src/operations/quotas/used.js';
-import { countRequestsOf } from '../src/operations/requests/figures.js';
-import { readRequestsOf } from '../src/operations/requests/lists.js';
+import { countRequestsOf, readRequestsOf } from '../src/operations/requests/rows.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';

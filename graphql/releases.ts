@@ -1,6 +1,6 @@
 /** Files of a request that are let go before its end. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
-import { releaseFiles } from '../src/operations/requests/releases.js';
+import { releaseFiles } from '../src/operations/requests/ends.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { builder } from './builder.js';
 import { readBack } from './errors.js';

@@ -17,10 +17,10 @@ import {
   countAtPrimaryPlace,
   countAwaited,
   countReleased,
+  getRequest,
+  listRequests,
   readMountpoints,
-} from '../src/operations/requests/figures.js';
-import { listRequests } from '../src/operations/requests/lists.js';
-import { getRequest } from '../src/operations/requests/rows.js';
+} from '../src/operations/requests/rows.js';
 import { updateRequest } from '../src/operations/requests/update.js';
 import { type RequestProgress, watchRequest } from '../src/operations/requests/watch.js';
 import { createBatch } from './batch.js';

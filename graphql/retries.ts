@@ -1,7 +1,7 @@
 /** Files of a request that have failed are tried again. */
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError } from '../src/errors.js';
-import { retryRequest } from '../src/operations/requests/retries.js';
 import { getRequest } from '../src/operations/requests/rows.js';
+import { retryRequest } from '../src/operations/requests/update.js';
 import { builder } from './builder.js';
 import { readBack } from './errors.js';
 import { RequestType } from './requests.js';

@@ -1,17 +1,15 @@
 /** Webhooks: what is told to programs elsewhere, and what came of it. */
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../src/errors.js';
 import { WebhookEvent, WebhookMessageState } from '../src/generated/prisma/enums.js';
-import { eventTypes } from '../src/operations/webhooks/messages.js';
-import {
-  listWebhookMessages,
-  listWebhooks,
-  type ShownMessage,
-  type ShownWebhook,
-} from '../src/operations/webhooks/rows.js';
+import { eventTypes } from '../src/operations/webhooks/news.js';
 import {
   createWebhook,
+  listWebhookMessages,
+  listWebhooks,
   removeWebhook,
   rotateWebhookSecret,
+  type ShownMessage,
+  type ShownWebhook,
   setWebhook,
   testWebhook,
   type WebhookWithSecret,

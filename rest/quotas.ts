@@ -2,9 +2,8 @@
 import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
 import { formatJson } from '../src/json.js';
-import { getQuota } from '../src/operations/quotas/quotas.js';
-import { readUsed } from '../src/operations/quotas/used.js';
-import { listRequests, type RequestRow } from '../src/operations/requests/lists.js';
+import { getQuota, readUsed } from '../src/operations/quotas/quotas.js';
+import { listRequests, type RequestRow } from '../src/operations/requests/rows.js';
 import { presentTimes } from './requests.js';
 import { sendList } from './respond.js';
 

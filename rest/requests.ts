@@ -3,10 +3,14 @@ import type { Request, Response } from 'express';
 import type { Context } from '../src/context.js';
 import { InvalidInputError } from '../src/errors.js';
 import { createRequest } from '../src/operations/requests/create.js';
-import { listRequests, type RequestRow, streamRequestPaths } from '../src/operations/requests/lists.js';
-import { parseRequestId } from '../src/operations/requests/rows.js';
+import {
+  getRequestWithPaths,
+  listRequests,
+  parseRequestId,
+  type RequestRow,
+  streamRequestPaths,
+} from '../src/operations/requests/rows.js';
 import { updateRequest } from '../src/operations/requests/update.js';
-import { getRequestWithPaths } from '../src/operations/requests/with-paths.js';
 import { filesField, quotaField, readFields, stringField } from './body.js';
 import { send, sendList, sendText } from './respond.js';
 

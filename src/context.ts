@@ -1,11 +1,11 @@
 /** What every operation is given: the wiring makes one for each process, and the gateway one for each caller of it. */
 import type { Logger } from 'pino';
+import type { Refusals } from './audit.js';
 import type { Caller } from './caller.js';
 import type { Config } from './config.js';
 import type { Database } from './database/client.js';
 import type { Standbys } from './database/standbys.js';
 import type { EventFeed } from './events.js';
-import type { Refusals } from './refusals.js';
 
 /**
  * Says whether a library of a kind can be made with settings (src/tape/kinds.ts): operations know no tape.

@@ -2,6 +2,7 @@
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type DestinationStream, pino } from 'pino';
+import { Refusals } from './audit.js';
 import { SYSTEM } from './caller.js';
 import { type Config, hideSecrets } from './config.js';
 import type { Context } from './context.js';
@@ -14,7 +15,6 @@ import { makeDatabase, requireCluster, requireDatabase } from './database/presen
 import { nameOfUrl } from './database-url.js';
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
-import { Refusals } from './refusals.js';
 import { showSources } from './source-positions.js';
 import { checkLibrary, stagingTermsOf } from './tape/kinds.js';
 

@@ -2,10 +2,16 @@
 import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { InvalidInputError, quote } from '../../src/errors.js';
-import { cancelInBulk, releaseInAll, releaseInBulk, removeBulk } from '../../src/operations/bulks/change.js';
-import { createBulk, readQuotasOfCaller } from '../../src/operations/bulks/create.js';
-import { readLocalities } from '../../src/operations/bulks/localities.js';
-import { readBulk } from '../../src/operations/bulks/read.js';
+import {
+  cancelInBulk,
+  createBulk,
+  readBulk,
+  readLocalities,
+  readQuotasOfCaller,
+  releaseInAll,
+  releaseInBulk,
+  removeBulk,
+} from '../../src/operations/bulks/bulks.js';
 import { findPathProblem } from '../../src/operations/input.js';
 import { sendList, sendText } from '../respond.js';
 import { apiUrl, siteNameOf } from './discovery.js';

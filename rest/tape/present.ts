@@ -1,6 +1,5 @@
 /** What the WLCG Tape REST API tells of stage requests and files. Times are whole seconds. */
-import type { LocalityProblem, LocalityRow } from '../../src/operations/bulks/localities.js';
-import type { BulkFileRow, BulkRow } from '../../src/operations/bulks/read.js';
+import type { BulkFileRow, BulkRow, LocalityProblem, LocalityRow } from '../../src/operations/bulks/bulks.js';
 import { secondsOf } from '../../src/time.js';
 
 const toSeconds = (time: string) => Math.floor(secondsOf(time));

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { quote } from '../errors.js';
-import type { RemovedQuota } from '../operations/quotas/remove.js';
+import type { RemovedQuota } from '../operations/quotas/quotas.js';
 import { plural } from '../plural.js';
 import { readSize } from './arguments.js';
 import { ask, askNodes } from './client.js';
@@ -72,7 +72,7 @@ async function setQuota(user: string, options: QuotaOptions): Promise<void> {
   const quota = await operate({
     here: async (ctx) => {
       const quotas = await import('../operations/quotas/quotas.js');
-      const { readUsed } = await import('../operations/quotas/used.js');
+      const { readUsed } = await import('../operations/quotas/quotas.js');
       const set = await quotas.setQuota(ctx, input);
       return { ...set, used: await readUsed(ctx, set) };
     },
@@ -106,7 +106,7 @@ async function listQuotas(options: OutputOptions): Promise<void> {
   const rows = await operate({
     here: async (ctx): Promise<QuotaRow[]> => {
       const quotas = await import('../operations/quotas/quotas.js');
-      const { readUsedOf } = await import('../operations/quotas/used.js');
+      const { readUsedOf } = await import('../operations/quotas/quotas.js');
       const all = await quotas.listQuotas(ctx);
       const used = await readUsedOf(
         ctx,
@@ -129,7 +129,7 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await operate({
     here: async (ctx): Promise<QuotaRow> => {
       const quotas = await import('../operations/quotas/quotas.js');
-      const { readUsed } = await import('../operations/quotas/used.js');
+      const { readUsed } = await import('../operations/quotas/quotas.js');
       const found = await quotas.getQuota(ctx, user);
       return { ...found, used: await readUsed(ctx, found) };
     },
@@ -153,7 +153,7 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await operate({
     here: async (ctx) => {
-      const quotas = await import('../operations/quotas/remove.js');
+      const quotas = await import('../operations/quotas/quotas.js');
       return await quotas.removeQuota(ctx, user);
     },
     afar: (url) => {

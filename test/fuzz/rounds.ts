@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { domainToASCII } from 'node:url';
 import type { Context } from '../../src/context.js';
 import { messageOf, NotFoundError } from '../../src/errors.js';
-import { pruneAudit } from '../../src/operations/audit/prune.js';
+import { pruneAudit } from '../../src/operations/audit/lists.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { reinstateFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';

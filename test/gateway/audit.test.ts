@@ -7,8 +7,7 @@ import { removeMember, setMember } from '../../src/operations/access/members.js'
 import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { type Changing, isChanging } from '../../src/operations/audit/audited.js';
-import { findUnknownOperation } from '../../src/operations/audit/names.js';
-import { pruneAudit } from '../../src/operations/audit/prune.js';
+import { findUnknownOperation, pruneAudit } from '../../src/operations/audit/lists.js';
 import { forgetFiles } from '../../src/operations/catalogue/forgetting.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { setMedium } from '../../src/operations/catalogue/media.js';
@@ -25,14 +24,10 @@ import { addLibrary } from '../../src/operations/libraries/add.js';
 import { removeLibrary } from '../../src/operations/libraries/remove.js';
 import { setLibrary } from '../../src/operations/libraries/set.js';
 import { type Operation, policy } from '../../src/operations/policy.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { removeQuota } from '../../src/operations/quotas/remove.js';
+import { removeQuota, setQuota } from '../../src/operations/quotas/quotas.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { setPriority } from '../../src/operations/requests/priorities.js';
-import { releaseFiles } from '../../src/operations/requests/releases.js';
-import { retryRequest } from '../../src/operations/requests/retries.js';
-import { updateRequest } from '../../src/operations/requests/update.js';
+import { cancelRequest, releaseFiles } from '../../src/operations/requests/ends.js';
+import { retryRequest, setPriority, updateRequest } from '../../src/operations/requests/update.js';
 import { holdFailing, resume, suspend } from '../../src/operations/suspensions.js';
 import { forgetUser } from '../../src/operations/users/forget.js';
 import {

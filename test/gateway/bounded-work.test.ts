@@ -2,11 +2,10 @@
 import { beforeEach, expect, test } from 'vitest';
 import { readUnheld } from '../../src/operations/disks/removals.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { joinAwaited } from '../../src/operations/requests/awaited.js';
 import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { releaseFiles } from '../../src/operations/requests/releases.js';
+import { cancelRequest, releaseFiles } from '../../src/operations/requests/ends.js';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { emptyTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';

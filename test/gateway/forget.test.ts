@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
+import { Refusals } from '../../src/audit.js';
 import type { Context } from '../../src/context.js';
 import { lockCatalogue } from '../../src/database/locks.js';
 import { transaction } from '../../src/database/transaction.js';
@@ -19,7 +20,6 @@ import { personalData } from '../../src/operations/users/personal-data.js';
 import { queueWebhooks } from '../../src/operations/webhooks/news.js';
 import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
 import { packageRoot } from '../../src/package-root.js';
-import { Refusals } from '../../src/refusals.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { call } from '../support/rest.js';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { joinAwaited } from '../../src/operations/requests/awaited.js';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cancel, create, made, release, update } from '../support/mutations.js';

@@ -5,7 +5,7 @@ import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { forgetDisk } from '../../src/operations/disks/remove.js';
-import { removeQuota } from '../../src/operations/quotas/remove.js';
+import { removeQuota } from '../../src/operations/quotas/quotas.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { updateRequest } from '../../src/operations/requests/update.js';

@@ -2,7 +2,7 @@
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config-limits.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { joinAwaited } from '../../src/operations/requests/awaited.js';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { expectError } from '../support/contract.js';
 import { addPaths } from '../support/factories.js';

@@ -3,7 +3,7 @@ import { afterEach, expect, test } from 'vitest';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
-import { pruneBulks } from '../../src/operations/bulks/prune.js';
+import { pruneBulks } from '../../src/operations/bulks/bulks.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { expireRequests } from '../../src/operations/requests/ends.js';

@@ -2,10 +2,14 @@
 import { expect, test } from 'vitest';
 import { getFile, listFiles } from '../../src/operations/catalogue/files.js';
 import { getQuota, listQuotasByPage, readQuotas } from '../../src/operations/quotas/quotas.js';
-import { readAwaited, readHolds } from '../../src/operations/requests/contents.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { listRequests, readRequestsOf } from '../../src/operations/requests/lists.js';
-import { getRequest } from '../../src/operations/requests/rows.js';
+import {
+  getRequest,
+  listRequests,
+  readAwaited,
+  readHolds,
+  readRequestsOf,
+} from '../../src/operations/requests/rows.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { useApp } from '../support/use-app.js';
 

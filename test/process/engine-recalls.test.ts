@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { returnOrphans } from '../../src/operations/disks/removals.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { joinAwaited } from '../../src/operations/requests/awaited.js';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { isWithin } from '../support/clock.js';
 import { readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';

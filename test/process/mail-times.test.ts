@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Limits } from '../../src/config-limits.js';
 import { createToken } from '../../src/operations/access/tokens.js';
-import { queueExpiring } from '../../src/operations/mail/expiring.js';
+import { queueExpiring } from '../../src/operations/mail/notifications.js';
 import { claimMail } from '../../src/operations/mail/outbox.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { addSeconds } from '../../src/time.js';

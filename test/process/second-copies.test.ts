@@ -4,7 +4,7 @@ import { symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
-import { readLocalities } from '../../src/operations/bulks/localities.js';
+import { readLocalities } from '../../src/operations/bulks/bulks.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { type CatalogueRow, checkRow } from '../../src/operations/catalogue/import-rows.js';
 import { retireVolume } from '../../src/operations/catalogue/retirements.js';

@@ -2,14 +2,14 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startEngine } from '../../src/engine/runner.js';
 import { TapeError } from '../../src/errors.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { removeQuota } from '../../src/operations/quotas/remove.js';
+import { removeQuota, setQuota } from '../../src/operations/quotas/quotas.js';
 import { pruneEvents } from '../../src/operations/requests/history.js';
-import { queueNearEnds } from '../../src/operations/webhooks/near-ends.js';
+import { queueNearEnds } from '../../src/operations/webhooks/news.js';
 import { claimMessage, noteMessage, pruneMessages } from '../../src/operations/webhooks/outbox.js';
-import { listWebhookMessages, readWebhook } from '../../src/operations/webhooks/rows.js';
 import {
   createWebhook,
+  listWebhookMessages,
+  readWebhook,
   removeWebhook,
   rotateWebhookSecret,
   setWebhook,

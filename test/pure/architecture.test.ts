@@ -71,8 +71,8 @@ const mayImport: [part: string, from: string][] = [
     `${database} errors event-queue event-numbers event-reads event-table signals time`,
   ],
   ['stages', `${database} events`],
-  ['audit refusals', `${database} audit caller errors`],
-  ['context', 'caller config database/ events refusals'],
+  ['audit', `${database} audit caller errors`],
+  ['context', 'audit caller config database/ events'],
   ['tape/', 'core/ blocks errors'],
   ['planner/', 'time'],
   [

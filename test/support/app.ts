@@ -4,6 +4,7 @@ import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type Logger, pino } from 'pino';
 import { type Gateway, startGateway } from '../../src/app.js';
+import { Refusals } from '../../src/audit.js';
 import { SYSTEM } from '../../src/caller.js';
 import { type Config, readConfig } from '../../src/config.js';
 import type { Limits } from '../../src/config-limits.js';
@@ -12,7 +13,6 @@ import { type DatabaseOptions, openDatabase } from '../../src/database/client.js
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { EventFeed } from '../../src/events.js';
 import { createToken } from '../../src/operations/access/tokens.js';
-import { Refusals } from '../../src/refusals.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { backendNames } from '../../src/tape/index.js';
 import { checkLibrary, stagingTermsOf } from '../../src/tape/kinds.js';

@@ -8,7 +8,7 @@ import { importRows } from '../../src/operations/catalogue/import.js';
 import { chargeDriveTime, readShares } from '../../src/operations/quotas/shares.js';
 import { ensureDrives, giveBackDrive, type Lease } from '../../src/operations/recalls/drives.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
-import { joinAwaited } from '../../src/operations/requests/awaited.js';
+import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { claim, idOf, startByHand, startIdleApp } from '../support/engine-by-hand.js';

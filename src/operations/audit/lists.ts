@@ -2,12 +2,11 @@
 import type { AuditKind } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
-import { InvalidInputError } from '../../errors.js';
-import { isBefore } from '../../time.js';
+import { InvalidInputError, quote } from '../../errors.js';
+import { addSeconds, isBefore } from '../../time.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
-import { allow } from '../policy.js';
-import { findUnknownOperation } from './names.js';
+import { allow, policy } from '../policy.js';
 
 /** What is not given, or empty, leaves nothing out. */
 export interface ListAuditInput {
@@ -64,4 +63,30 @@ function conditionsOf({ who, operation, objectKind, object, since, until }: List
 /** What no row has, PostgreSQL need not take: a text is looked for as it would be stored. */
 function storable(text: string): string {
   return text.replaceAll('\0', '\uFFFD').toWellFormed();
+}
+
+/** Beside the operations of the policy: who is known is found out before, and these are commands with the database open. */
+const others = ['identify', 'archive', 'repair', 'putBack', 'adopt'];
+
+const names: readonly string[] = [...Object.keys(policy), ...others];
+
+/** Returns what is wrong with the name of an operation, as the rest of a sentence, or undefined if the operation exists. */
+export function findUnknownOperation(name: string): string | undefined {
+  if (names.includes(name)) return undefined;
+  return `${quote(name)} is unknown; the operations are ${[...names].sort().join(', ')}`;
+}
+
+const DAY_SECONDS = 24 * 3600;
+/** Rows of a step. */
+const STEP = 5000;
+
+/** Deletes the rows that are older than `AUDIT_DAYS`. Any number of engines may do so at once. */
+export async function pruneAudit(ctx: Context, stop: AbortSignal): Promise<void> {
+  const before = addSeconds(ctx.now(), -ctx.config.auditDays * DAY_SECONDS);
+  while (!stop.aborted) {
+    const { rows } = await ctx.db.pool.query<{ pruned: number }>(
+      sql`SELECT prune_audit(${before}::timestamp, ${STEP}::int) AS pruned`,
+    );
+    if ((rows[0]?.pruned ?? 0) === 0) return;
+  }
 }

@@ -15,8 +15,7 @@ import { isByPath, isLive, isOffered, pathOnTape, placeOnDisk } from '../conditi
 import { checkPath } from '../input.js';
 import { readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
-import { followRenames, unawaitHeld } from '../requests/awaited.js';
-import { findJoining, storeJoining } from '../requests/joins.js';
+import { findJoining, followRenames, storeJoining, unawaitHeld } from '../requests/joins.js';
 import { type ChosenFiles, chosenFiles, countChosen, inSteps, lockLeaving, whyNone } from './chosen-files.js';
 import { findClash } from './import-folders.js';
 

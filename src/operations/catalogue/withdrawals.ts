@@ -12,9 +12,8 @@ import { audited } from '../audit/audited.js';
 import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
-import { leaveWithdrawn } from '../requests/awaited.js';
 import { markHolds } from '../requests/holds.js';
-import { findJoining, storeJoining } from '../requests/joins.js';
+import { findJoining, leaveWithdrawn, storeJoining } from '../requests/joins.js';
 import {
   type ChosenFiles,
   type ChosenPaths,

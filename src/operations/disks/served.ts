@@ -6,7 +6,7 @@ import { addSeconds } from '../../time.js';
 import { mayPath } from '../access/paths.js';
 import { isOffered } from '../conditions.js';
 import { allow } from '../policy.js';
-import { isFolder } from '../requests/bulk-files.js';
+import { isFolder } from '../requests/create.js';
 import { copyColumns, type NotedCopy } from './copies.js';
 import { FRESH_SECONDS } from './measurements.js';
 

@@ -9,7 +9,7 @@ import { raw, type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { isLive } from '../conditions.js';
 import { ringRoom } from '../disks/disks.js';
-import { countsOfQuota } from '../quotas/counts.js';
+import { countsOfQuota } from '../quotas/charges.js';
 import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
 import type { FaultKind } from './findings.js';
 

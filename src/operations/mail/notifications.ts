@@ -1,16 +1,17 @@
 /**
  * The outbox: mail is written down in the transaction that makes it true, and sent later (src/engine/notify.ts), so
  * that a mail server that is down delays mail and loses none. One of each kind a request, whatever happens;
- * of those before it expires (expiring.ts) one for each retention.
+ * of those before it expires (`queueExpiring`) one for each retention.
  */
-
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
+import { lockRequests } from '../../database/locks.js';
 import { plannedFreely } from '../../database/planning.js';
-import { sql } from '../../database/sql.js';
-import type { Transaction } from '../../database/transaction.js';
+import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
 import type { NotificationKind } from '../../generated/prisma/enums.js';
 import { composeMail, linkToRequest, type MailFacts } from '../../mail.js';
+import { addSeconds } from '../../time.js';
 import { isAllowedIn } from '../access/paths.js';
 import { diskOfCopy, isLive, placeOnDisk } from '../conditions.js';
 
@@ -98,4 +99,51 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
   );
   return { ...request, copies, failed, awaited, mountpoints: disks.map((disk) => disk.mountpoint) };
+}
+
+/** Requests of one transaction, which keeps them locked. */
+const BATCH = 50;
+
+/**
+ * Queues the letters before requests expire that are due: one for each retention. If the retention has changed since, another letter takes the
+ * place of the old one. A request that lives no longer than the notice gets none. A run that is killed is completed by the next one.
+ * @returns how many were queued
+ */
+export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {
+  let letters = 0;
+  while (!stop.aborted) {
+    const isDue = isExpiring(ctx);
+    const { rows } = await ctx.db.pool.query<{ id: number }>(
+      sql`SELECT r.id FROM request r WHERE ${isDue} ORDER BY r.retention LIMIT ${BATCH}`,
+    );
+    if (rows.length === 0) break;
+    letters += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
+      const ids = await lockRequests(tx, sql`r.id = ANY(${rows.map(({ id }) => id)}::int[])`);
+      // judged in a second statement, which sees what whoever had them locked before has written
+      const due = await tx.query<DueLetter>(
+        sql`SELECT r.id, 'EXPIRING' AS kind, coalesce(r.notify_on_last_file, r.notify_on_first_file) AS recipient,
+              r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
+      );
+      if (due.length === 0) return 0;
+      // a new row rather than the old one changed: whoever has the old one in hand notes nothing of the new one
+      await tx.query(
+        sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
+      );
+      tx.send(plannedFreely()); // the facts are of all files of a request
+      for (const letter of due) await writeLetter(ctx, tx, letter);
+      return due.length;
+    });
+  }
+  return letters;
+}
+
+/** A condition on the request `r`: it ends within the notice, and whoever gets its mail was not told so. */
+function isExpiring(ctx: Context): Sql {
+  const now = ctx.now();
+  const seconds = ctx.config.expiryNoticeHours * 3600;
+  return sql`(r.retention > ${now}::timestamp AND r.retention <= ${addSeconds(now, seconds)}::timestamp AND ${isLive}
+    AND r.retention > r.request_date + ${seconds}::float8 * interval '1 second' AND r.files_total > r.files_failed
+    AND (r.notify_on_last_file IS NOT NULL OR r.notify_on_first_file IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM notification n
+      WHERE n.request_id = r.id AND n.kind = 'EXPIRING' AND n.expires_at = r.retention))`;
 }

@@ -1,12 +1,18 @@
-/** The sending side of the outbox. */
-
+/**
+ * The sending side of the outbox. Mail has a rate, for each user and for all together; letters over the rate wait in order. The user whose last
+ * letter is the oldest goes first, so that many letters of one user delay nobody else's.
+ *
+ * A rate is used evenly (the generic cell rate algorithm, ITU-T I.371): each letter uses the time that one takes at that rate, and is sent while
+ * at most a quarter of a minute is used ahead. A time for each user and one for all is stored, so the rate holds for several engines and
+ * over restarts.
+ */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { allOf, empty, raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
 import { isLive } from '../conditions.js';
-import { findTurn, useTurn } from './turns.js';
+import { allow, isVisibleQuota } from '../policy.js';
 
 export interface Letter {
   id: bigint;
@@ -125,4 +131,151 @@ export async function hasSender(ctx: Context): Promise<boolean> {
     sql`SELECT FROM mail_sender WHERE seen_at > ${addSeconds(ctx.now(), -SENDER_SECONDS)}::timestamp`,
   );
   return rowCount !== 0;
+}
+
+const MINUTE = 60;
+
+/** The part of a minute's letters that may go at once. */
+const AT_ONCE = 1 / 4;
+
+/** No rate is used so far ahead, unless it was another one then, or the clock has been set back: that counts as not used. */
+const IMPOSSIBLE_SECONDS = 2 * MINUTE;
+
+/** What may be used of a rate, and what was. */
+interface Use {
+  /** Letters within a minute. */
+  rate: number;
+  /** A column: up to when it is used; null where it never was. */
+  usedUntil: Sql;
+  now: string;
+}
+
+/** May another letter go? */
+export function hasTurn({ rate, usedUntil, now }: Use): Sql {
+  return sql`(${usedUntil} IS NULL OR ${usedUntil} <= ${addSeconds(now, aheadOf(rate))}::timestamp
+    OR ${usedUntil} > ${addSeconds(now, IMPOSSIBLE_SECONDS)}::timestamp)`;
+}
+
+/** When the next may go; null where it may. */
+export function turnAt(use: Use): Sql {
+  return sql`CASE WHEN NOT ${hasTurn(use)} THEN ${use.usedUntil} - ${aheadOf(use.rate)}::float8 * interval '1 second' END`;
+}
+
+/** Seconds of a rate that may be used before they are there. */
+const aheadOf = (rate: number): number => Math.max(AT_ONCE * rate - 1, 0) * (MINUTE / rate);
+
+/** Up to when it is used with one letter more. */
+function withOneMore({ rate, usedUntil, now }: Use): Sql {
+  return sql`greatest(${possible(usedUntil, now)}, ${now}::timestamp) + ${MINUTE / rate}::float8 * interval '1 second'`;
+}
+
+const possible = (usedUntil: Sql, now: string): Sql =>
+  sql`CASE WHEN ${usedUntil} <= ${addSeconds(now, IMPOSSIBLE_SECONDS)}::timestamp THEN ${usedUntil} END`;
+
+/**
+ * The users of the letters that wait, each once, with when the first of theirs is due: `w` of all statements about them. Each step
+ * is a look at the index, however many letters a user has.
+ */
+export const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
+    (SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id IS NOT NULL
+     ORDER BY n.quota_id, n.next_try_at LIMIT 1)
+    UNION ALL
+    SELECT o.quota_id, o.next_try_at FROM waiting w CROSS JOIN LATERAL (
+      SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id > w.quota_id
+      ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
+
+/**
+ * Whose letter goes next. Until the commit nobody else finds that out.
+ * @returns the id of the quota; undefined while no letter is due, or those that are have to wait for their turn
+ */
+export async function findTurn(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
+  const { mailRate, userMailRate } = ctx.config.limits;
+  const [site] = await tx.query<{ isFree: boolean }>(
+    sql`SELECT ${hasTurn({ rate: mailRate, usedUntil: sql`s.used_until`, now })} AS "isFree" FROM mail_sender s ${locking.turns}`,
+  );
+  if (!site?.isFree) return undefined;
+  const usedUntil = sql`t.used_until`;
+  const [next] = await tx.query<{ quotaId: number }>(
+    sql`${waitingUsers} SELECT w.quota_id AS "quotaId" FROM waiting w LEFT JOIN mail_turn t ON t.quota_id = w.quota_id
+        WHERE w.next_try_at <= ${now} AND ${hasTurn({ rate: userMailRate, usedUntil, now })}
+        ORDER BY ${possible(usedUntil, now)} NULLS FIRST, w.next_try_at LIMIT 1`,
+  );
+  return next?.quotaId;
+}
+
+/** A letter of the user is sent: whoever does that has found its turn in the same transaction. */
+export async function useTurn(
+  ctx: Context,
+  tx: Transaction,
+  { quotaId, now }: { quotaId: number; now: string },
+): Promise<void> {
+  const { mailRate, userMailRate } = ctx.config.limits;
+  const first = addSeconds(now, MINUTE / userMailRate);
+  await tx.query(
+    sql`UPDATE mail_sender SET used_until = ${withOneMore({ rate: mailRate, usedUntil: sql`used_until`, now })}`,
+  );
+  await tx.query(
+    sql`INSERT INTO mail_turn (quota_id, used_until) VALUES (${quotaId}, ${first}) ON CONFLICT (quota_id) DO UPDATE
+          SET used_until = ${withOneMore({ rate: userMailRate, usedUntil: sql`mail_turn.used_until`, now })}`,
+  );
+}
+
+/**
+ * What the first of a user's letters waits for.
+ * - `ENGINE`: an engine with a mail server, which takes it at once where there is one.
+ * - `RETRY`: its next try, or the end of this one.
+ * - `USER_RATE`, `RATE`: its turn, since the user, or the whole site, has had the letters of a minute.
+ */
+export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
+export type MailWait = (typeof mailWaits)[number];
+
+export interface WaitingMail {
+  /** Of the quota. */
+  id: number;
+  user: string;
+  letters: number;
+  /** When the oldest of them was written. */
+  since: string;
+  waitsFor: MailWait;
+  /** The first of them is sent no earlier. */
+  nextAt: string;
+  /** Why the last try of that one failed; null before one has. */
+  lastError: string | null;
+}
+
+/** Which users, by the ids of their quotas that bound them. */
+export interface WaitingMailPage {
+  after?: number | undefined;
+  before?: number | undefined;
+  limit: number;
+  /** From the other end of the list. */
+  inverted?: boolean;
+}
+
+/** A row a user with letters that wait, of those that the caller may see, in the order of their quotas. */
+export async function listWaitingMail(ctx: Context, page: WaitingMailPage): Promise<WaitingMail[]> {
+  allow(ctx, 'listWaitingMail');
+  const now = ctx.now();
+  const { mailRate, userMailRate } = ctx.config.limits;
+  const conditions: Sql[] = [isVisibleQuota(ctx)];
+  if (page.after !== undefined) conditions.push(sql`q.id > ${page.after}`);
+  if (page.before !== undefined) conditions.push(sql`q.id < ${page.before}`);
+  const user = { rate: userMailRate, usedUntil: sql`t.used_until`, now };
+  const site = { rate: mailRate, usedUntil: sql`s.used_until`, now };
+  const { rows } = await ctx.db.pool.query<WaitingMail>(
+    sql`${waitingUsers}, page AS (
+          SELECT q.id, q."user" FROM waiting w JOIN quota q ON q.id = w.quota_id
+          WHERE ${allOf(conditions)} ORDER BY q.id ${page.inverted ? raw('DESC') : empty} LIMIT ${page.limit})
+        SELECT p.id, p."user", l.letters, l.since, first.last_error AS "lastError",
+          CASE WHEN first.next_try_at > ${now}::timestamp THEN 'RETRY' WHEN NOT ${hasTurn(user)} THEN 'USER_RATE'
+            WHEN NOT ${hasTurn(site)} THEN 'RATE' ELSE 'ENGINE' END AS "waitsFor",
+          greatest(first.next_try_at, ${turnAt(user)}, ${turnAt(site)}) AS "nextAt"
+        FROM page p LEFT JOIN mail_turn t ON t.quota_id = p.id LEFT JOIN mail_sender s ON true
+          CROSS JOIN LATERAL (SELECT count(*)::int AS letters, min(n.created_at) AS since FROM notification n
+            WHERE n.state = 'PENDING' AND n.quota_id = p.id) l
+          CROSS JOIN LATERAL (SELECT n.next_try_at, n.last_error FROM notification n
+            WHERE n.state = 'PENDING' AND n.quota_id = p.id ORDER BY n.next_try_at, n.id LIMIT 1) first
+        ORDER BY p.id ${page.inverted ? raw('DESC') : empty}`,
+  );
+  return rows;
 }

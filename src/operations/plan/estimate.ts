@@ -1,5 +1,4 @@
 /** What a request would take, before it is made: nothing is stored. */
-
 import type { Context } from '../../context.js';
 import { readAtLength, type Snapshot } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -10,16 +9,14 @@ import { onDiskStages } from '../../stages.js';
 import { mayPath } from '../access/paths.js';
 import { hasPlace, isAtPrimaryPlace, isOffered } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
-import { readLibraries } from '../libraries/libraries.js';
+import { type Library, readLibraries } from '../libraries/libraries.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
-import { readUsed } from '../quotas/used.js';
-import { type CreateRequestInput, checkRequest } from '../requests/create.js';
-import type { Wish } from '../requests/first-files.js';
+import { readUsed } from '../quotas/quotas.js';
+import { type CreateRequestInput, checkRequest, type Wish } from '../requests/create.js';
 import { checkWithin } from '../requests/limits.js';
-import { endOfParts, whyNoEnd } from './end-of-parts.js';
 import { readPlan } from './plan.js';
-import { type LibraryPrice, type Price, priceFiles } from './prices.js';
+import { endOfParts, whyNoEnd } from './waiting.js';
 
 export interface Estimate {
   /** What the catalogue knows of it; sizes are bytes. */
@@ -229,4 +226,72 @@ async function estimateRange(
   if (parts.length === 0) return { end: { earliest: at, planned: at, latest: at }, endUnknown: undefined };
   const awaited = joinByWait(groups).map((group) => ({ ...group, isReading: false, nextTry: null }));
   return { end: endOfParts(plan, user, awaited), endUnknown: whyNoEnd(plan, awaited) };
+}
+
+export interface Price {
+  /** A decimal number with two to six digits after the point. */
+  amount: string;
+  /** Three letters. */
+  currency: string;
+}
+
+export interface LibraryPrice extends Price {
+  library: string;
+  /** That it would be asked for, and bytes of these. */
+  files: number;
+  bytes: bigint;
+  /** For people: what it is made of. */
+  note: string;
+}
+
+/** Files of a library, some of which need not be brought. */
+export interface PricedFiles {
+  libraryId: number | null;
+  /** They are there already, or somebody else has asked for them. */
+  isFree: boolean;
+  files: number;
+  bytes: bigint;
+}
+
+/**
+ * @returns what each library charges, in the order in which they were added, and all of it; no `price` where nobody charges for anything, or
+ *   not all in one currency
+ */
+export function priceFiles(
+  ctx: Context,
+  libraries: readonly Library[],
+  groups: readonly PricedFiles[],
+): { prices: LibraryPrice[]; price: Price | undefined } {
+  const priced = libraries.flatMap((library) => {
+    const own = groups.filter(({ libraryId }) => libraryId === library.id);
+    return own.length > 0 ? priceOne(ctx, library, own) : [];
+  });
+  const [currency, ...others] = new Set(priced.map((each) => each.currency));
+  const micros = priced.reduce((sum, each) => sum + each.micros, 0n);
+  return {
+    prices: priced.map(({ micros: own, ...price }) => ({ ...price, amount: formatAmount(own) })),
+    price: currency === undefined || others.length > 0 ? undefined : { amount: formatAmount(micros), currency },
+  };
+}
+
+/** @returns nothing where it charges for nothing */
+function priceOne(
+  ctx: Context,
+  library: Library,
+  groups: readonly PricedFiles[],
+): (Omit<LibraryPrice, 'amount'> & { micros: bigint })[] {
+  const terms = ctx.stagingTermsOf(library);
+  if (!terms.price) return [];
+  const charged = groups.filter(({ isFree }) => !isFree);
+  const files = charged.reduce((sum, group) => sum + group.files, 0);
+  const bytes = charged.reduce((sum, group) => sum + group.bytes, 0n);
+  const { currency, parts } = terms.price({ count: files, bytes });
+  const micros = parts.reduce((sum, part) => sum + part.micros, 0n);
+  const note = parts.map((part) => `${formatAmount(part.micros)} ${part.what}`).join(', ');
+  return [{ library: library.name, files, bytes, currency, micros, note }];
+}
+
+function formatAmount(micros: bigint): string {
+  const fraction = String(micros % 1_000_000n).padStart(6, '0');
+  return `${micros / 1_000_000n}.${fraction.replace(/0{1,4}$/, '')}`;
 }

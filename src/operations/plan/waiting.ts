@@ -1,11 +1,15 @@
 /** Why requests wait, where they stand in the plan, and when they may be done. */
-
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
-import type { EndRange } from '../../planner/end-range.js';
+import { type AwaitedPart, type EndRange, rangeOf } from '../../planner/end-range.js';
+import { findMedium } from '../../planner/media.js';
+import { waitOf } from '../../planner/staged.js';
+import { secondsOf } from '../../time.js';
 import { isChanged, isLeftAlone, isUnplaced, needsRoom } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
-import { endOfParts, whyNoEnd } from './end-of-parts.js';
+import { allow } from '../policy.js';
+import { getRequest } from '../requests/rows.js';
+import { watchRequest } from '../requests/watch.js';
 import { isWorking, type Plan, readPlan } from './plan.js';
 
 /** Why files wait, the most telling reason first when there are several. */
@@ -177,4 +181,186 @@ function changedCopies(requestIds: readonly number[]): Sql {
       LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
     WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING' AND f.changed_disk_id IS NOT NULL AND ${isChanged}
       AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id)`;
+}
+
+export type { EndRange };
+
+/** Files of one user on one volume. */
+export interface Part {
+  volumeId: number | null;
+  /** Of the volume; null where there is none. */
+  libraryId: number | null;
+  medium: string;
+  files: number;
+  bytes: bigint;
+  /** They are in no queue any more. */
+  isReading: boolean;
+  nextTry: string | null;
+  /** They are on disk at a library that orders its tapes by itself. */
+  isStaged: boolean;
+  /** When it was asked for the last of them; null where it was not, or nothing is asked of the library. */
+  askedAt: string | null;
+}
+
+/** @returns undefined when a part of it is on no drive's way, or nobody knows how long its library takes */
+export function endOfParts(plan: Plan, user: string, parts: readonly Part[]): EndRange | undefined {
+  const drives = new Map<number, number>();
+  for (const { libraryId } of plan.drives.filter(isWorking)) drives.set(libraryId, (drives.get(libraryId) ?? 0) + 1);
+  const { now, ahead, staged } = plan;
+  return rangeOf(
+    { now, ahead, drives, staged },
+    user,
+    parts.map((part) => toAwaited(plan, part)),
+  );
+}
+
+/**
+ * Why nobody can tell, where that is because of a library that orders its tapes by itself; for people.
+ * @returns undefined where it is for another reason
+ */
+export function whyNoEnd(plan: Plan, parts: readonly Part[]): string | undefined {
+  for (const part of parts) {
+    const { staged, isReading, ...awaited } = toAwaited(plan, part);
+    const library = plan.staged.get(awaited.libraryId);
+    if (!library || !staged || isReading || waitOf(library, { ...staged, ...awaited })) continue;
+    if (library.isAway) return `library ${library.name} could not answer lately`;
+    return `library ${library.name} has brought no file yet, and its settings do not say how long it takes`;
+  }
+  return undefined;
+}
+
+function toAwaited(plan: Plan, part: Part): AwaitedPart {
+  const { volumeId, libraryId, medium, files, bytes, isReading, nextTry, isStaged, askedAt } = part;
+  const askedSeconds = askedAt === null ? 0 : Math.max(plan.now - secondsOf(askedAt), 0);
+  const state = isStaged ? 'ready' : askedAt === null ? 'unasked' : 'asked';
+  return {
+    volumeId: volumeId ?? 0,
+    libraryId: libraryId ?? 0,
+    medium: findMedium(medium),
+    files,
+    bytes: Number(bytes),
+    isReading,
+    notBefore: nextTry === null ? undefined : secondsOf(nextTry),
+    staged: plan.staged.has(libraryId ?? 0) ? { state, askedSeconds } : undefined,
+  };
+}
+
+export interface RequestEnd {
+  requestId: number;
+  at: string;
+  /** Nothing when it cannot be told: something is out of service, or no engine works. */
+  end: EndRange | undefined;
+}
+
+const LOOK_MS = 10_000;
+
+/**
+ * The range that is told holds until another one is. Ends by itself once the request has finished.
+ * @throws NotFoundError
+ */
+export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
+  allow(ctx, 'watchEnd');
+  await getRequest(ctx, id);
+  const over = new AbortController();
+  const finished = untilFinished(ctx, id, signal).finally(() => over.abort());
+  finished.catch(() => {}); // thrown below
+  let told: RequestEnd | undefined;
+  for await (const waiting of Looks.of(ctx).follow(id, AbortSignal.any([signal, over.signal]))) {
+    const end = waiting?.end;
+    if (told && !hasMoved(told.end, end)) continue;
+    told = { requestId: id, at: ctx.now(), end };
+    yield told;
+  }
+  await finished;
+}
+
+async function untilFinished(ctx: Context, id: number, signal: AbortSignal): Promise<void> {
+  for await (const _ of watchRequest(ctx, { id }, signal));
+}
+
+/** Whoever was told `before` would be wrong by now. */
+function hasMoved(before: EndRange | undefined, now: EndRange | undefined): boolean {
+  if (!before || !now) return before !== now;
+  return now.planned < before.earliest || now.planned > before.latest;
+}
+
+type Listener = (waiting: Waiting | undefined) => void;
+
+/** The looks of one process at the plan, for all requests whose ends are watched. */
+class Looks {
+  private static readonly all = new WeakMap<Context['events'], Looks>();
+
+  private readonly ctx: Context;
+  private readonly listeners = new Map<number, Set<Listener>>();
+  private unlisten: (() => void) | undefined;
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+  }
+
+  static of(ctx: Context): Looks {
+    const known = Looks.all.get(ctx.events) ?? new Looks(ctx);
+    Looks.all.set(ctx.events, known);
+    return known;
+  }
+
+  /** What is seen of one request, the present first; a look that nobody has waited for is passed over. */
+  async *follow(id: number, signal: AbortSignal): AsyncGenerator<Waiting | undefined> {
+    let wake = () => {};
+    let seen: { waiting: Waiting | undefined } | undefined;
+    const end = this.listen(id, (waiting) => {
+      seen = { waiting };
+      wake();
+    });
+    signal.addEventListener('abort', () => wake(), { once: true });
+    try {
+      yield (await readWaiting(this.ctx, [id])).get(id);
+      while (!signal.aborted) {
+        if (!seen) {
+          await new Promise<void>((resolve) => {
+            wake = resolve;
+          });
+        } else {
+          const { waiting } = seen;
+          seen = undefined;
+          yield waiting;
+        }
+      }
+    } finally {
+      end();
+    }
+  }
+
+  private listen(id: number, listener: Listener): () => void {
+    const mine = this.listeners.get(id) ?? new Set();
+    this.listeners.set(id, mine.add(listener));
+    this.unlisten ??= this.ctx.events.onRing('suspension', () => this.lookIn(0));
+    if (!this.timer) this.lookIn(LOOK_MS);
+    return () => {
+      mine.delete(listener);
+      if (mine.size === 0) this.listeners.delete(id);
+      if (this.listeners.size === 0) this.stop();
+    };
+  }
+
+  private lookIn(ms: number): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.look(), ms).unref();
+  }
+
+  /** A database that is away is looked at again the next time. */
+  private async look(): Promise<void> {
+    const ids = [...this.listeners.keys()];
+    const waiting = await readWaiting(this.ctx, ids).catch(() => undefined);
+    if (waiting) for (const id of ids) for (const listener of this.listeners.get(id) ?? []) listener(waiting.get(id));
+    if (this.listeners.size > 0) this.lookIn(LOOK_MS);
+  }
+
+  private stop(): void {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    this.unlisten?.();
+    this.unlisten = undefined;
+  }
 }

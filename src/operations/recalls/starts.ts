@@ -16,8 +16,7 @@ import type { DiskRow } from '../disks/disks.js';
 import { choosePlaces } from '../disks/renamed-places.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
-import { noteStep } from '../requests/life.js';
-import { advanceRequests } from '../requests/progress.js';
+import { advanceRequests, noteStep } from '../requests/progress.js';
 import { mayBegin } from '../suspensions.js';
 import { isHeldUnder, type Lease } from './drives.js';
 

@@ -1,25 +1,40 @@
-/** Requests are made. How they are changed is in update.ts, how they end in ends.ts, how they are read in lists.ts. */
+/**
+ * Creates requests, of users and of stage requests. The files that the catalogue knows are charged together or not at all. The transaction holds
+ * the catalogue's lock (lockCatalogue in database/locks.ts), so that no file slips in between; joins.ts has how files join later.
+ */
+
+import { ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
-import { lockCatalogue, triesCatalogue } from '../../database/locks.js';
+import { lockCatalogue, lockQuotas, triesCatalogue } from '../../database/locks.js';
 import { plannedByKeys } from '../../database/planning.js';
 import { prepared } from '../../database/prepared.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { InvalidInputError } from '../../errors.js';
+import { InvalidInputError, quote, UnknownUserError } from '../../errors.js';
 import { addSeconds, isBefore } from '../../time.js';
+import { firstListed, mayPath, rulesFor } from '../access/paths.js';
 import { audited, type Note } from '../audit/audited.js';
-import { checkPath, checkPattern, checkText, checkTime } from '../input.js';
+import { isOffered } from '../conditions.js';
+import { checkAddress, checkPath, checkPattern, checkText, checkTime } from '../input.js';
+import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
-import { findQuota, type QuotaRow } from '../quotas/charges.js';
-import { addCounts, checkCounts, countsOf } from '../quotas/counts.js';
+import {
+  addCounts,
+  type Counts,
+  charge,
+  checkCounts,
+  checkRoom,
+  countColumns,
+  countIn,
+  countsOf,
+  findQuota,
+  type QuotaRow,
+} from '../quotas/charges.js';
 import { checkAsked, takeTurn } from '../turn.js';
-import { addressOf, checkNotification } from './addresses.js';
-import { type BulkPart, storeFitting } from './bulk-files.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
-import { type NewRequest, storeListed, storeMatching, type Wish } from './first-files.js';
 import { settleRequests } from './holds.js';
-import { noteStep } from './life.js';
-import { type LimitsInput, readLimits } from './limits.js';
+import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
+import { noteStep } from './progress.js';
 
 /** The REST contract, 4.3: five days after the request is made. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
@@ -68,25 +83,18 @@ interface Made {
 }
 
 async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPart | undefined): Promise<Made> {
-  return await audited(ctx, { operation: 'createRequest', kind: 'REQUEST', object: '', given: input }, (note) =>
-    create(ctx, { ...input, bulk }, note),
-  );
-}
-
-async function create(
-  ctx: Context,
-  { bulk, ...input }: CreateRequestInput & { bulk: BulkPart | undefined },
-  note: Note,
-): Promise<Made> {
-  const now = ctx.now();
-  const checked = { ...checkRequest(input, now), bulk };
-  allow(ctx, 'createRequest', checked.user);
-  checkWishSize(ctx, checked.wish);
-  for (let endsOverdue = true; ; endsOverdue = false) {
-    const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
-    if (made !== undefined) return made;
-    await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
-  }
+  const deed = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
+  return await audited(ctx, deed, async (note) => {
+    const now = ctx.now();
+    const checked = { ...checkRequest(input, now), bulk };
+    allow(ctx, 'createRequest', checked.user);
+    checkWishSize(ctx, checked.wish);
+    for (let endsOverdue = true; ; endsOverdue = false) {
+      const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
+      if (made !== undefined) return made;
+      await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
+    }
+  });
 }
 
 type Checked = ReturnType<typeof checkRequest> & { now: string; bulk: BulkPart | undefined };
@@ -190,3 +198,260 @@ function checkWishSize({ config }: Context, { pattern, files = [] }: Wish): void
 function defaultLabel(wish: Wish): string {
   return wish.files?.[0] ?? wish.pattern;
 }
+
+/** undefined: not given; null: nobody; '': the quota's own address. @throws InvalidInputError */
+export function checkNotification(field: string, address: string | null | undefined): string | null | undefined {
+  return address ? checkAddress(field, address) : address;
+}
+
+/**
+ * What is stored of an address that was checked; null: no mail is sent.
+ * @throws InvalidInputError where the site sends no mail there
+ */
+export function addressOf(
+  { config }: Context,
+  quota: { email: string },
+  { field, address }: { field: string; address: string | null | undefined },
+): string | null {
+  if (!address) return address === '' ? quota.email || null : null;
+  const { mailTo } = config.limits;
+  const domain = address.slice(address.lastIndexOf('@') + 1).toLowerCase();
+  const isOwn = quota.email !== '' && address.toLowerCase() === quota.email.toLowerCase();
+  if (isOwn || mailTo === 'anywhere' || (mailTo !== 'quota' && mailTo.includes(domain))) return address;
+  const allowed = mailTo === 'quota' ? '' : `, or one of ${mailTo.join(', ')}`;
+  throw new InvalidInputError(field, `must be the address of the quota itself${allowed}, not ${quote(address)}`);
+}
+
+interface Stored {
+  id: number;
+  files: number;
+}
+
+interface StoredRow extends Stored {
+  bytes: string;
+}
+
+/** What a request asks for: a pattern, or a list of distinct paths. */
+export interface Wish {
+  pattern: string;
+  files: readonly string[] | undefined;
+}
+
+/** A request that is being made. */
+export interface NewRequest {
+  wish: Wish;
+  label: string;
+  now: string;
+  retention: string;
+  limits: Limits;
+  user: string;
+  quota: QuotaRow;
+  /** Where its mail goes. */
+  first: string | null;
+  last: string | null;
+}
+
+/** @param isWanted none is made where it is false */
+export function insertRequest(
+  ctx: Context,
+  { wish, label, now, retention, first, last, limits, quota }: NewRequest,
+  isWanted?: Sql,
+): Sql {
+  const rules = rulesFor(ctx);
+  const values = sql`${quota.id}::int, ${wish.pattern}::text, ${label}::text, ${now}::timestamp, ${retention}::timestamp, ${first}::text, ${last}::text,
+      ${limits.maxFiles}::int, ${limits.maxBytes}::bigint, ${ownerOf(ctx.caller)}::text, ${rules.ruledBy}::text, ${rules.ruledGroups}::text[],
+      ${ctx.traceparent ?? null}::text`;
+  return sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
+      notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups, trace_parent)
+    ${isWanted ? sql`SELECT ${values} WHERE ${isWanted}` : sql`VALUES (${values})`} RETURNING id`;
+}
+
+/**
+ * Stores a request of listed files: it holds those that the catalogue knows, and the other paths are noted.
+ * @returns its id, and how many files it holds
+ * @throws InvalidInputError when they are beyond the limits, LimitReachedError, QuotaExceededError
+ */
+export async function storeListed(
+  ctx: Context,
+  tx: Transaction,
+  request: NewRequest,
+  files: readonly string[],
+): Promise<Stored> {
+  await checkUnknown(ctx, tx, request, files);
+  const { quota } = request;
+  const [row] = await tx.query<StoredRow & { unknown: number } & (Counts | { [Name in keyof Counts]: null })>(
+    prepared(
+      // one statement, so that a path is either known or noted
+      sql`WITH made AS (${insertRequest(ctx, request)}
+       ), listed AS MATERIALIZED (
+         SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
+           LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
+       ), held AS (
+         INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, l.id, l.n, l.size FROM listed l, made m WHERE l.id IS NOT NULL
+       ), noted AS (
+         INSERT INTO awaited_path (request_id, path, ordinal) SELECT m.id, l.path, l.n FROM listed l, made m WHERE l.id IS NULL
+       ), taken AS MATERIALIZED (
+         SELECT count(id)::int AS files, coalesce(sum(size), 0) AS bytes, (count(*) - count(id))::int AS unknown FROM listed
+       ), charged AS (
+         UPDATE quota q SET open_requests = q.open_requests + 1, awaited_paths = q.awaited_paths + t.unknown, used = q.used + t.bytes
+         FROM taken t WHERE q.id = ${quota.id} AND q.removed_at IS NULL AND (q.used + t.bytes <= q.size OR t.bytes = 0)
+         RETURNING ${countColumns}
+       )
+       SELECT m.id, t.*, c.* FROM made m CROSS JOIN taken t LEFT JOIN charged c ON true`,
+    ),
+  );
+  if (!row) throw new Error('nothing was stored');
+  const { id, openRequests, awaitedPaths, standingPatterns } = row;
+  const taken = { files: row.files, bytes: BigInt(row.bytes), unknown: row.unknown };
+  checkWithin(ctx, request.limits, taken);
+  if (openRequests === null) await chargeFor(ctx, tx, request, taken);
+  else
+    checkCounts(
+      ctx,
+      request.user,
+      { openRequests, awaitedPaths, standingPatterns },
+      countsOf(request.wish, taken.unknown),
+    );
+  return { id, files: taken.files };
+}
+
+/** Of what was not charged in the statement that stored it. */
+async function chargeFor(
+  ctx: Context,
+  tx: Transaction,
+  { wish, user, quota }: NewRequest,
+  { bytes, unknown }: { bytes: bigint; unknown: number },
+): Promise<void> {
+  const added = countsOf(wish, unknown);
+  checkCounts(ctx, user, await countIn(tx, quota, added), added);
+  await charge(tx, quota, bytes);
+}
+
+/** Refuses early what is beyond by far, so that nobody has long lists stored again and again only to be taken back. */
+async function checkUnknown(
+  ctx: Context,
+  tx: Transaction,
+  { quota }: NewRequest,
+  files: readonly string[],
+): Promise<void> {
+  const all = countsOf({ pattern: '' }, files.length);
+  if (addCounts(quota, all).awaitedPaths <= ctx.config.limits.awaitedPaths) return;
+  const [row] = await tx.query<{ known: number }>(
+    sql`SELECT count(*)::int AS known FROM unnest(${files}::text[]) AS l (path) JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`,
+  );
+  const added = countsOf({ pattern: '' }, files.length - (row?.known ?? 0));
+  checkCounts(ctx, quota.user, addCounts(quota, added), added);
+}
+
+/**
+ * Stores a request of the files whose path holds the pattern.
+ * @returns its id, and how many files it holds
+ * @throws InvalidInputError when they are beyond the limits, LimitReachedError, QuotaExceededError
+ */
+export async function storeMatching(
+  ctx: Context,
+  tx: Transaction,
+  request: NewRequest,
+  pattern: string,
+): Promise<Stored> {
+  const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
+  const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
+  const { id } = row as { id: number };
+  const [sum] = await tx.query<{ files: number; bytes: string }>(
+    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE ${which}`,
+  );
+  const bytes = BigInt(sum?.bytes ?? 0);
+  checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
+  await checkRoom(tx, request.quota, bytes); // before they are stored
+  const [held] = await tx.query<{ bytes: string }>(
+    sql`WITH held AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size)
+       SELECT ${id}, id, row_number() OVER (ORDER BY path), size FROM tape_file f WHERE ${which}
+       RETURNING size
+     ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
+  );
+  await chargeFor(ctx, tx, request, { bytes: BigInt(held?.bytes ?? 0), unknown: 0 });
+  return { id, files: sum?.files ?? 0 };
+}
+
+/** Of a bulk whose row is there. The paths are distinct ones, also among its other parts. */
+export interface BulkPart {
+  /** Of the bulk. */
+  id: string;
+  files: readonly BulkFileInput[];
+}
+
+export interface BulkFileInput {
+  /** Logical path. */
+  path: string;
+  /** As the client has written it. */
+  given: string;
+  /** Its place in the client's list. */
+  ordinal: number;
+}
+
+/**
+ * In the order of the list a file is taken as long as the quota has room for it and for all that are taken before; one that is larger than
+ * all of the room takes none from the others.
+ * @returns the request, and how many files it holds; no id where it would hold none
+ * @throws InvalidInputError, LimitReachedError, UnknownUserError
+ */
+export async function storeFitting(
+  ctx: Context,
+  tx: Transaction,
+  request: NewRequest,
+  bulk: BulkPart,
+): Promise<{ id: number | undefined; files: number }> {
+  const { quota } = request;
+  await lockQuotas(tx, sql`q.id = ${quota.id}`);
+  const [row] = await tx.query<StoredRow & Counts>(
+    // one statement, so that a file is either held or noted as left out
+    sql`WITH room AS MATERIALIZED (
+       SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
+     ), listed AS MATERIALIZED (
+       SELECT l.path, l.given, l.n, f.id, f.size, ${problemOf(ctx)} AS problem
+       FROM (${wantedFiles(bulk.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
+     ), summed AS MATERIALIZED (
+       SELECT l.*, sum(l.size) FILTER (WHERE l.problem IS NULL) OVER (ORDER BY l.n) AS total FROM listed l
+     ), judged AS MATERIALIZED (
+       SELECT s.*, coalesce(s.problem, CASE WHEN s.size > 0 AND s.total > (SELECT bytes FROM room) THEN 'QUOTA_FULL'::"BulkProblem" END) AS reason
+       FROM summed s
+     ), made AS (${insertRequest(ctx, request, sql`EXISTS (SELECT FROM judged WHERE reason IS NULL) AND EXISTS (SELECT FROM room)`)}
+     ), held AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, j.id, j.n, j.size FROM judged j, made m WHERE j.reason IS NULL
+     ), noted AS (
+       INSERT INTO bulk_file (bulk_id, path, given, ordinal, request_id, file_id, problem)
+       SELECT ${bulk.id}::uuid, j.path, j.given, j.n, CASE WHEN j.reason IS NULL THEN m.id END, j.id, j.reason FROM judged j LEFT JOIN made m ON true
+     ), taken AS MATERIALIZED (
+       SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM judged WHERE reason IS NULL
+     ), charged AS (
+       UPDATE quota q SET open_requests = q.open_requests + 1, used = q.used + t.bytes
+       FROM taken t, made m WHERE q.id = ${quota.id} RETURNING ${countColumns}
+     )
+     SELECT m.id, t.*, c.* FROM room LEFT JOIN made m ON true CROSS JOIN taken t LEFT JOIN charged c ON true`,
+  );
+  if (!row) throw new UnknownUserError(quota.user);
+  if (row.id === null) return { id: undefined, files: 0 };
+  const { id, files, openRequests, awaitedPaths, standingPatterns } = row;
+  checkWithin(ctx, request.limits, { files, bytes: BigInt(row.bytes) });
+  checkCounts(ctx, request.user, { openRequests, awaitedPaths, standingPatterns }, countsOf(request.wish, 0));
+  return { id, files };
+}
+
+/** As rows `l`. */
+export function wantedFiles(files: readonly BulkFileInput[]): Sql {
+  const paths = files.map(({ path }) => path);
+  const given = files.map((file) => file.given);
+  const ordinals = files.map(({ ordinal }) => ordinal);
+  return sql`SELECT * FROM unnest(${paths}::text[], ${given}::text[], ${ordinals}::int[]) AS l (path, given, n)`;
+}
+
+/** Of the path `l` and its file `f`, whatever room there is for it: beyond the quota as a whole is beyond any room. */
+const problemOf = (ctx: Context) => sql`CASE
+  WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"BulkProblem" ELSE 'UNKNOWN' END
+  WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
+  WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
+
+/** There are files below the path `l` that the caller may know of. */
+export const isFolder = (ctx: Context) =>
+  sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

@@ -1,17 +1,21 @@
-/** How requests end: expired, or cancelled. Their holds are let go and their charges given back. Single files: releases.ts. */
+/** Ends requests that have expired or are cancelled, and releases single files before that. Their charges are given back. */
 import type { Context } from '../../context.js';
 import { lockRecalls, lockRequests } from '../../database/locks.js';
-import { planFor, plannedFreely } from '../../database/planning.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { planFor, plannedByKeys, plannedFreely } from '../../database/planning.js';
+import { raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
+import { InvalidInputError, quote } from '../../errors.js';
 import { recordProgress } from '../../event-writes.js';
-import { audited } from '../audit/audited.js';
+import { isBefore } from '../../time.js';
+import { isAllowedIn } from '../access/paths.js';
+import { audited, type Note } from '../audit/audited.js';
 import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
-import { type Charge, refund } from '../quotas/charges.js';
-import { unknownPathsOf } from '../quotas/counts.js';
+import { checkPath, checkPattern } from '../input.js';
+import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
 import { takeTurn } from '../turn.js';
-import { noteStep } from './life.js';
-import { lockOwnRequest } from './rows.js';
+import { keepUnnotedOut } from './left-out.js';
+import { noteStep, recountAndAdvance } from './progress.js';
+import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /**
  * Ends a request now: its holds are let go and its charge is given back. Cancelling one that has ended changes nothing.
@@ -106,4 +110,180 @@ export async function dropRecalls(tx: Transaction, { files, count }: { files: Sq
     : isHeldByKeys(sql`c.file_id`);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeld}`);
   tx.send(plannedFreely());
+}
+
+/** Exactly one of paths and match is given. */
+export interface ReleaseFilesInput {
+  id: number;
+  paths?: readonly string[] | null | undefined;
+  /** A plain, case-sensitive substring of logical paths. */
+  match?: string | null | undefined;
+}
+
+/**
+ * Lets files of a request go: those that are on disk, those that it waits for, those that have failed, and paths that it
+ * has no file for; by a match also what was left out of it without being noted. None of them joins it again, also not when it is revived. What is left decides its state: it is
+ * complete when all of that is on disk, and with no file left as well.
+ *
+ * Releasing a file twice changes nothing. A path that the catalogue never knew leaves no trace, so that it cannot be released twice.
+ * @param how.mayHaveEnded files of a request that has ended are let go already, and releasing them changes nothing
+ * @returns the id of the request
+ * @throws NotFoundError; InvalidInputError for what the request never took and for one that has ended, and nothing is changed then
+ */
+export async function releaseFiles(
+  ctx: Context,
+  input: ReleaseFilesInput,
+  { mayHaveEnded = false }: { mayHaveEnded?: boolean } = {},
+): Promise<number> {
+  const { id, ...given } = input;
+  await audited(ctx, { operation: 'releaseFiles', kind: 'REQUEST', object: id, given }, (note) =>
+    release(ctx, input, { note, mayHaveEnded }),
+  );
+  return id;
+}
+
+async function release(
+  ctx: Context,
+  input: ReleaseFilesInput,
+  { note, mayHaveEnded }: { note: Note; mayHaveEnded: boolean },
+): Promise<void> {
+  const choice = checkChoice(input);
+  await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
+    const request = await lockOwnRequest(ctx, tx, 'releaseFiles', input.id);
+    const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
+    if (isOver && !mayHaveEnded) {
+      throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are let go already`);
+    }
+    const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
+    const isTogether = await planRelease(tx, request, choice);
+    await chooseFiles(tx, request, choice, isTogether);
+    if (isOver) return;
+    const held = await letGoHolds(tx, request.id, isTogether);
+    const dropped = await dropAwaited(tx, request.id, isTogether);
+    if (held.files + dropped.paths + keptOut === 0) return;
+    refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
+    await dropRecalls(tx, { files: sql`SELECT file_id FROM chosen`, count: held.files });
+    tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
+    tx.send(plannedByKeys());
+    await recountAndAdvance(ctx, tx, [request.id]);
+    tx.send(note());
+  });
+}
+
+type Choice = { paths: readonly string[] } | { match: string };
+
+function checkChoice(input: ReleaseFilesInput): Choice {
+  const match = checkPattern('match', input.match ?? '');
+  const paths = [...new Set(input.paths ?? [])];
+  if (match !== '' && paths.length > 0) {
+    throw new InvalidInputError('match', 'and paths exclude each other: give one of them');
+  }
+  if (match === '' && paths.length === 0)
+    throw new InvalidInputError('match', 'or paths must be given, and neither is');
+  for (const path of paths) checkPath('paths', path);
+  return match === '' ? { paths } : { match };
+}
+
+/**
+ * What is looked up by keys is so by its file or path alone: `+ 0` keeps PostgreSQL from reading all of the request for each of them.
+ *
+ * What has ended may be in bundles, and is not looked up by keys; nothing of it is changed.
+ * @returns whether tables are read once
+ */
+async function planRelease(tx: Transaction, { form, filesTotal }: LockedRequest, choice: Choice): Promise<boolean> {
+  return (
+    form !== 'ROWS' || (await planFor(tx, 'paths' in choice ? choice.paths.length : filesTotal, ['hold', 'tape_file']))
+  );
+}
+
+/**
+ * Makes the temporary table `chosen` of what is to go: a path, and its file where the request has a hold on it.
+ * @throws InvalidInputError for a path or a match that names nothing of the request
+ */
+async function chooseFiles(
+  tx: Transaction,
+  { id: requestId, form }: LockedRequest,
+  choice: Choice,
+  isTogether: boolean,
+): Promise<void> {
+  const [holds, awaited] =
+    form === 'ROWS' ? [raw('hold'), raw('awaited_path')] : [raw('any_hold'), raw('any_awaited_path')];
+  if ('match' in choice) {
+    const file = sql`tape_file f WHERE f.id = h.file_id AND strpos(f.path, ${choice.match}) > 0`;
+    const held = isTogether
+      ? sql`${holds} h, ${file} AND`
+      : sql`hold h CROSS JOIN LATERAL (SELECT f.id, f.path FROM ${file} OFFSET 0) f WHERE`;
+    await tx.query(
+      sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
+       SELECT f.path, f.id AS file_id, false AS is_awaited FROM ${held} h.request_id = ${requestId}
+       UNION ALL
+       SELECT path, NULL, true FROM ${awaited} WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
+    );
+    if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
+    throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
+  }
+  const places = isTogether
+    ? sql`LEFT JOIN (tape_file f JOIN ${holds} h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
+       LEFT JOIN ${awaited} a ON a.request_id = ${requestId} AND a.path = c.path`
+    : sql`LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
+       LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id + 0 = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
+       LEFT JOIN LATERAL (SELECT a.path FROM awaited_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`;
+  await tx.query(
+    sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
+     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path) ${places}`,
+  );
+  const [foreign] = await tx.query<{ path: string; count: number }>(
+    sql`SELECT min(path COLLATE "C") AS path, count(*)::int AS count FROM chosen
+     WHERE file_id IS NULL AND NOT is_awaited HAVING count(*) > 0`,
+  );
+  if (!foreign) return;
+  const more = foreign.count === 1 ? '' : ` and ${foreign.count - 1} more`;
+  throw new InvalidInputError('paths', `has what request ${requestId} does not hold: ${quote(foreign.path)}${more}`);
+}
+
+/** @returns how many holds were let go, and the bytes that they were charged */
+async function letGoHolds(
+  tx: Transaction,
+  requestId: number,
+  isTogether: boolean,
+): Promise<{ files: number; bytes: bigint }> {
+  const chosen = sql`SELECT file_id FROM chosen WHERE file_id IS NOT NULL`;
+  const which = isTogether
+    ? sql`h.request_id = ${requestId} AND h.file_id IN (${chosen})`
+    : sql`h.request_id + 0 = ${requestId} AND h.file_id = ANY(ARRAY(${chosen}))`;
+  const [sum] = await tx.query<{ files: number; bytes: bigint }>(
+    sql`WITH gone AS (
+       UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL
+       WHERE ${which} AND h.state <> 'RELEASED' RETURNING h.size
+     ) SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM gone`,
+  );
+  return sum ?? { files: 0, bytes: 0n };
+}
+
+/**
+ * A path whose file stayed out leaves a released hold, which keeps a pattern from taking the file later.
+ * @returns how many paths are not awaited any more, and how many of them the catalogue did not know
+ */
+async function dropAwaited(
+  tx: Transaction,
+  requestId: number,
+  isTogether: boolean,
+): Promise<{ paths: number; unknown: number }> {
+  const chosen = sql`SELECT path FROM chosen WHERE is_awaited`;
+  const which = isTogether
+    ? sql`a.request_id = ${requestId} AND a.path IN (${chosen})`
+    : sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(${chosen}))`;
+  const file = isTogether
+    ? sql`JOIN tape_file f ON f.path = d.path`
+    : sql`CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.path = d.path OFFSET 0) f`;
+  const [row] = await tx.query<{ paths: number; unknown: number }>(
+    sql`WITH dropped AS (
+       DELETE FROM awaited_path a WHERE ${which} RETURNING a.path, a.ordinal, a.reason
+     ), kept_out AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size, state)
+       SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d ${file} JOIN request r ON r.id = ${requestId}
+       WHERE ${isAllowedIn('REQUEST')}
+     ) SELECT count(*)::int AS paths, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown FROM dropped`,
+  );
+  return row ?? { paths: 0, unknown: 0 };
 }

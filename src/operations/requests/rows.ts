@@ -1,15 +1,20 @@
-/** Single requests as they are stored. */
-
+/** Reads requests, their lists, and what is in them; of compact requests (compaction.ts) as of others. */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { prepared } from '../../database/prepared.js';
-import { sql } from '../../database/sql.js';
+import { type ListPages, PAGE, readList } from '../../database/snapshot.js';
+import { allOf, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { NotFoundError, quote } from '../../errors.js';
-import { Prisma, type Request } from '../../generated/prisma/client.js';
+import { type AwaitedPath, type Hold, Prisma, type Request, type TapeFile } from '../../generated/prisma/client.js';
 import type { RequestForm, RequestState } from '../../generated/prisma/enums.js';
+import { mayPath, mayPathOfRequest } from '../access/paths.js';
+import { diskOfCopy, isAtPrimaryPlace, isLive } from '../conditions.js';
+import { checkText } from '../input.js';
+import { atListServer } from '../list-server.js';
+import { countRows, type KeyPage, type PageItem, type PageWish, readInnerPages, readPage } from '../page-keys.js';
 import { allow, allowChange, isVisibleQuota, type Operation } from '../policy.js';
-import { columnsOf } from '../row-columns.js';
+import { columnsOf, takeRow } from '../row-columns.js';
 import { checkAsked } from '../turn.js';
 import type { Limits } from './limits.js';
 
@@ -97,4 +102,238 @@ export function parseRequestId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   if (!(id <= 0x7fffffff)) throw notFound(quote(text));
   return id;
+}
+
+export interface ListRequestsInput {
+  /** User. */
+  quota?: string | null | undefined;
+  /** Live ones unless given; a request past its retention is in no list that does not ask for ended ones. */
+  states?: readonly RequestState[] | null | undefined;
+}
+
+export interface RequestRow {
+  id: number;
+  quota: string;
+  requestDate: string;
+  retention: string;
+  label: string;
+  tapestoreRequestStart: string | null;
+  tapestoreRequestEnd: string | null;
+  firstFilesOnDisk: string | null;
+  lastFilesOnDisk: string | null;
+}
+
+const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
+
+/** Requests, oldest first: counted, by the page, or all of them from one snapshot. */
+export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
+  allow(ctx, 'listRequests');
+  const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
+  return {
+    count: () => atListServer(ctx, 'listRequests', (at) => countRows(at, { rows, reader })),
+    page: (page: KeyPage<number>) =>
+      atListServer(ctx, 'listRequests', (at) =>
+        readPage<Request>(at, { rows, reader, columns: requestColumns, key: sql`r.id` }, page),
+      ),
+    stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
+      const list = sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
+            r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
+            r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
+          FROM ${rows} ORDER BY r.id`;
+      return atListServer(ctx, 'listRequests', (at, given) =>
+        readList<RequestRow, T>(at, list, (pages) => consume(given(pages))),
+      );
+    },
+  };
+}
+
+const ofQuota = {
+  table: 'request',
+  parent: 'quota_id',
+  key: 'id',
+  columns: columnsOf(Prisma.RequestScalarFieldEnum, 'c'),
+} as const;
+
+/** Reads a page of requests of each quota, ended ones too. */
+export const readRequestsOf = async (ctx: Context, quotaIds: readonly number[], wish: PageWish) =>
+  await readInnerPages<Request>(ctx, ofQuota, quotaIds, wish);
+
+function filterOf(ctx: Context, input: ListRequestsInput): Sql {
+  const states = input.states ?? LIVE_STATES;
+  const conditions = [
+    sql`r.state = ANY(${states}::"RequestState"[])`,
+    sql`(NOT (${isLive}) OR r.retention > ${ctx.now()})`,
+    isVisibleQuota(ctx),
+  ];
+  if (input.quota) conditions.push(sql`q."user" = ${checkText('quota', input.quota)}`);
+  return allOf(conditions);
+}
+
+/**
+ * Paths of a request, in the order in which it took them: files that it holds or held when it ended, and paths that it
+ * waits for. A file that was released is no longer in the request. `getRequestWithPaths` reads what fits a page.
+ */
+export async function streamRequestPaths<T>(
+  ctx: Context,
+  requestId: number,
+  consume: (pages: ListPages<{ path: string }>) => Promise<T>,
+): Promise<T> {
+  const list = sql`SELECT path FROM (
+      SELECT f.path, h.ordinal FROM any_hold h JOIN tape_file f ON f.id = h.file_id
+      WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)}
+      UNION ALL SELECT f.path, f.ordinal FROM any_awaited_path f WHERE f.request_id = ${requestId} AND ${mayPathOfRequest(ctx)}
+    ) p ORDER BY ordinal`;
+  return await readList<{ path: string }, T>(ctx, list, consume);
+}
+
+export interface RequestWithPaths {
+  id: number;
+  /** User. */
+  quota: string;
+  pattern: string;
+  label: string;
+  requestDate: string;
+  retention: string;
+  notifyOnFirstFile: string | null;
+  notifyOnLastFile: string | null;
+  tapestoreRequestStart: string | null;
+  tapestoreRequestEnd: string | null;
+  firstFilesOnDisk: string | null;
+  lastFilesOnDisk: string | null;
+  /**
+   * Its paths in the order in which it took them, as JSON strings with commas between, as `streamRequestPaths` has them; null where
+   * they are more than a page.
+   */
+  paths: string | null;
+}
+
+/** By its id, past its retention too: history is kept. @throws NotFoundError */
+export async function getRequestWithPaths(ctx: Context, id: number): Promise<RequestWithPaths> {
+  allow(ctx, 'getRequest');
+  const { rows } = await ctx.db.pool.query<RequestWithPaths>(prepared(byId(ctx, id)));
+  const [request] = rows;
+  if (!request) throw notFound(id);
+  return request;
+}
+
+const MOST = raw(String(PAGE));
+const ONE_MORE = raw(String(PAGE + 1));
+
+/** One more than a page of each kind tells that there is more, and no more is read than that, whatever the counts of the request say. */
+const byId = (ctx: Context, id: number) => sql`
+  SELECT r.id, q."user" AS quota, r.pattern, r.label, r.request_date AS "requestDate", r.retention,
+    r.notify_on_first_file AS "notifyOnFirstFile", r.notify_on_last_file AS "notifyOnLastFile",
+    r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
+    r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk", p.paths
+  FROM request r JOIN quota q ON q.id = r.quota_id
+    LEFT JOIN LATERAL (
+      SELECT CASE WHEN count(*) <= ${MOST}
+        THEN coalesce(string_agg(to_json(l.path)::text, ',' ORDER BY l.ordinal) FILTER (WHERE l.is_seen), '') END AS paths
+      FROM (
+        SELECT f.path, h.ordinal, h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} AS is_seen
+        FROM (SELECT file_id, ordinal, state FROM any_hold WHERE request_id = r.id LIMIT ${ONE_MORE}) h
+          JOIN tape_file f ON f.id = h.file_id
+        UNION ALL
+        SELECT f.path, f.ordinal, ${mayPathOfRequest(ctx)}
+        FROM (SELECT path, ordinal FROM any_awaited_path WHERE request_id = r.id LIMIT ${ONE_MORE}) f
+      ) l
+    ) p ON r.files_total <= ${MOST}
+  WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`;
+
+const list = { parent: 'request_id', key: 'ordinal' } as const;
+
+const { HoldScalarFieldEnum: holdFields, TapeFileScalarFieldEnum: fileFields } = Prisma;
+const holdColumns = sql`${columnsOf(holdFields, 'c')}, ${columnsOf(fileFields, 'f', 'file.')}`;
+
+export interface HoldWithFile extends Hold {
+  file: TapeFile;
+}
+
+/** Reads a page of files of each request. Each file is looked up by its id, whatever the planner expects of the size of a page. */
+export async function readHolds(
+  ctx: Context,
+  requestIds: readonly number[],
+  wish: PageWish,
+): Promise<Map<number, PageItem<HoldWithFile>[]>> {
+  const join = sql`LEFT JOIN LATERAL (
+    SELECT f.* FROM tape_file f WHERE f.id = c.file_id AND ${mayPathOfRequest(ctx)} OFFSET 0
+  ) f ON true`;
+  const holds = { ...list, table: 'any_hold', columns: holdColumns, join, isSeen: sql`f.id IS NOT NULL` } as const;
+  const pages = await readInnerPages<HoldWithFile>(ctx, holds, requestIds, wish);
+  for (const { row } of [...pages.values()].flat()) if (row) row.file = takeRow(row, fileFields, 'file.');
+  return pages;
+}
+
+const awaitedColumns = columnsOf(Prisma.AwaitedPathScalarFieldEnum, 'c');
+
+/** Reads a page of unresolved paths of each request. */
+export async function readAwaited(
+  ctx: Context,
+  requestIds: readonly number[],
+  wish: PageWish,
+): Promise<Map<number, PageItem<AwaitedPath>[]>> {
+  const isSeen = sql`EXISTS (SELECT FROM (SELECT c.path) f WHERE ${mayPathOfRequest(ctx)})`;
+  const awaited = { ...list, table: 'any_awaited_path', columns: awaitedColumns, isSeen } as const;
+  return await readInnerPages<AwaitedPath>(ctx, awaited, requestIds, wish);
+}
+
+export interface AwaitedCounts {
+  /** Paths that the catalogue does not know. */
+  unknown: number;
+  /** Files without room in the quota. */
+  refused: number;
+  /** Files beyond the request's own limits. */
+  overLimit: number;
+}
+
+/** How many paths requests wait for, by the ids of the requests; those that wait for none are left out. */
+export async function countAwaited(ctx: Context, requestIds: readonly number[]): Promise<Map<number, AwaitedCounts>> {
+  const { rows } = await ctx.db.pool.query<AwaitedCounts & { id: number }>(
+    sql`SELECT request_id AS id, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown,
+       count(*) FILTER (WHERE reason = 'QUOTA_FULL')::int AS refused,
+       count(*) FILTER (WHERE reason = 'LIMIT')::int AS "overLimit"
+     FROM any_awaited_path WHERE request_id = ANY(${requestIds}::int[]) GROUP BY request_id`,
+  );
+  return new Map(rows.map(({ id, ...counts }) => [id, counts]));
+}
+
+/** How many files requests let go early, by the ids of the requests; those that let none go are left out. */
+export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; released: number }>(
+    sql`SELECT request_id AS id, count(*)::int AS released FROM any_hold
+     WHERE request_id = ANY(${requestIds}::int[]) AND state = 'RELEASED' GROUP BY request_id`,
+  );
+  return new Map(rows.map(({ id, released }) => [id, released]));
+}
+
+/** How many files of requests are at their primary place, by the ids of the requests; those without any are left out. */
+export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; files: number }>(
+    sql`SELECT h.request_id AS id, count(*)::int AS files FROM any_hold h JOIN tape_file f ON f.id = h.file_id
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPlace} GROUP BY h.request_id`,
+  );
+  return new Map(rows.map(({ id, files }) => [id, files]));
+}
+
+/**
+ * Mount points of the restore disks that have files of requests, by the ids of the requests; those without are left out, and those of which a file
+ * is at another place than its path.
+ */
+export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
+    sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
+        FROM any_hold h JOIN tape_file f ON f.id = h.file_id
+          JOIN restore_disk k ON k.id = ${diskOfCopy}
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${mayPath(ctx, 'FETCH')}
+        GROUP BY h.request_id HAVING bool_and(f.disk_path IS NULL)`,
+  );
+  return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));
+}
+
+/** Requests of quotas, ended ones too, by the ids of the quotas. */
+export async function countRequestsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number; count: number }>(
+    sql`SELECT quota_id AS id, count(*)::int FROM request WHERE quota_id = ANY(${quotaIds}::int[]) GROUP BY quota_id`,
+  );
+  return new Map(rows.map(({ id, count }) => [id, count]));
 }

@@ -4,7 +4,6 @@
  * any more whose the rest was: whoever is killed before is asked a second time, and what is left of the person is found by the name.
  * Both take the catalogue's lock alone, so that requests which wait for it are made, or refused, before: they may be the user's.
  */
-
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { auditRow } from '../../audit.js';
@@ -14,15 +13,14 @@ import { raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { plural } from '../../plural.js';
+import { addSeconds } from '../../time.js';
 import { isReserved, START_NAME } from '../access/tokens.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { takeTurn } from '../turn.js';
-import { forgetWebhooks } from '../webhooks/forget.js';
-import { forgetInAudit, forgetLateInAudit, type Person } from './forget-audit.js';
-import { findPerson, othersRequests, ownerNamesOf, ownRequests, quotaOf } from './person.js';
+import { forgetWebhooks } from '../webhooks/webhooks.js';
 
 /** What a process has written and nobody sees yet is there by then. */
 const ON_ITS_WAY_MS = 500;
@@ -262,4 +260,200 @@ async function forgetSuspensions(tx: Transaction, { user, pseudonym, addresses }
     );
   }
   return gone.length;
+}
+
+/** As `ownerOf` in src/caller.ts names callers of this name; tokens of a service or an operator of the name are forgotten, too. */
+export function ownerNamesOf(user: string): string[] {
+  return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
+}
+
+export const quotaOf = (user: string): Sql => sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
+
+/** The requests `r` that are charged to the user, or that the user made. */
+export const ownRequests = (user: string): Sql =>
+  sql`(${quotaOf(user)} OR r.made_by = ANY(${ownerNamesOf(user)}::text[]))`;
+
+/** The others, also those of which nobody knows who made them. */
+export const othersRequests = (user: string): Sql => sql`NOT coalesce(${ownRequests(user)}, false)`;
+
+export async function findPerson(ctx: Context, user: string, pseudonym: string): Promise<Person> {
+  const { rows } = await ctx.db.pool.query<{ id: string }>(
+    sql`SELECT r.id::text AS id FROM request r WHERE ${ownRequests(user)} ORDER BY r.id`,
+  );
+  const known = { user, owners: ownerNamesOf(user), pseudonym, requests: rows.map(({ id }) => id) };
+  return { ...known, ...(await readAddresses(ctx, known)) };
+}
+
+/** What stood in a request of the user may be anybody's, such as that of a portal; what was the quota's is another's only as its quota's. */
+async function readAddresses(
+  ctx: Context,
+  known: Pick<Person, 'user' | 'requests'>,
+): Promise<Pick<Person, 'quotaAddresses' | 'addresses'>> {
+  const earlier = await readAuditAddresses(ctx, known);
+  const current = await readCurrentAddresses(ctx, known.user);
+  const ofQuota = new Set([...earlier.ofQuota, ...current.ofQuota]);
+  const ofRequests = new Set([...earlier.ofRequests, ...current.ofRequests]);
+  const quotas = await readAddressesOfQuotas(ctx, known.user, [...ofQuota, ...ofRequests]);
+  const quotaAddresses = [...ofQuota].filter((address) => !quotas.has(address));
+  const candidates = [...ofRequests].filter((address) => !quotas.has(address) && !ofQuota.has(address));
+  const used = await readAddressesOfRequests(ctx, known.user, candidates);
+  const unused = candidates.filter((address) => !used.has(address));
+  const given = await readGivenByOthers(ctx, known, unused);
+  return { quotaAddresses, addresses: [...quotaAddresses, ...unused.filter((address) => !given.has(address))] };
+}
+
+async function readCurrentAddresses(ctx: Context, user: string) {
+  const quotas = await ctx.db.pool.query<{ address: string }>(
+    sql`SELECT q.email AS address FROM quota q WHERE q."user" = ${user} AND q.email <> ''`,
+  );
+  const requests = await ctx.db.pool.query<{ address: string }>(
+    sql`SELECT DISTINCT a.address FROM request r CROSS JOIN unnest(ARRAY[r.notify_on_first_file, r.notify_on_last_file]) AS a (address)
+        WHERE ${ownRequests(user)} AND a.address <> ''`,
+  );
+  return { ofQuota: quotas.rows.map(addressIn), ofRequests: requests.rows.map(addressIn) };
+}
+
+const addressIn = ({ address }: { address: string }): string => address;
+
+/** Those of them that are another quota's as well. */
+async function readAddressesOfQuotas(ctx: Context, user: string, addresses: readonly string[]): Promise<Set<string>> {
+  const { rows } = await ctx.db.pool.query<{ address: string }>(
+    sql`SELECT DISTINCT o.email AS address FROM quota o WHERE o.email = ANY(${addresses}::text[]) AND o."user" <> ${user}`,
+  );
+  return new Set(rows.map(addressIn));
+}
+
+/** Those of them that stand in a request that is not the user's, or in mail for one. */
+async function readAddressesOfRequests(ctx: Context, user: string, addresses: readonly string[]): Promise<Set<string>> {
+  if (addresses.length === 0) return new Set();
+  const { rows } = await ctx.db.pool.query<{ address: string }>(
+    sql`SELECT a.address FROM request r CROSS JOIN unnest(ARRAY[r.notify_on_first_file, r.notify_on_last_file]) AS a (address)
+        WHERE a.address = ANY(${addresses}::text[]) AND ${othersRequests(user)}
+        UNION SELECT n.recipient FROM notification n JOIN request r ON r.id = n.request_id
+        WHERE n.recipient = ANY(${addresses}::text[]) AND ${othersRequests(user)}`,
+  );
+  return new Set(rows.map(addressIn));
+}
+
+export interface Person {
+  user: string;
+  /** By which what it has made is known to be its own. */
+  owners: readonly string[];
+  /** Of mail: what its quota has, or had. They go wherever they are, also from the requests and the mail of others. */
+  quotaAddresses: readonly string[];
+  /** These, and what only its requests have, or had, and nobody else uses. They go wherever the audit and reasons of suspensions have them. */
+  addresses: readonly string[];
+  pseudonym: string;
+  /** Ids of the requests that are charged to the user, or that it made: whoever changed them, and whatever was said of the user then. */
+  requests: readonly string[];
+}
+
+/** Ids of a step: a fraction of a second. */
+const STEP = 10_000n;
+
+/** What was begun before is written by then, and its row is not older. */
+const LATE_SECONDS = 3600;
+
+/** The rows `o` that are of the user's requests: what it asked for, or somebody for it. */
+const isOfRequests = ({ user, requests }: Pick<Person, 'user' | 'requests'>): Sql =>
+  sql`(o.who = ${user} OR o.given->>'quota' = ${user} OR (o.kind = 'REQUEST' AND o.object IN (SELECT unnest(${requests}::text[]))))`;
+
+const isOfQuota = ({ user }: Pick<Person, 'user'>): Sql => sql`(o.object = ${user} AND o.kind IN ('QUOTA', 'USER'))`;
+
+/** Addresses in what was given for mail about requests, and for that of quotas. */
+const ofRequests = sql`unnest(ARRAY['$.**.notifyOnFirstFile', '$.**.notifyOnLastFile']::jsonpath[])`;
+const ofQuotas = sql`unnest(ARRAY['$.**.email']::jsonpath[])`;
+
+/** Mail addresses that were given for the user's quota, and for its requests. */
+export async function readAuditAddresses(
+  ctx: Context,
+  person: Pick<Person, 'user' | 'requests'>,
+): Promise<{ ofQuota: Set<string>; ofRequests: Set<string> }> {
+  const ofQuota = await readAddressesIn(ctx, ofQuotas, isOfQuota(person));
+  return { ofQuota, ofRequests: await readAddressesIn(ctx, ofRequests, isOfRequests(person)) };
+}
+
+/** Those of them that somebody else has given for what is none of the user's. */
+export async function readGivenByOthers(
+  ctx: Context,
+  person: Pick<Person, 'user' | 'requests'>,
+  addresses: readonly string[],
+): Promise<Set<string>> {
+  if (addresses.length === 0) return new Set();
+  const isOthers = sql`NOT coalesce(${isOfRequests(person)} OR ${isOfQuota(person)}, false)`;
+  return await readAddressesIn(
+    ctx,
+    sql`(SELECT * FROM ${ofRequests} UNION ALL SELECT * FROM ${ofQuotas})`,
+    isOthers,
+    addresses,
+  );
+}
+
+/**
+ * @param paths a table of JSON paths to addresses
+ * @param which a condition on rows `o`
+ * @param only of these addresses, where they are given
+ */
+async function readAddressesIn(ctx: Context, paths: Sql, which: Sql, only?: readonly string[]): Promise<Set<string>> {
+  const addresses = new Set<string>();
+  for (const { first, last } of await stepsOf(ctx)) {
+    const { rows } = await ctx.db.pool.query<{ address: string }>(
+      sql`SELECT DISTINCT a.address FROM audit o CROSS JOIN ${paths} AS p (path)
+            CROSS JOIN LATERAL (SELECT jsonb_path_query(o.given, p.path) #>> '{}') AS a (address)
+          WHERE o.id BETWEEN ${first} AND ${last} AND ${which} AND a.address <> ''
+            AND (${only ?? null}::text[] IS NULL OR a.address = ANY(${only ?? null}::text[]))`,
+    );
+    for (const { address } of rows) addresses.add(address);
+  }
+  return addresses;
+}
+
+/**
+ * Replaces a person in the audit, which may have many millions of rows: in steps of a statement each, before the rows by which the user is
+ * known. A run that is killed is completed by a second one.
+ * @returns how many rows had something of the person
+ */
+export async function forgetInAudit(ctx: Context, person: Person): Promise<number> {
+  // the user's own rows tell the addresses, so they go when these are nowhere else any more
+  const others = person.addresses.length > 0 ? await forgetSteps(ctx, person, await stepsOf(ctx), true) : 0;
+  return others + (await forgetSteps(ctx, person, await stepsOf(ctx), false));
+}
+
+/** What was written while a user was being forgotten. */
+export async function forgetLateInAudit(ctx: Context, person: Person): Promise<void> {
+  await forgetSteps(ctx, person, await stepsOf(ctx, addSeconds(ctx.now(), -LATE_SECONDS)), false);
+}
+
+interface Step {
+  first: bigint;
+  last: bigint;
+}
+
+async function forgetSteps(
+  ctx: Context,
+  { user, addresses, pseudonym, requests }: Person,
+  steps: readonly Step[],
+  isSparingOwn: boolean,
+): Promise<number> {
+  let count = 0;
+  for (const { first, last } of steps) {
+    const { rows } = await ctx.db.pool.query<{ count: number }>(
+      sql`SELECT forget_in_audit(${user}, ${addresses}::text[], ${pseudonym}, ${requests}::text[], ${first}, ${last}, ${isSparingOwn}) AS count`,
+    );
+    count += rows[0]?.count ?? 0;
+  }
+  return count;
+}
+
+/** All rows that there are, or those from a time on. */
+async function stepsOf(ctx: Context, since?: string): Promise<Step[]> {
+  const newer = sql`(SELECT a.id FROM audit a WHERE a.at >= ${since} ORDER BY a.at, a.id LIMIT 1)`;
+  const { rows } = await ctx.db.pool.query<{ oldest: bigint | null; newest: bigint | null }>(
+    sql`SELECT ${since === undefined ? sql`min(a.id)` : newer} AS oldest, max(a.id) AS newest FROM audit a`,
+  );
+  const [span] = rows;
+  const steps: Step[] = [];
+  if (!span || span.oldest === null || span.newest === null) return steps;
+  for (let first = span.oldest; first <= span.newest; first += STEP) steps.push({ first, last: first + STEP - 1n });
+  return steps;
 }

@@ -3,14 +3,18 @@
  * through in order, from where the last look ended, and how far that was is written together with the messages. So each change of a request
  * is told once, whoever is killed when, and nobody who changes one waits for it.
  */
+
+import { createHmac } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { tryWebhooks } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { EventTable, isStageEvent, type ProgressEvent } from '../../event-table.js';
 import type { RequestState, WebhookEvent } from '../../generated/prisma/enums.js';
-import { isBefore } from '../../time.js';
-import { describeRequest, eventTypes, type NewMessage, queueMessages } from './messages.js';
+import { formatJson } from '../../json.js';
+import { linkToRequest } from '../../mail.js';
+import { addSeconds, isBefore } from '../../time.js';
+import { isLive } from '../conditions.js';
 
 /** Who is told of the quota: a condition on webhooks `w`. */
 export const tellsOf = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
@@ -157,4 +161,177 @@ async function noteSeen(tx: Transaction, requests: ReadonlyMap<number, Request>)
         ON CONFLICT (request_id) DO UPDATE SET state = excluded.state, is_started = excluded.is_started,
           has_first_file = excluded.has_first_file`,
   );
+}
+
+/** Requests, or quotas, of one transaction. */
+const BATCH = 200;
+
+/** Parts of a quota: from the one on it is nearly full, and below the other one it is that no more. */
+const NEARLY_FULL = 0.9;
+const ROOM_AGAIN = 0.8;
+
+/** Of several engines one does it. */
+export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
+  for (const step of [tellExpiring, tellNearlyFull]) {
+    for (let told = BATCH; told === BATCH && !stop.aborted; ) {
+      told = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => {
+        return (await tryWebhooks(tx)) ? await step(ctx, tx) : 0;
+      });
+    }
+  }
+}
+
+/** The webhooks that are told of this event of that quota, as a list. */
+const toldOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
+  WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${tellsOf(quotaId)} ORDER BY w.id)`;
+
+/** Nobody whose request lives no longer than the notice, from when it was made, is told: whoever made it knows. */
+async function tellExpiring(ctx: Context, tx: Transaction): Promise<number> {
+  const now = ctx.now();
+  const seconds = ctx.config.expiryNoticeHours * 3600;
+  const rows = await tx.query<ToldRequest & { quotaId: number; webhooks: number[] }>(
+    sql`SELECT * FROM (
+          SELECT r.id AS "requestId", r.quota_id AS "quotaId", q."user", r.label, r.state, r.files_total AS "filesTotal",
+            r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed", r.bytes_total AS "bytesTotal",
+            r.bytes_on_disk AS "bytesOnDisk", r.retention, ${toldOf('REQUEST_EXPIRING', sql`r.quota_id`)} AS webhooks
+          FROM request r JOIN quota q ON q.id = r.quota_id JOIN webhook_request s ON s.request_id = r.id
+          WHERE r.retention > ${now}::timestamp AND r.retention <= ${addSeconds(now, seconds)}::timestamp AND ${isLive}
+            AND r.retention > r.request_date + ${seconds}::float8 * interval '1 second' AND r.files_total > r.files_failed
+            AND s.expires_at IS DISTINCT FROM r.retention
+        ) r WHERE r.webhooks <> '{}' ORDER BY r.retention LIMIT ${BATCH}`,
+  );
+  await queueMessages(
+    ctx,
+    tx,
+    rows.flatMap(({ quotaId, webhooks, ...request }) => {
+      const data = describeRequest(ctx, request);
+      const { requestId, retention } = request;
+      const key = `${requestId} ${retention}`;
+      const about = { type: eventTypes.REQUEST_EXPIRING, key, at: now, quotaId, requestId, data };
+      return webhooks.map((webhookId) => ({ webhookId, ...about }));
+    }),
+  );
+  await tx.query(
+    sql`UPDATE webhook_request s SET expires_at = t.retention
+        FROM unnest(${rows.map((row) => row.requestId)}::int[], ${rows.map((row) => row.retention)}::timestamp[]) AS t (id, retention)
+        WHERE s.request_id = t.id`,
+  );
+  return rows.length;
+}
+
+async function tellNearlyFull(ctx: Context, tx: Transaction): Promise<number> {
+  const now = ctx.now();
+  const usedOf = (part: number) => sql`q.size::numeric * ${part}::numeric`;
+  await tx.query(
+    sql`DELETE FROM nearly_full_quota n USING quota q
+        WHERE q.id = n.quota_id AND (q.used < ${usedOf(ROOM_AGAIN)} OR q.removed_at IS NOT NULL)`,
+  );
+  const rows = await tx.query<ToldQuota & { id: number; webhooks: number[] }>(
+    sql`SELECT * FROM (
+          SELECT q.id, q."user", q.size, q.used, ${toldOf('QUOTA_NEARLY_FULL', sql`q.id`)} AS webhooks FROM quota q
+          WHERE q.removed_at IS NULL AND q.used > 0 AND q.used >= ${usedOf(NEARLY_FULL)}
+            AND NOT EXISTS (SELECT FROM nearly_full_quota n WHERE n.quota_id = q.id)
+        ) q WHERE q.webhooks <> '{}' ORDER BY q.id LIMIT ${BATCH}`,
+  );
+  await queueMessages(
+    ctx,
+    tx,
+    rows.flatMap(({ id, webhooks, ...data }) => {
+      const key = `${id} ${now}`;
+      const about = { type: eventTypes.QUOTA_NEARLY_FULL, key, at: now, quotaId: id, requestId: null, data };
+      return webhooks.map((webhookId) => ({ webhookId, ...about }));
+    }),
+  );
+  await tx.query(
+    sql`INSERT INTO nearly_full_quota (quota_id, since) SELECT i.id, ${now} FROM unnest(${rows.map((row) => row.id)}::int[]) AS i (id)
+        ON CONFLICT (quota_id) DO NOTHING`,
+  );
+  return rows.length;
+}
+
+/** As the events are called in messages. */
+export const eventTypes: Record<WebhookEvent, string> = {
+  REQUEST_STARTED: 'request.started',
+  REQUEST_FIRST_FILE: 'request.first_file',
+  REQUEST_FINISHED: 'request.finished',
+  REQUEST_FAILED: 'request.failed',
+  REQUEST_EXPIRING: 'request.expiring',
+  REQUEST_ENDED: 'request.ended',
+  QUOTA_NEARLY_FULL: 'quota.nearly_full',
+};
+
+/** Of a message that its owner has asked for, to see whether it comes. */
+export const TEST_TYPE = 'webhook.test';
+
+/** A request as a message tells of it, at the time of the event; sizes are bytes. */
+export interface ToldRequest {
+  requestId: number;
+  user: string;
+  label: string;
+  state: RequestState;
+  filesTotal: number;
+  filesOnDisk: number;
+  filesFailed: number;
+  bytesTotal: bigint;
+  bytesOnDisk: bigint;
+  retention: string;
+}
+
+export interface ToldQuota {
+  user: string;
+  size: bigint;
+  used: bigint;
+}
+
+export interface NewMessage {
+  webhookId: number;
+  type: string;
+  /** What it tells of, of that type and webhook: told another time, it has the same id. */
+  key: string;
+  /** When it happened. */
+  at: string;
+  /** Of whom it tells, and of which request; null where it tells of none. */
+  quotaId: number | null;
+  requestId: number | null;
+  data: object;
+}
+
+/** @returns `data` of a message about a request */
+export function describeRequest({ config }: Context, request: ToldRequest): object {
+  const { requestId, user, label, state, retention } = request;
+  const { filesTotal, filesOnDisk, filesFailed, bytesTotal, bytesOnDisk } = request;
+  const figures = { filesTotal, filesOnDisk, filesFailed, bytesTotal, bytesOnDisk };
+  const link = linkToRequest(config, requestId);
+  return { requestId, user, label, state, ...figures, retention: zoned(retention), ...(link ? { link } : {}) };
+}
+
+const zoned = (time: string): string => `${time}Z`;
+
+/**
+ * In the transaction of what they tell of. Whoever sends is rung for. The id of a message follows from the secret of its webhook and from
+ * what it tells of, so that it is the same where a database was put back to a state before, and is no other site's.
+ */
+export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
+  if (messages.length === 0) return;
+  const now = ctx.now();
+  const webhooks = await tx.query<{ id: number; secret: string }>(
+    sql`SELECT w.id, w.secret FROM webhook w WHERE w.id = ANY(${[...new Set(messages.map((each) => each.webhookId))]}::int[])`,
+  );
+  const secrets = new Map(webhooks.map(({ id, secret }) => [id, secret]));
+  const rows = messages.flatMap(({ webhookId, type, key, at, data, ...about }) => {
+    const secret = secrets.get(webhookId);
+    if (secret === undefined) return []; // it was removed meanwhile
+    const messageId = `msg_${createHmac('sha256', secret).update(`${type} ${key}`).digest('hex').slice(0, 32)}`;
+    return { ...about, webhookId, type, messageId, body: formatJson({ type, timestamp: zoned(at), data }) };
+  });
+  const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name]);
+  await tx.query(
+    sql`INSERT INTO webhook_message (webhook_id, message_id, type, quota_id, request_id, body, created_at, next_try_at)
+        SELECT m.webhook_id, m.message_id, m.type, m.quota_id, m.request_id, m.body, ${now}, ${now}
+        FROM unnest(${column('webhookId')}::int[], ${column('messageId')}::text[], ${column('type')}::text[],
+          ${column('quotaId')}::int[], ${column('requestId')}::int[], ${column('body')}::text[])
+          WITH ORDINALITY AS m (webhook_id, message_id, type, quota_id, request_id, body, n) ORDER BY m.n
+        ON CONFLICT (message_id) DO NOTHING`,
+  );
+  await tx.query(sql`SELECT pg_notify('tapegate', 'webhook')`);
 }

@@ -1,20 +1,19 @@
 /** Webhooks are made, changed and removed, by whoever manages their quotas; those that are told of all, by operators. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
-import { lockWebhooks } from '../../database/locks.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { locking, lockWebhooks } from '../../database/locks.js';
+import { allOf, empty, raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { ForbiddenError, InvalidInputError, quote, UnknownUserError } from '../../errors.js';
+import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../errors.js';
 import { newestNumber } from '../../event-numbers.js';
-import { WebhookEvent } from '../../generated/prisma/enums.js';
+import { WebhookEvent, type WebhookMessageState } from '../../generated/prisma/enums.js';
 import { addSeconds } from '../../time.js';
 import { createTargets, findTargetProblem } from '../../webhook-targets.js';
 import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
-import { allow, allowManage } from '../policy.js';
-import { queueMessages, TEST_TYPE } from './messages.js';
-import { lockWebhook, readWebhook, type ShownWebhook } from './rows.js';
+import { allow, allowManage, isManagedQuota } from '../policy.js';
+import { queueMessages, TEST_TYPE } from './news.js';
 
 /** Of one quota, and of those that are told of all. */
 const MAX_WEBHOOKS = 20;
@@ -230,4 +229,136 @@ export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebh
     });
     return removed;
   });
+}
+
+/** Everything of a webhook but its secret. */
+export interface ShownWebhook {
+  id: number;
+  /** Of the quota; null: it is told of all. */
+  user: string | null;
+  url: string;
+  events: WebhookEvent[];
+  note: string;
+  madeAt: string;
+  madeBy: string;
+  /** Null: it is on. */
+  disabledAt: string | null;
+  disabledReason: string | null;
+  /** Since when, how often in a row, and why; null and 0 while it takes what it is told. */
+  failingSince: string | null;
+  failures: number;
+  lastError: string | null;
+  /** When it took a message last. */
+  sentAt: string | null;
+  nextTryAt: string;
+  /** Messages that are still to be sent. */
+  waiting: number;
+}
+
+const columns = sql`w.id, q."user", w.url, w.events::text[] AS events, w.note, w.made_at AS "madeAt", w.made_by AS "madeBy",
+  w.disabled_at AS "disabledAt", w.disabled_reason AS "disabledReason", w.failing_since AS "failingSince", w.failures,
+  w.last_error AS "lastError", w.sent_at AS "sentAt", w.next_try_at AS "nextTryAt",
+  (SELECT count(*)::int FROM webhook_message m WHERE m.webhook_id = w.id AND m.state = 'PENDING') AS waiting`;
+
+/** By ids, or those between two others. */
+export interface WebhookPage {
+  after?: number | undefined;
+  before?: number | undefined;
+  limit: number;
+  /** From the other end of the list. */
+  inverted?: boolean;
+}
+
+/** Those of the quotas that the caller manages, and for operators all, in the order of their ids. */
+export async function listWebhooks(ctx: Context, page: WebhookPage): Promise<ShownWebhook[]> {
+  allow(ctx, 'listWebhooks');
+  const conditions: Sql[] = [isManagedQuota(ctx)];
+  if (page.after !== undefined) conditions.push(sql`w.id > ${page.after}::bigint`);
+  if (page.before !== undefined) conditions.push(sql`w.id < ${page.before}::bigint`);
+  const { rows } = await ctx.db.pool.query<ShownWebhook>(
+    sql`SELECT ${columns} FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id
+        WHERE ${allOf(conditions)} ORDER BY w.id ${page.inverted ? raw('DESC') : empty} LIMIT ${page.limit}`,
+  );
+  return rows;
+}
+
+/** @throws NotFoundError, also of one that the caller does not manage */
+export async function readWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
+  const { rows } = await ctx.db.pool.query<ShownWebhook>(
+    sql`SELECT ${columns} FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)}`,
+  );
+  return found(rows[0], id);
+}
+
+/** One that is about to be changed. @throws NotFoundError, also of one that the caller does not manage */
+export async function lockWebhook(ctx: Context, tx: Transaction, id: number): Promise<void> {
+  const rows = await tx.query<{ id: number }>(
+    sql`SELECT w.id FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)} ${locking.webhook}`,
+  );
+  found(rows[0], id);
+}
+
+function found<Row>(row: Row | undefined, id: number): Row {
+  if (row === undefined) throw new NotFoundError(`there is no webhook with id ${id}`);
+  return row;
+}
+
+export interface ShownMessage {
+  id: bigint;
+  messageId: string;
+  type: string;
+  requestId: number | null;
+  body: string;
+  state: WebhookMessageState;
+  attempts: number;
+  createdAt: string;
+  /** Of what is still to be sent: not before. */
+  nextTryAt: string;
+  sentAt: string | null;
+  lastError: string | null;
+}
+
+export interface MessagePage {
+  webhookId: number;
+  after?: bigint | undefined;
+  before?: bigint | undefined;
+  limit: number;
+  inverted?: boolean;
+}
+
+/** What one was told of late, and is to be told, newest first. @throws NotFoundError */
+export async function listWebhookMessages(ctx: Context, page: MessagePage): Promise<ShownMessage[]> {
+  allow(ctx, 'listWebhookMessages');
+  await readWebhook(ctx, page.webhookId);
+  const conditions: Sql[] = [sql`m.webhook_id = ${page.webhookId}`];
+  if (page.after !== undefined) conditions.push(sql`m.id < ${page.after}`);
+  if (page.before !== undefined) conditions.push(sql`m.id > ${page.before}`);
+  const { rows } = await ctx.db.pool.query<ShownMessage>(
+    sql`SELECT m.id, m.message_id AS "messageId", m.type, m.request_id AS "requestId", m.body, m.state, m.attempts,
+          m.created_at AS "createdAt", m.next_try_at AS "nextTryAt", m.sent_at AS "sentAt", m.last_error AS "lastError"
+        FROM webhook_message m WHERE ${allOf(conditions)} ORDER BY m.id ${page.inverted ? empty : raw('DESC')} LIMIT ${page.limit}`,
+  );
+  return rows;
+}
+
+const quotaOf = (user: string): Sql => sql`(SELECT q.id FROM quota q WHERE q."user" = ${user})`;
+
+/** Those of the quota go, and what others were to be told of it. @returns how many webhooks there were */
+export async function removeWebhooksOf(tx: Transaction, user: string): Promise<number> {
+  const rows = await tx.query(sql`DELETE FROM webhook w WHERE w.quota_id = ${quotaOf(user)} RETURNING w.id`);
+  await tx.query(sql`DELETE FROM webhook_message m WHERE m.quota_id = ${quotaOf(user)}`);
+  return rows.length;
+}
+
+/** The same, and what was told of requests that the user made with other quotas; of those that the user made for others, name and note. */
+export async function forgetWebhooks(
+  tx: Transaction,
+  { user, pseudonym, requests }: { user: string; pseudonym: string; requests: readonly string[] },
+): Promise<number> {
+  const removed = await removeWebhooksOf(tx, user);
+  await tx.query(sql`DELETE FROM webhook_message m WHERE m.request_id = ANY(${requests.map(Number)}::int[])`);
+  const renamed = await tx.query(
+    sql`UPDATE webhook w SET made_by = ${pseudonym}, note = '' WHERE w.made_by = ${user} RETURNING w.id`,
+  );
+  return removed + renamed.length;
 }
