@@ -2,7 +2,6 @@
 import { STATUS_CODES } from 'node:http';
 import { messageOf } from '../../src/errors.js';
 import { parseJson } from '../support/exact-json.js';
-import { checkEventStream, checkGraphqlBody, isObject } from './check-graphql.js';
 import type { Answer } from './client.js';
 import type { HttpInput } from './inputs.js';
 
@@ -141,13 +140,44 @@ function checkFields(object: object, fields: string): string | undefined {
   return found.join() === names ? undefined : `has ${found.join()}, and not ${names}`;
 }
 
-function checkGraphql({ query }: HttpInput, { status, headers, text }: Answer): string | undefined {
+function checkGraphql(_input: HttpInput, { status, headers, text }: Answer): string | undefined {
   const type = headers['content-type'] ?? '';
   if ([201, 202, 204].includes(status)) return undefined;
   if (type.startsWith('text/html') && status === 200) return undefined; // GraphiQL
   if (!/^application\/(graphql-response\+)?json\b/.test(type)) return `Content-Type is ${type}: ${text.slice(0, 200)}`;
-  const problem = checkGraphqlBody(parseJson(text), status === 200 ? query : undefined);
+  const problem = checkGraphqlBody(parseJson(text));
   return problem === undefined ? undefined : `${problem}: ${text.slice(0, 300)}`;
+}
+
+/** Returns the first problem of a response, or undefined. That its data has the types of the schema is for graphql-js. */
+function checkGraphqlBody(body: unknown): string | undefined {
+  if (!isObject(body)) return 'the response is no object';
+  const { data, errors, extensions: _, ...others } = body;
+  if (Object.keys(others).length > 0) return `the response has ${Object.keys(others)}`;
+  if (data === undefined && errors === undefined) return 'the response has neither data nor errors';
+  if (errors !== undefined) {
+    if (!Array.isArray(errors) || errors.length === 0) return 'errors is no list of some';
+    const wrong = errors.find((error) => !isObject(error) || typeof error.message !== 'string' || error.message === '');
+    if (wrong) return `an error without a message: ${JSON.stringify(wrong)}`;
+    if (data === undefined || data === null) return undefined;
+  }
+  if (!isObject(data)) return data === null ? 'data is null without an error' : 'data is no object';
+  return undefined;
+}
+
+/** Checks events and comments of graphql-sse. The last one may be incomplete. */
+function checkEventStream(text: string): string | undefined {
+  for (const message of text.split('\n\n').slice(0, -1)) {
+    if (message === ':') continue;
+    const [, event, data = ''] = /^event: (next|complete)\n(?:id: \d+\n)?data:([^\n]*)$/.exec(message) ?? [];
+    if (event === undefined) return `no event: ${message.slice(0, 200)}`;
+    if (data === '') continue;
+    const value: unknown = parseJson(data);
+    if (!isObject(value)) return `no object: ${message.slice(0, 200)}`;
+    const problem = 'id' in value ? undefined : checkGraphqlBody(value);
+    if (problem !== undefined) return `${problem}: ${message.slice(0, 300)}`;
+  }
+  return undefined;
 }
 
 /** Counts of imported rows, or an error with the wrong rows. */
@@ -177,4 +207,10 @@ function checkAny(_input: HttpInput, { status, headers, text }: Answer): string 
   return typeof body === 'object' && body !== null
     ? undefined
     : `neither an array nor an object: ${text.slice(0, 200)}`;
+}
+
+type JsonObject = Record<string, unknown>;
+
+function isObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

@@ -5,8 +5,8 @@ import fc from 'fast-check';
 import { buildSchema, parse, TypeInfo, visit, visitWithTypeInfo } from 'graphql';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
-import { NUMBER_MARK } from './check-graphql.js';
 import { type Input, inputs } from './inputs.js';
+import { NUMBER_MARK } from './known.js';
 import { sumArenas } from './memory.js';
 
 const INPUTS = 12_000;

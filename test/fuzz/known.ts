@@ -6,6 +6,9 @@ const READ_CHARACTERS = 4000;
 /** A mark between the quotes that it may have in JSON, in JSON within JSON, and in a URL. */
 const MARK = /(\\"|"|%22)?~([icenqskbwm])(\d{1,3})~(\\"|"|%22)?/g;
 
+/** A request in a GraphQL operation, which is a number. */
+export const NUMBER_MARK = /~i\d+~/g;
+
 const FALLBACK: Record<string, string> = {
   i: '1',
   c: 'T1JEOjE=',
