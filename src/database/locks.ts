@@ -68,19 +68,13 @@ export async function lockRequests(tx: Transaction, which: Sql): Promise<number[
   return rows.map((row) => row.id);
 }
 
-/** @param which a condition on the quota `q` */
-export async function lockQuotas(tx: Transaction, which: Sql): Promise<void> {
-  await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking.quota}`);
-}
-
-/** The same of one, of which no request is being made then. */
-export async function lockQuotaAlone(tx: Transaction, which: Sql): Promise<void> {
-  await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking.quotaAlone}`);
-}
-
-/** Keeps one from being removed until the commit. */
-export async function lockQuotaKept(tx: Transaction, which: Sql): Promise<void> {
-  await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking.quotaKept}`);
+/** @param which a condition on the quota `q` @param how `quotaAlone` also keeps requests from being created, `quotaKept` keeps the quotas */
+export async function lockQuotas(
+  tx: Transaction,
+  which: Sql,
+  how: 'quota' | 'quotaAlone' | 'quotaKept' = 'quota',
+): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking[how]}`);
 }
 
 export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
@@ -108,16 +102,24 @@ export const ADVISORY_SPACE = 1413563205;
 /** Held by each process that uses an embedded server: "I am here". */
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
-/** Keys in the space. `eventNumbers` is tried, and not waited for, by the function `number_events`, and so is `history`. */
+/** Keys in the space. Those of periodic work are tried, and not waited for: one engine of several does it. */
 export const advisoryKeys = {
+  /** Numbers events; tried by the function `number_events`. */
   eventNumbers: 1,
+  /** See `lockCatalogue`. */
   catalogue: 2,
+  /** Gives out positions on volumes. */
   places: 3,
   demo: 4,
+  /** Deletes events; tried by `number_events` as well. */
   history: 5,
+  /** Counts what the site does. */
   curves: 6,
+  /** Adds a webhook, or looks through events for webhooks: no webhook misses an event. */
   webhooks: 7,
 } as const;
+
+type AdvisoryKey = keyof typeof advisoryKeys;
 
 /** Of `prisma migrate`, which must not run beside our own. */
 export const PRISMA_MIGRATE_LOCK = 72707369;
@@ -134,36 +136,15 @@ export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): 
 /** The same, shared, as a column that says whether it was there to be taken without waiting. */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 
-/** Held by whoever gives out places on volumes, so that no two begin the same one. */
-export async function lockPlaces(tx: Transaction): Promise<void> {
-  await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.places}::int)`);
+/** Waits for an advisory lock, and keeps it until the commit. */
+export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<void> {
+  await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int)`);
 }
 
-/** Tried by whoever counts what the site does, and not waited for: of several engines one does. @returns whether it is this one */
-export async function tryCurves(tx: Transaction): Promise<boolean> {
+/** Takes an advisory lock until the commit, unless another transaction has it. */
+export async function tryAdvisory(tx: Transaction, key: AdvisoryKey): Promise<boolean> {
   const [row] = await tx.query<{ isMine: boolean }>(
-    sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.curves}::int) AS "isMine"`,
-  );
-  return row?.isMine ?? false;
-}
-
-/** Tried by whoever deletes events, and not waited for: of several engines one does. @returns whether it is this one */
-export async function tryHistory(tx: Transaction): Promise<boolean> {
-  const [row] = await tx.query<{ isMine: boolean }>(
-    sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.history}::int) AS "isMine"`,
-  );
-  return row?.isMine ?? false;
-}
-
-/** Held by whoever adds a webhook, so that nobody passes over events meanwhile that it is to be told of. */
-export async function lockWebhooks(tx: Transaction): Promise<void> {
-  await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.webhooks}::int)`);
-}
-
-/** Tried by whoever looks through events for webhooks, and not waited for: of several engines one does. @returns whether it is this one */
-export async function tryWebhooks(tx: Transaction): Promise<boolean> {
-  const [row] = await tx.query<{ isMine: boolean }>(
-    sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.webhooks}::int) AS "isMine"`,
+    sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int) AS "isMine"`,
   );
   return row?.isMine ?? false;
 }

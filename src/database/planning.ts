@@ -4,13 +4,10 @@
  * one, or reads ten million for two.
  */
 import type pg from 'pg';
-import { queryWith } from './pipeline.js';
+import { queryWith, setLocally } from './pipeline.js';
 import { prepared } from './prepared.js';
-import { join, raw, type Sql, sql } from './sql.js';
+import { type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
-
-const set = (settings: Record<string, string>): Sql =>
-  sql`SELECT ${join(Object.entries(settings).map(([name, value]) => sql`set_config(${raw(`'${name}', '${value}'`)}, true)`))}`;
 
 const [on, off] = ['on', 'off'];
 
@@ -27,7 +24,7 @@ const uncompiled = { jit: off };
  */
 export const plannedByKeys = () =>
   prepared(
-    set({
+    setLocally({
       plan_cache_mode: 'force_generic_plan',
       enable_nestloop: on,
       enable_hashjoin: off,
@@ -60,7 +57,7 @@ export async function queryByKeys<Row extends object>(pool: pg.Pool, statement: 
 /** From here on as PostgreSQL likes it: what is prepared by the values where that is cheaper, and joined in any way. */
 export const plannedFreely = () =>
   prepared(
-    set({
+    setLocally({
       plan_cache_mode: 'auto',
       enable_nestloop: on,
       enable_hashjoin: on,
@@ -72,7 +69,7 @@ export const plannedFreely = () =>
 
 /** Not for what is prepared, which stays as it was planned. */
 const plannedTogether = () =>
-  set({
+  setLocally({
     plan_cache_mode: 'auto',
     enable_nestloop: off,
     enable_hashjoin: on,

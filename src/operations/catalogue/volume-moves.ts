@@ -5,7 +5,7 @@
  * a file is on the one volume or on the other.
  */
 import type { Context } from '../../context.js';
-import { lockLibrariesKept, lockPlaces } from '../../database/locks.js';
+import { lockAdvisory, lockLibrariesKept } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
@@ -103,7 +103,7 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);
   const { from, to } = await findVolumes(tx.query, names);
   if (to && to.used >= from.used && to.nextPosition >= from.nextPosition) return;
-  await lockPlaces(tx);
+  await lockAdvisory(tx, 'places');
   await tx.query(
     sql`INSERT INTO volume (name, library_id, medium, used, next_position)
         SELECT ${names.to}, v.library_id, v.medium, v.used, v.next_position FROM volume v WHERE v.id = ${from.id}

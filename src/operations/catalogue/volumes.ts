@@ -1,6 +1,6 @@
 /** Volumes: listed, and as `archive` fills them. */
 import type { Context } from '../../context.js';
-import { lockPlaces } from '../../database/locks.js';
+import { lockAdvisory } from '../../database/locks.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
@@ -119,7 +119,7 @@ export async function placeFiles(
   { sizes, volumeSize }: { sizes: readonly bigint[]; volumeSize: bigint },
 ): Promise<Place[]> {
   return await transaction(ctx.db.pool, 'placeFiles', async (tx) => {
-    await lockPlaces(tx);
+    await lockAdvisory(tx, 'places');
     const [newest] = await tx.query<OpenVolume>(
       sql`SELECT substr(v.name, 3)::bigint AS number, v.used, v.next_position AS "nextPosition",
             v.library_id <> ${FIRST_LIBRARY} OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isClosed"

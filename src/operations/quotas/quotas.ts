@@ -1,7 +1,7 @@
 /** Users and their quotas. */
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
-import { lockQuotaAlone } from '../../database/locks.js';
+import { lockQuotas } from '../../database/locks.js';
 import { prepared } from '../../database/prepared.js';
 import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
@@ -168,7 +168,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
     allow(ctx, 'removeQuota');
     const user = checkText('user', given);
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
-      await lockQuotaAlone(tx, sql`q."user" = ${user}`);
+      await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
       const quota = await findQuota(tx, user);
       // a size of nothing keeps programs out that do not know of quotas that were removed
       await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);

@@ -4,7 +4,7 @@
  * engines one does it: who finds another one at it leaves the rest to that one.
  */
 import type { Context } from '../../context.js';
-import { tryHistory } from '../../database/locks.js';
+import { tryAdvisory } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
@@ -34,7 +34,7 @@ export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void
  */
 async function prune(ctx: Context, change: Sql): Promise<number> {
   return await transaction(ctx.db.pool, 'pruneEvents', async (tx) => {
-    if (!(await tryHistory(tx))) return 0;
+    if (!(await tryAdvisory(tx, 'history'))) return 0;
     const [row] = await tx.query<{ count: number }>(
       sql`WITH changed AS (${change} RETURNING true) SELECT count(*)::int AS count FROM changed`,
     );

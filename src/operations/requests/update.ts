@@ -1,6 +1,6 @@
 /** Changes requests, revives them after their end, retries their failed files, and sets which go first. */
 import type { Context } from '../../context.js';
-import { lockCatalogue, lockFiles, lockQuotaKept } from '../../database/locks.js';
+import { lockCatalogue, lockFiles, lockQuotas } from '../../database/locks.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError } from '../../errors.js';
@@ -98,7 +98,7 @@ async function tryUpdate(
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
     // a request that lives on keeps its quota
-    if (given.retention !== undefined) await lockQuotaKept(tx, sql`q.id = ${request.quotaId}`);
+    if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);
     const isEnding = !isBefore(now, changed.retention);

@@ -3,7 +3,7 @@
  * since the last one that was counted; that and the figures are one transaction, so that nothing is counted twice, whoever is killed.
  */
 import type { Context } from '../../context.js';
-import { tryCurves } from '../../database/locks.js';
+import { tryAdvisory } from '../../database/locks.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
@@ -56,7 +56,7 @@ export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<voi
 async function countStep(ctx: Context, now: string): Promise<boolean> {
   await ctx.events.numbers.number();
   return await transaction(ctx.db.pool, 'writeHistory', async (tx) => {
-    if (!(await tryCurves(tx))) return false;
+    if (!(await tryAdvisory(tx, 'curves'))) return false;
     const [row] = await tx.query<{ after: bigint; newest: bigint }>(
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );

@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { auditRow } from '../../audit.js';
 import type { Context } from '../../context.js';
-import { lockCatalogue, lockQuotaAlone, lockRequests } from '../../database/locks.js';
+import { lockCatalogue, lockQuotas, lockRequests } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
@@ -97,7 +97,7 @@ interface Traces {
 async function forgetTraces(ctx: Context, tx: Transaction, person: Person, begun: Sql): Promise<Traces> {
   await lockCatalogue(tx, 'alone');
   await lockRequests(tx, ofPerson(person));
-  await lockQuotaAlone(tx, sql`q."user" = ${person.user}`);
+  await lockQuotas(tx, sql`q."user" = ${person.user}`, 'quotaAlone');
   await refuseLive(ctx, tx, person.user);
   const requests = await forgetAddresses(tx, person);
   const letters = await forgetLetters(tx, person);
@@ -124,7 +124,7 @@ async function forgetPerson(
   const { letters, tokens, others } = traces;
   await lockCatalogue(tx, 'alone');
   await lockRequests(tx, ofPerson(person));
-  await lockQuotaAlone(tx, sql`q."user" = ${user}`);
+  await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
   await refuseLive(ctx, tx, user);
   await forgetWebhooks(tx, person); // an engine may have looked through events meanwhile
   const requests = traces.requests + (await forgetRequests(tx, person));

@@ -6,7 +6,7 @@
 
 import { createHmac } from 'node:crypto';
 import type { Context } from '../../context.js';
-import { tryWebhooks } from '../../database/locks.js';
+import { tryAdvisory } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { EventTable, isStageEvent, type ProgressEvent } from '../../event-table.js';
@@ -35,7 +35,7 @@ export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<vo
 
 /** @returns whether there may be more */
 async function lookThroughNext(ctx: Context, tx: Transaction): Promise<boolean> {
-  if (!(await tryWebhooks(tx))) return false;
+  if (!(await tryAdvisory(tx, 'webhooks'))) return false;
   const [cursor] = await tx.query<{ last: bigint }>(sql`SELECT last FROM webhook_cursor`);
   if (!cursor) return false;
   const table = new EventTable((statement) => tx.query(statement));
@@ -175,7 +175,7 @@ export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<vo
   for (const step of [tellExpiring, tellNearlyFull]) {
     for (let told = BATCH; told === BATCH && !stop.aborted; ) {
       told = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => {
-        return (await tryWebhooks(tx)) ? await step(ctx, tx) : 0;
+        return (await tryAdvisory(tx, 'webhooks')) ? await step(ctx, tx) : 0;
       });
     }
   }

@@ -1,7 +1,7 @@
 /** Webhooks are made, changed and removed, by whoever manages their quotas; those that are told of all, by operators. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
-import { locking, lockWebhooks } from '../../database/locks.js';
+import { lockAdvisory, locking } from '../../database/locks.js';
 import { allOf, empty, raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../errors.js';
@@ -45,7 +45,7 @@ export async function createWebhook(ctx: Context, input: CreateWebhookInput): Pr
     const checked = checkWebhook(ctx, input);
     const events = checked.events ?? Object.values(WebhookEvent);
     return await transaction(ctx.db.pool, 'createWebhook', async (tx) => {
-      await lockWebhooks(tx);
+      await lockAdvisory(tx, 'webhooks');
       const quotaId = quota === undefined ? null : await findQuotaId(tx, quota);
       await checkRoomFor(tx, quotaId, quota);
       await beginWatching(tx, quotaId);
