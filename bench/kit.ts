@@ -11,7 +11,7 @@ import { readConfig } from '../src/config.js';
 import type { Context } from '../src/context.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { openRuntime } from '../src/runtime.js';
-import { backendNames } from '../src/tape/index.js';
+import { backendNames } from '../src/tape/backend.js';
 
 /** Starts the engine as `start` and `work` do, with a process for each drive. @returns what ends it */
 type StartEngine = () => Promise<() => Promise<void>>;

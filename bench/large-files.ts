@@ -11,7 +11,7 @@
 import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
-import { createBackend } from '../src/tape/index.js';
+import { createBackend } from '../src/tape/kinds.js';
 import { inTurns, tellFigure } from './figures.js';
 import { withBench, writeFiles } from './kit.js';
 import { copyAll, restoreAll } from './restores.js';

@@ -12,7 +12,7 @@ import { createHandler } from 'graphql-sse/lib/use/http';
 import { startGateway } from '../src/app.js';
 import { readConfig } from '../src/config.js';
 import { openRuntime } from '../src/runtime.js';
-import { backendNames } from '../src/tape/index.js';
+import { backendNames } from '../src/tape/backend.js';
 
 /** Bytes. */
 export interface Memory {

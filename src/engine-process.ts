@@ -18,7 +18,8 @@ import { Forwarding } from './metrics/forwarded.js';
 import { openTraces } from './open-traces.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from './operations/libraries/libraries.js';
 import { attach } from './runtime.js';
-import { backendNames, createBackend } from './tape/index.js';
+import { backendNames } from './tape/backend.js';
+import { createBackend } from './tape/kinds.js';
 
 const ALIVE_MS = 1000;
 

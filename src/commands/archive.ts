@@ -6,7 +6,6 @@ import { formatBytes } from '../bytes.js';
 import type { Config } from '../config.js';
 import type { ArchiveProgress, ArchiveResult } from '../engine/archive.js';
 import { plural } from '../plural.js';
-import { createBackend } from '../tape/index.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
@@ -39,6 +38,7 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
     throw new UsageError('--move would remove files whose tape copies end with this process (TAPE_BACKEND=memory)');
   }
   const { archiveTree } = await import('../engine/archive.js');
+  const { createBackend } = await import('../tape/kinds.js');
   const isDir = await stat(dir).then(
     (stats) => stats.isDirectory(),
     () => false,

@@ -4,7 +4,7 @@ import { type Caller, SYSTEM } from '../caller.js';
 import { type Config, readConfig } from '../config.js';
 import type { Context } from '../context.js';
 import type { Makes } from '../runtime.js';
-import { backendNames } from '../tape/index.js';
+import { backendNames } from '../tape/backend.js';
 import { environment, ownLog } from './io.js';
 
 /** Whether this program can open a database: the client that is installed alone cannot. */

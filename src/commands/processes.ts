@@ -8,7 +8,6 @@ import { codeOf, messageOf } from '../errors.js';
 import type { Metrics } from '../metrics/metrics.js';
 import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
-import { createBackend, isOfOneProcess } from '../tape/index.js';
 import { announce } from './announcement.js';
 import { readEnvironment } from './context.js';
 import { environment, ownLog, whenStopped } from './io.js';
@@ -137,6 +136,7 @@ async function startParts(
   if (endTraces) closers.unshift(endTraces);
   const { keepHeartbeat } = await import('./heartbeat.js');
   closers.unshift(await keepHeartbeat(ctx, parts));
+  const { createBackend } = await import('../tape/kinds.js');
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
   let demo: Demo | undefined;
   if (parts.demo) {
@@ -226,7 +226,7 @@ async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Prom
 
 /** In processes of its own, but for a back end whose volumes are in the memory of this one. */
 async function startTheEngine(runtime: Runtime, backend: TapeBackend): Promise<{ stop(): Promise<void> }> {
-  if (isOfOneProcess(runtime.ctx.config.tapeBackend)) {
+  if (runtime.ctx.config.tapeBackend === 'memory') {
     const { startEngine } = await import('../engine/runner.js');
     return await startEngine(runtime.ctx, backend, { env: environment() });
   }

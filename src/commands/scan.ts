@@ -81,6 +81,7 @@ async function findLibrary(ctx: Context, volume: string, asked: string | undefin
   const { readLibraries } = await import('../operations/libraries/libraries.js');
   const { findLibraryOf } = await import('../operations/catalogue/places.js');
   const { findRetired } = await import('../operations/catalogue/retired.js');
+  const { parseSettings } = await import('../tape/kind.js');
   const { ltfs } = await import('../tape/ltfs/index.js');
   const libraries = await readLibraries(ctx);
   const retired = await findRetired(ctx, volume);
@@ -108,7 +109,7 @@ async function findLibrary(ctx: Context, volume: string, asked: string | undefin
     );
   }
   const site = { name: found.name, dataDir: ctx.config.dataDir, env: environment() };
-  return { name: found.name, library: ltfs.create(ltfs.parse(found.settings), site) };
+  return { name: found.name, library: ltfs.create(parseSettings(ltfs.settings, found.settings), site) };
 }
 
 function tellMissing(asked: string | undefined, able: readonly string[]): string {

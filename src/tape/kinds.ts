@@ -1,10 +1,15 @@
-/** The registry of kinds of libraries: one line a kind. `tapegate library add --kind` takes these names. */
+/**
+ * The registry of library types: a line each. `tapegate library add --kind` takes the names of `kinds`, TAPE_BACKEND those of `firstTypes`.
+ * The AWS SDK and undici are loaded by the first request of a library that needs them.
+ */
+import path from 'node:path';
 import { quote, SettingsError } from '../errors.js';
-import type { TapeBackend } from './backend.js';
+import { backendNames, type TapeBackend, type WritableBackend } from './backend.js';
 import { command, commandStaging } from './command/index.js';
-import { directory } from './directory-kind.js';
-import type { Kind, Site } from './kind.js';
+import { createDirectoryBackend, directory } from './directory.js';
+import { type Kind, parseSettings, type Site } from './kind.js';
 import { ltfs } from './ltfs/index.js';
+import { createMemoryBackend } from './memory.js';
 import { s3 } from './s3/index.js';
 import type { StagingLibrary, StagingTerms } from './staging.js';
 import { wlcg } from './wlcg/index.js';
@@ -18,6 +23,19 @@ export const kinds: Record<string, Kind> = {
   wlcg,
 };
 
+/** The types of the first library, to which `archive` writes. */
+const firstTypes: Record<(typeof backendNames)[number], (dataDir: string) => WritableBackend> = {
+  directory: (dataDir) => createDirectoryBackend(path.join(dataDir, 'library')),
+  memory: () => createMemoryBackend(),
+};
+
+/** Makes the first library. @param name one of `backendNames` */
+export function createBackend(name: string, { dataDir }: { dataDir: string }): WritableBackend {
+  const known = backendNames.find((each) => each === name);
+  if (known) return firstTypes[known](dataDir);
+  throw new Error(`there is no tape back end ${JSON.stringify(name)}; there are ${backendNames.join(', ')}`);
+}
+
 /** A library as it is registered. */
 export interface RegisteredLibrary {
   name: string;
@@ -26,40 +44,41 @@ export interface RegisteredLibrary {
 }
 
 /**
- * Makes a library with drives of what is registered. Nothing is opened yet: one that is away is found out when it is used.
- * @throws SettingsError where this program does not know the kind or the settings, as one that is older may not
+ * Makes a library with drives. Nothing is opened yet: the first use finds out if it is away.
+ * @throws SettingsError if this program does not know the type or the settings, as an older version may not
  */
-export function createDriveLibrary(library: RegisteredLibrary, where: Omit<Site, 'name'>): TapeBackend {
-  const { name, kind, settings } = library;
+export function createDriveLibrary(
+  { name, kind, settings }: RegisteredLibrary,
+  where: Omit<Site, 'name'>,
+): TapeBackend {
   const found = findKind(kind);
-  if (found.contract === 'drive') return found.create(found.parse(settings), { ...where, name });
+  if (found.contract === 'drive') return found.create(parseSettings(found.settings, settings), { ...where, name });
   throw new SettingsError('kind', `must be one of libraries with drives, not ${quote(kind)}`);
 }
 
-/** The same of one that stages files. @throws SettingsError */
-export function createStagingLibrary(library: RegisteredLibrary, where: Omit<Site, 'name'>): StagingLibrary {
-  const { name, kind, settings } = library;
+/** Makes a library that stages files, in the same way. @throws SettingsError */
+export function createStagingLibrary(
+  { name, kind, settings }: RegisteredLibrary,
+  where: Omit<Site, 'name'>,
+): StagingLibrary {
   const found = findKind(kind);
-  if (found.contract === 'staging') return found.create(found.parse(settings), { ...where, name });
+  if (found.contract === 'staging') return found.create(parseSettings(found.settings, settings), { ...where, name });
   throw new SettingsError('kind', `must be one of libraries that stage files, not ${quote(kind)}`);
 }
 
-/**
- * What is to be registered, checked: by hosts that need not have the library.
- * @throws SettingsError
- */
+/** Checks a library before it is registered, also on hosts that do not have it. @throws SettingsError */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
   const found = findKind(kind);
   checkSecrets(settings);
-  found.parse(settings);
+  parseSettings(found.settings, settings);
   return { contract: found.contract };
 }
 
-/** Of a library of either contract; nothing where this program does not know the kind or the settings, as one that is older may not. */
+/** Of a library of either contract; empty if this program does not know the type or the settings, as an older version may not. */
 export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
   try {
     const found = findKind(kind);
-    return (found.contract === 'staging' && found.terms?.(found.parse(settings))) || {};
+    return found.contract === 'staging' ? found.terms(parseSettings(found.settings, settings)) : {};
   } catch (error) {
     if (error instanceof SettingsError) return {};
     throw error;
@@ -74,25 +93,16 @@ function findKind(name: string): Kind {
 
 const SECRET = /(secret|password|passwd|passphrase|tokens?|credentials?|key)$/i;
 
-/**
- * Settings stand in the database, its backups and what is shown of libraries: what is secret is named there, and kept elsewhere. The value
- * is told to nobody.
- */
+/** Settings are stored in the database and its backups, and shown: a secret is kept elsewhere, and named there. No message shows its value. */
 function checkSecrets(settings: unknown, name = 'settings'): void {
   if (SECRET.test(name)) {
     const advice = `give ${name}File, the path of a file that has it, or ${name}Env, the name of a variable`;
-    throw new SettingsError(
-      name,
-      `must not be in the settings, which anybody may read who reads the database: ${advice}`,
-    );
+    const problem = `must not be in the settings, which anybody may read who reads the database: ${advice}`;
+    throw new SettingsError(name, problem);
   }
-  if (typeof settings === 'string' && hasPassword(settings)) {
+  if (typeof settings === 'string' && URL.canParse(settings) && new URL(settings).password !== '') {
     throw new SettingsError(name, 'must not hold a password: it would stand in the database');
   }
   if (typeof settings !== 'object' || settings === null) return;
   for (const [key, value] of Object.entries(settings)) checkSecrets(value, Array.isArray(settings) ? name : key);
-}
-
-function hasPassword(text: string): boolean {
-  return URL.canParse(text) && new URL(text).password !== '';
 }

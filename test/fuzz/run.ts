@@ -11,7 +11,7 @@ import { messageOf } from '../../src/errors.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { startSweeper } from '../support/sweeping.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createRandom } from '../torture/random.js';

@@ -11,7 +11,7 @@ import { importRows } from '../../src/operations/catalogue/import.js';
 import { ImportError } from '../../src/operations/catalogue/import-faults.js';
 import { readRows } from '../../src/operations/catalogue/import-rows.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
 import { putOnTape } from '../support/factories.js';
 import { archive } from './archive.js';

@@ -4,7 +4,7 @@ import { readConfig } from '../../src/config.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { type Edges, sendGraphql } from '../support/graphql.js';
 import { AUDIENCE, type Realms, startRealms } from '../support/identity-provider.js';

@@ -3,7 +3,7 @@ import { exportSPKI, type JWTPayload, SignJWT } from 'jose';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { secondsOf } from '../../src/time.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { ask } from '../support/graphql.js';

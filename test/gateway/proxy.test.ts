@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { sendAsIs } from '../support/http.js';

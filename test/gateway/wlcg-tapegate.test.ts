@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { parseSettings } from '../../src/tape/kind.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { NotReadyError, type StagedFile, type StagingLibrary } from '../../src/tape/staging.js';
 import { wlcg } from '../../src/tape/wlcg/index.js';
@@ -26,7 +27,7 @@ const app = useApp({ backend, config: { door, access: { auth: new Set(['token'])
   writeFileSync(tokenFile, `${secret}\n`, { mode: 0o600 });
   const paths = { pathPrefix: '/here', remotePathPrefix: '/there' };
   const settings = { url: `${app.url}/webdav`, ...paths, tokenFile, diskLifetime: 'P1D' };
-  library = wlcg.create(wlcg.parse(settings), { name: 'tape', dataDir: app.dataDir, env: {} });
+  library = wlcg.create(parseSettings(wlcg.settings, settings), { name: 'tape', dataDir: app.dataDir, env: {} });
 });
 afterEach(() => Object.assign(backend, hooks));
 

@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { readConfig } from '../../src/config.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import {
   AUDIENCE,

@@ -6,7 +6,7 @@ import { readConfig } from '../../src/config.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { queryOnce } from '../support/database.js';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';

@@ -7,7 +7,7 @@ import { type Endpoint, endpoints } from '../../src/config-legacy.js';
 import { addLegacyUses } from '../../src/operations/access/legacy-uses.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { packageRoot } from '../../src/package-root.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { ask, askData, type Edges } from '../support/graphql.js';

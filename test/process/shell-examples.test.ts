@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { packageRoot } from '../../src/package-root.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { makeCertificate } from '../support/certificate.js';
 import { readFences } from '../support/examples.js';

@@ -3,6 +3,7 @@ import { afterAll, expect, test } from 'vitest';
 import { SettingsError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { command, commandStaging } from '../../src/tape/command/index.js';
+import { parseSettings } from '../../src/tape/kind.js';
 import { createStaging, waitForNoScript } from '../support/command-bench.js';
 import { expectFailure } from '../support/failure.js';
 import { errorOf, staged } from '../support/staging-bench.js';
@@ -117,16 +118,19 @@ const DRIVES = { read: ['/bin/cat'] };
 const STAGING = { stage: ['/bin/s'], poll: ['/bin/p'], fetch: ['/bin/f'] };
 
 test('missing settings have their defaults', () => {
-  expect(command.parse(DRIVES)).toEqual({
-    ...{ mount: null, read: ['/bin/cat'], unmount: null },
-    ...{ mountSeconds: 900, unmountSeconds: 900, silenceSeconds: 600, killSeconds: 10, environment: {} },
+  expect(parseSettings(command.settings, DRIVES)).toEqual({
+    ...DRIVES,
+    ...{ mountSeconds: 900, unmountSeconds: 900, silenceSeconds: 600, killSeconds: 10, environment: [] },
   });
-  expect(commandStaging.parse({ ...STAGING, environment: ['A=b=c', 'D='] })).toEqual({
-    ...{ ...STAGING, release: null, offsets: true },
-    ...{ stageBatch: 1000, pollBatch: 1000, releaseBatch: 1000, pollSeconds: { least: 30, most: 600 } },
-    ...{ callSeconds: 300, silenceSeconds: 600, killSeconds: 10, environment: { A: 'b=c', D: '' } },
+  expect(parseSettings(commandStaging.settings, { ...STAGING, environment: ['A=b=c', 'D='] })).toEqual({
+    ...{ ...STAGING, offsets: true },
+    ...{ stageBatch: 1000, pollBatch: 1000, releaseBatch: 1000, pollLeastSeconds: 30, pollMostSeconds: 600 },
+    ...{ callSeconds: 300, silenceSeconds: 600, killSeconds: 10 },
+    environment: [
+      ['A', 'b=c'],
+      ['D', ''],
+    ],
   });
-  expect(commandStaging.parse({ ...STAGING, pollLeastSeconds: 900 }).pollSeconds).toEqual({ least: 900, most: 900 });
 });
 
 test.each([
@@ -144,13 +148,13 @@ test.each([
   [commandStaging, { fetch: undefined }, 'fetch'],
   [commandStaging, { offsets: 'perhaps' }, 'offsets'],
 ])('the error of a wrong setting names it: %#', (kind, settings, setting) => {
-  const parse = () => kind.parse({ ...(kind === command ? DRIVES : STAGING), ...settings });
+  const parse = () => parseSettings<unknown>(kind.settings, { ...(kind === command ? DRIVES : STAGING), ...settings });
   expect(parse).toThrow(SettingsError);
   expect(parse).toThrow(expect.objectContaining({ setting }));
 });
 
 test('the error of a wrong variable does not contain its value, which may be a secret', () => {
-  const parse = () => command.parse({ ...DRIVES, environment: ['API-TOKEN=hush'] });
+  const parse = () => parseSettings(command.settings, { ...DRIVES, environment: ['API-TOKEN=hush'] });
   expect(parse).toThrow(SettingsError);
   expect(parse).not.toThrow(/hush/);
 });

@@ -5,7 +5,7 @@ import { type Config, ConfigError, isDebug, readConfig, readServerUrl } from '..
 import { fixedLimits, limitRows, readLimits } from '../../src/config-limits.js';
 import { settingsOfWays } from '../../src/config-ways.js';
 import { packageRoot } from '../../src/package-root.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 
 afterAll(cleanUp);

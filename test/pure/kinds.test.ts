@@ -1,7 +1,7 @@
 /** The registry of library types, and how settings are read. */
 import { expect, test } from 'vitest';
 import { SettingsError } from '../../src/errors.js';
-import { readSettings } from '../../src/tape/kind.js';
+import { choice, flag, integer, parseSettings, settingsOf, text, texts } from '../../src/tape/kind.js';
 import { checkLibrary, createDriveLibrary, createStagingLibrary, kinds } from '../../src/tape/kinds.js';
 
 const refusal = (run: () => unknown) => {
@@ -44,34 +44,24 @@ test.each(['token', 'secretAccessKey', 'password', 'API_KEY', 'clientSecret'])(
   },
 );
 
-test('settings are read as texts or as values of JSON', () => {
-  const names = ['text', 'number', 'flag', 'list', 'choice', 'none', 'empty'];
-  for (const given of [
-    { number: 12, flag: true },
-    { number: '12', flag: 'true' },
-  ]) {
-    const read = readSettings({ text: 'a b', list: ['a', 'b'], choice: 'y', empty: '', ...given }, names);
-    expect([read.text('text'), read.text('none', undefined)]).toEqual(['a b', undefined]);
-    expect(read.integer('number', { least: 0, most: 12 })).toBe(12);
-    expect(read.integer('empty', { least: 0, most: 12, fallback: 7 })).toBe(7);
-    expect([read.flag('flag', false), read.flag('none', true)]).toEqual([true, true]);
-    expect([read.list('list'), read.list('none', [])]).toEqual([['a', 'b'], []]);
-    expect([read.oneOf('choice', ['x', 'y']), read.oneOf('none', ['x', 'y'], 'x')]).toEqual(['y', 'x']);
-  }
-  const read = readSettings({ text: 'a\nb', number: 13, flag: 'yes', list: 'a', choice: 'z' }, names);
-  const messages = [
-    () => read.text('text'),
-    () => read.integer('number', { least: 0, most: 12 }),
-    () => read.flag('flag', false),
-    () => read.list('list'),
-    () => read.oneOf('choice', ['x', 'y']),
-  ].map(refusal);
-  expect(messages).toEqual([
-    ['text', 'text must be a text of one line, not "a\\nb"'],
-    ['number', 'number must be a whole number from 0 to 12, not 13'],
-    ['flag', 'flag must be true or false, not "yes"'],
-    ['list', 'list must be a list of texts, not "a"'],
-    ['choice', 'choice must be one of x, y, not "z"'],
+test('settings are read as texts or as values of JSON, and all faults are reported at once', () => {
+  const schema = settingsOf({
+    text: text(),
+    number: integer(0, 12).default(7),
+    flag: flag().default(true),
+    list: texts().default([]),
+    choice: choice(['x', 'y']).default('x'),
+  });
+  const least = { text: 'a b', number: 7, flag: true, list: [], choice: 'x' };
+  expect(parseSettings(schema, { text: 'a b', number: '', list: null })).toEqual(least);
+  const full = { text: '8', number: 12, flag: false, list: ['a', '1'], choice: 'y' };
+  expect(parseSettings(schema, { ...full, text: 8, number: '12', flag: 'false', list: ['a', 1] })).toEqual(full);
+  const wrong = { text: 'a\nb', number: 13, flag: 'yes', list: 'a', choice: 'z', other: 1 };
+  expect(refusal(() => parseSettings(schema, wrong))).toEqual([
+    'text',
+    'text must be a text of one line, not "a\\nb"; number must be a whole number from 0 to 12, not 13; ' +
+      'flag must be true or false, not "yes"; list must be a list of texts, not "a"; choice must be one of x, y, not "z"; ' +
+      'other is no setting of this kind; the settings are text, number, flag, list, choice',
   ]);
 });
 

@@ -1,15 +1,16 @@
 /** The settings of the library type `ltfs`, and what it reads of a changer and of the mount table. */
 import { expect, test } from 'vitest';
-import { chooseSlot, findDrive, isCleaning, parseElements } from '../../src/tape/ltfs/elements.js';
-import { readMountPoints } from '../../src/tape/ltfs/mounts.js';
-import { fill, parseSettings } from '../../src/tape/ltfs/settings.js';
+import { parseSettings } from '../../src/tape/kind.js';
+import { chooseSlot, findDrive, isCleaning, parseElements } from '../../src/tape/ltfs/changer.js';
+import { readMountPoints } from '../../src/tape/ltfs/drive.js';
+import { fill, ltfsSettings } from '../../src/tape/ltfs/settings.js';
 
 const drive = { device: '/dev/sg3', element: 0, mountPoint: '/mnt/ltfs/0' };
 const least = { changer: '/dev/sch0', drives: { 'lto-1': drive } };
 
 test('missing settings have their defaults', () => {
-  const settings = parseSettings(least);
-  expect(settings).toMatchObject({ root: '/', prefix: '/', locks: undefined, mountTable: '/proc/self/mountinfo' });
+  const settings = parseSettings(ltfsSettings, least);
+  expect(settings).toMatchObject({ root: '/', prefix: '/', mountTable: '/proc/self/mountinfo' });
   expect(settings.drives.get('lto-1')).toEqual({ name: 'lto-1', ...drive });
   const { load, mount } = settings.commands;
   expect(fill(load, { changer: '/dev/sch0', slot: 3, element: 0 }).join(' ')).toBe('mtx -f /dev/sch0 load 3 0');
@@ -44,7 +45,7 @@ test.each<[settings: object, message: string | RegExp]>([
   [{ commands: { load: ['{device}'] } }, 'commands.load must begin with a program, not "{device}"'],
   [{ seconds: { mount: 0 } }, 'seconds.mount must be a whole number from 1 to 86400, not 0'],
 ])('settings %j are refused', (settings, message) => {
-  expect(() => parseSettings({ ...least, ...settings })).toThrow(message);
+  expect(() => parseSettings(ltfsSettings, { ...least, ...settings })).toThrow(message);
 });
 
 const STATUS = `  Storage Changer /dev/sch0:3 Drives, 6 Slots ( 1 Import/Export )

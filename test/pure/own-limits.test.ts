@@ -1,9 +1,10 @@
 /** The time limits of library types, and TAPE_TIMEOUT: the longer one counts. */
 import { expect, test } from 'vitest';
 import { CallWatch, tapeSeconds } from '../../src/engine/calls.js';
+import { parseSettings } from '../../src/tape/kind.js';
 import { createDriveLibrary, createStagingLibrary, kinds } from '../../src/tape/kinds.js';
-import { longestSeconds } from '../../src/tape/ltfs/longest.js';
-import { parseSettings } from '../../src/tape/ltfs/settings.js';
+
+import { longestSeconds, ltfsSettings } from '../../src/tape/ltfs/settings.js';
 
 const site = { dataDir: '/nowhere', env: {} };
 const LONG = 5000;
@@ -43,7 +44,7 @@ test('TAPE_TIMEOUT counts if it is longer, or if a library has no limit', () => 
 });
 
 test('a mount of LTFS may take as long as all its commands', () => {
-  const { seconds } = parseSettings({ changer: '/dev/sg0', drives });
+  const { seconds } = parseSettings(ltfsSettings, { changer: '/dev/sg0', drives });
   const { mount, unmount } = longestSeconds({ seconds });
   expect(mount).toBeGreaterThan(seconds.lock + seconds.status + seconds.unload + seconds.load + seconds.mount);
   expect(unmount).toBeGreaterThan(seconds.unmount + seconds.unload);

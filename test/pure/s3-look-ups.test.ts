@@ -1,6 +1,6 @@
 /** How the library type `s3` finds out the state of many objects: with few lists, or one by one. */
 import { afterAll, expect, test } from 'vitest';
-import { compareKeys, justBefore } from '../../src/tape/s3/keys.js';
+import { compareKeys, justBefore } from '../../src/tape/s3/look-up.js';
 import { createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
 import { staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';

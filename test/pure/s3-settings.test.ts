@@ -3,8 +3,9 @@ import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
+import { parseSettings } from '../../src/tape/kind.js';
 import { createStagingLibrary } from '../../src/tape/kinds.js';
-import { parseS3Settings } from '../../src/tape/s3/settings.js';
+import { s3Settings } from '../../src/tape/s3/settings.js';
 import { createS3Bench } from '../support/s3-bench.js';
 import { errorOf, putFiles } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
@@ -13,7 +14,7 @@ import { makeTempDir } from '../support/temp-dir.js';
 const LEAST = { bucket: 'archive', region: 'eu-west-2' };
 
 test('a bucket and a region suffice: all other settings have defaults', () => {
-  expect(parseS3Settings(LEAST)).toEqual({
+  expect(parseSettings(s3Settings, LEAST)).toMatchObject({
     ...LEAST,
     endpoint: undefined,
     forcePathStyle: false,
@@ -35,7 +36,7 @@ test('a bucket and a region suffice: all other settings have defaults', () => {
 });
 
 test('longer prefixes come first, in whatever order they are given', () => {
-  const { prefixes } = parseS3Settings({ ...LEAST, prefixes: ['/=rest/', '/badc/=badc=2024/'] });
+  const { prefixes } = parseSettings(s3Settings, { ...LEAST, prefixes: ['/=rest/', '/badc/=badc=2024/'] });
   expect(prefixes).toEqual([
     { path: '/badc/', key: 'badc=2024/' },
     { path: '/', key: 'rest/' },
@@ -71,20 +72,20 @@ test.each<[settings: object, message: string]>([
       `${name} must be the name of a variable that has it, not what is given`,
     ]),
   ),
-  [{ pollSeconds: 60, pollSecondsMost: 30 }, 'pollSecondsMost must be a whole number from 60 to 86400, not 30'],
-  [{ waitMinutes: 9, waitMinutesMost: 8 }, 'waitMinutesMost must be a whole number from 9 to 43200, not 8'],
+  [{ pollSeconds: 60, pollSecondsMost: 30 }, 'pollSecondsMost must be pollSeconds (60) at least, not 30'],
+  [{ waitMinutes: 9, waitMinutesMost: 8 }, 'waitMinutesMost must be waitMinutes (9) at least, not 8'],
   [{ waitMinutes: 'long' }, 'waitMinutes must be a whole number from 0 to 43200, not "long"'],
-  [{ currency: 'euro' }, 'currency must have three letters, such as EUR, not "euro"'],
+  [{ currency: 'euro' }, 'currency must be three letters, such as EUR, not "euro"'],
   [{ pricePerGb: '0.01' }, 'currency must be given, such as EUR, where there is a pricePerGb'],
   [{ currency: 'EUR', pricePerGb: '-1' }, 'pricePerGb must be an amount such as 0.0025, not "-1"'],
 ])('settings %j are refused without a secret in the message', (settings, message) => {
-  expect(() => parseS3Settings({ ...LEAST, ...settings })).toThrow(message);
-  expect(() => parseS3Settings({ ...LEAST, ...settings })).not.toThrow(/hush|EXAMPLE/);
+  expect(() => parseSettings(s3Settings, { ...LEAST, ...settings })).toThrow(message);
+  expect(() => parseSettings(s3Settings, { ...LEAST, ...settings })).not.toThrow(/hush|EXAMPLE/);
 });
 
 test('settings may be texts, as on a command line', () => {
   const texts = { days: '7', forcePathStyle: 'true', currency: 'EUR', pricePerGb: '0.0025', partMegabytes: '16' };
-  expect(parseS3Settings({ ...LEAST, ...texts })).toMatchObject({
+  expect(parseSettings(s3Settings, { ...LEAST, ...texts })).toMatchObject({
     days: 7,
     forcePathStyle: true,
     partBytes: 16 * 1024 * 1024,

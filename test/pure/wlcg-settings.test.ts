@@ -1,23 +1,25 @@
 /** The settings of the library type `wlcg`. */
 import { expect, test } from 'vitest';
+import { parseSettings } from '../../src/tape/kind.js';
 import { wlcg } from '../../src/tape/wlcg/index.js';
 
 const url = 'https://door.example.org:2880/data';
 
-const URL_PROBLEM = 'must be a URL without a login and without a query, not one of';
+const URL_PROBLEM = 'must be an http or https URL without credentials and query, not what is given';
 const DURATION = 'must be a duration like P2D or PT36H, not';
 const METADATA = 'must be an object with an object for each site, not';
 
 test.each<[settings: object, setting: string, problem: string]>([
   [{ url: undefined }, 'url', 'must be given: a text of one line'],
-  ...['http://door.example.org/', 'file:///data'].map((url): [object, string, string] => [
-    { url },
+  [
+    { url: 'http://door.example.org/' },
     'url',
-    `must begin with https:// (http:// on this host alone), not "${url}"`,
-  ]),
-  [{ url: 'https://ann:hush@door.example.org/' }, 'url', `${URL_PROBLEM} 34 characters`],
-  [{ url: `${url}?a=b` }, 'url', `${URL_PROBLEM} 38 characters`],
-  [{ discoveryUrl: 'nowhere' }, 'discoveryUrl', `${URL_PROBLEM} 7 characters`],
+    'must begin with https:// (http:// on this host alone), not "http://door.example.org/"',
+  ],
+  [{ url: 'file:///data' }, 'url', URL_PROBLEM],
+  [{ url: 'https://ann:hush@door.example.org/' }, 'url', URL_PROBLEM],
+  [{ url: `${url}?a=b` }, 'url', URL_PROBLEM],
+  [{ discoveryUrl: 'nowhere' }, 'discoveryUrl', URL_PROBLEM],
   [{ pathPrefix: 'archive' }, 'pathPrefix', 'must be an absolute path, not "archive"'],
   [{ remotePathPrefix: 'pnfs' }, 'remotePathPrefix', 'must be an absolute path, not "pnfs"'],
   [{ tokenFile: 'token' }, 'tokenFile', 'must be an absolute path, not what is given'], // perhaps the token itself
@@ -45,19 +47,27 @@ test.each<[settings: object, setting: string, problem: string]>([
   [{ tokens: '/token' }, 'tokens', 'is no setting of this kind'],
 ])('settings %j are refused', (settings, setting, problem) => {
   const message = expect.stringContaining(`${setting} ${problem}`);
-  expect(() => wlcg.parse({ url, ...settings })).toThrow(expect.objectContaining({ setting, message }));
+  expect(() => parseSettings(wlcg.settings, { url, ...settings })).toThrow(
+    expect.objectContaining({ setting, message }),
+  );
 });
 
 test('missing settings have their defaults', () => {
-  const settings = wlcg.parse({ url, tokenFile: '/token', pathPrefix: '/archive/', certFile: '/proxy.pem' });
+  const settings = parseSettings(wlcg.settings, {
+    url,
+    tokenFile: '/token',
+    pathPrefix: '/archive/',
+    certFile: '/proxy.pem',
+  });
   expect(settings).toMatchObject({
     prefixes: { own: '/archive', remote: '/archive' },
     token: { file: '/token' },
     trusted: new Set(['https://door.example.org:2880']),
     identity: { cert: '/proxy.pem', key: '/proxy.pem' },
-    diskLifetime: undefined,
     releases: true,
-    chunks: { stage: 500, info: 500, release: 500 },
+    stageFiles: 500,
+    infoFiles: 500,
+    releaseFiles: 500,
     pollSeconds: { least: 60, most: 600 },
   });
   expect(settings.discoveryUrl.href).toBe('https://door.example.org:2880/.well-known/wlcg-tape-rest-api');
@@ -66,11 +76,11 @@ test('missing settings have their defaults', () => {
 test('settings may be texts, as on a command line', () => {
   const targetedMetadata = '{"fake-site":{"activity":"restores"}}';
   expect(
-    wlcg.parse({ url, targetedMetadata, releases: 'false', stageFiles: '200', diskLifetime: 'P2D' }),
+    parseSettings(wlcg.settings, { url, targetedMetadata, releases: 'false', stageFiles: '200', diskLifetime: 'P2D' }),
   ).toMatchObject({
     targetedMetadata: { 'fake-site': { activity: 'restores' } },
     releases: false,
-    chunks: { stage: 200 },
+    stageFiles: 200,
     diskLifetime: 'P2D',
   });
 });

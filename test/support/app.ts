@@ -14,7 +14,7 @@ import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { EventFeed } from '../../src/events.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
-import { backendNames } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
 import { checkLibrary, stagingTermsOf } from '../../src/tape/kinds.js';
 import { createDatabase } from './database.js';
 import { leaveConnections } from './http.js';

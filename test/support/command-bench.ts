@@ -3,6 +3,7 @@ import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, wri
 import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
 import { command, commandStaging } from '../../src/tape/command/index.js';
+import { parseSettings } from '../../src/tape/kind.js';
 import type { StagingBench } from './staging-library.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
@@ -13,12 +14,12 @@ const scriptFile = (name: string) => path.join(packageRoot, 'test/support/comman
 
 /** Creates a drive library from settings. @param limits times, which may be shorter than settings allow */
 export function createDrives(settings: Record<string, unknown>, limits: Record<string, number> = {}) {
-  return command.create({ ...command.parse(settings), ...limits }, SITE);
+  return command.create({ ...parseSettings(command.settings, settings), ...limits }, SITE);
 }
 
 /** Creates a staging library from settings. @param limits as above */
 export function createStaging(settings: Record<string, unknown>, limits: Record<string, number> = {}) {
-  return commandStaging.create({ ...commandStaging.parse(settings), ...limits }, SITE);
+  return commandStaging.create({ ...parseSettings(commandStaging.settings, settings), ...limits }, SITE);
 }
 
 /** Returns the settings of a drive library whose volumes are directories in `root`. */

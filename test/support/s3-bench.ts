@@ -1,7 +1,6 @@
 /** S3 libraries on a stand-in for S3. */
+import { parseSettings } from '../../src/tape/kind.js';
 import { s3 } from '../../src/tape/s3/index.js';
-import { createS3Library } from '../../src/tape/s3/library.js';
-import { parseS3Settings } from '../../src/tape/s3/settings.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { type S3Server, startS3Server } from './s3-server.js';
 import { S3Error } from './s3-store.js';
@@ -33,7 +32,7 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
     ...{ prefixes: [`/=${PREFIX}`], partMegabytes: 1, ...given },
   };
   const open = (settings: object = {}, env: Record<string, string> = known) =>
-    createS3Library(parseS3Settings({ ...common, ...settings }), env);
+    s3.create(parseSettings(s3.settings, { ...common, ...settings }), { name: 'tape', dataDir: '/nowhere', env });
   /** Nothing is to be had of these for now. */
   const away = new Set<string>();
   let busySeconds: number | undefined;
@@ -50,7 +49,7 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
     env: known,
     open,
     library: open(),
-    terms: s3.terms?.(parseS3Settings(common)) ?? {},
+    terms: s3.terms(parseSettings(s3.settings, common)),
     reopen: () => open(),
     put: async (path, bytes) => {
       away.delete(keyIn(path));

@@ -2,9 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import type { Context } from '../../src/context.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
-import { readSettings } from '../../src/tape/kind.js';
+import { readWait, settingsOf, type Wait, waitSettings } from '../../src/tape/kind.js';
 import { kinds } from '../../src/tape/kinds.js';
-import { readWait, waitNames } from '../../src/tape/wait.js';
 import { addFiles, checksumOf } from './factories.js';
 import { createMemoryStaging, MemoryTapeSystem } from './memory-staging.js';
 
@@ -14,8 +13,8 @@ const systems = new Map<string, MemoryTapeSystem>();
 /** A library type for tests. */
 kinds['memory-staging'] = {
   contract: 'staging',
-  parse: (settings) => readWait(readSettings(settings, waitNames)),
-  terms: (wait) => (wait ? { waitSeconds: wait as { least: number; most: number } } : {}),
+  settings: settingsOf(waitSettings).transform((settings, ctx) => readWait(ctx, settings)),
+  terms: (wait) => (wait ? { waitSeconds: wait as Wait } : {}),
   create: (_settings, { name }) => {
     const system = systems.get(name);
     if (!system) throw new Error(`library ${name} has no system in memory`);

@@ -1,6 +1,7 @@
 /** The kind `wlcg` before a fake server, as the suite of staging libraries and tests of its own take it. */
 import { chmodSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { parseSettings } from '../../src/tape/kind.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { wlcg } from '../../src/tape/wlcg/index.js';
 import { makeCertificate } from './certificate.js';
@@ -49,7 +50,7 @@ export async function createWlcgBench(
     ...settings,
   };
   const open = (more: object = {}) =>
-    wlcg.create(wlcg.parse({ ...common, ...more }), { name: 'tape', dataDir: dir, env });
+    wlcg.create(parseSettings(wlcg.settings, { ...common, ...more }), { name: 'tape', dataDir: dir, env });
   const { storage } = server;
   return {
     server,

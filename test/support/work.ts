@@ -2,7 +2,8 @@
 import { readConfig } from '../../src/config.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames, createBackend } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
+import { createBackend } from '../../src/tape/kinds.js';
 
 export interface LocalEngine {
   stop(): Promise<void>;

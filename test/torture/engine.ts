@@ -4,7 +4,8 @@ import path from 'node:path';
 import { environment, readConfig } from '../../src/config.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames, createBackend } from '../../src/tape/index.js';
+import { backendNames } from '../../src/tape/backend.js';
+import { createBackend } from '../../src/tape/kinds.js';
 import { createRandom } from './random.js';
 import { CALM_FILE, createFaultyBackend } from './tape-faults.js';
 

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import type { ReadableStream } from 'node:stream/web';
 import { type ErrorClass, messageOf, TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
-import { readSettings, type StagingKind } from '../../src/tape/kind.js';
+import { type StagingKind, settingsOf, text } from '../../src/tape/kind.js';
 import { kinds } from '../../src/tape/kinds.js';
 import {
   type FileState,
@@ -29,8 +29,9 @@ export const TORTURE_TYPE = 'torture';
 
 const type: StagingKind<{ url: string }> = {
   contract: 'staging',
-  parse: (settings) => ({ url: readSettings(settings, ['url']).text('url') }),
+  settings: settingsOf({ url: text() }),
   create: ({ url }) => createClient(url),
+  terms: () => ({}),
 };
 kinds[TORTURE_TYPE] = type as StagingKind;
 

@@ -6,7 +6,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { cp, readdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { createBackend } from '../../src/tape/index.js';
+import { createBackend } from '../../src/tape/kinds.js';
 import { isMovable, numberRows, unchanged } from './catalogue-changes.js';
 import type { Version } from './facts.js';
 import { graphql, mutate } from './gateway.js';

@@ -1,80 +1,77 @@
-/** Three ways to have a script do something: for what it does, for lines that it says, and for bytes. Each is bounded in time. */
-import { TapeError } from '../../errors.js';
-import { LibraryError } from '../backend.js';
-import { type Concern, findExitError } from './exits.js';
+/** Calls of a script, each bounded in time, and what its exit code means. README.md has the table of exit codes. */
+import { type ErrorClass, oneLine, TapeError } from '../../errors.js';
+import { DriveError, LibraryError, VolumeError } from '../backend.js';
+import { NotReadyError, RetryLaterError } from '../staging.js';
 import { LineSplitter, ProtocolFault } from './lines.js';
-import { GIVE_UP_MS, type Script, type ScriptRun, startScript } from './script.js';
+import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.js';
 
-/** A script as the settings of its library have it. */
+/** What all scripts of a library have. */
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
 }
 
-/** A script that is told to end, and does not, is given up after so long. */
+/** How long a call waits for a script that does not end when it is stopped. */
 export function endSeconds({ killMs }: Caller): number {
   return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
 
-export interface Call {
+/**
+ * - `all`: a failure concerns all files of a call, and is the library's;
+ * - `volume`: it concerns the volume that is mounted;
+ * - `file`: it concerns the one file of a drive library;
+ * - `staged`: the same of a staging library, which may have a file on tape alone.
+ */
+type Concern = 'all' | 'volume' | 'file' | 'staged';
+
+interface Call {
   /** For messages: `mount of "A00001"`. */
   what: string;
   command: readonly string[];
   concern: Concern;
 }
 
-/** What is over for a script, and then nothing is left of it. */
-async function withScript<T>(run: ScriptRun, signal: AbortSignal, work: (script: Script) => Promise<T>): Promise<T> {
-  signal.throwIfAborted();
-  const script = startScript(run);
+/** @returns what stops the script when the signal aborts, until it is called */
+function stopWith(script: Script, signal: AbortSignal): () => void {
   if (signal.aborted) script.stop(signal.reason);
   const onAbort = () => script.stop(signal.reason);
   signal.addEventListener('abort', onAbort);
-  try {
-    return await work(script);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-    await script.close();
-  }
-}
-
-/** @throws TapeError by its exit code, or TRANSIENT when it takes longer than `seconds` */
-export async function runScript(
-  { environment, killMs }: Caller,
-  { what, command, concern }: Call,
-  seconds: number,
-  signal: AbortSignal,
-): Promise<void> {
-  await withScript({ command, environment, killMs, isRead: false }, signal, async (script) => {
-    const timer = setTimeout(() => script.stop(tookTooLong(what, seconds, concern)), seconds * 1000);
-    const end = await script.finish().finally(() => clearTimeout(timer));
-    const error = findExitError(what, end, concern);
-    if (error) throw error;
-  });
+  return () => signal.removeEventListener('abort', onAbort);
 }
 
 /**
- * Gives a script lines, and is given lines. What the script says counts when it has ended well; where it has not, its exit code says
- * more than a line that cannot be understood.
- * @param onLine throws a ProtocolFault where something is wrong with a line
+ * Runs a script. With `onLine` its output is read: that counts if the script succeeds; if not, its exit code says more than a line
+ * that cannot be understood.
+ * @param call.onLine throws a ProtocolFault if a line is wrong
+ * @throws TapeError by its exit code, or TRANSIENT when it takes longer than `seconds`
  */
-export async function askScript(
-  { environment, killMs }: Caller,
-  { what, command, concern, input, onLine }: Call & { input: string; onLine: (line: string) => void },
+export async function runScript(
+  caller: Caller,
+  { what, command, concern, input, onLine }: Call & { input?: string; onLine?: (line: string) => void },
   seconds: number,
   signal: AbortSignal,
 ): Promise<void> {
-  await withScript({ command, environment, killMs, input, isRead: true }, signal, async (script) => {
-    const timer = setTimeout(() => script.stop(tookTooLong(what, seconds, concern)), seconds * 1000);
-    try {
-      const fault = await readLines(script, onLine);
-      const error = findExitError(what, await script.finish(), concern);
-      if (error) throw error;
-      if (fault) throw new LibraryError('TRANSIENT', `${what}: its answer breaks the protocol: ${fault.message}`);
-    } finally {
-      clearTimeout(timer);
-    }
+  signal.throwIfAborted();
+  const script = startScript({
+    ...caller,
+    command,
+    isRead: onLine !== undefined,
+    ...(input !== undefined && { input }),
   });
+  const release = stopWith(script, signal);
+  const late = `${what}: it took longer than ${seconds} s`;
+  const error = concern === 'all' ? new LibraryError('TRANSIENT', late) : new TapeError('TRANSIENT', late);
+  const timer = setTimeout(() => script.stop(error), seconds * 1000);
+  try {
+    const fault = onLine && (await readLines(script, onLine));
+    const failure = findExitError(what, await script.finish(), concern);
+    if (failure) throw failure;
+    if (fault) throw new LibraryError('TRANSIENT', `${what}: its answer breaks the protocol: ${fault.message}`);
+  } finally {
+    clearTimeout(timer);
+    release();
+    await script.close();
+  }
 }
 
 /** @returns what was wrong with the first line that could not be understood; what follows it is read, since a script may wait for that */
@@ -95,21 +92,19 @@ async function readLines(script: Script, onLine: (line: string) => void): Promis
 }
 
 /**
- * The bytes that a script gives. It waits while the reader does; when the reader waits longer than `silenceSeconds` for the next byte, or
- * for its end, it is ended.
+ * The bytes that a script prints, at the pace of the reader. If the next byte, or the end, takes longer than `silenceSeconds`, the script is
+ * stopped.
  * @throws TapeError by its exit code, after the last byte
  */
 export async function* streamScript(
-  { environment, killMs }: Caller,
+  caller: Caller,
   { what, command, concern }: Call,
   silenceSeconds: number,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   signal.throwIfAborted();
-  const script = startScript({ command, environment, killMs, isRead: true });
-  if (signal.aborted) script.stop(signal.reason);
-  const onAbort = () => script.stop(signal.reason);
-  signal.addEventListener('abort', onAbort);
+  const script = startScript({ ...caller, command, isRead: true });
+  const release = stopWith(script, signal);
   const silence = new TapeError('TRANSIENT', `${what}: no byte came for ${silenceSeconds} s`);
   let isWaiting = true;
   const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
@@ -121,16 +116,60 @@ export async function* streamScript(
       isWaiting = true;
       timer.refresh();
     }
-    const error = findExitError(what, await script.finish(), concern);
-    if (error) throw error;
+    const failure = findExitError(what, await script.finish(), concern);
+    if (failure) throw failure;
   } finally {
     clearTimeout(timer);
-    signal.removeEventListener('abort', onAbort);
+    release();
     await script.close();
   }
 }
 
-function tookTooLong(what: string, seconds: number, concern: Concern): TapeError {
-  const message = `${what}: it took longer than ${seconds} s`;
-  return concern === 'all' ? new LibraryError('TRANSIENT', message) : new TapeError('TRANSIENT', message);
+const CLASSES: Readonly<Record<number, ErrorClass>> = {
+  100: 'TRANSIENT',
+  101: 'PERMANENT',
+  102: 'MEDIA',
+  103: 'SPACE',
+  104: 'POLICY',
+};
+
+const AWAY = 105;
+const LATER = 106;
+const NOT_READY = 107;
+const VOLUME = 108;
+const DRIVE = 109;
+
+/** A line on standard error beside the message. */
+const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
+const DEFAULT_RETRY_SECONDS = 60;
+const MOST_RETRY_SECONDS = 86_400;
+const MAX_SAID = 1000;
+
+/**
+ * @param what was to be done, for the message: `mount of "A00001"`
+ * @returns undefined where the script has done it
+ */
+function findExitError(what: string, end: ScriptEnd, concern: Concern): TapeError | undefined {
+  if (end.code === 0) return undefined;
+  const message = `${what}: ${describe(end)}`;
+  if (end.code === AWAY) return new LibraryError('TRANSIENT', message);
+  if (end.code === LATER) return new RetryLaterError(message, findRetrySeconds(end.said));
+  if (end.code === NOT_READY && concern === 'staged') return new NotReadyError(message);
+  if (end.code === DRIVE && (concern === 'volume' || concern === 'file')) return new DriveError('TRANSIENT', message);
+  if (end.code === VOLUME && concern === 'file') return new VolumeError('MEDIA', message);
+  const errorClass = CLASSES[end.code ?? 0] ?? (end.code === VOLUME ? 'MEDIA' : 'TRANSIENT');
+  return concern === 'all' ? new LibraryError(errorClass, message) : new TapeError(errorClass, message);
+}
+
+function describe({ code, signal, said }: ScriptEnd): string {
+  const how = code !== null ? `exit code ${code}` : `ended by ${signal}`;
+  const lines = said.split('\n').filter((line) => line.trim() !== '' && !RETRY_AFTER.test(line));
+  const last = lines.at(-1);
+  return last === undefined ? `it said nothing (${how})` : `${oneLine(last, MAX_SAID).trim()} (${how})`;
+}
+
+function findRetrySeconds(said: string): number {
+  const found = said.split('\n').flatMap((line) => RETRY_AFTER.exec(line)?.[1] ?? []);
+  const seconds = Number(found.at(-1) ?? DEFAULT_RETRY_SECONDS);
+  return Math.min(Math.max(seconds, 1), MOST_RETRY_SECONDS);
 }

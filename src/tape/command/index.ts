@@ -1,73 +1,230 @@
-/** The kinds `command` and `command-staging`: libraries of a site's own scripts. README.md tells how these are written. */
-import { type DriveKind, readSettings, type SettingsReader, type StagingKind } from '../kind.js';
-import { readWait, type Wait, waitNames } from '../wait.js';
-import { createCommandBackend, type DriveSettings } from './drive.js';
-import { type CommonSettings, commonNames, createCaller, readCommand, readCommon } from './settings.js';
-import { createCommandStaging, type StagingSettings } from './staging.js';
+/**
+ * The types `command` and `command-staging`: libraries of a site's own scripts. README.md describes the scripts.
+ *
+ * A drive library has scripts that mount, print the bytes of a file, and unmount. A staging library has scripts that request files, report
+ * their states, print the bytes of a file, and release files.
+ */
+import os from 'node:os';
+import { z } from 'zod';
+import { quote } from '../../errors.js';
+import type { TapeBackend } from '../backend.js';
+import {
+  type DriveKind,
+  flag,
+  integer,
+  listOf,
+  readWait,
+  type Site,
+  type StagingKind,
+  seconds,
+  settingsOf,
+  texts,
+  waitSettings,
+} from '../kind.js';
+import type { Demand, Kept, StagedFile, StagingLibrary } from '../staging.js';
+import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
+import { Answer, writeFiles } from './lines.js';
 
-const DAY_SECONDS = 86_400;
-const MOST_FILES = 10_000;
+/** Program and arguments. A plain name is searched in the PATH of scripts; hosts start in different directories. */
+const script = () =>
+  texts().refine(([program = '']) => program.startsWith('/') || /^[^/]+$/.test(program), {
+    error: ({ input }) =>
+      `must begin with the absolute path of a program, or its plain name, not ${JSON.stringify((input as string[])[0])}`,
+  });
 
-const seconds = (reader: SettingsReader, name: string, fallback: number) =>
-  reader.integer(name, { least: 1, most: DAY_SECONDS, fallback });
+/** They would be stored in the database. */
+const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
-const files = (reader: SettingsReader, name: string) =>
-  reader.integer(name, { least: 1, most: MOST_FILES, fallback: 1000 });
+/** A line `NAME=value`, whose value may be a secret, so that no message shows it. */
+const variable = z.string({ error: 'must be a list of NAME=value' }).transform((line, ctx) => {
+  const [, name, value] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(line) ?? [];
+  if (name !== undefined && value !== undefined && !SECRET.test(name)) return [name, value] as const;
+  ctx.addIssue(
+    name === undefined
+      ? `must be a list of NAME=value, and has a line that is not so, of ${line.length} characters`
+      : `must not have the secret ${name}, which would stand in the database: a script reads it from a file`,
+  );
+  return z.NEVER;
+});
 
-const script = (reader: SettingsReader, name: string) => readCommand(name, reader.list(name));
+const common = {
+  environment: listOf(variable).default([]).describe('variables of the scripts, beside those that each has'),
+  killSeconds: seconds(300).default(10).describe('after SIGTERM, until SIGKILL'),
+};
 
-function scriptOrNull(reader: SettingsReader, name: string): string[] | null {
-  const given = reader.list(name, null);
-  return given && readCommand(name, given);
-}
+const driveSettings = settingsOf({
+  mount: script().optional().describe('mounts a volume'),
+  read: script().describe('prints the bytes of a file'),
+  unmount: script().optional().describe('unmounts a volume'),
+  mountSeconds: seconds().default(900).describe('of `mount`'),
+  unmountSeconds: seconds().default(900).describe('of `unmount`'),
+  silenceSeconds: seconds().default(600).describe('until the next byte of `read`'),
+  ...common,
+});
 
-export const command: DriveKind<DriveSettings & CommonSettings> = {
+type DriveSettings = z.output<typeof driveSettings>;
+
+const filesOfCall = () => integer(1, 10_000).default(1000);
+
+const stagingSettings = settingsOf({
+  stage: script().describe('requests files'),
+  poll: script().describe('reports the states of files'),
+  fetch: script().describe('prints the bytes of a file'),
+  release: script().optional().describe('releases files; without it they leave after some time'),
+  offsets: flag().default(true).describe('whether `fetch` can begin at any byte; else it prints the whole file'),
+  stageBatch: filesOfCall().describe('files in one call of `stage`'),
+  pollBatch: filesOfCall().describe('files in one call of `poll`'),
+  releaseBatch: filesOfCall().describe('files in one call of `release`'),
+  pollLeastSeconds: seconds().default(30).describe('between two calls of `poll`: the least'),
+  pollMostSeconds: seconds().default(600).describe('the most'),
+  callSeconds: seconds().default(300).describe('of `stage`, `poll` and `release`'),
+  silenceSeconds: seconds().default(600).describe('until the next byte of `fetch`'),
+  ...waitSettings,
+  ...common,
+}).transform((settings, ctx) => ({ ...settings, waitSeconds: readWait(ctx, settings) }));
+
+type StagingSettings = z.output<typeof stagingSettings>;
+
+export const command: DriveKind<DriveSettings> = {
   contract: 'drive',
   findsBy: 'path',
-
-  parse(settings) {
-    const names = ['mount', 'read', 'unmount', 'mountSeconds', 'unmountSeconds', 'silenceSeconds'];
-    const reader = readSettings(settings, [...names, ...commonNames]);
-    return {
-      mount: scriptOrNull(reader, 'mount'),
-      read: script(reader, 'read'),
-      unmount: scriptOrNull(reader, 'unmount'),
-      mountSeconds: seconds(reader, 'mountSeconds', 900),
-      unmountSeconds: seconds(reader, 'unmountSeconds', 900),
-      silenceSeconds: seconds(reader, 'silenceSeconds', 600),
-      ...readCommon(reader),
-    };
-  },
-
-  create: (settings, site) => createCommandBackend(settings, createCaller(settings, site)),
+  settings: driveSettings,
+  create: (settings, site) => createDrives(settings, createCaller(settings, site)),
 };
 
-export const commandStaging: StagingKind<StagingSettings & CommonSettings & { waitSeconds: Wait | undefined }> = {
+export const commandStaging: StagingKind<StagingSettings> = {
   contract: 'staging',
-
-  parse(settings) {
-    const scripts = ['stage', 'poll', 'fetch', 'release', 'offsets'];
-    const batches = ['stageBatch', 'pollBatch', 'releaseBatch'];
-    const times = ['pollLeastSeconds', 'pollMostSeconds', 'callSeconds', 'silenceSeconds'];
-    const reader = readSettings(settings, [...scripts, ...batches, ...times, ...waitNames, ...commonNames]);
-    const least = seconds(reader, 'pollLeastSeconds', 30);
-    return {
-      stage: script(reader, 'stage'),
-      poll: script(reader, 'poll'),
-      fetch: script(reader, 'fetch'),
-      release: scriptOrNull(reader, 'release'),
-      offsets: reader.flag('offsets', true),
-      stageBatch: files(reader, 'stageBatch'),
-      pollBatch: files(reader, 'pollBatch'),
-      releaseBatch: files(reader, 'releaseBatch'),
-      pollSeconds: { least, most: Math.max(least, seconds(reader, 'pollMostSeconds', 600)) },
-      callSeconds: seconds(reader, 'callSeconds', 300),
-      silenceSeconds: seconds(reader, 'silenceSeconds', 600),
-      waitSeconds: readWait(reader),
-      ...readCommon(reader),
-    };
-  },
-
-  create: (settings, site) => createCommandStaging(settings, createCaller(settings, site)),
+  settings: stagingSettings,
+  create: (settings, site) => createStaging(settings, createCaller(settings, site)),
   terms: ({ waitSeconds }) => (waitSeconds ? { waitSeconds } : {}),
 };
+
+/** Nothing else of Tapegate's environment reaches a script. */
+function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name }: Site): Caller {
+  return {
+    environment: {
+      PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+      HOME: os.homedir(),
+      LANG: 'C.UTF-8',
+      TZ: 'UTC',
+      TAPEGATE_LIBRARY: name,
+      ...Object.fromEntries(environment),
+    },
+    killMs: killSeconds * 1000,
+  };
+}
+
+function createDrives(settings: DriveSettings, caller: Caller): TapeBackend {
+  const { mount, read, unmount, mountSeconds, unmountSeconds, silenceSeconds } = settings;
+  const end = endSeconds(caller);
+  return {
+    ownSeconds: { mount: mountSeconds + end, read: silenceSeconds + end, unmount: unmountSeconds + end },
+
+    async mount(volume, drive, signal) {
+      const call = (what: string, program: readonly string[]) => ({
+        what: `${what} of ${quote(volume)}`,
+        command: [...program, '--', volume, drive],
+        concern: 'volume' as const,
+      });
+      signal.throwIfAborted();
+      if (mount) await runScript(caller, call('mount', mount), mountSeconds, signal);
+      return {
+        read({ path, position, size }, readSignal) {
+          const place = position === null ? 'without a position' : `position ${position}`;
+          const what = `read of ${quote(path)} at ${quote(volume)}, ${place}`;
+          const args = [...read, '--', path, volume, String(position ?? ''), String(size), drive];
+          return streamScript(caller, { what, command: args, concern: 'file' }, silenceSeconds, readSignal);
+        },
+
+        async unmount() {
+          if (unmount) await runScript(caller, call('unmount', unmount), unmountSeconds, new AbortController().signal);
+        },
+      };
+    },
+  };
+}
+
+function createStaging(settings: StagingSettings, caller: Caller): StagingLibrary {
+  const { stage, poll, release, stageBatch, pollBatch, releaseBatch, callSeconds, silenceSeconds } = settings;
+  const end = endSeconds(caller);
+  const call = async (
+    { what, program, id }: { what: string; program: readonly string[]; id: string | null },
+    files: readonly StagedFile[],
+    states: readonly string[],
+    signal: AbortSignal,
+  ) => {
+    const answer = new Answer(files, states);
+    const request = {
+      what,
+      command: id === null ? [...program, '--'] : [...program, '--', id],
+      concern: 'all' as const,
+      input: writeFiles(files),
+      onLine: (line: string) => answer.take(line),
+    };
+    await runScript(caller, request, callSeconds, signal);
+    return answer;
+  };
+  const ask = async ({ id, files }: Demand, signal: AbortSignal) => {
+    const words = ['waiting', 'ready', 'failed', 'forgotten'];
+    const { states } = await call({ what: 'poll', program: poll, id }, files, words, signal);
+    return [...states.values()];
+  };
+  return {
+    limits: { stage: stageBatch, poll: pollBatch, release: release ? releaseBatch : pollBatch },
+    pollSeconds: {
+      least: settings.pollLeastSeconds,
+      most: Math.max(settings.pollLeastSeconds, settings.pollMostSeconds),
+    },
+    ownSeconds: { call: callSeconds + end, read: silenceSeconds + end },
+
+    async stage(files, signal) {
+      const words = ['waiting', 'ready', 'failed'];
+      const { id, states } = await call({ what: 'stage', program: stage, id: null }, files, words, signal);
+      return { id, known: [...states.values()].filter(({ state }) => state !== 'waiting') };
+    },
+
+    poll: ask,
+
+    read: (file, from, signal) => readFrom(settings, caller, { file, from }, signal),
+
+    async release(demand, signal) {
+      if (!release) return findKept(await ask(demand, signal));
+      const { id, files } = demand;
+      const { kept } = await call({ what: 'release', program: release, id }, files, ['kept'], signal);
+      return [...kept.values()];
+    },
+  };
+}
+
+/** Without a script that releases, files on disk stay there for their time, and requested files still arrive. */
+function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): Kept[] {
+  return states.flatMap((state) => {
+    if (state.state === 'ready') return [{ path: state.path, until: state.until }];
+    return state.state === 'waiting' ? [{ path: state.path, until: null }] : [];
+  });
+}
+
+function readFrom(
+  { fetch, offsets, silenceSeconds }: StagingSettings,
+  caller: Caller,
+  { file, from }: { file: StagedFile; from: bigint },
+  signal: AbortSignal,
+): AsyncIterable<Uint8Array> {
+  const { path, volume, position, size } = file;
+  const offset = offsets ? from : 0n;
+  const call = {
+    what: `fetch of ${quote(path)} from byte ${from}`,
+    command: [...fetch, '--', path, String(offset), volume, String(position ?? ''), String(size)],
+    concern: 'staged' as const,
+  };
+  const bytes = streamScript(caller, call, silenceSeconds, signal);
+  return offset === from ? bytes : skipBytes(Number(from), bytes);
+}
+
+async function* skipBytes(count: number, bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  let left = count;
+  for await (const chunk of bytes) {
+    if (left < chunk.length) yield chunk.subarray(left);
+    left = Math.max(0, left - chunk.length);
+  }
+}

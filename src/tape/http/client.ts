@@ -1,10 +1,11 @@
 /** A client of one site: bounded connections that are kept open, its token for its own servers alone, and redirections within bounds. */
-import { quote } from '../../errors.js';
+import { constants } from 'node:fs';
+import { open, readFile, stat } from 'node:fs/promises';
+import { createSecureContext, type SecureContextOptions } from 'node:tls';
+import { messageOf, quote } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { type Answer, discard, type ResponseHead } from './body.js';
 import { type Exchange, exchange, nameOf, Pools, type TimeLimits } from './exchange.js';
-import { Identity, type IdentityFiles } from './identity.js';
-import { type Environment, readToken, type TokenPlace } from './token.js';
 
 export interface ClientOptions {
   /** Origins that are given the token and the client's certificate. */
@@ -104,4 +105,96 @@ function follow(from: URL, location: string | undefined, { method, count }: { me
     throw refuse(`from ${from.protocol.slice(0, -1)} to ${nameOf(to)}, which is not followed`);
   }
   return to;
+}
+
+/** Paths of PEM files; without `ca` the system's authorities are trusted. */
+export interface IdentityFiles {
+  ca?: string;
+  cert?: string;
+  key?: string;
+}
+
+/** Certificates that a client trusts and shows: read anew when their files have changed, as those of a grid do every few hours. */
+class Identity {
+  private readonly files: [keyof IdentityFiles, string][];
+  private known: { version: string; options: SecureContextOptions } = { version: '', options: {} };
+
+  constructor(files: IdentityFiles) {
+    this.files = Object.entries(files) as [keyof IdentityFiles, string][];
+  }
+
+  /**
+   * @returns the same object until a file has changed
+   * @throws LibraryError POLICY when one cannot be read, others may read the key, or they are no certificates
+   */
+  async read(): Promise<SecureContextOptions> {
+    try {
+      const stats = await Promise.all(this.files.map(([, file]) => stat(file)));
+      const version = stats.map(({ ino, mtimeMs, size }) => `${ino} ${mtimeMs} ${size}`).join();
+      if (version === this.known.version) return this.known.options;
+      for (const [index, [part, file]] of this.files.entries()) {
+        const mode = stats[index]?.mode ?? 0;
+        if (part === 'key' && (mode & 0o007) !== 0)
+          throw new Error(`everybody on this host may read ${file}: chmod o= is needed`);
+      }
+      const parts = await Promise.all(this.files.map(async ([part, file]) => [part, await readFile(file)] as const));
+      const options: SecureContextOptions = Object.fromEntries(parts);
+      createSecureContext(options); // what it refuses is told by its files' names, not by each connection
+      this.known = { version, options };
+      return options;
+    } catch (error) {
+      const names = this.files.map(([, file]) => file).join(', ');
+      throw new LibraryError('POLICY', `the certificates (${names}) cannot be used: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
+  }
+}
+
+/** Where a token is; no setting ever holds one. */
+export type TokenPlace = { file: string } | { variable: string };
+
+/** Of this process. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+const MAX_TOKEN_BYTES = 64 * 1024;
+
+/**
+ * Reads a bearer token, anew for each use: they are short-lived.
+ * @throws LibraryError POLICY when there is none, when others may read its file, or when it is no token; its text is told to nobody
+ */
+async function readToken(place: TokenPlace, env: Environment): Promise<string> {
+  const token = 'file' in place ? await readTokenFile(place.file) : readVariable(place.variable, env);
+  if (/^[\x21-\x7e]+$/.test(token)) return token;
+  const where = 'file' in place ? `the file ${place.file}` : `the variable ${place.variable}`;
+  throw new LibraryError(
+    'POLICY',
+    `${where} has ${token === '' ? 'nothing in it' : 'more than one word in it'}, where a token should be`,
+  );
+}
+
+function readVariable(name: string, env: Environment): string {
+  const value = env[name];
+  if (value !== undefined) return value.trim();
+  throw new LibraryError('POLICY', `the variable ${name}, which should hold the token, is not set`);
+}
+
+async function readTokenFile(file: string): Promise<string> {
+  try {
+    // without blocking, since a pipe in its place would be waited for
+    const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const { mode } = await handle.stat();
+      if ((mode & 0o007) !== 0) {
+        const bits = (mode & 0o7777).toString(8).padStart(4, '0');
+        throw new Error(`everybody on this host may read or change it (mode ${bits}): chmod o= is needed`);
+      }
+      const { bytesRead, buffer } = await handle.read(Buffer.alloc(MAX_TOKEN_BYTES), 0, MAX_TOKEN_BYTES, 0);
+      return buffer.toString('utf8', 0, bytesRead).trim();
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    throw new LibraryError('POLICY', `the token's file ${file} cannot be used: ${messageOf(error)}`, { cause: error });
+  }
 }

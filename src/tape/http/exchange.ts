@@ -5,7 +5,6 @@ import type { Dispatcher } from 'undici';
 import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { type Answer, Body, SilentServerError } from './body.js';
-import { isUntrusted } from './trust.js';
 
 /** Time limits, in milliseconds. */
 export interface TimeLimits {
@@ -170,4 +169,18 @@ function explain({ url, method, limits }: Exchange, error: unknown): LibraryErro
 /** A URL as errors show it: the part after a `?` may be a secret. */
 export function nameOf({ origin, pathname }: URL): string {
   return `${origin}${pathname}`;
+}
+
+/** Of OpenSSL, when it looks at a server's certificate. */
+const REFUSED_HERE =
+  /^(CERT_\w+|CRL_\w+|UNABLE_TO_(GET|VERIFY|DECRYPT|DECODE)_\w+|SELF_SIGNED_CERT_IN_CHAIN|DEPTH_ZERO_SELF_SIGNED_CERT|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_EXCEEDED|HOSTNAME_MISMATCH|ERR_TLS_CERT_ALTNAME_INVALID)$/;
+
+/** What a server says of the certificate that it was shown, or was not. */
+const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
+
+/** Whether one side refuses the certificate of the other, which does not pass by itself. */
+export function isUntrusted(error: unknown): boolean {
+  const code = codeOf(error) ?? '';
+  if (REFUSED_HERE.test(code) || REFUSED_THERE.test(code)) return true;
+  return error instanceof Error && error.cause !== undefined && isUntrusted(error.cause);
 }

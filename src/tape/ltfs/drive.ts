@@ -5,13 +5,12 @@
  * - `ltfs …`: inherited by the process of LTFS, which goes on for a while after its unmount, and is to be left alone until it has ended: to
  *   move a cartridge meanwhile may spoil it.
  */
-import type { TapeError } from '../../errors.js';
+import { readFile, realpath } from 'node:fs/promises';
+import path from 'node:path';
+import { messageOf, type TapeError } from '../../errors.js';
 import { DriveError, LibraryError, VolumeError } from '../backend.js';
-import type { Changer } from './changer.js';
-import { CommandFailure, runCommand } from './commands.js';
-import { type Element, findDrive, findVolume, isCleaning } from './elements.js';
-import type { HeldLock, LockFolder } from './locks.js';
-import { isMounted } from './mounts.js';
+import { type Changer, type Element, findDrive, findVolume, isCleaning } from './changer.js';
+import { CommandFailure, type HeldLock, type LockFolder, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
 /** What a look at the lock of LTFS waits for at a time. */
@@ -190,4 +189,32 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
   if (BUSY.test(failure.output) || FUSE.test(failure.output))
     return new DriveError('TRANSIENT', text, { cause: failure });
   return new VolumeError('MEDIA', text, { cause: failure });
+}
+
+/**
+ * @param table a file in the form of /proc/self/mountinfo
+ * @throws DriveError where the folder above the mount point cannot be read, LibraryError where the table cannot
+ */
+async function isMounted(table: string, mountPoint: string): Promise<boolean> {
+  const tell = (error: unknown) =>
+    [`what is mounted at ${mountPoint} is not known: ${messageOf(error)}`, { cause: error }] as const;
+  // a dead file system answers nothing about its own place, the folder above it does
+  const folder = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
+    throw new DriveError('POLICY', ...tell(error));
+  });
+  const mounts = await readFile(table, 'utf8').catch((error: unknown) => {
+    throw new LibraryError('POLICY', ...tell(error));
+  });
+  return readMountPoints(mounts).includes(path.join(folder, path.basename(mountPoint)));
+}
+
+/** The fifth field of each line; space, tab, line feed and backslash are written in octal digits. */
+export function readMountPoints(table: string): string[] {
+  return table
+    .split('\n')
+    .map((line) => line.split(' ')[4] ?? '')
+    .filter((field) => field !== '')
+    .map((field) =>
+      field.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8))),
+    );
 }

@@ -4,16 +4,15 @@ import { quote, TapeError } from '../../errors.js';
 import { DriveError, type TapeBackend } from '../backend.js';
 import type { DriveKind, Site } from '../kind.js';
 import { Changer } from './changer.js';
+import { LockFolder } from './commands.js';
 import { Drive, DriveInUseError } from './drive.js';
-import { LockFolder } from './locks.js';
-import { longestSeconds } from './longest.js';
-import { type LtfsDrive, type LtfsSettings, parseSettings } from './settings.js';
+import { type LtfsDrive, type LtfsSettings, longestSeconds, ltfsSettings } from './settings.js';
 import { type ListableVolume, LtfsVolume } from './volume.js';
 
 export const ltfs = {
   contract: 'drive',
   findsBy: 'path',
-  parse: parseSettings,
+  settings: ltfsSettings,
   create: (settings: LtfsSettings, site: Site): LtfsLibrary => new LtfsLibrary(settings, site),
 } satisfies DriveKind<LtfsSettings>;
 

@@ -2,13 +2,12 @@
 import { constants } from 'node:fs';
 import { access, lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
-import { codeOf, messageOf, quote, TapeError } from '../../errors.js';
+import { codeOf, messageOf, oneLine, quote, TapeError } from '../../errors.js';
 import { type FileOnVolume, LibraryError, type MountedVolume, VolumeError } from '../backend.js';
 import { classifyFileError, readFileChunks } from '../file-chunks.js';
+import { CommandFailure, type HeldLock, runCommand } from './commands.js';
 import type { Drive } from './drive.js';
-import type { HeldLock } from './locks.js';
-import type { LtfsSettings } from './settings.js';
-import { StartBlocks } from './start-blocks.js';
+import { fill, type LtfsSettings } from './settings.js';
 
 /** A file as a cartridge tells of it. */
 export interface ListedFile extends FileOnVolume {
@@ -30,6 +29,14 @@ export interface ListableVolume extends MountedVolume {
   /** @throws TapeError */
   list(options: ListOptions): AsyncIterable<ListedFile>;
 }
+
+interface Found {
+  /** In the file system. */
+  place: string;
+  file: Omit<ListedFile, 'position'>;
+}
+
+const BLOCKS_AT_ONCE = 8;
 
 /** What a file system says whose process has died. */
 const GONE = ['ENOTCONN', 'ECONNABORTED', 'ESTALE', 'ENODEV', 'ENXIO'];
@@ -85,21 +92,49 @@ export class LtfsVolume implements ListableVolume {
 
   async *list({ below, signal, onSkip }: ListOptions): AsyncGenerator<ListedFile> {
     const start = below === undefined ? this.top : path.join(this.top, this.toTape(below));
-    const blocks = new StartBlocks(this.settings, signal);
     try {
       await this.expectInside(start);
-      yield* blocks.add(this.walk(start, signal, onSkip));
+      yield* this.addPositions(this.walk(start, signal, onSkip), signal);
     } catch (error) {
       throw signal.aborted ? signal.reason : await this.explain(error, start);
     }
   }
 
+  /**
+   * Asks LTFS where each file begins, by a command for each, several at a time: it answers from memory, and the commands take time to start.
+   * @returns the files in the same order @throws TapeError
+   */
+  private async *addPositions(files: AsyncIterable<Found>, signal: AbortSignal): AsyncGenerator<ListedFile> {
+    const asked: Promise<ListedFile>[] = [];
+    try {
+      for await (const { place, file } of files) {
+        const answer = this.findStart(place, file.size, signal).then((position) => ({ ...file, position }));
+        answer.catch(() => {}); // reported in its turn
+        asked.push(answer);
+        const first = asked.length >= BLOCKS_AT_ONCE ? asked.shift() : undefined;
+        if (first) yield await first;
+      }
+      for (const answer of asked.splice(0)) yield await answer;
+    } finally {
+      await Promise.allSettled(asked);
+    }
+  }
+
+  private async findStart(place: string, size: bigint, signal: AbortSignal): Promise<bigint> {
+    if (size === 0n) return 0n; // it has no block, and is read without a move
+    const { commands, seconds } = this.settings;
+    const args = fill(commands.startBlock, { file: place });
+    const said = await runCommand(args, { seconds: seconds.startBlock, signal }).catch((error: unknown) => {
+      if (!(error instanceof CommandFailure)) throw error;
+      throw new TapeError('TRANSIENT', `the start block of ${place} is not known: ${error.message}`, { cause: error });
+    });
+    if (/^\d{1,18}$/.test(said.trim())) return BigInt(said.trim());
+    const shown = JSON.stringify(oneLine(said, 100));
+    throw new TapeError('PERMANENT', `the start block of ${place} must be a number, not ${shown}`);
+  }
+
   /** Folder by folder, none of them whole in memory. */
-  private async *walk(
-    folder: string,
-    signal: AbortSignal,
-    onSkip: ListOptions['onSkip'],
-  ): AsyncGenerator<{ place: string; file: Omit<ListedFile, 'position'> }> {
+  private async *walk(folder: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
     for await (const entry of await opendir(folder)) {
       signal.throwIfAborted();
       const place = path.join(folder, entry.name);

@@ -1,7 +1,7 @@
 /** What S3 answers when it does not do as it is asked, by the codes of its documentation. Pure. */
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import { isUntrusted } from '../http/trust.js';
+import { isUntrusted } from '../http/exchange.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 
 /** An answer that is an error, or none at all. */

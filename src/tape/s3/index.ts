@@ -1,12 +1,18 @@
-/** The kind `s3`: objects in the archive classes of S3, or of what speaks its protocol. README.md beside it is for operators. */
+/** Objects in the archive classes of S3 as a staging library: a copy is asked for, comes after hours, and leaves by itself after days. */
+import { TapeError } from '../../errors.js';
+import { LibraryError } from '../backend.js';
 import type { StagingKind } from '../kind.js';
-import { createS3Library } from './library.js';
-import { priceOf } from './price.js';
-import { parseS3Settings, type S3Settings } from './settings.js';
+import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
+import { S3Calls } from './calls.js';
+import type { CredentialsEnvironment } from './credentials.js';
+import { failureOf, fileErrorOf, isDenied, libraryErrorOf } from './failures.js';
+import { eachAtOnce, headOf, keyOf, lookUp, type Seen, type Sight, stateOf } from './look-up.js';
+import { readObject } from './read.js';
+import { priceOf, type S3Settings, s3Settings, type Tier } from './settings.js';
 
 export const s3: StagingKind<S3Settings> = {
   contract: 'staging',
-  parse: parseS3Settings,
+  settings: s3Settings,
   create: (settings, { env }) => createS3Library(settings, env),
 
   terms(settings) {
@@ -18,3 +24,166 @@ export const s3: StagingKind<S3Settings> = {
     };
   },
 };
+
+/** One request a file: a call that fails in its middle has asked for the files before. */
+const STAGED_AT_ONCE = 500;
+/** Lists tell of a thousand each. */
+const POLLED_AT_ONCE = 10_000;
+
+function createS3Library(settings: S3Settings, env: CredentialsEnvironment): StagingLibrary {
+  const calls = new S3Calls(settings, env);
+  return {
+    limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
+    pollSeconds: settings.pollSeconds,
+    ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds }, // for a connection, and for an answer
+    usage: calls.usage,
+
+    async stage(files, signal) {
+      const known: FileState[] = [];
+      const looked = await look(calls, settings, files, signal);
+      known.push(...looked.refused);
+      const demands: FileState[] = [];
+      await eachAtOnce(looked.found, settings.concurrency, signal, async ({ path, key, sight }, each) => {
+        const state = isArchived(sight)
+          ? await restoreOne(calls, { path, key, seen: sight }, settings, each)
+          : stateOfSight(path, calls.nameOf(key), sight);
+        if (isArchived(sight)) demands.push(state);
+        if (state.state !== 'waiting') known.push(state);
+      });
+      refuseDenied(demands);
+      return { id: null, known };
+    },
+
+    async poll({ files }, signal) {
+      const looked = await look(calls, settings, files, signal);
+      return [
+        ...looked.refused,
+        ...looked.found.map(({ path, key, sight }) => stateOfSight(path, calls.nameOf(key), sight)),
+      ];
+    },
+
+    read: ({ path, size }, from, signal, version = {}) =>
+      readObject(calls, { path, size, from, version }, settings, signal),
+
+    async release(demand, signal) {
+      return await findKept(calls, settings, demand, signal);
+    },
+  };
+}
+
+/** They may all be looked at, and none may be restored: it is the right to restore that is missing. */
+function refuseDenied(demands: readonly FileState[]): void {
+  const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
+  const [first] = errors;
+  if (first && errors.length === demands.length) throw new LibraryError('POLICY', first.message, { cause: first });
+}
+
+interface Looked {
+  /** What the settings have no key for. */
+  refused: FileState[];
+  found: { path: string; key: string; sight: Sight }[];
+}
+
+async function look(
+  calls: S3Calls,
+  settings: S3Settings,
+  files: readonly StagedFile[],
+  signal: AbortSignal,
+): Promise<Looked> {
+  signal.throwIfAborted();
+  const refused: FileState[] = [];
+  const keys = new Map<string, string>();
+  for (const { path } of files) {
+    try {
+      keys.set(path, keyOf(path, settings.prefixes));
+    } catch (error) {
+      if (!(error instanceof TapeError)) throw error;
+      refused.push({ path, state: 'failed', error });
+    }
+  }
+  const sights = await lookUp(calls, [...keys.values()], settings, signal);
+  return { refused, found: [...keys].map(([path, key]) => ({ path, key, sight: sights.get(key) })) };
+}
+
+function isArchived(sight: Sight): sight is Seen {
+  return sight !== undefined && !(sight instanceof TapeError) && sight.access !== 'readable';
+}
+
+function stateOfSight(path: string, name: string, sight: Sight): FileState {
+  if (sight instanceof TapeError) return { path, state: 'failed', error: sight };
+  return stateOf(path, sight, name);
+}
+
+/** S3 takes nothing back: a copy that is there or on its way leaves by itself. */
+async function findKept(calls: S3Calls, settings: S3Settings, { files }: Demand, signal: AbortSignal): Promise<Kept[]> {
+  const { found } = await look(calls, settings, files, signal);
+  return found.flatMap(({ path, sight }): Kept[] => {
+    if (!isArchived(sight) || sight.isTiered || sight.access === 'archived') return [];
+    return [{ path, until: sight.until }];
+  });
+}
+
+/**
+ * Asking again is safe: a copy that is on its way is joined, and one that is there stays for as many days from now.
+ * @throws LibraryError for what concerns every file
+ */
+async function restoreOne(
+  calls: S3Calls,
+  { path, key, seen }: { path: string; key: string; seen: Seen },
+  options: S3Settings,
+  signal: AbortSignal,
+): Promise<FileState> {
+  const tiers = [options.tier, ...options.fallbackTiers].filter((tier) => tier !== 'Expedited' || !seen.isDeep);
+  const what = `RestoreObject of ${calls.nameOf(key)}`;
+  let error = new TapeError(
+    'POLICY',
+    `${what}: Expedited is not to be had for ${seen.storageClass}, and no other tier is set`,
+  );
+  for (const tier of tiers) {
+    const outcome = await ask(calls, { key, what, seen, tier, days: options.days }, signal);
+    if (outcome === 'asked') return { path, state: 'waiting' };
+    if (outcome === 'there') return await lookAgain(calls, { path, key, what }, signal);
+    error = outcome.error;
+    if (outcome.of === 'file') break;
+  }
+  return { path, state: 'failed', error };
+}
+
+type Outcome = 'asked' | 'there' | { of: 'tier' | 'file'; error: TapeError };
+
+async function ask(
+  calls: S3Calls,
+  { key, what, seen, tier, days }: { key: string; what: string; seen: Seen; tier: Tier; days: number },
+  signal: AbortSignal,
+): Promise<Outcome> {
+  // what is tiered comes back for good
+  const RestoreRequest = { ...(!seen.isTiered && { Days: days }), GlacierJobParameters: { Tier: tier } };
+  try {
+    const answer = await calls.restore({ Key: key, RestoreRequest }, signal);
+    return answer.$metadata.httpStatusCode === 200 ? 'there' : 'asked';
+  } catch (error) {
+    signal.throwIfAborted();
+    const failure = failureOf(error, what);
+    if (failure.code === 'RestoreAlreadyInProgress') return 'asked';
+    if (['ObjectAlreadyInActiveTierError', 'InvalidObjectState'].includes(failure.code)) return 'there';
+    const ofLibrary = libraryErrorOf(failure);
+    if (ofLibrary) throw ofLibrary;
+    const isTiers = failure.code === 'GlacierExpeditedRetrievalNotAvailable';
+    return { of: isTiers ? 'tier' : 'file', error: fileErrorOf(failure) };
+  }
+}
+
+/** What S3 says is there already: until when it does not say in the same answer. */
+async function lookAgain(
+  calls: S3Calls,
+  { path, key, what }: { path: string; key: string; what: string },
+  signal: AbortSignal,
+): Promise<FileState> {
+  const seen = await headOf(calls, key, signal);
+  if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
+  const state = stateOf(path, seen, what);
+  if (state.state !== 'forgotten') return state;
+  // neither there nor on its way: to ask at once again would bring the same
+  const error = new TapeError('TRANSIENT', `${what}: S3 says that nothing is to be restored, and has no copy`);
+  return { path, state: 'failed', error };
+}

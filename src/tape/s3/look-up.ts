@@ -3,18 +3,14 @@
  * a dozen HEADs do, so that where it has told of fewer, the next keys are asked for one by one, more and more of them until a list is
  * worth another try.
  */
-import { TapeError } from '../../errors.js';
+import { setMaxListeners } from 'node:events';
+import type { HeadObjectCommandOutput, ListObjectsV2CommandOutput } from '@aws-sdk/client-s3';
+import { quote, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import type { FileState } from '../staging.js';
 import type { S3Calls } from './calls.js';
-import { eachAtOnce } from './concurrently.js';
 import { type Failure, failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
-import { commonFolder, compareKeys, justBefore } from './keys.js';
-import { type Seen, seeEntry, seeHead } from './states.js';
-
-export interface LookUpOptions {
-  stateBy: 'list' | 'head';
-  concurrency: number;
-}
+import type { Prefix, S3Settings } from './settings.js';
 
 /** What is known of a key: undefined where there is no such object; an error where it is this key's own. */
 export type Sight = Seen | undefined | TapeError;
@@ -32,7 +28,7 @@ const LONGEST_RUN = 1024;
 export async function lookUp(
   calls: S3Calls,
   given: readonly string[],
-  { stateBy, concurrency }: LookUpOptions,
+  { stateBy, concurrency }: S3Settings,
   signal: AbortSignal,
 ): Promise<Map<string, Sight>> {
   const keys = [...new Set(given)].sort(compareKeys);
@@ -155,4 +151,157 @@ async function explainHead(calls: S3Calls, key: string, error: unknown, signal: 
     const told = failureOf(second, `GetObject of ${calls.nameOf(key)}`);
     return told.status === failure.status ? told : failure;
   }
+}
+
+/** An object as it was seen: whether it is archived, and what is known of a copy that can be read. */
+export interface Seen {
+  storageClass: string;
+  /**
+   * - `readable`: nothing has to be restored;
+   * - `archived`: there is no copy, and none is on its way;
+   * - `restoring`: one is on its way;
+   * - `restored`: there is one, until then.
+   */
+  access: 'readable' | 'archived' | 'restoring' | 'restored';
+  /** Of what is restored; null where S3 does not say. */
+  until: Date | null;
+  /** Objects of Intelligent-Tiering are not copied for days, but come back as they were. */
+  isTiered: boolean;
+  /** It is in a class or tier from which nothing comes within minutes. */
+  isDeep: boolean;
+}
+
+type Entry = NonNullable<ListObjectsV2CommandOutput['Contents']>[number];
+
+const ARCHIVED = ['GLACIER', 'DEEP_ARCHIVE'];
+const TIERED = 'INTELLIGENT_TIERING';
+
+/** @returns undefined where a list does not tell: whether an object of Intelligent-Tiering is archived */
+function seeEntry({ StorageClass = 'STANDARD', RestoreStatus }: Entry, now: Date): Seen | undefined {
+  if (StorageClass === TIERED) return undefined;
+  return seeCopy(StorageClass, {
+    isComing: RestoreStatus?.IsRestoreInProgress === true,
+    until: RestoreStatus?.RestoreExpiryDate,
+    now,
+  });
+}
+
+function seeHead(head: HeadObjectCommandOutput, now: Date): Seen {
+  const storageClass = head.StorageClass ?? 'STANDARD';
+  const isComing = /ongoing-request="true"/.test(head.Restore ?? '');
+  if (storageClass === TIERED) {
+    const access = head.ArchiveStatus === undefined ? 'readable' : isComing ? 'restoring' : 'archived';
+    return { storageClass, access, until: null, isTiered: true, isDeep: head.ArchiveStatus === 'DEEP_ARCHIVE_ACCESS' };
+  }
+  const [, expiry] = /expiry-date="([^"]*)"/.exec(head.Restore ?? '') ?? [];
+  return seeCopy(storageClass, { isComing, until: expiry === undefined ? undefined : new Date(expiry), now });
+}
+
+function seeCopy(
+  storageClass: string,
+  { isComing, until, now }: { isComing: boolean; until: Date | undefined; now: Date },
+): Seen {
+  const seen = { storageClass, until: null, isTiered: false, isDeep: storageClass === 'DEEP_ARCHIVE' };
+  if (!ARCHIVED.includes(storageClass)) return { ...seen, access: 'readable' };
+  if (isComing) return { ...seen, access: 'restoring' };
+  // what has ended is shown for a while, and cannot be relied on
+  const isThere = until !== undefined && until > now;
+  return isThere ? { ...seen, access: 'restored', until } : { ...seen, access: 'archived' };
+}
+
+/** @param seen undefined: there is no such object @param what names it, for people */
+export function stateOf(path: string, seen: Seen | undefined, what: string): FileState {
+  if (!seen) return { path, state: 'failed', error: new TapeError('PERMANENT', `${what}: there is no such object`) };
+  if (seen.access === 'restoring') return { path, state: 'waiting' };
+  if (seen.access === 'archived') return { path, state: 'forgotten' };
+  return { path, state: 'ready', until: seen.until };
+}
+
+/**
+ * Does something for each item, some at once.
+ * @param work is given a signal that aborts with the given one, and when the work for another one has failed
+ * @throws what the first work that failed has thrown, once all that was begun has ended; the signal's reason where that aborted
+ */
+export async function eachAtOnce<T>(
+  items: readonly T[],
+  atOnce: number,
+  signal: AbortSignal,
+  work: (item: T, signal: AbortSignal) => Promise<void>,
+): Promise<void> {
+  signal.throwIfAborted();
+  const abort = new AbortController();
+  setMaxListeners(atOnce + 1, abort.signal);
+  const stop = () => abort.abort(signal.reason);
+  signal.addEventListener('abort', stop);
+  let failed: { error: unknown } | undefined;
+  const left = items[Symbol.iterator]();
+  const workThrough = async () => {
+    for (const item of left) {
+      if (abort.signal.aborted) return;
+      try {
+        await work(item, abort.signal);
+      } catch (error) {
+        failed ??= { error };
+        abort.abort(error);
+      }
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: Math.min(atOnce, items.length) }, workThrough));
+  } finally {
+    signal.removeEventListener('abort', stop);
+  }
+  signal.throwIfAborted();
+  if (failed) throw failed.error;
+}
+
+/** As S3 bounds them: bytes of UTF-8. */
+const MAX_KEY_BYTES = 1024;
+
+/**
+ * Returns what a file of the catalogue is called in the bucket.
+ * @param prefixes the longest path first
+ * @throws TapeError PERMANENT where the settings have no key for the path
+ */
+export function keyOf(path: string, prefixes: readonly Prefix[]): string {
+  const prefix = prefixes.find((each) => path.startsWith(each.path));
+  if (!prefix) {
+    const known = prefixes.map((each) => quote(each.path)).join(', ');
+    throw new TapeError('PERMANENT', `${quote(path)} is below none of the library's prefixes (${known})`);
+  }
+  const key = prefix.key + path.slice(prefix.path.length);
+  const bytes = Buffer.byteLength(key);
+  if (bytes === 0 || bytes > MAX_KEY_BYTES || !key.isWellFormed())
+    throw new TapeError(
+      'PERMANENT',
+      `${quote(key)} can be no key of S3: ${bytes} bytes, from 1 to ${MAX_KEY_BYTES} can be`,
+    );
+  return key;
+}
+
+/** The order of lists: that of the bytes, which is not that of JavaScript's strings. */
+export function compareKeys(a: string, b: string): number {
+  return Buffer.compare(Buffer.from(a), Buffer.from(b));
+}
+
+/** What all of the keys begin with, up to a slash. */
+function commonFolder(keys: readonly string[]): string {
+  const [first = '', ...others] = keys;
+  let end = first.lastIndexOf('/') + 1;
+  for (const key of others) {
+    while (!key.startsWith(first.slice(0, end))) end = first.slice(0, end - 1).lastIndexOf('/') + 1;
+  }
+  return first.slice(0, end);
+}
+
+/** The last code point that anybody may use: next to no key has it. */
+const LAST = '\u{10FFFD}';
+
+/** A text after which a list begins with the key: what lies between them is in no bucket. */
+export function justBefore(key: string): string {
+  const points = Array.from(key);
+  const last = points.pop()?.codePointAt(0) ?? 0;
+  if (last <= 1) return points.join('');
+  const before = last === 0xe000 ? 0xd7ff : last - 1; // none are between these
+  return points.join('') + String.fromCodePoint(before) + LAST;
 }

@@ -3,24 +3,14 @@
  * one so many before it has been taken.
  */
 import { setMaxListeners } from 'node:events';
-import { type RunningHash, startHash } from '../../core/running-hash.js';
+import { type HashName, type RunningHash, startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
-import type { ObjectAnswer, S3Calls } from './calls.js';
-import { checksumOf, type Expected, hashOf } from './checksums.js';
+import type { ObjectAnswer, S3Body, S3Calls } from './calls.js';
 import { failureOf, readErrorOf } from './failures.js';
-import { keyOf } from './keys.js';
-import { Part } from './part.js';
-import type { Prefix } from './settings.js';
-
-export interface ReadOptions {
-  prefixes: readonly Prefix[];
-  /** Parts at once. */
-  readParts: number;
-  partBytes: number;
-  compareChecksums: boolean;
-}
+import { keyOf } from './look-up.js';
+import type { S3Settings } from './settings.js';
 
 interface Wanted {
   key: string;
@@ -38,7 +28,7 @@ interface Wanted {
 export async function* readObject(
   calls: S3Calls,
   { path, ...rest }: { path: string; size: bigint; from: bigint; version: ReadVersion },
-  options: ReadOptions,
+  options: S3Settings,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   signal.throwIfAborted();
@@ -84,7 +74,7 @@ interface Whole {
 class Reading {
   private readonly calls: S3Calls;
   private readonly wanted: Wanted;
-  private readonly options: ReadOptions;
+  private readonly options: S3Settings;
   private readonly signal: AbortSignal;
   /** Where the next part begins that nobody has asked for. */
   private next: bigint;
@@ -96,7 +86,7 @@ class Reading {
   private expected: Expected | undefined;
   private hash: RunningHash | undefined;
 
-  constructor(calls: S3Calls, wanted: Wanted, options: ReadOptions, signal: AbortSignal) {
+  constructor(calls: S3Calls, wanted: Wanted, options: S3Settings, signal: AbortSignal) {
     this.calls = calls;
     this.wanted = wanted;
     this.options = options;
@@ -226,4 +216,100 @@ class Reading {
 
 function conditionOf(etag: string | undefined): { IfMatch?: string } {
   return etag === undefined ? {} : { IfMatch: etag };
+}
+
+/** A part of an object, which is taken into memory as fast as it comes, and given out in order. */
+class Part {
+  /** What has come, and nobody has taken. */
+  private readonly chunks: Uint8Array[] = [];
+  private readonly body: S3Body;
+  private left: number;
+  private isOver = false;
+  private error: unknown;
+  private wake: () => void = () => {};
+
+  /**
+   * @param length how many bytes are wanted: those after them are left where they are
+   * @param count is told of each piece
+   */
+  constructor(body: S3Body, length: number, count: (bytes: number) => void) {
+    this.body = body;
+    this.left = length;
+    this.takeAll(count).then(
+      () => this.end(),
+      (error: unknown) => this.end(error),
+    );
+  }
+
+  /** Whatever is on its way is not wanted any more. */
+  drop(): void {
+    this.end();
+    this.chunks.length = 0;
+  }
+
+  /** The next piece, where it is there. */
+  take(): Uint8Array | undefined {
+    return this.chunks.shift();
+  }
+
+  /**
+   * Waits for the next piece.
+   * @returns false when there is none any more
+   * @throws what the connection failed with, or that less has come than was to come
+   */
+  async hasMore(): Promise<boolean> {
+    while (this.chunks.length === 0 && !this.isOver) {
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
+    }
+    if (this.chunks.length > 0) return true;
+    if (this.error !== undefined) throw this.error;
+    if (this.left > 0) throw new Error(`the connection ended ${this.left} bytes before the end`);
+    return false;
+  }
+
+  private async takeAll(count: (bytes: number) => void): Promise<void> {
+    for await (const chunk of this.body.blocks) {
+      count(chunk.length);
+      if (this.isOver) return;
+      const wanted = chunk.length > this.left ? chunk.subarray(0, this.left) : chunk;
+      this.left -= wanted.length;
+      if (wanted.length > 0) this.chunks.push(wanted);
+      if (wanted.length < chunk.length) return;
+      this.wake();
+    }
+  }
+
+  private end(error?: unknown): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    if (this.left > 0) this.error = error;
+    this.body.destroy(); // where all of it was read its connection is somebody else's by now
+    this.wake();
+  }
+}
+
+/** A checksum that S3 keeps of an object. */
+interface Expected {
+  algorithm: Algorithm;
+  /** In base64. */
+  value: string;
+}
+
+/** Where an object has several, the first of these: by the time that they take. */
+const ALGORITHMS = ['CRC32', 'SHA256', 'SHA1', 'SHA512', 'CRC64NVME', 'CRC32C', 'MD5'] as const;
+type Algorithm = (typeof ALGORITHMS)[number];
+
+const hashOf = ({ algorithm }: Expected): HashName => algorithm.toLowerCase() as Lowercase<Algorithm>;
+
+/** @returns undefined where there is none of the object as a whole: one of its parts' checksums cannot be compared */
+function checksumOf(answer: object): Expected | undefined {
+  const members = answer as Record<string, unknown>;
+  if (members.ChecksumType === 'COMPOSITE') return undefined;
+  for (const algorithm of ALGORITHMS) {
+    const value = members[`Checksum${algorithm}`];
+    if (typeof value === 'string' && /^[A-Za-z0-9+/]+=*$/.test(value)) return { algorithm, value }; // not `…-7`, of seven parts
+  }
+  return undefined;
 }

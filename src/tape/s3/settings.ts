@@ -1,10 +1,27 @@
-/** The settings of an S3 library: read, checked, and completed. No secret is among them: they name where it is. */
-import { quote, SettingsError } from '../../errors.js';
-import { readSettings, type SettingsReader } from '../kind.js';
-import { readWait, type Wait, waitNames } from '../wait.js';
+/** The type `s3`: objects in the archive classes of S3, or of what speaks its protocol: its settings, and what they say of prices. README.md is for operators. */
+import { z } from 'zod';
+import { quote } from '../../errors.js';
+import {
+  choice,
+  expects,
+  file,
+  flag,
+  integer,
+  listOf,
+  readWait,
+  refuse,
+  refuseLess,
+  seconds,
+  settingsOf,
+  text,
+  type Wait,
+  waitSettings,
+  webUrl,
+} from '../kind.js';
+import type { Charge, Price } from '../staging.js';
 
 /** From the fastest and dearest to the slowest and cheapest. */
-export const TIERS = ['Expedited', 'Standard', 'Bulk'] as const;
+const TIERS = ['Expedited', 'Standard', 'Bulk'] as const;
 export type Tier = (typeof TIERS)[number];
 
 /** A beginning of paths, and the beginning of keys that stands for it. */
@@ -20,7 +37,7 @@ export type CredentialsPlace =
   | { from: 'file'; file: string; profile: string };
 
 /** What the provider charges, in billionths of one currency. A GB is 2^30 bytes, as providers count. */
-export interface Charges {
+interface Charges {
   currency: string;
   /** For what is brought back. */
   nanosPerGb: bigint;
@@ -29,58 +46,10 @@ export interface Charges {
   nanosPerGbMonth: bigint;
 }
 
-export interface S3Settings {
-  bucket: string;
-  region: string;
-  /** Undefined: that of AWS for the region. */
-  endpoint: string | undefined;
-  forcePathStyle: boolean;
-  /** The longest path first. */
-  prefixes: readonly Prefix[];
-  tier: Tier;
-  /** Tried in this order where the tier cannot be had. */
-  fallbackTiers: readonly Tier[];
-  /** How long a restored copy stays. */
-  days: number;
-  /** Whether lists tell of restores; `head` asks for each key by itself. */
-  stateBy: 'list' | 'head';
-  credentials: CredentialsPlace;
-  pollSeconds: { least: number; most: number };
-  /** Requests at once within one call. */
-  concurrency: number;
-  /** Of a file that is read: parts at once, and their size. Their product is what a reader takes of memory. */
-  readParts: number;
-  partBytes: number;
-  /** Those that S3 has, beside the catalogue's. */
-  compareChecksums: boolean;
-  /** For an answer to come, and between two pieces of a long one. */
-  timeoutSeconds: number;
-  /** Undefined: nobody charges for it. */
-  charges: Charges | undefined;
-  /** Until a copy is there. */
-  waitSeconds: Wait | undefined;
-}
-
-const NAMES = [
-  ...['bucket', 'region', 'endpoint', 'forcePathStyle', 'prefixes'],
-  ...['tier', 'fallbackTiers', 'days', 'stateBy'],
-  ...['accessKeyIdEnv', 'secretAccessKeyEnv', 'sessionTokenEnv', 'credentialsFile', 'profile'],
-  ...[
-    'pollSeconds',
-    'pollSecondsMost',
-    'concurrency',
-    'readParts',
-    'partMegabytes',
-    'compareChecksums',
-    'timeoutSeconds',
-  ],
-  ...['currency', 'pricePerGb', 'pricePerThousandRequests', 'pricePerGbMonth', ...waitNames],
-];
-
 const MB = 1024 * 1024;
 
 /** What each tier takes at its best says how often it is worth asking. */
-const POLL_SECONDS: Record<Tier, { least: number; most: number }> = {
+const POLL_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 30, most: 120 },
   Standard: { least: 300, most: 1200 },
   Bulk: { least: 600, most: 1800 },
@@ -95,132 +64,160 @@ const WAIT_SECONDS: Record<Tier, Wait> = {
   Bulk: { least: 5 * HOUR, most: 12 * HOUR },
 };
 
-/** @throws SettingsError that names the setting and the value given */
-export function parseS3Settings(given: unknown): S3Settings {
-  const settings = readSettings(given, NAMES);
-  const tier = settings.oneOf('tier', TIERS, 'Standard');
-  return {
-    bucket: readForm(settings, 'bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, 'the name of a bucket'),
-    region: readForm(settings, 'region', /^[A-Za-z0-9-]{1,64}$/, 'the name of a region'),
-    endpoint: parseEndpoint(settings),
-    forcePathStyle: settings.flag('forcePathStyle', false),
-    prefixes: parsePrefixes(settings),
-    tier,
-    fallbackTiers: parseTiers(settings).filter((each) => each !== tier),
-    days: settings.integer('days', { least: 1, most: 3650, fallback: 3 }),
-    stateBy: settings.oneOf('stateBy', ['list', 'head'], 'list'),
-    credentials: parseCredentials(settings),
-    pollSeconds: parsePollSeconds(settings, tier),
-    concurrency: settings.integer('concurrency', { least: 1, most: 256, fallback: 16 }),
-    readParts: settings.integer('readParts', { least: 1, most: 32, fallback: 4 }),
-    partBytes: settings.integer('partMegabytes', { least: 1, most: 256, fallback: 4 }) * MB,
-    compareChecksums: settings.flag('compareChecksums', true),
-    timeoutSeconds: settings.integer('timeoutSeconds', { least: 1, most: 600, fallback: 60 }),
-    charges: parseCharges(settings),
-    waitSeconds: readWait(settings, WAIT_SECONDS[tier]),
-  };
-}
-
-function readForm(settings: SettingsReader, name: string, form: RegExp, expected: string): string {
-  const value = settings.text(name);
-  if (!form.test(value)) throw new SettingsError(name, `must be ${expected}, not ${quote(value)}`);
-  return value;
-}
-
-function parseEndpoint(settings: SettingsReader): string | undefined {
-  const value = settings.text('endpoint', undefined);
-  if (value === undefined) return undefined;
-  const url = URL.canParse(value) ? new URL(value) : undefined;
-  const isPlain = url && ['http:', 'https:'].includes(url.protocol) && url.username === '' && url.password === '';
-  // what is none may hold a password: it is not told
-  if (!isPlain || url.search !== '' || url.hash !== '')
-    throw new SettingsError(
-      'endpoint',
-      'must be an http or https URL without credentials and query, not what is given',
-    );
-  return url.href;
-}
-
-/** Without any, the key of a file is its path without the slash that it begins with. */
-function parsePrefixes(settings: SettingsReader): Prefix[] {
-  const prefixes = settings.list('prefixes', ['/=']).map((given): Prefix => {
-    const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
-    if (path === undefined || key === undefined)
-      throw new SettingsError(
-        'prefixes',
-        `must each be a beginning of paths, "=", and that of keys, not ${quote(given)}`,
-      );
-    return { path, key };
-  });
-  return prefixes.sort((a, b) => b.path.length - a.path.length);
-}
-
-function parseTiers(settings: SettingsReader): Tier[] {
-  return settings.list('fallbackTiers', []).map((given) => {
-    const tier = TIERS.find((each) => each === given);
-    if (!tier) throw new SettingsError('fallbackTiers', `must be of ${TIERS.join(', ')}, not ${quote(given)}`);
-    return tier;
-  });
-}
-
-function parseCredentials(settings: SettingsReader): CredentialsPlace {
-  const accessKeyId = readVariable(settings, 'accessKeyIdEnv');
-  const secretAccessKey = readVariable(settings, 'secretAccessKeyEnv');
-  const sessionToken = readVariable(settings, 'sessionTokenEnv');
-  const file = settings.file('credentialsFile', undefined);
-  const profile = settings.text('profile', undefined);
-  const variable = accessKeyId ?? secretAccessKey ?? sessionToken;
-  if (file !== undefined && variable !== undefined)
-    throw new SettingsError(
-      'credentialsFile',
-      `cannot be ${quote(file)} where the variable ${quote(variable)} is named`,
-    );
-  if (profile !== undefined && file === undefined)
-    throw new SettingsError('profile', `${quote(profile)} is a section of credentialsFile, which is not given`);
-  if (file !== undefined) return { from: 'file', file, profile: profile ?? 'default' };
-  if (accessKeyId !== undefined && secretAccessKey !== undefined)
-    return { from: 'environment', accessKeyId, secretAccessKey, sessionToken };
-  if (variable !== undefined)
-    throw new SettingsError(
-      'accessKeyIdEnv',
-      `and secretAccessKeyEnv must be given both, not ${quote(variable)} alone`,
-    );
-  return { from: 'chain' };
-}
-
 /** An id of an access key, and a secret one, which may look like a name as well. */
 const KEY = /^(?:A[A-Z]IA[A-Z0-9]{16}|[A-Za-z0-9]{40})$/;
 
-/** What should be the name of a variable, and may be what should be in it: that would stand in the database, so that it is neither taken nor told. */
-function readVariable(settings: SettingsReader, name: string): string | undefined {
-  const variable = settings.text(name, undefined);
-  if (variable === undefined || (/^[A-Za-z_]\w*$/.test(variable) && !KEY.test(variable))) return variable;
-  throw new SettingsError(name, 'must be the name of a variable that has it, not what is given');
+/** The name of a variable. A value in its place would be stored in the database: it is refused, and not shown. */
+const variable = () =>
+  text()
+    .refine((name) => /^[A-Za-z_]\w*$/.test(name) && !KEY.test(name), expects('the name of a variable that has it'))
+    .optional();
+
+/** Without any, the key of a file is its path without the first slash. */
+const prefix = text().transform((given, ctx): Prefix => {
+  const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
+  if (path !== undefined && key !== undefined) return { path, key };
+  ctx.addIssue(`must each be a beginning of paths, "=", and that of keys, not ${quote(given)}`);
+  return z.NEVER;
+});
+
+/** In billionths. */
+const amount = () =>
+  text('an amount such as 0.0025', /^\d{1,9}(\.\d{1,9})?$/)
+    .transform((value) => {
+      const [whole = '', fraction = ''] = value.split('.');
+      return BigInt(whole + fraction.padEnd(9, '0'));
+    })
+    .optional();
+
+const given = settingsOf({
+  bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe('where the objects are'),
+  region: text('the name of a region', /^[A-Za-z0-9-]{1,64}$/).describe('its region'),
+  endpoint: webUrl().optional().describe('the URL of another provider than AWS'),
+  forcePathStyle: flag().default(false).describe("whether the bucket is in the path instead of the host's name"),
+  prefixes: listOf(prefix)
+    .default([{ path: '/', key: '' }])
+    .describe('beginnings of paths, each with the beginning of keys that stands for it; the longest one decides'),
+  tier: choice(TIERS).default('Standard').describe('how soon, and how dear'),
+  fallbackTiers: listOf(z.enum(TIERS, expects(`of ${TIERS.join(', ')}`)))
+    .default([])
+    .describe('requested in this order if the tier is not available'),
+  days: integer(1, 3650).default(3).describe('how long a copy stays'),
+  stateBy: choice(['list', 'head']).default('list').describe('`head` if lists do not show restores'),
+  accessKeyIdEnv: variable().describe('the variable that has the id of the access key'),
+  secretAccessKeyEnv: variable().describe('the variable that has the secret access key'),
+  sessionTokenEnv: variable().describe('the variable that has the session token'),
+  credentialsFile: file().optional().describe('a file as AWS writes them, which only its owner may read'),
+  profile: text().optional().describe('the section of `credentialsFile`; `default` unless given'),
+  pollSeconds: seconds().optional().describe('between two looks: the least; by the tier unless given'),
+  pollSecondsMost: seconds().optional().describe('the most'),
+  concurrency: integer(1, 256).default(16).describe('requests at once within one call'),
+  readParts: integer(1, 32).default(4).describe('parts of a file that are read at once'),
+  partMegabytes: integer(1, 256).default(4).describe('the size of a part: a reader takes the product as memory'),
+  compareChecksums: flag().default(true).describe("whether to compare checksums of S3, beside the catalogue's"),
+  timeoutSeconds: seconds(600).default(60).describe('for an answer, and between two pieces of a body'),
+  currency: text('three letters, such as EUR', /^[A-Z]{3}$/)
+    .optional()
+    .describe('of the prices'),
+  pricePerGb: amount().describe('to retrieve a GB'),
+  pricePerThousandRequests: amount().describe('for 1000 restore requests'),
+  pricePerGbMonth: amount().describe('to keep a GB of copies for a month'),
+  ...waitSettings,
+});
+
+type Given = z.output<typeof given>;
+
+export const s3Settings = given.transform((settings, ctx) => {
+  const { tier, endpoint } = settings;
+  const poll = POLL_SECONDS[tier];
+  const { pollSeconds: least = poll.least, pollSecondsMost: most = Math.max(poll.most, least) } = settings;
+  refuseLess(ctx, ['pollSecondsMost', most], ['pollSeconds', least]);
+  return {
+    ...settings,
+    endpoint: endpoint?.href,
+    prefixes: settings.prefixes.sort((a, b) => b.path.length - a.path.length),
+    fallbackTiers: settings.fallbackTiers.filter((each) => each !== tier),
+    credentials: findCredentials(ctx, settings),
+    pollSeconds: { least, most },
+    partBytes: settings.partMegabytes * MB,
+    charges: findCharges(ctx, settings),
+    waitSeconds: readWait(ctx, settings, WAIT_SECONDS[tier]),
+  };
+});
+
+export type S3Settings = z.output<typeof s3Settings>;
+
+function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace {
+  const { credentialsFile, profile } = settings;
+  const { accessKeyIdEnv: accessKeyId, secretAccessKeyEnv: secretAccessKey, sessionTokenEnv: sessionToken } = settings;
+  const named = accessKeyId ?? secretAccessKey ?? sessionToken;
+  if (profile !== undefined && credentialsFile === undefined)
+    refuse(ctx, 'profile', `${quote(profile)} is a section of credentialsFile, which is not given`);
+  if (credentialsFile !== undefined) {
+    if (named !== undefined) {
+      const problem = `cannot be ${quote(credentialsFile)} where the variable ${quote(named)} is named`;
+      refuse(ctx, 'credentialsFile', problem);
+    }
+    return { from: 'file', file: credentialsFile, profile: profile ?? 'default' };
+  }
+  if (accessKeyId !== undefined && secretAccessKey !== undefined)
+    return { from: 'environment', accessKeyId, secretAccessKey, sessionToken };
+  if (named !== undefined)
+    refuse(ctx, 'accessKeyIdEnv', `and secretAccessKeyEnv must be given both, not ${quote(named)} alone`);
+  return { from: 'chain' };
 }
 
-function parsePollSeconds(settings: SettingsReader, tier: Tier): { least: number; most: number } {
-  const usual = POLL_SECONDS[tier];
-  const least = settings.integer('pollSeconds', { least: 1, most: 86_400, fallback: usual.least });
-  const most = settings.integer('pollSecondsMost', { least, most: 86_400, fallback: Math.max(usual.most, least) });
-  return { least, most };
-}
-
-const PRICES = ['pricePerGb', 'pricePerThousandRequests', 'pricePerGbMonth'] as const;
-
-function parseCharges(settings: SettingsReader): Charges | undefined {
-  const [nanosPerGb = 0n, nanosPerThousandRequests = 0n, nanosPerGbMonth = 0n] = PRICES.map((name) => {
-    const value = settings.text(name, '0');
-    const [, whole, fraction = ''] = /^(\d{1,9})(?:\.(\d{1,9}))?$/.exec(value) ?? [];
-    if (whole === undefined) throw new SettingsError(name, `must be an amount such as 0.0025, not ${quote(value)}`);
-    return BigInt(whole + fraction.padEnd(9, '0'));
-  });
-  const currency = settings.text('currency', undefined);
+/** @returns undefined if no settings say that the provider charges */
+function findCharges(ctx: z.RefinementCtx, settings: Given): Charges | undefined {
+  const { currency, pricePerGb, pricePerThousandRequests, pricePerGbMonth } = settings;
   if (currency === undefined) {
-    const priced = PRICES.find((name) => settings.text(name, undefined) !== undefined);
-    if (priced) throw new SettingsError('currency', `must be given, such as EUR, where there is a ${priced}`);
+    const prices = { pricePerGb, pricePerThousandRequests, pricePerGbMonth };
+    const [priced] = Object.entries(prices).find(([, price]) => price !== undefined) ?? [];
+    if (priced !== undefined) refuse(ctx, 'currency', `must be given, such as EUR, where there is a ${priced}`);
     return undefined;
   }
-  if (!/^[A-Z]{3}$/.test(currency))
-    throw new SettingsError('currency', `must have three letters, such as EUR, not ${quote(currency)}`);
-  return { currency, nanosPerGb, nanosPerThousandRequests, nanosPerGbMonth };
+  return {
+    currency,
+    nanosPerGb: pricePerGb ?? 0n,
+    nanosPerThousandRequests: pricePerThousandRequests ?? 0n,
+    nanosPerGbMonth: pricePerGbMonth ?? 0n,
+  };
+}
+
+const GB = 2n ** 30n;
+const DAYS_OF_A_MONTH = 30n;
+const NANOS_A_MICRO = 1000n;
+
+/** Returns what a restore costs, in whole numbers: sums are exact. */
+export function priceOf(
+  charges: Charges,
+  { tier, days }: { tier: Tier; days: number },
+  { count, bytes }: { count: number; bytes: bigint },
+): Price {
+  const retrieved = bytes * charges.nanosPerGb;
+  const kept = bytes * charges.nanosPerGbMonth * BigInt(days);
+  const parts: Charge[] = [];
+  const add = (rate: bigint, micros: bigint, what: string) => {
+    if (rate > 0n) parts.push({ micros, what });
+  };
+  add(charges.nanosPerGb, toMicros(retrieved, GB), `to retrieve ${formatGb(bytes)} (${tier})`);
+  const asked = BigInt(count) * charges.nanosPerThousandRequests;
+  add(charges.nanosPerThousandRequests, toMicros(asked, 1000n), `for ${count} restore requests`);
+  add(
+    charges.nanosPerGbMonth,
+    toMicros(kept, GB * DAYS_OF_A_MONTH),
+    `to keep the copies for ${days} ${days === 1 ? 'day' : 'days'}`,
+  );
+  return { currency: charges.currency, parts };
+}
+
+/** Of a fraction of billionths, rounded up. */
+function toMicros(nanos: bigint, of: bigint): bigint {
+  const whole = of * NANOS_A_MICRO;
+  return (nanos + whole - 1n) / whole;
+}
+
+function formatGb(bytes: bigint): string {
+  const gb = Number(bytes) / Number(GB);
+  return bytes > 0n && gb < 0.1 ? 'less than 0.1 GB' : `${gb.toFixed(1)} GB`;
 }

@@ -1,11 +1,286 @@
-/** The kind `wlcg`: storage elements with the WLCG Tape REST API. What operators are to know is in README.md. */
+/** The type `wlcg`: storage elements with the WLCG Tape REST API: dCache, EOS with CTA, StoRM Tape, or another Tapegate. README.md is for operators. */
+import { TapeError } from '../../errors.js';
+import { type Environment, SiteClient } from '../http/client.js';
 import type { StagingKind } from '../kind.js';
-import { createWlcgLibrary } from './library.js';
-import { parseWlcgSettings, type WlcgSettings } from './settings.js';
+import type { Demand, FileState, Kept, ReadVersion, StagedFile, StagingLibrary } from '../staging.js';
+import { isOnDisk, judge, type StageAnswer } from './answers.js';
+import { attempt, TapeApi } from './api.js';
+import type { CallRefusedError } from './parts.js';
+import { toRemotePath } from './paths.js';
+import { readStaged } from './read.js';
+import { lifetimeMs, type WlcgSettings, wlcgSettings } from './settings.js';
+
+/** Calls are few: what is for bytes has connections of its own. */
+const CALL_SOCKETS = 4;
+
+/** Where nothing was on disk there, it is not looked again at once for so long. */
+const LOOK_MS = 300_000;
 
 export const wlcg: StagingKind<WlcgSettings> = {
   contract: 'staging',
-  parse: parseWlcgSettings,
-  create: (settings, { env }) => createWlcgLibrary(settings, env),
+  settings: wlcgSettings,
+  create: (settings, { env }) => new WlcgLibrary(settings, env),
   terms: ({ waitSeconds, prefixes }) => ({ prefixes: [`${prefixes.own}/`], ...(waitSeconds && { waitSeconds }) }),
 };
+
+class WlcgLibrary implements StagingLibrary {
+  readonly pollSeconds: StagingLibrary['pollSeconds'];
+  readonly ownSeconds: { call: number; read: number };
+  private readonly settings: WlcgSettings;
+  private readonly api: TapeApi;
+  private readonly bytes: SiteClient;
+  private readonly seen = new SeenDemands();
+  /** When it is worth a call to look at what was just asked for. */
+  private nextLook = 0;
+
+  constructor(settings: WlcgSettings, env: Environment) {
+    const { trusted, token, identity, limits, sockets } = settings;
+    const site = { trusted, identity, limits, env, ...(token ? { token } : {}) };
+    this.settings = settings;
+    this.pollSeconds = settings.pollSeconds;
+    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // of one exchange
+    this.ownSeconds = { call: seconds, read: seconds };
+    this.api = new TapeApi(new SiteClient({ ...site, sockets: CALL_SOCKETS }), settings);
+    this.bytes = new SiteClient({ ...site, sockets });
+  }
+
+  get limits(): StagingLibrary['limits'] {
+    const { stage, release } = this.api.parts;
+    // a look is at a whole demand, however it was taken
+    return { stage: stage.size, poll: this.settings.stageFiles, release: release.size };
+  }
+
+  async stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }> {
+    const { byRemote, known } = this.sort(files);
+    const ids: string[] = [];
+    const refused = new Map<string, CallRefusedError>();
+    const send = async (part: readonly string[]) => void ids.push(await this.api.stage(part, signal));
+    try {
+      await this.api.parts.stage.send([...byRemote.keys()], send, (remote, error) => void refused.set(remote, error));
+    } catch (error) {
+      // nobody would ever look at these, nor let them go
+      if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
+      throw error;
+    }
+    known.push(...tellRefused(byRemote, refused));
+    const id = joinIds(ids);
+    return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
+  }
+
+  /** What was on disk there before it was asked for: it would wait for the first poll. */
+  private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
+    if (id === null || performance.now() < this.nextLook) return [];
+    const ready: FileState[] = [];
+    try {
+      const { answers } = await this.look(id, signal);
+      for (const [remote, same] of byRemote) {
+        for (const file of same) {
+          const state = this.tellState(file, answers.get(remote));
+          if (state?.state === 'ready') ready.push(state);
+        }
+      }
+    } catch (error) {
+      if (signal.aborted || !(error instanceof TapeError)) throw error; // else the files are asked for all the same
+    }
+    this.nextLook = ready.length > 0 ? 0 : performance.now() + LOOK_MS;
+    return ready;
+  }
+
+  async poll({ id, files }: Demand, signal: AbortSignal): Promise<FileState[]> {
+    const { byRemote, known } = this.sort(files);
+    const { answers, isForgotten } = await this.look(id, signal);
+    const open = [...byRemote.keys()].filter((remote) => (answers.get(remote)?.word ?? 'failed') === 'failed');
+    const infos = open.length > 0 ? await this.api.findLocalities(open, signal) : new Map();
+    for (const [remote, same] of byRemote) {
+      const answer = answers.get(remote);
+      for (const file of same) {
+        const judged = { answer, hasOthers: answers.size > 0, isForgotten, info: infos.get(remote) };
+        const state = this.tellState(file, answer) ?? judge(file, judged);
+        if (state) known.push(state);
+      }
+    }
+    return known;
+  }
+
+  async *read(
+    file: StagedFile,
+    from: bigint,
+    signal: AbortSignal,
+    version: ReadVersion = {},
+  ): AsyncGenerator<Uint8Array> {
+    signal.throwIfAborted();
+    const remote = toRemotePath(this.settings.prefixes, file.path);
+    const source = { client: this.bytes, api: this.api, door: this.settings.url };
+    yield* readStaged(source, { file, remote, from, version }, signal);
+  }
+
+  async release({ id, files }: Demand, signal: AbortSignal): Promise<Kept[]> {
+    signal.throwIfAborted();
+    const { byRemote } = this.sort(files);
+    const remotes = [...byRemote.keys()];
+    const coming = new Set<string>();
+    for (const each of splitIds(id)) {
+      for (const remote of await this.letGo(each, remotes, signal)) coming.add(remote);
+    }
+    if (this.settings.releases) return [];
+    const infos = await this.api.findLocalities(remotes, signal);
+    const kept = [...byRemote].flatMap(([remote, same]) => {
+      const info = infos.get(remote);
+      return coming.has(remote) ? same : same.filter((file) => info && isOnDisk(info, file));
+    });
+    return kept.map(({ path }) => ({ path, until: null }));
+  }
+
+  /** @returns what may come all the same, where a system lets go of nothing */
+  private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
+    let held = remotes;
+    let coming: string[] = [];
+    if (!this.seen.areReady(id, remotes)) {
+      const answers = await this.api.poll(id, signal);
+      if (!answers) return []; // it is not known there, and holds nothing
+      this.seen.note(id, answers);
+      held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
+      const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
+      if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
+      if (!this.settings.releases) coming = waiting;
+    }
+    // also what was waiting: it may have come before it was cancelled
+    if (this.settings.releases && held.length > 0) await this.api.release(id, held, signal);
+    const over = held.filter((remote) => !coming.includes(remote));
+    // a record of nothing, which the system would keep
+    if (this.seen.release(id, over)) await attempt(this.api.delete(id, signal));
+    return coming;
+  }
+
+  /** What the parts of a demand say together. */
+  private async look(id: string | null, signal: AbortSignal) {
+    signal.throwIfAborted();
+    const answers = new Map<string, StageAnswer>();
+    const ids = splitIds(id);
+    let isForgotten = ids.length === 0;
+    for (const each of ids) {
+      const found = await this.api.poll(each, signal);
+      if (!found) isForgotten = true;
+      else this.seen.note(each, found);
+      for (const [path, answer] of found ?? []) answers.set(path, answer);
+    }
+    return { answers, isForgotten };
+  }
+
+  /** What needs no second look. The system keeps a file for the lifetime that was asked for, where it tells since when. */
+  private tellState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
+    if (answer?.word === 'waiting') return { path, state: 'waiting' };
+    if (answer?.word !== 'done') return undefined;
+    const { diskLifetime } = this.settings;
+    const since = diskLifetime === undefined ? null : answer.finishedAt;
+    const until = since && new Date(since.getTime() + lifetimeMs(diskLifetime ?? ''));
+    return { path, state: 'ready', until };
+  }
+
+  /** Files by the paths of the system, which may have one for two of the catalogue; those that can have none have failed. */
+  private sort(files: readonly StagedFile[]): { byRemote: Map<string, StagedFile[]>; known: FileState[] } {
+    const byRemote = new Map<string, StagedFile[]>();
+    const known: FileState[] = [];
+    for (const file of files) {
+      try {
+        const remote = toRemotePath(this.settings.prefixes, file.path);
+        byRemote.set(remote, [...(byRemote.get(remote) ?? []), file]);
+      } catch (error) {
+        if (!(error instanceof TapeError)) throw error;
+        known.push({ path: file.path, state: 'failed', error });
+      }
+    }
+    return { byRemote, known };
+  }
+}
+
+/**
+ * Files that the server does not take: for good where it has taken others beside them. Where it has taken none, it may be the call.
+ * @throws CallRefusedError
+ */
+function tellRefused(
+  byRemote: ReadonlyMap<string, StagedFile[]>,
+  refused: ReadonlyMap<string, CallRefusedError>,
+): FileState[] {
+  const [first] = refused.values();
+  const hasTaken = refused.size < byRemote.size;
+  if (first && !hasTaken && refused.size > 1) throw first;
+  const errorClass = hasTaken ? 'PERMANENT' : 'TRANSIENT';
+  return [...refused].flatMap(([remote, { message }]) =>
+    (byRemote.get(remote) ?? []).map(({ path }): FileState => {
+      const error = new TapeError(errorClass, `${JSON.stringify(path)} is not taken: ${message}`);
+      return { path, state: 'failed', error };
+    }),
+  );
+}
+
+/** The name of a demand: that of the system, or several if it was taken in parts. */
+function joinIds(ids: readonly string[]): string | null {
+  const [only] = ids;
+  if (only === undefined) return null;
+  return ids.length === 1 && !only.startsWith('[') ? only : JSON.stringify(ids);
+}
+
+function splitIds(id: string | null): string[] {
+  if (id === null) return [];
+  if (!id.startsWith('[')) return [id];
+  try {
+    const ids: unknown = JSON.parse(id);
+    if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
+  } catch {} // it was not made here
+  return [id];
+}
+
+interface Seen {
+  /** Files that did not fail, and were not released: they are on disk, or on their way. */
+  rest: Map<string, 'done' | 'waiting'>;
+  released: Set<string>;
+}
+
+/** Paths of all demands together; 20 MB or so. */
+const MAX_PATHS = 100_000;
+
+/**
+ * What this process has seen of demands: files that were on disk for one are released without another look, and a demand of which nothing is left
+ * is deleted. It saves calls; another process looks by itself.
+ */
+class SeenDemands {
+  private readonly seen = new Map<string, Seen>();
+  private paths = 0;
+
+  /** What the system says of a demand now. */
+  note(id: string, answers: ReadonlyMap<string, StageAnswer>): void {
+    const released = this.seen.get(id)?.released ?? new Set();
+    this.forget(id);
+    const rest: Seen['rest'] = new Map();
+    for (const [path, { word }] of answers) if (word !== 'failed' && !released.has(path)) rest.set(path, word);
+    this.seen.set(id, { rest, released });
+    this.paths += rest.size + released.size;
+    for (const oldest of this.seen.keys()) {
+      if (this.paths <= MAX_PATHS || oldest === id) break;
+      this.forget(oldest);
+    }
+  }
+
+  areReady(id: string, paths: readonly string[]): boolean {
+    const rest = this.seen.get(id)?.rest;
+    return rest !== undefined && paths.every((path) => rest.get(path) === 'done');
+  }
+
+  /** @returns whether nothing is left of the demand, as far as was seen */
+  release(id: string, paths: readonly string[]): boolean {
+    const seen = this.seen.get(id);
+    if (!seen) return false;
+    for (const path of paths) if (seen.rest.delete(path)) seen.released.add(path);
+    if (seen.rest.size > 0) return false;
+    this.forget(id);
+    return true;
+  }
+
+  private forget(id: string): void {
+    const seen = this.seen.get(id);
+    if (!seen) return;
+    this.paths -= seen.rest.size + seen.released.size;
+    this.seen.delete(id);
+  }
+}

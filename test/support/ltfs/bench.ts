@@ -2,6 +2,7 @@
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../../src/package-root.js';
+import { parseSettings } from '../../../src/tape/kind.js';
 import { type LtfsLibrary, ltfs } from '../../../src/tape/ltfs/index.js';
 import type { LtfsSettings } from '../../../src/tape/ltfs/settings.js';
 import { makeTempDir } from '../temp-dir.js';
@@ -72,7 +73,7 @@ export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: numbe
   const dataDir = path.join(state, 'data');
   const settings = settingsOf(state, numbers, name);
   const reopen = (changes = {}, seconds = {}) => {
-    const parsed = ltfs.parse({ ...settings, ...changes });
+    const parsed = parseSettings(ltfs.settings, { ...settings, ...changes });
     return ltfs.create({ ...parsed, seconds: { ...parsed.seconds, ...seconds } }, { name: 'lto', dataDir, env: {} });
   };
   const behaviour = (step: Step) => path.join(state, 'behave', step);
