@@ -66,7 +66,7 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
 
 /** A line each, and the way on where there is one. */
 async function describeFailed(failed: readonly string[]): Promise<string> {
-  const { OTHER_BYTES } = await import('../engine/archive/tape.js');
+  const { OTHER_BYTES } = await import('../engine/archive/batch.js');
   const lines = [
     `${plural(failed.length, 'file was not archived', 'files were not archived')}:`,
     ...failed.map((line) => `  ${printable(line)}`),

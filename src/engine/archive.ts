@@ -11,9 +11,8 @@ import { auditedRun } from '../operations/audit/audited.js';
 import { hasVolumes } from '../operations/catalogue/volumes.js';
 import { LibraryError, type WritableBackend } from '../tape/backend.js';
 import { archiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
-import { refuseOwnFolders } from './archive/own-folders.js';
-import type { Source } from './archive/source.js';
-import { type OnSkip, type PassedOver, walkSources } from './archive/walk.js';
+import type { Source } from './archive/walk.js';
+import { type OnSkip, type PassedOver, refuseOwnFolders, walkSources } from './archive/walk.js';
 
 /** What is to be archived, and how. */
 export interface ArchiveInput extends BatchOptions {

@@ -1,11 +1,12 @@
 /**
- * Calls that may hang: those on restore disks and on tape. Each has a limit, within which it has to end or to show
- * progress. What hangs in the kernel cannot be ended; whoever waits for it gives up, and the process that has it is ended
- * by whoever started it (src/engine-process.ts).
+ * Calls that may hang: on restore disks, tapes and staging libraries. Each has a time limit. A call that hangs in the kernel cannot be ended and keeps one
+ * of the few threads of the process: its caller gives up, and the parent ends the process (src/engine-process.ts).
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
-import { TapeError } from '../errors.js';
+import { messageOf, TapeError } from '../errors.js';
 import { count } from '../signals.js';
+import { LibraryError } from '../tape/backend.js';
 
 /** What a call is made on. */
 export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
@@ -23,7 +24,7 @@ export class HungError extends TapeError {
 }
 
 /** Seconds. A tape may be wound, or wait for a robot, for many minutes. */
-export interface CallLimits {
+interface CallLimits {
   disk: number;
   tape: number;
 }
@@ -123,5 +124,64 @@ export class CallWatch {
     count('tapegate_hung_calls_total', { place: error.place.kind });
     this.onHang(error);
     for (const call of hung) call.reject(error);
+  }
+}
+
+/** One for each kind of call. */
+export class BoundedCalls {
+  private readonly open = new Set<number>();
+
+  /** @returns what was wrong, also when the disk was silent for so long; undefined when all went well */
+  async run(
+    answerMs: number,
+    disk: { id: number; mountpoint: string },
+    call: () => Promise<void>,
+  ): Promise<string | undefined> {
+    const silent = `the restore disk ${disk.mountpoint} does not answer`;
+    if (this.open.has(disk.id)) return silent;
+    this.open.add(disk.id);
+    const answer = call()
+      .then(
+        () => undefined,
+        (error: unknown) => messageOf(error),
+      )
+      .finally(() => this.open.delete(disk.id));
+    const timer = new AbortController();
+    const late = sleep(answerMs, silent, { signal: timer.signal, ref: false }).catch(() => silent); // in time after all
+    const problem = await Promise.race([answer, late]);
+    timer.abort();
+    return problem;
+  }
+}
+
+/**
+ * @param call is given a signal that aborts with `signal`, and when it has taken too long
+ * @throws what the call throws; LibraryError when it has taken too long; the reason of `signal`
+ */
+export async function within<T>(
+  { seconds, signal, what }: { seconds: number; signal: AbortSignal; what: string },
+  call: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  signal.throwIfAborted();
+  const over = new AbortController();
+  let end: (reason: unknown) => void = () => {};
+  const ended = new Promise<never>((_resolve, reject) => {
+    end = (reason) => {
+      reject(reason);
+      over.abort(reason);
+    };
+  });
+  ended.catch(() => {}); // nobody may wait for it any more
+  const onAbort = () => end(signal.reason);
+  const tooLong = () => end(new LibraryError('TRANSIENT', `${what} has not ended in ${seconds} s`));
+  const timer = setTimeout(tooLong, seconds * 1000);
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    const called = call(over.signal);
+    called.catch(() => {}); // where it is given up its end is nobody's
+    return await Promise.race([called, ended]);
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', onAbort);
   }
 }

@@ -10,9 +10,9 @@ import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.j
 import type { DriveRange } from '../operations/recalls/drives.js';
 import type { Site } from '../tape/kind.js';
 import { type DriveWork, runDrive } from './drive/drive.js';
+import { VolumeFailures } from './drive/drive-failures.js';
 import type { DriveOptions } from './drive/options.js';
 import { DriveShare } from './drive/share.js';
-import { VolumeFailures } from './drive/volume-failures.js';
 import { readingKey, UsableLibraries } from './usable-libraries.js';
 import { workOf } from './work.js';
 

@@ -3,7 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import { count, time } from '../signals.js';
-import { Waker } from './waker.js';
 
 /** A job that finds by itself what there is to do. It may be killed at any line, and the next run repairs what is left. */
 export interface Pass {
@@ -72,5 +71,33 @@ export class PassRunner {
 
   private async rest(ms: number): Promise<void> {
     await sleep(ms, undefined, { signal: this.stop }).catch(() => {}); // woken by the stop
+  }
+}
+
+/** A bell. What rings between looking for work and waiting is not lost: `count` is read before the look. */
+export class Waker {
+  /** Rings so far. */
+  count = 0;
+  private readonly waiters = new Set<() => void>();
+
+  ring(): void {
+    this.count++;
+    for (const wake of this.waiters) wake();
+  }
+
+  /** Returns when the bell has rung since `seen`, after the time-out, or when the signal aborts. */
+  async wait(seen: number, timeoutMs: number, signal: AbortSignal): Promise<void> {
+    if (this.count !== seen || signal.aborted) return;
+    await new Promise<void>((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        signal.removeEventListener('abort', done);
+        this.waiters.delete(done);
+        resolve();
+      };
+      const timer = setTimeout(done, timeoutMs);
+      signal.addEventListener('abort', done);
+      this.waiters.add(done);
+    });
   }
 }

@@ -35,18 +35,15 @@ import { CallWatch, limitsOf } from './calls.js';
 import { Crews, type SharedOptions } from './crews.js';
 import { lookForChanged } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
-import { removeLeftBehind } from './disk/left-behind.js';
-import { createDiskLook } from './disk/look.js';
-import { removeUnheld, WaitingRequests } from './disk/removal.js';
+import { removeLeftBehind, removeUnheld, WaitingRequests } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
-import { DiskGauge, type readFileSystem } from './disk/space.js';
+import { createDiskLook, DiskGauge, type readFileSystem } from './disk/space.js';
 import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
-import { RunningRecalls } from './drive/running.js';
+import { RunningRecalls } from './drive/options.js';
 import { beginLinks, LinkKeeper } from './links/pass.js';
 import { sendMail } from './notify.js';
-import { type Pass, PassRunner } from './passes.js';
-import { Stagers } from './staging/stagers.js';
-import { Waker } from './waker.js';
+import { type Pass, PassRunner, Waker } from './passes.js';
+import { Stagers } from './staging/stager.js';
 import { WebhookSender } from './webhooks/sender.js';
 
 /** An engine that works. */

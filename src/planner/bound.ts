@@ -10,7 +10,7 @@
  */
 import type { Medium } from './media.js';
 import type { SchedulePolicy } from './schedule.js';
-import { HALF_LIFE_SECONDS } from './shares.js';
+import { HALF_LIFE_SECONDS } from './schedule.js';
 
 export function longestWaitSeconds(situation: {
   policy: SchedulePolicy;

@@ -9,8 +9,8 @@
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
+import { type StagedAhead, type StagedPart, waitOf } from './queue.js';
 import { defaultPolicy } from './schedule.js';
-import { type StagedAhead, type StagedPart, waitOf } from './staged.js';
 
 /** Seconds, of the same clock as the plan's. */
 export interface EndRange {

@@ -56,7 +56,7 @@ export interface ScheduleState {
   policy: SchedulePolicy;
 }
 
-export interface Choice<Queue extends VolumeQueue> {
+interface Choice<Queue extends VolumeQueue> {
   queue: Queue;
   /** For people. */
   reason: string;
@@ -190,4 +190,12 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
     demands.reduce<D | undefined>((best, demand) => (best && !isBefore(demand, best) ? best : demand), undefined);
   const compare = (a: Demand, b: Demand) => (isBefore(a, b) ? -1 : isBefore(b, a) ? 1 : 0);
   return { compare, first, isOverdue, rankOf, shareOf };
+}
+
+/** Of the drive seconds that a user has had, half counts no longer after this time. */
+export const HALF_LIFE_SECONDS = 24 * 3600;
+
+/** What is left of a number of drive seconds after a while; seconds. */
+export function decay(driveSeconds: number, seconds: number): number {
+  return driveSeconds * 0.5 ** (Math.max(seconds, 0) / HALF_LIFE_SECONDS);
 }

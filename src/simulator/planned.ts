@@ -5,6 +5,7 @@ import { orderReads } from '../planner/order.js';
 import {
   chooseNext,
   chooseSweep,
+  decay,
   defaultPolicy,
   isTimeToLeave,
   openBacklog,
@@ -12,7 +13,6 @@ import {
   type ScheduleState,
   type Sweep,
 } from '../planner/schedule.js';
-import { decay } from '../planner/shares.js';
 import type { Drive, Strategy } from './simulate.js';
 import { WaitingFiles } from './waiting-files.js';
 import type { Arrival } from './workload.js';

@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { parsePartialName } from '../../src/engine/disk/partial-name.js';
+import { parsePartialName } from '../../src/engine/disk/partial-file.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { prepareIdle, withEngine } from '../support/engine-by-hand.js';

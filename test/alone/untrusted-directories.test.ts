@@ -2,9 +2,8 @@
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
-import { removeLeftBehind } from '../../src/engine/disk/left-behind.js';
 import { openFolder } from '../../src/engine/disk/made-folders.js';
-import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { removeLeftBehind, removeUnheld } from '../../src/engine/disk/removal.js';
 import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { listDisks } from '../../src/operations/disks/disks.js';

@@ -13,7 +13,7 @@ import {
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
-import { withSource } from '../../src/engine/archive/source.js';
+import { withSource } from '../../src/engine/archive/walk.js';
 import { readChecksum } from '../../src/engine/disk/copy.js';
 import { markerName, writeMarker } from '../../src/engine/disk/marker.js';
 import { listDisks, setDisk } from '../../src/operations/disks/disks.js';

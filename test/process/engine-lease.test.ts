@@ -4,8 +4,7 @@ import { statSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
 import { CallWatch } from '../../src/engine/calls.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { Confirmations, NotHeldError } from '../../src/engine/drive/confirmations.js';
-import { holdLease } from '../../src/engine/drive/lease.js';
+import { Confirmations, holdLease, NotHeldError } from '../../src/engine/drive/lease.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
 import {

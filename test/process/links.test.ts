@@ -15,8 +15,7 @@ import {
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { tidyLinkFolders } from '../../src/engine/links/folders.js';
-import { makeLink, removeLink } from '../../src/engine/links/link.js';
+import { makeLink, removeLink, tidyLinkFolders } from '../../src/engine/links/link.js';
 import { beginLinks, LinkKeeper } from '../../src/engine/links/pass.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';

@@ -4,7 +4,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { AbsentError, markerName } from '../../src/engine/disk/marker.js';
-import { meetDisk } from '../../src/engine/disk/meeting.js';
+import { meetDisk } from '../../src/engine/disk/setup.js';
 import { DiskGauge, readFileSystem } from '../../src/engine/disk/space.js';
 import { type Engine, type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { listDisks } from '../../src/operations/disks/disks.js';

@@ -2,8 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { StagedSource } from '../../src/engine/staging/source.js';
-import { Unread } from '../../src/engine/staging/unread.js';
+import { StagedSource, Unread } from '../../src/engine/staging/source.js';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { againSeconds, pollSeconds, restSeconds } from '../../src/engine/staging/rests.js';
 import { type AwaitedPart, rangeOf } from '../../src/planner/end-range.js';
 import { findMedium } from '../../src/planner/media.js';
-import { type StagedAhead, type StagedPart, sampleWaits, waitOf } from '../../src/planner/staged.js';
+import { type StagedAhead, type StagedPart, sampleWaits, waitOf } from '../../src/planner/queue.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError } from '../../src/tape/staging.js';
 

@@ -1,6 +1,6 @@
 /** When failed reads suspend a volume. */
 import { expect, test } from 'vitest';
-import { VolumeFailures } from '../../src/engine/drive/volume-failures.js';
+import { VolumeFailures } from '../../src/engine/drive/drive-failures.js';
 import type { RecallOutcome } from '../../src/operations/recalls/ends.js';
 import type { RunningRecall } from '../../src/operations/recalls/starts.js';
 

@@ -17,8 +17,7 @@ import { compareCopy, isKnownBy, lookAt } from '../disk/copy.js';
 import { removeEntry } from '../disk/entry.js';
 import { rootOf } from '../disk/marker.js';
 import { type CopyPlace, withCopy } from '../disk/restore-area.js';
-import { removeLink } from '../links/link.js';
-import { lookAtLink, syncLinkFolder } from '../links/looks.js';
+import { lookAtLink, removeLink, syncLinkFolder } from '../links/link.js';
 import { isSameName } from './names.js';
 
 const PAGE = 200;

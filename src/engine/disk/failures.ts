@@ -1,6 +1,6 @@
 /**
- * Restore disks that fail: what a failed call says of its disk, how a disk is tried, and when it is taken out of service.
- * A disk is held as soon as a try says that it fails, or when one call after another has failed on it all the same.
+ * Restore disks that fail: what a failed call says of its disk, how a disk is tried, and when it is suspended. A disk is suspended as soon as a try fails,
+ * or when several calls in a row have failed on it although tries succeed. A disk that is full does not fail.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -18,14 +18,13 @@ import {
   putBackDisk,
   takeRetries,
 } from '../../operations/disks/failing.js';
+import { describeFull, noteFull } from '../../operations/disks/full.js';
 import { listUnmarked, type UnmarkedDisk } from '../../operations/disks/markings.js';
 import { noteMeasurements } from '../../operations/disks/measurements.js';
-import { CallWatch, HungError, limitsOf } from '../calls.js';
-import { BoundedCalls } from './bounded-calls.js';
+import { BoundedCalls, CallWatch, HungError, limitsOf } from '../calls.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
-import { FullDisks, FullError } from './full.js';
 import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
-import { meetDisk } from './meeting.js';
+import { meetDisk } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
 /** Codes of a file, a folder, or this process, and not of the disk. */
@@ -267,5 +266,39 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
   } catch (error) {
     await unlink(file).catch(() => {}); // it may not be there, and what is wrong is known
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
+  }
+}
+
+/** A call on a restore disk has failed since the disk takes no more, whatever it says to have free. */
+export class FullError extends TapeError {
+  constructor(cause: unknown) {
+    super('SPACE', messageOf(cause), { cause });
+  }
+}
+
+/** One for all drives of an engine. */
+class FullDisks {
+  private readonly ctx: Context;
+  /** By the ids of disks: when one was noted last, by the process's own clock, and what it said. */
+  private readonly noted = new Map<number, { at: number; error: string }>();
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+  }
+
+  /** When this returns nothing new is put on the disk. */
+  async note({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
+    await noteFull(this.ctx, diskId, message);
+    this.noted.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
+  }
+
+  /**
+   * Of what was to be started at that time: has its disk turned out to be full since? Then it would be read for nothing.
+   * @param at by the process's own clock; what is started later has been given its disk by whoever knows better
+   * @returns what is told of it
+   */
+  findSince({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
+    const noted = this.noted.get(diskId);
+    return noted && noted.at >= at ? noted.error : undefined;
   }
 }

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { type FileHandle, open, realpath, rename, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf, quote, TapeError } from '../../errors.js';
-import { openPlain } from '../plain-file.js';
+import { openPlain } from '../checksum.js';
 
 /** No catalogue path has a name that begins with `.tapegate-`. */
 export const markerName = '.tapegate-disk';

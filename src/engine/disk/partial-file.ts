@@ -1,6 +1,6 @@
 /**
- * A copy that is being written beside its place. Chunks are taken at once and written behind, so that the tape is read
- * while the disk writes; a budget shared by all copies of a drive bounds the bytes that wait.
+ * A copy that is being written beside its path, under a name that tells its recall. Chunks are accepted at once and written behind, so that the tape
+ * is read while the disk writes. A budget shared by all copies of a drive bounds the bytes that wait.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -185,4 +185,25 @@ async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {
     const { bytesWritten } = await writeFile(fd, chunk, offset, chunk.length - offset, null);
     offset += bytesWritten;
   }
+}
+
+/** Whose a partial file is. */
+interface PartialOwner {
+  fileId: bigint;
+  driveId: number;
+  /** Of the drive, when the recall began. */
+  epoch: bigint;
+}
+
+/** The name under which a recall writes; it fits any file system, however long the file's own name is. */
+export function partialName(owner: PartialOwner): string {
+  return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;
+}
+
+/** The recall that a partial file was written by; undefined for any other name. */
+export function parsePartialName(name: string): PartialOwner | undefined {
+  const [, fileId, driveId, epoch] = /^\.tapegate-(\d{1,18})-(\d{1,9})-(\d{1,18})\.part$/.exec(name) ?? [];
+  return fileId && driveId && epoch
+    ? { fileId: BigInt(fileId), driveId: Number(driveId), epoch: BigInt(epoch) }
+    : undefined;
 }

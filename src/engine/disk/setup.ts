@@ -1,18 +1,33 @@
-/** Restore disks as an engine or an operator finds them: registered, and marked as what they are. */
-import { mkdir, realpath, stat } from 'node:fs/promises';
+/**
+ * Restore disks as an engine or an operator finds them: registered, and marked.
+ *
+ * A disk that was never marked is marked if it is plain that it is the one that is mounted. Later only its marker says so, because an empty
+ * directory looks like an empty disk.
+ */
+import { lstat, mkdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, InvalidInputError, messageOf, quote } from '../../errors.js';
+import type { NotedCopy } from '../../operations/disks/copies.js';
 import { type DiskRow, ensureDisk, listDisks, refuseNested, setDisk } from '../../operations/disks/disks.js';
+import { noteMarked, readTraces } from '../../operations/disks/markings.js';
 import { readMeasurements } from '../../operations/disks/measurements.js';
 import { type ForgottenDisk, forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
-import { BoundedCalls } from './bounded-calls.js';
+import { BoundedCalls } from '../calls.js';
+import { isKnownBy } from './copy.js';
 import { describeUntrusted, findUntrustedMount } from './exposure.js';
-import { lookAtDisk } from './look.js';
-import { removeMarker } from './marker.js';
-import { markDisk, meetDisk } from './meeting.js';
-import { readFileSystem } from './space.js';
+import {
+  dropMarker,
+  findRoot,
+  type MarkedDisk,
+  placeMarker,
+  prepareMarker,
+  removeMarker,
+  rootOf,
+  writeMarker,
+} from './marker.js';
+import { lookAtDisk, readFileSystem } from './space.js';
 
 /** Whatever the umask is, nobody else may write in what is made here. */
 const OWN_FOLDER = { recursive: true, mode: 0o755 } as const;
@@ -149,4 +164,65 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
     return { ...disk, free, problem, suspension };
   };
   return await Promise.all(disks.map(describeDisk));
+}
+
+/** Noted copies that are looked for: one of them is proof enough. */
+const PROOFS = 100;
+
+/**
+ * Marks a disk that was never marked, unless it was in use before and none of its copies is there. Calling it again, also
+ * from several processes at once, is safe.
+ * @returns why it has no marker
+ */
+export async function meetDisk(
+  ctx: Context,
+  { id, mountpoint }: { id: number; mountpoint: string },
+): Promise<string | undefined> {
+  const disk = { diskId: id, mountpoint };
+  try {
+    const { root, hasMarker } = await findRoot(disk);
+    if (hasMarker) {
+      await noteMarked(ctx, id, null);
+      return undefined;
+    }
+    const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, PROOFS);
+    if (isMarked) {
+      // whoever has noted it may have ended before the marker was in its place
+      if (markedAs !== null) await placeMarker(disk, markedAs);
+    } else if (isUsed && !(await hasOneOf(root, copies))) {
+      return `the restore disk ${mountpoint} has no marker, and none of the copies that should be on it: it may not be mounted (disk add --mark takes it as it is)`;
+    } else await markFirst(ctx, disk);
+    await rootOf(disk);
+    return undefined;
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+/** Where another host is first, the disk is what it has marked: this may be the empty folder in its place. */
+async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
+  const name = await prepareMarker(disk);
+  let isFirst = false;
+  try {
+    isFirst = await noteMarked(ctx, disk.diskId, name);
+    if (isFirst) await placeMarker(disk, name);
+  } finally {
+    if (!isFirst) await dropMarker(disk, name);
+  }
+}
+
+/** Marks what is mounted there now as the disk, since an operator says so. */
+async function markDisk(ctx: Context, { id, mountpoint }: { id: number; mountpoint: string }): Promise<void> {
+  await writeMarker({ diskId: id, mountpoint });
+  await noteMarked(ctx, id, null);
+}
+
+async function hasOneOf(root: string, copies: readonly NotedCopy[]): Promise<boolean> {
+  const found = await Promise.all(
+    copies.map(async (copy) => {
+      const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // not there
+      return stats !== undefined && isKnownBy(copy, stats);
+    }),
+  );
+  return found.includes(true);
 }

@@ -1,17 +1,18 @@
 /**
- * The real free space of restore disks, which others may fill and an allocation does not know of.
+ * The real free space of restore disks, which other programs may fill.
  *
- * It is asked for before recalls are started, with nothing locked (operations/disks/reservations.ts). A figure from before another recall's end would
- * count its bytes neither as used nor as reserved. So a figure serves again only while the disks' rows are as they were,
- * and for a second at most; that is a second between two looks where nothing happens. A disk that does not answer in time
- * is left out, and not asked again before it has answered.
+ * It is measured before recalls are started, with nothing locked (operations/disks/reservations.ts). A measurement serves again only while the disks' rows are
+ * unchanged, and for a second at most. A disk that does not answer in time is skipped, and not measured again before it has answered.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
+import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
+import { describeFull } from '../../operations/disks/full.js';
+import { type DiskMeasurement, listMeasurable, noteMeasurements } from '../../operations/disks/measurements.js';
 import type { DiskSpace, MeasuredDisk } from '../../operations/disks/reservations.js';
-import { BoundedCalls } from './bounded-calls.js';
-import { describeUntrusted, findUntrusted } from './exposure.js';
+import { BoundedCalls, type CallWatch } from '../calls.js';
+import { describeUntrusted, findUntrusted, findUntrustedMount, type Untrusted } from './exposure.js';
 import { AbsentError, rootOf } from './marker.js';
 
 /** Bytes of a file system: what it has, and what is free for ordinary users. */
@@ -34,7 +35,7 @@ export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
 }
 
 /** Why it takes no further file although bytes are free, for people. */
-export function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
+function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
   return hasNoInodes ? 'its file system has no inodes left' : undefined;
 }
 
@@ -45,7 +46,7 @@ export function marginOf({ totalBytes }: FileSystem): bigint {
 }
 
 /** What is known of a disk before it is looked at. */
-export type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint'>;
+type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint'>;
 
 /** What is wrong with a disk, for people. `isAbsent`: it is not there on this host. */
 export interface DiskProblem {
@@ -134,4 +135,47 @@ export class DiskGauge {
     const room = system.freeBytes - marginOf(system);
     return { freeBytes: room > 0n ? room : 0n, fileSystem: system.name, full: fullnessOf(system) };
   }
+}
+
+/**
+ * @param group RESTORE_GROUP
+ * @returns what is free, or what is wrong, also where the disk does not answer in time
+ */
+export async function lookAtDisk(
+  bounded: BoundedCalls,
+  disk: { id: number; mountpoint: string },
+  group: number | undefined,
+  read = async () => readFileSystem(await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint })),
+): Promise<DiskMeasurement> {
+  const seen: FileSystem[] = [];
+  let untrusted: Untrusted | undefined;
+  const problem = await bounded.run(ANSWER_MS, disk, async () => {
+    seen.push(await read());
+    untrusted = await findUntrustedMount(disk.mountpoint, { group });
+  });
+  const [system] = seen;
+  if (problem !== undefined || !system) return { free: null, problem: problem ?? null };
+  const full = fullnessOf(system);
+  const text = full === undefined ? untrusted && describeUntrusted(untrusted) : describeFull(full);
+  return { free: system.freeBytes, problem: text ?? null };
+}
+
+/**
+ * What an engine does every so often: it looks at all disks and writes down what it saw, for those who may not touch them. A disk
+ * that is held since it fails is left to whoever tries it again; one that hangs is held, as by any call of a pass.
+ */
+export function createDiskLook(
+  ctx: Context,
+  { calls, host, read = readFileSystem }: { calls: CallWatch; host: string; read: typeof readFileSystem | undefined },
+): () => Promise<void> {
+  const bounded = new BoundedCalls();
+  return async () => {
+    const disks = await listMeasurable(ctx);
+    const look = async ({ id, mountpoint }: (typeof disks)[number]) => {
+      const follow = () =>
+        calls.follow({ kind: 'disk', mountpoint }, async () => read(await rootOf({ diskId: id, mountpoint })));
+      return { diskId: id, ...(await lookAtDisk(bounded, { id, mountpoint }, ctx.config.restoreGroup, follow)) };
+    };
+    await noteMeasurements(ctx, host, await Promise.all(disks.map(look)));
+  };
 }

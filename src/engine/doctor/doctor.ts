@@ -17,10 +17,9 @@ import { FailingDisks } from '../disk/failures.js';
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
 import { examineStanding } from './adoption.js';
-import { examineCopies, examineUnheld } from './copies.js';
+import { examineCopies, examineLinks, examineUnheld } from './copies.js';
 import type { DoctorOptions, Examination } from './examination.js';
 import { examineFiles } from './files.js';
-import { examineLinks } from './links.js';
 
 /** What one run of the doctor came to. */
 export interface Report {

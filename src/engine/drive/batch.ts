@@ -1,9 +1,21 @@
 /**
- * Brings the files of a batch from a mounted volume into the restore area, one after the other.
+ * Recalls the files of a batch from a mounted volume, one after the other, while earlier ones are still written and synced.
  *
- * Reading goes on while files before are still being written and synced. Nothing is reported as restored before its
- * folder is synced as well (reports.ts).
+ * | state | step | next |
+ * |---|---|---|
+ * | STARTED | the directory is opened, made if missing | OPENED |
+ * | OPENED | the file is read, checksummed and written to its partial file (`readInto`) | READ |
+ * | READ | the partial file is synced (`finishCopy`) | SYNCED |
+ * | SYNCED | the database records inode and mtime, and confirms the lease | CONFIRMED |
+ * | CONFIRMED | the partial file is put in place, replacing nothing | PLACED |
+ * | PLACED | the directory, and those above it, are synced (`settle`) | REPORTED |
+ *
+ * An error in any state discards the partial file and ends the recall as `judge` says. An engine that is killed leaves a recall that is RUNNING: the next
+ * holder of the drive (left-behind.ts) removes the partial file, takes a copy that is PLACED as restored, and queues the others again.
  */
+import { once } from 'node:events';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf, UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
@@ -12,18 +24,16 @@ import { count } from '../../signals.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
 import { NotReadyError } from '../../tape/staging.js';
 import { type Span, startPart } from '../../traces.js';
+import type { CallWatch } from '../calls.js';
 import { wantedAttributes } from '../disk/attributes.js';
-import type { FailingDisks } from '../disk/failures.js';
-import { FullError } from '../disk/full.js';
-import { OpenFolders } from '../disk/open-folders.js';
-import type { Budget } from '../disk/partial-file.js';
+import { type FailingDisks, FullError, ofDisk } from '../disk/failures.js';
+import { OpenFolders } from '../disk/made-folders.js';
+import { type Budget, partialName, removePartial } from '../disk/partial-file.js';
 import type { LinkKeeper } from '../links/pass.js';
-import { Confirmations, NotHeldError } from './confirmations.js';
 import type { HeldLease } from './lease.js';
-import { Leftovers } from './leftovers.js';
-import { PutOffError, toPutOff } from './put-off.js';
+import { Confirmations, NotHeldError } from './lease.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
-import { type EndedRecall, Reports } from './reports.js';
+import { PutOffError, toPutOff } from './retry.js';
 
 /** Recalls that were started together. */
 export interface Batch {
@@ -41,7 +51,7 @@ export interface Batch {
 }
 
 /** What it takes to read a batch. */
-export interface BatchWork {
+interface BatchWork {
   batch: Batch;
   /** May be called several times; it must not wait. */
   report: (outcomes: RecallOutcome[]) => void;
@@ -204,4 +214,150 @@ function placedOf(
   outcomes: readonly RecallOutcome[],
 ): Pick<RunningRecall, 'fileId' | 'diskId'>[] {
   return ended.filter((_, n) => outcomes[n]?.kind === 'restored').map(({ recall }) => recall);
+}
+
+/** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
+const REPORT_MS = 1000;
+
+/** A recall that has come to its end, but for its folder. */
+interface EndedRecall {
+  recall: RunningRecall;
+  /** Of the recall. */
+  signal: AbortSignal;
+  outcome: RecallOutcome;
+}
+
+/** To be ended by `finish`, or by `stop` when that is not to come. */
+class Reports {
+  private readonly settle: (ended: readonly EndedRecall[]) => Promise<RecallOutcome[]>;
+  private readonly report: (outcomes: RecallOutcome[]) => void;
+  private readonly timer: NodeJS.Timeout;
+  private ended: EndedRecall[] = [];
+  /** The first failure is the last word: what was to be reported with it, or later, is not. */
+  private reporting = Promise.resolve();
+
+  /** @param settle syncs the folders, and says how the recalls end then */
+  constructor(
+    settle: (ended: readonly EndedRecall[]) => Promise<RecallOutcome[]>,
+    report: (outcomes: RecallOutcome[]) => void,
+  ) {
+    this.settle = settle;
+    this.report = report;
+    this.timer = setInterval(() => {
+      this.reportNext();
+      this.reporting.catch(() => {}); // thrown by `finish`
+    }, REPORT_MS);
+  }
+
+  add(ended: EndedRecall): void {
+    this.ended.push(ended);
+  }
+
+  /** Reports what is left. @throws what a report threw */
+  async finish(): Promise<void> {
+    this.stop();
+    this.reportNext();
+    await this.reporting;
+  }
+
+  /** No further report after those that have begun. */
+  stop(): void {
+    clearInterval(this.timer);
+  }
+
+  private reportNext(): void {
+    this.reporting = this.reporting.then(() => this.reportEnded());
+  }
+
+  private async reportEnded(): Promise<void> {
+    const ended = this.ended;
+    this.ended = [];
+    if (ended.length === 0) return;
+    // taken before the folders are synced: what is put in place meanwhile is reported the next time
+    this.report(await this.settle(ended));
+  }
+}
+
+/** How long it is waited for when the lease is over: the database may hang. */
+const WAIT_MS = 1000;
+
+/** How long, and at what pauses, it goes on then. */
+const GO_ON_MS = 60_000;
+const PAUSE_MS = 1000;
+
+interface Ended {
+  recall: RunningRecall;
+  /** Its partial file may be there. */
+  isUnseen: boolean;
+}
+
+class Leftovers {
+  private readonly lease: HeldLease;
+  private readonly folders: OpenFolders;
+  private readonly passes: CallWatch;
+
+  /** @param passes follows the calls that belong to no drive */
+  constructor(lease: HeldLease, folders: OpenFolders, passes: CallWatch) {
+    this.lease = lease;
+    this.folders = folders;
+    this.passes = passes;
+  }
+
+  /**
+   * For recalls that end together: a folder is looked at once for all of them.
+   * @returns what removes that of one of them; it never rejects, and returns false where that is left to others
+   */
+  ofMany(): (ended: Ended) => Promise<boolean> {
+    const folders = new Map<string, Promise<boolean>>();
+    return async (ended) => {
+      if (ended.isUnseen) return await this.inTime(this.remove(ended));
+      const { mountpoint, path: file } = ended.recall;
+      const folder = path.join(mountpoint, path.dirname(file));
+      const removed = folders.get(folder) ?? this.inTime(this.remove(ended));
+      folders.set(folder, removed);
+      return await removed;
+    };
+  }
+
+  private async inTime(removed: Promise<boolean>): Promise<boolean> {
+    const done = new AbortController();
+    return await Promise.race([removed, waitPast(this.lease.signal, done.signal)]).finally(() => done.abort());
+  }
+
+  private async remove(ended: Ended): Promise<boolean> {
+    const until = performance.now() + GO_ON_MS;
+    for (;;) {
+      if (await this.removeOnce(ended)) return true;
+      const isHung = this.lease.calls.hasHung || this.passes.hasHung; // the disk is out of service, and this process is ended
+      if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
+      await sleep(PAUSE_MS, undefined, { ref: false });
+    }
+  }
+
+  private async removeOnce({ recall, isUnseen }: Ended): Promise<boolean> {
+    const isOver = this.lease.signal.aborted;
+    const calls = isOver ? this.passes : this.lease.calls;
+    if (isOver && isUnseen && !(await this.removePartialOf(recall))) return false;
+    return !this.folders.hasTried(recall) || (await this.folders.tidy(recall, calls));
+  }
+
+  private async removePartialOf(recall: RunningRecall): Promise<boolean> {
+    const name = partialName({ ...this.lease, fileId: recall.fileId });
+    const removed = ofDisk(this.passes, recall, () => removePartial(recall, name));
+    return await removed.then(
+      () => true,
+      () => false,
+    );
+  }
+}
+
+/** Until it is too late to wait for more. @param done ends it earlier @returns false */
+async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
+  try {
+    if (!lease.aborted) await once(lease, 'abort', { signal: done });
+    await sleep(WAIT_MS, undefined, { signal: done });
+  } catch {
+    // it was done in time
+  }
+  return false;
 }

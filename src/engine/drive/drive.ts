@@ -1,4 +1,4 @@
-/** The life of one drive in one engine: claim, clean up, and then mount, read and unmount while there is work. */
+/** The life of one drive in one engine: claim, recover, then mount, read and unmount while there is work. Each call to the tape is followed: a drive may hang. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { logFailure } from '../../errors.js';
@@ -9,17 +9,15 @@ import { readQueues } from '../../operations/recalls/queue.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
-import { DriveError, type TapeBackend } from '../../tape/backend.js';
+import { DriveError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { secondsOf } from '../../time.js';
-import { CallWatch, type HungError, limitsOf } from '../calls.js';
-import { holdBroken, openNow } from './broken.js';
+import { CallWatch, type HungError, limitsOf, type Place, tapeSeconds } from '../calls.js';
+import { holdBroken, openNow, visitVolume } from './drive-failures.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import type { DriveOptions, LeaseOptions } from './options.js';
 import { verifyNext } from './verify.js';
-import { visitVolume } from './visit.js';
 import { workVolume } from './volume.js';
-import { watchBackend } from './watched-backend.js';
 
 /** Between the end of a drive's life, be it an error's, and the next one. */
 const RESTART_MS = 1000;
@@ -151,4 +149,50 @@ async function workDrive(
     } else await options.work.wait(seen, options.idleMs, stop);
   }
   return false;
+}
+
+/** Follows one call, which may take as long as calls of its kind do. */
+type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;
+
+/** @param limit how long calls may take of which the back end does not say itself within what time they end */
+function watchBackend(
+  backend: TapeBackend,
+  { calls, driveName }: HeldLease,
+  limit: { tapeTimeout: number },
+): TapeBackend {
+  return {
+    mount: async (volume, drive, signal) => {
+      const place: Place = { kind: 'tape', volume, drive: driveName };
+      const follow: Follow = (what, call) => calls.follow(place, call, tapeSeconds(limit, backend.ownSeconds?.[what]));
+      return watchVolume(await follow('mount', () => backend.mount(volume, drive, signal)), follow);
+    },
+  };
+}
+
+function watchVolume(volume: MountedVolume, follow: Follow): MountedVolume {
+  return {
+    read: (file, signal) => watchChunks(volume.read(file, signal), follow),
+    unmount: () => follow('unmount', () => volume.unmount()),
+  };
+}
+
+/** Each chunk by itself: the time that its reader takes is not the tape's. */
+async function* watchChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
+  const iterator = chunks[Symbol.asyncIterator]();
+  let isOver = false;
+  try {
+    for (;;) {
+      const { value, done } = await follow('read', () => iterator.next());
+      if (done) {
+        isOver = true;
+        return;
+      }
+      yield value;
+    }
+  } catch (error) {
+    isOver = true; // thrown by the back end itself, or it hangs
+    throw error;
+  } finally {
+    if (!isOver) await follow('read', async () => await iterator.return?.());
+  }
 }

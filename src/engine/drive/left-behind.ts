@@ -1,7 +1,7 @@
 /**
  * Puts in order what an earlier holder of a drive left. Partial files go first, so that one that only slept cannot put
  * a file in place any more; what is in place by then, and was noted before, is taken as restored, and the rest is queued
- * again. What cannot be looked at now is noted, and left to a pass (engine/disk/left-behind.ts).
+ * again. What cannot be looked at now is noted, and left to a pass (engine/disk/removal.ts).
  */
 import { lstat } from 'node:fs/promises';
 import type { Context } from '../../context.js';
@@ -12,8 +12,7 @@ import { checksumOf } from '../checksum.js';
 import { isKnownBy } from '../disk/copy.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';
 import { removeEmptyFolders } from '../disk/made-folders.js';
-import { removePartial } from '../disk/partial-file.js';
-import { partialName } from '../disk/partial-name.js';
+import { partialName, removePartial } from '../disk/partial-file.js';
 import { withCopy } from '../disk/restore-area.js';
 import type { HeldLease } from './lease.js';
 

@@ -1,8 +1,8 @@
 /**
- * One recall of a mounted volume: read, checksummed and written in one pass, synced, and put in place.
+ * The steps of one recall: read, checksummed and written in one pass, synced, and put in place (states in batch.ts).
  *
- * Killed anywhere, it leaves a partial file and a recall that says RUNNING; whoever gets the drive next removes the one
- * and queues the other again.
+ * An unrecorded file may be at the path: a user's own, or a copy that the database has lost (a standby took over, a backup was restored). It is left
+ * alone. If it has the bytes that were just read, the file needs no other copy.
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
@@ -12,18 +12,15 @@ import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import type { MountedVolume } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
+import { checksumOf, readChecked } from '../checksum.js';
 import type { WantedAttributes } from '../disk/attributes.js';
 import { inodeOf, lookInto, putInPlace } from '../disk/copy.js';
 import { ofDisk } from '../disk/failures.js';
-import { removeLeftCopy } from '../disk/left-behind.js';
-import { type Budget, PartialFile } from '../disk/partial-file.js';
-import { partialName } from '../disk/partial-name.js';
+import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
+import { removeLeftCopy } from '../disk/removal.js';
 import { type Folder, nameFolder } from '../disk/restore-area.js';
-import { readChecked } from '../tape-copy.js';
-import type { Confirmations } from './confirmations.js';
-import type { HeldLease } from './lease.js';
+import type { Confirmations, HeldLease } from './lease.js';
 import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, isTry, pauseSeconds } from './retry.js';
-import { standsFor } from './standing.js';
 
 /** Why a recall ended (`cause`) whose copy could not be removed, or looked at. */
 export class UnseenError extends Error {}
@@ -37,7 +34,7 @@ function isOfTape(thrown: unknown): boolean {
 }
 
 /** A copy that is being made, beside its place. */
-export interface CopyInHand {
+interface CopyInHand {
   folder: Folder;
   partial: string;
   file: PartialFile;
@@ -253,4 +250,31 @@ export function toReturned({ fileId }: RunningRecall): RecallOutcome {
 /** How a recall ends whose disk takes no more: another disk may have it at once, or it waits for room. */
 export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
+}
+
+/** A copy that is whole, beside its place. */
+interface WholeCopy {
+  folder: Folder;
+  partial: string;
+  /** Makes a call on its disk, and follows it; a long one shows progress. */
+  onDisk: <T>(call: (tick: () => void) => Promise<T>) => Promise<T>;
+}
+
+/**
+ * Is what stands there a plain file with the very bytes of the copy in hand, which whoever may read that one may read as well?
+ * It is read to its end for that; nothing is written.
+ * @param checksum of the copy in hand
+ * @throws what the disk says, also where what stands there goes meanwhile
+ */
+async function standsFor({ folder, partial, onDisk }: WholeCopy, name: string, checksum: string): Promise<boolean> {
+  const [standing, copy] = [await onDisk(() => lookInto(folder, name)), await onDisk(() => lookInto(folder, partial))];
+  if (!standing?.isFile() || !copy || standing.size !== copy.size) return false;
+  const readers = copy.mode & 0o444n;
+  const isAnybodys = (copy.mode & 0o004n) !== 0n;
+  if ((standing.mode & readers) !== readers) return false;
+  if (!isAnybodys && (standing.uid !== copy.uid || standing.gid !== copy.gid)) return false;
+  const read = (file: string, like: string) => onDisk((tick) => checksumOf(path.join(folder.at, file), like, tick));
+  if ((await read(name, checksum)) !== checksum) return false;
+  // 32 bits tell what a tape has lost; here two files are told apart
+  return !checksum.startsWith('adler32:') || (await read(name, 'sha256')) === (await read(partial, 'sha256'));
 }

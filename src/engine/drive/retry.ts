@@ -1,5 +1,9 @@
-/** Whether and when a recall that failed is tried again. Pure. */
+/** Whether and when a recall that failed is tried again. */
+import type { Context } from '../../context.js';
 import { type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
+import type { RecallOutcome } from '../../operations/recalls/ends.js';
+import type { RunningRecall } from '../../operations/recalls/starts.js';
+import { addSeconds } from '../../time.js';
 import { diskClassOf } from '../disk/failures.js';
 
 interface Rule {
@@ -58,4 +62,27 @@ export function classifyError(error: unknown): { errorClass: ErrorClass; error: 
   const text = oneLine(messageOf(error));
   if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };
   return { errorClass: diskClassOf(error), error: text };
+}
+
+/** A file cannot be had just now, which is no try of it. */
+export class PutOffError extends Error {
+  readonly seconds: number;
+
+  /** @param seconds until it is tried again */
+  constructor(message: string, seconds: number, options?: ErrorOptions) {
+    super(message, options);
+    this.seconds = seconds;
+  }
+}
+
+/** How its recall ends. Told to the log. */
+export function toPutOff(
+  ctx: Context,
+  { fileId, logicalPath: path }: RunningRecall,
+  { message, seconds }: PutOffError,
+): RecallOutcome {
+  const error = oneLine(message);
+  ctx.log.warn({ path, seconds }, `recall put off: ${error}`);
+  const notBefore = addSeconds(ctx.now(), seconds);
+  return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error, notBefore };
 }

@@ -1,18 +1,25 @@
 /**
- * Starts the recalls of a plan, batch by batch: the next batch is started while one is read, so that the drive does not
- * wait for the database.
+ * Starts the recalls of a plan, and writes down how they end.
+ *
+ * The next batch is started while one is read, so that the drive does not wait for the database. Outcomes are written in order. After a write that failed
+ * nothing more is written: those recalls stay RUNNING, and the next holder of the drive recovers them.
  */
 import type { Context } from '../../context.js';
+import { chargeDriveTime } from '../../operations/quotas/shares.js';
+import { noteDoubt } from '../../operations/recalls/doubts.js';
+import { finishRecalls, type RecallOutcome } from '../../operations/recalls/ends.js';
 import { type RunningRecall, startRecalls } from '../../operations/recalls/starts.js';
 import { readTraceparents } from '../../operations/recalls/traces.js';
+import { holdFailing } from '../../operations/suspensions.js';
 import { count } from '../../signals.js';
 import { isTracing } from '../../traces.js';
 import type { Batch } from './batch.js';
+import type { Verdict } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
 
 /** What a drive reads next, until it is to be made anew. */
-export interface ReadPlan {
+interface ReadPlan {
   /** Nothing is left of it. */
   readonly isEmpty: boolean;
   /** It is to be made anew before more of it is taken. */
@@ -24,7 +31,7 @@ export interface ReadPlan {
 }
 
 /** `stagedAt`: the id of the staging library that the drive reads at; `volume`: its name, or that of the volume that is mounted. */
-export type StartOptions = Pick<DriveOptions, 'gauge' | 'running'> & { stagedAt?: number; volume: string };
+type StartOptions = Pick<DriveOptions, 'gauge' | 'running'> & { stagedAt?: number; volume: string };
 
 /** Whoever is done with it calls `takeBack`: what is started ahead is RUNNING, and nobody else comes to it. */
 export class BatchStarts {
@@ -108,5 +115,70 @@ export class BatchStarts {
     );
     if (!this.ctx.log.isLevelEnabled('debug')) return;
     for (const { fileId, path } of recalls) this.ctx.log.debug({ ...at, file: String(fileId), path }, 'recall started');
+  }
+}
+
+/** None of its methods waits or throws; whoever uses it awaits `written`. */
+export class OutcomeWriter {
+  private readonly ctx: Context;
+  private readonly lease: HeldLease;
+  private readonly volume: string;
+  private last: Promise<unknown> = Promise.resolve();
+
+  constructor(ctx: Context, lease: HeldLease, volume: string) {
+    this.ctx = ctx;
+    this.lease = lease;
+    this.volume = volume;
+  }
+
+  /** Settles when all is written that was given so far; rejects with what the first write that failed threw. */
+  get written(): Promise<unknown> {
+    return this.last;
+  }
+
+  /**
+   * @param judge says what that means for the volume; what was read of a file that an import has changed since
+   *   is told as returned, since it says nothing of what the volume holds now
+   */
+  report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => Verdict): void {
+    this.append(async () => {
+      const superseded = await finishRecalls(this.ctx, this.lease, outcomes);
+      for (const outcome of outcomes) this.count(outcome, superseded.has(outcome.fileId));
+      const verdict = judge?.(
+        outcomes.map((outcome) =>
+          superseded.has(outcome.fileId) ? { fileId: outcome.fileId, kind: 'returned' } : outcome,
+        ),
+      );
+      if (verdict) await this.follow(verdict);
+    });
+  }
+
+  /** The doubt first: nobody puts the volume back into service without. */
+  private async follow({ holdReason, isDoubtful }: Verdict): Promise<void> {
+    if (isDoubtful !== undefined) await noteDoubt(this.ctx, this.volume, isDoubtful);
+    if (holdReason !== undefined)
+      await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, { problem: holdReason });
+  }
+
+  /** Charges whoever wanted the files with the time that the drive has spent on them. */
+  charge(fileIds: readonly bigint[], seconds: number): void {
+    count('tapegate_drive_busy_seconds_total', { drive: this.lease.driveName }, seconds);
+    this.append(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
+  }
+
+  private count(outcome: RecallOutcome, isSuperseded: boolean): void {
+    const ended = isSuperseded ? 'superseded' : outcome.kind;
+    const errorClass = 'errorClass' in outcome && !isSuperseded ? outcome.errorClass.toLowerCase() : 'none';
+    count('tapegate_recalls_ended_total', { drive: this.lease.driveName, outcome: ended, class: errorClass });
+  }
+
+  /** Has something written down before what is reported later. */
+  write(write: () => Promise<unknown>): void {
+    this.append(write);
+  }
+
+  private append(write: () => Promise<unknown>): void {
+    this.last = this.last.then(write);
+    this.last.catch(() => {}); // thrown by `written`
   }
 }

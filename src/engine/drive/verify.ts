@@ -16,11 +16,10 @@ import { hasReadyRecalls } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
 import { DriveError, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
-import { type Mismatch, readChecked } from '../tape-copy.js';
-import { noteWorks } from './broken.js';
+import { type Mismatch, readChecked } from '../checksum.js';
+import { noteWorks, visitVolume } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
-import { visitVolume } from './visit.js';
 
 const PAGE = 100;
 

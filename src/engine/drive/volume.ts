@@ -9,13 +9,12 @@ import { DriveError, LibraryError, type MountedVolume, type TapeBackend } from '
 import { DiskError } from '../disk/failures.js';
 import { createBudget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from './batch.js';
-import { noteWorks } from './broken.js';
+import { noteWorks } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
-import { OutcomeWriter } from './outcomes.js';
 import { VolumePlan } from './plan.js';
 import { outcomeOf, toReturned } from './recall.js';
-import { BatchStarts } from './starts.js';
+import { BatchStarts, OutcomeWriter } from './starts.js';
 
 /** What a drive is to work on; the volume is noted as mounted in it. */
 export interface VolumeWork {

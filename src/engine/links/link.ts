@@ -1,20 +1,31 @@
 /**
- * One link at an archive path. It replaces nothing but what points into the restore area, which is a link of Tapegate's or of
- * the system before it, or to nothing, and empty folders that were made for links; all else that stands there is somebody's, and stays.
+ * Makes and removes links at archive paths, and the directories that they need.
  *
- * Links in the way to the folder are followed: archives are made of them.
+ * A link replaces only a link into the restore area, a link to nothing, and empty directories that were made for links. Anything else stays.
+ * Links on the way to the directory are followed, because archives use them.
+ *
+ * Each directory is recorded before it is made (operations/links/folders.ts). It is removed when it is empty and a link takes its place, or ten minutes
+ * after a link in it was removed, because archives have directories of few files, which are restored and released often. A record without an inode
+ * belongs to a directory that an engine was about to make: a directory of this process's user at that path is taken for it.
  */
-import { lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
-import { lstat, readlink, stat, symlink, unlink } from 'node:fs/promises';
+import { type BigIntStats, lstatSync, readlinkSync, renameSync, rmdirSync, unlinkSync } from 'node:fs';
+import { lstat, mkdir, open, readlink, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';
+import {
+  forgetLinkFolders,
+  type LinkFolder,
+  noteMadeLinkFolder,
+  noteMakingLinkFolder,
+  readLinkFolders,
+  readLinkFoldersIn,
+} from '../../operations/links/folders.js';
 import type { Link } from '../../operations/links/links.js';
-import { makeLinkFolder, removeLinkFolder } from './folders.js';
-import { isNothing, lookAtLink, type Standing } from './looks.js';
+import { isNoted, traitsOf } from '../disk/made-folders.js';
 
 /** Something of somebody's stands at the archive path. */
-export class InTheWayError extends Error {}
+class InTheWayError extends Error {}
 
 /** Its folder may go between its making and that of the link, since it is empty. */
 const ATTEMPTS = 20;
@@ -144,4 +155,120 @@ function tellInTheWay(at: string, target: string | null): InTheWayError {
 
 function isBelow(file: string, folder: string): boolean {
   return file.startsWith(`${folder}/`);
+}
+
+/** Makes what is missing of a folder. LINK_ROOT itself, and what is above it, is none of those that go again. @throws what the file system says */
+async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
+  const root = path.resolve(ctx.config.linkRoot ?? '/');
+  const missing: string[] = [];
+  for (let dir = folder; dir !== root && dir !== '/'; dir = path.dirname(dir)) {
+    if (await statFolder(dir)) break;
+    missing.unshift(dir);
+  }
+  // no other one: what has gone meanwhile is made again, and noted, by the next try
+  if (missing[0] !== undefined && path.dirname(missing[0]) === root) await mkdir(root, { recursive: true });
+  for (const dir of missing) {
+    await noteMakingLinkFolder(ctx, dir);
+    try {
+      await mkdir(dir);
+      await noteMadeLinkFolder(ctx, { path: dir, ...traitsOf(await lstat(dir, { bigint: true })) });
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error; // another engine has just made it
+    }
+  }
+}
+
+/** Removes what is empty of the folders above a link, from the innermost on, as far as they were made for links. */
+export async function tidyLinkFolders(ctx: Context, at: string): Promise<void> {
+  const dirs: string[] = [];
+  for (let dir = path.dirname(at); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
+  const notes = await readLinkFolders(ctx, dirs);
+  const gone: LinkFolder[] = [];
+  for (const dir of dirs) {
+    const note = notes.get(dir);
+    if (note ? !(await removeNoted(note)) : await statFolder(dir)) break;
+    if (note) gone.push(note);
+  }
+  await forgetGoneFolders(ctx, gone);
+}
+
+/** Removes a folder in whose place a link is to stand, with all in it, where that is nothing but such folders. @returns whether it has gone */
+async function removeLinkFolder(ctx: Context, at: string): Promise<boolean> {
+  const gone: LinkFolder[] = [];
+  for (const note of await readLinkFoldersIn(ctx, at)) if (await removeNoted(note)) gone.push(note);
+  await forgetGoneFolders(ctx, gone);
+  return gone.at(-1)?.path === at;
+}
+
+/** Their going lasts before their notes go: nobody would come to one that is back after a crash of the host. */
+async function forgetGoneFolders(ctx: Context, gone: readonly LinkFolder[]): Promise<void> {
+  for (const above of new Set(gone.map((note) => path.dirname(note.path)))) await syncLinkFolder(above);
+  await forgetLinkFolders(ctx, gone);
+}
+
+/** @returns whether it is not there any more */
+async function removeNoted(note: LinkFolder): Promise<boolean> {
+  if (!(await statFolder(note.path))) return true; // without waiting for a file system that hangs
+  // looked at and removed in one go: what somebody puts there meanwhile is not taken for it
+  try {
+    const stats = lstatSync(note.path, { bigint: true });
+    if (!stats.isDirectory() || !isOfThisUser(stats) || !isNoted(note, stats)) return false;
+    rmdirSync(note.path);
+    return true;
+  } catch (error) {
+    if (isNothing(error)) return true;
+    if (!STAYING.includes(codeOf(error) ?? '')) throw error;
+    return false;
+  }
+}
+
+const STAYING = ['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'EROFS'];
+
+/** Somebody wants it so who has given it to another user. */
+function isOfThisUser({ uid }: BigIntStats): boolean {
+  return uid === BigInt(process.geteuid?.() ?? 0);
+}
+
+async function statFolder(dir: string): Promise<BigIntStats | undefined> {
+  return await lstat(dir, { bigint: true }).catch((error: unknown) => {
+    if (!isNothing(error)) throw error;
+    return undefined;
+  });
+}
+
+/** What stands at an archive path. */
+interface Standing {
+  /** To where it points; null: it is no link. */
+  target: string | null;
+  stats: BigIntStats;
+}
+
+/** @returns undefined for nothing */
+export async function lookAtLink(at: string): Promise<Standing | undefined> {
+  try {
+    const stats = await lstat(at, { bigint: true });
+    return { stats, target: stats.isSymbolicLink() ? await readlink(at) : null };
+  } catch (error) {
+    if (isNothing(error)) return undefined;
+    throw error;
+  }
+}
+
+/** Has what was made, or removed, in a folder last. Of one that is not there any more nothing has to. */
+export async function syncLinkFolder(folder: string): Promise<void> {
+  try {
+    const handle = await open(folder, 'r');
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    if (!isNothing(error)) throw error;
+  }
+}
+
+/** ELOOP: a link to itself leads nowhere either. */
+function isNothing(error: unknown): boolean {
+  return ['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '');
 }

@@ -17,9 +17,7 @@ import {
   type SettledLink,
   setLinkRoot,
 } from '../../operations/links/links.js';
-import { tidyLinkFolders } from './folders.js';
-import { makeLink, removeLink } from './link.js';
-import { syncLinkFolder } from './looks.js';
+import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
 
 /** Settled within a claim, also where each call takes its time. */
 const PAGE = 100;

@@ -1,32 +1,36 @@
 /**
- * A drive of a staging library: it mounts nothing, and reads what is ready there, batch by batch, into the restore area. Whatever it leaves
- * behind is put in order as with any drive (drive/left-behind.ts).
+ * The work of a drive of a staging library. It mounts nothing: it reads the files that are ready into the restore area, batch by batch. While no
+ * recall can be read it confirms tape copies. The next holder of the drive recovers what a dead one left, as for any drive (drive/left-behind.ts).
  */
 import type { Context } from '../../context.js';
-import { messageOf, oneLine } from '../../errors.js';
+import { isExhausted, messageOf, oneLine } from '../../errors.js';
+import { endVerification, type VerificationFailure } from '../../operations/catalogue/verifications.js';
 import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
+import { readShares } from '../../operations/quotas/shares.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import { letGoFiles } from '../../operations/staging/letting-go.js';
-import { readStagingOf } from '../../operations/staging/ready.js';
+import { leaveReadBack, type ReadyCopy, takeReadBack } from '../../operations/staging/read-back.js';
+import { type ReadyFile, readReady, readStagingOf } from '../../operations/staging/ready.js';
 import { readRests } from '../../operations/staging/stagers.js';
 import { holdFailing, isSuspended } from '../../operations/suspensions.js';
+import { batchFilesAfter, takeBatch } from '../../planner/queue.js';
 import { LibraryError } from '../../tape/backend.js';
+import { NotReadyError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
+import { readChecked } from '../checksum.js';
 import { DiskError } from '../disk/failures.js';
 import { createBudget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from '../drive/batch.js';
 import type { DriveWork } from '../drive/drive.js';
 import type { HeldLease } from '../drive/lease.js';
 import type { DriveOptions } from '../drive/options.js';
-import { OutcomeWriter } from '../drive/outcomes.js';
 import { outcomeOf, toReturned } from '../drive/recall.js';
-import { BatchStarts } from '../drive/starts.js';
+import { classifyError, PutOffError, pauseSeconds } from '../drive/retry.js';
+import { BatchStarts, OutcomeWriter } from '../drive/starts.js';
+import { tellMismatch } from '../drive/verify.js';
 import type { StagingPlace } from './place.js';
-import { readBackNext } from './read-back.js';
-import { ReadyPlan } from './ready-plan.js';
 import { isRefusal, restSeconds } from './rests.js';
-import { StagedSource } from './source.js';
-import { Unread } from './unread.js';
+import { StagedSource, Unread } from './source.js';
 
 /** The work of a drive that reads what is ready, and goes on while its library drains. What is refused here others may be given. */
 export function readStaged(place: StagingPlace): DriveWork {
@@ -203,4 +207,102 @@ class ReadingVisit {
     const key = { kind: 'BACKEND', name: this.place.name } as const;
     if (this.isRefused) await holdFailing(this.ctx, key, { problem, retryAt: until });
   }
+}
+
+/** How often a plan is made anew at most: more becomes ready, and others read of the same. */
+const REPLAN_MS = 2000;
+
+/** Files planned together at most. */
+const PLANNED_FILES = 1000;
+
+/** Empty until `renew`. */
+class ReadyPlan {
+  private readonly ctx: Context;
+  private readonly libraryId: number;
+  private readonly isShuffled: boolean;
+  private files: ReadyFile[] = [];
+  private madeAt = 0;
+  private batchFiles: number | undefined;
+
+  /** @param of.isShuffled in no order: of many files that could not be read, those that can be are found sooner so */
+  constructor(ctx: Context, { libraryId, isShuffled }: { libraryId: number; isShuffled: boolean }) {
+    this.ctx = ctx;
+    this.libraryId = libraryId;
+    this.isShuffled = isShuffled;
+  }
+
+  get isEmpty(): boolean {
+    return this.files.length === 0;
+  }
+
+  get isOver(): boolean {
+    return this.isEmpty || performance.now() - this.madeAt >= REPLAN_MS;
+  }
+
+  async renew(): Promise<void> {
+    const shares = await readShares(this.ctx);
+    const { libraryId, isShuffled } = this;
+    this.files = await readReady(this.ctx, { libraryId, shares, isShuffled, limit: PLANNED_FILES });
+    this.madeAt = performance.now();
+  }
+
+  takeFiles(): bigint[] {
+    const files = takeBatch(this.files, this.batchFiles);
+    this.files = this.files.slice(files.length);
+    return files.map(({ fileId }) => fileId);
+  }
+
+  noteRead(files: number, seconds: number): void {
+    this.batchFiles = batchFilesAfter(files, seconds);
+  }
+
+  drop(): void {
+    this.files = [];
+  }
+}
+
+/**
+ * Reads one copy.
+ * @param how.unread of the visit
+ * @returns whether there was one
+ * @throws LibraryError when the library cannot be read, which says nothing of the copy
+ */
+async function readBackNext(
+  ctx: Context,
+  place: StagingPlace,
+  { unread, signal }: { unread: Unread; signal: AbortSignal },
+): Promise<boolean> {
+  const copy = await takeReadBack(ctx, place.id);
+  if (!copy) return false;
+  const { path, size, position, checksum, volumeId, fileId, tries } = copy;
+  const expected = { path, size, position, checksum };
+  const source = new StagedSource(ctx, place, [copy], unread);
+  let failure: VerificationFailure | undefined;
+  try {
+    await readChecked(source, expected, { signal, tell: tellMismatch });
+  } catch (error) {
+    if (error instanceof NotReadyError) return true; // it is asked for again
+    if (signal.aborted || error instanceof LibraryError || isExhausted(error)) {
+      await leaveReadBack(ctx, place.id, copy);
+      throw error;
+    }
+    failure = error instanceof PutOffError ? putOff(ctx, copy, error) : explainReadBack(ctx, copy, error);
+    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // what is there is brought anew before the next try
+  }
+  await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
+  return true;
+}
+
+/** It is there, and could not be read just now. */
+function putOff(ctx: Context, { path }: ReadyCopy, { message, seconds }: PutOffError): VerificationFailure {
+  const error = oneLine(message);
+  ctx.log.warn({ path, seconds }, `read-back put off: ${error}`);
+  return { errorClass: 'TRANSIENT', error, isTry: false, notBefore: addSeconds(ctx.now(), seconds) };
+}
+
+function explainReadBack(ctx: Context, { path, tries }: ReadyCopy, thrown: unknown): VerificationFailure {
+  const { errorClass, error } = classifyError(thrown);
+  const pause = pauseSeconds(errorClass, tries, Math.random());
+  ctx.log.warn({ path, errorClass, attempts: tries + 1, pause }, `not confirmed: ${error}`);
+  return { errorClass, error, isTry: true, notBefore: pause === undefined ? undefined : addSeconds(ctx.now(), pause) };
 }

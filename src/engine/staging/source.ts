@@ -1,6 +1,8 @@
 /**
- * What is ready at a staging library, as a volume that is mounted: what drives read from (drive/batch.ts). A file that breaks off is read on
- * from there.
+ * The ready files of a staging library, as a mounted volume for drive/batch.ts. A file that breaks off is resumed from there.
+ *
+ * Files that a library fails to deliver are told apart from a library that cannot be read: a storage element that has lost one pool fails
+ * for all files of that pool, and the others must not wait for them.
  */
 import type { Context } from '../../context.js';
 import { TapeError } from '../../errors.js';
@@ -8,12 +10,10 @@ import type { StagingRow } from '../../operations/staging/answers.js';
 import { noteUnread, stageAgain } from '../../operations/staging/letting-go.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
-import { tapeSeconds } from '../calls.js';
-import { PutOffError } from '../drive/put-off.js';
-import { within } from './bounded.js';
+import { tapeSeconds, within } from '../calls.js';
+import { PutOffError } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { restSeconds } from './rests.js';
-import type { Unread } from './unread.js';
 
 /** A file that breaks off so often with less than that between is left: byte by byte it would hold its reader for ever. */
 const MOST_BREAKS = 3;
@@ -139,4 +139,35 @@ export class StagedSource implements MountedVolume {
 function isBreak(error: unknown): boolean {
   if (error instanceof NotReadyError || error instanceof RetryLaterError || error instanceof ChangedError) return false;
   return error instanceof TapeError && error.errorClass === 'TRANSIENT';
+}
+
+/** So many different files, one after the other and with none that came between, are the library's. */
+const MOST_FILES = 3;
+
+/** Of one visit to a library. */
+export class Unread {
+  private readonly paths = new Set<string>();
+  private hasRead = false;
+  private last: LibraryError | undefined;
+
+  note(path: string, error: LibraryError): void {
+    this.paths.add(path);
+    this.last = error;
+  }
+
+  /** A file has come, or the library has said of it that it does not. */
+  noteAnswer(): void {
+    this.hasRead = true;
+    this.paths.clear();
+  }
+
+  /** Why nothing more is to be read now. */
+  get failure(): LibraryError | undefined {
+    return this.paths.size >= MOST_FILES ? this.last : undefined;
+  }
+
+  /** The same, once there is nothing else to read: where nothing has come at all, it may be the library. */
+  get outcome(): LibraryError | undefined {
+    return this.hasRead ? this.failure : this.last;
+  }
 }

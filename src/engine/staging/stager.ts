@@ -1,28 +1,37 @@
 /**
- * Who asks a staging library: one engine at a time, in a loop of its own. What it does in a pass follows from the rows alone, and each
- * pass repairs what a dead one left (README.md).
+ * Asks staging libraries for files: one engine per library at a time, under a lease, in a loop per library. What a pass does follows from the rows alone,
+ * and each pass recovers what a dead one left (README.md).
  */
+import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { logFailure, messageOf, oneLine } from '../../errors.js';
 import type { MeasureDisks } from '../../operations/disks/reservations.js';
 import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
 import { expireStaged, letGoUnwanted } from '../../operations/staging/letting-go.js';
-import { ensureStager, type Rests, readRests } from '../../operations/staging/stagers.js';
+import {
+  claimStager,
+  ensureStager,
+  giveBackStager,
+  type Rests,
+  readRests,
+  renewStager,
+  type StagerLease,
+} from '../../operations/staging/stagers.js';
 import { beginTrial, holdFailing, type SuspensionKey } from '../../operations/suspensions.js';
 import { LibraryError } from '../../tape/backend.js';
+import type { Site } from '../../tape/kind.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
-import { tapeSeconds } from '../calls.js';
-import type { Waker } from '../waker.js';
-import { within } from './bounded.js';
+import { tapeSeconds, within } from '../calls.js';
+import type { Waker } from '../passes.js';
+import { askingKey, UsableLibraries } from '../usable-libraries.js';
 import { fillDepth } from './fill.js';
-import { StagerHold } from './hold.js';
-import type { StagingPlace } from './place.js';
+import { openPlace, type StagingPlace } from './place.js';
 import { isRefusal, restSeconds } from './rests.js';
 import { askIntended, type MakeCall, pollDue, releaseDue } from './steps.js';
 
-export interface StagerOptions {
+interface StagerOptions {
   engineId: string;
   leaseSeconds: number;
   /** Nothing new after this; the call in hand is given up. */
@@ -174,5 +183,114 @@ class Stager {
     const until = addSeconds(this.ctx.now(), seconds);
     await openCircuit(this.ctx, { of: 'calls', id: this.place.id }, { until, problem, isCounted });
     if (this.isRefused) await holdFailing(this.ctx, this.key, { problem, retryAt: until });
+  }
+}
+
+interface Running {
+  /** Of the library as it is asked. */
+  key: string;
+  stop: AbortController;
+  ended: Promise<void>;
+}
+
+export class Stagers {
+  private readonly ctx: Context;
+  private readonly options: StagerOptions & { env: Site['env'] };
+  private readonly usable: UsableLibraries;
+  /** By the ids of their libraries. */
+  private readonly running = new Map<number, Running>();
+  private readonly leaving = new Set<Promise<void>>();
+
+  constructor(ctx: Context, options: StagerOptions & { env: Site['env'] }) {
+    this.ctx = ctx;
+    this.options = options;
+    this.usable = new UsableLibraries(ctx);
+  }
+
+  /** Takes up libraries that were added or changed, and leaves those that were removed. */
+  async follow(): Promise<void> {
+    const libraries = await this.usable.read('STAGING');
+    const keys = new Map(libraries.map((library) => [library.id, askingKey(library)]));
+    for (const [id, { key, stop, ended }] of this.running) {
+      if (keys.get(id) === key) continue;
+      this.running.delete(id);
+      stop.abort();
+      this.leaving.add(ended);
+      void ended.then(() => this.leaving.delete(ended));
+    }
+    for (const library of libraries) {
+      if (this.running.has(library.id) || this.options.stop.aborted) continue;
+      const stop = new AbortController();
+      const options = { ...this.options, stop: AbortSignal.any([this.options.stop, stop.signal]) };
+      const ended = runStager(this.ctx, openPlace(this.ctx, library, this.options.env), options);
+      this.running.set(library.id, { key: askingKey(library), stop, ended });
+    }
+  }
+
+  /** Once all have stopped. */
+  get ended(): Promise<unknown> {
+    return Promise.all([...this.leaving, ...[...this.running.values()].map(({ ended }) => ended)]);
+  }
+}
+
+const RENEW_PART = 1 / 4;
+
+class StagerHold {
+  readonly lease: StagerLease;
+  private readonly ctx: Context;
+  private readonly leaseSeconds: number;
+  private readonly lost = new AbortController();
+  private readonly timer: NodeJS.Timeout;
+  private validUntil: number;
+
+  private constructor(ctx: Context, lease: StagerLease, leaseSeconds: number, claimedAt: number) {
+    this.ctx = ctx;
+    this.lease = lease;
+    this.leaseSeconds = leaseSeconds;
+    this.validUntil = claimedAt + leaseSeconds * 1000;
+    setMaxListeners(0, this.lost.signal);
+    this.timer = setInterval(() => void this.renew(), leaseSeconds * 1000 * RENEW_PART);
+  }
+
+  /** @returns undefined while another engine has it; what is returned must be ended */
+  static async claim(
+    ctx: Context,
+    claim: { libraryId: number; engineId: string; leaseSeconds: number },
+  ): Promise<StagerHold | undefined> {
+    const claimedAt = performance.now();
+    const lease = await claimStager(ctx, claim);
+    return lease && new StagerHold(ctx, lease, claim.leaseSeconds, claimedAt);
+  }
+
+  /** Aborts when the lease is lost. */
+  get signal(): AbortSignal {
+    return this.lost.signal;
+  }
+
+  /** To be asked before each call: the process may have stood still. @throws when the lease is lost, or may be */
+  confirm(): void {
+    if (performance.now() >= this.validUntil) this.lose();
+    this.signal.throwIfAborted();
+  }
+
+  /** Gives it back, so that another engine need not wait for its end. */
+  async end(): Promise<void> {
+    clearInterval(this.timer);
+    this.lose();
+    await giveBackStager(this.ctx, this.lease);
+  }
+
+  private async renew(): Promise<void> {
+    const startedAt = performance.now();
+    if (startedAt >= this.validUntil) return this.lose();
+    // a database that cannot be asked has given it to nobody yet
+    const isOurs = await renewStager(this.ctx, this.lease, this.leaseSeconds).catch(() => undefined);
+    if (isOurs === false) this.lose();
+    if (isOurs) this.validUntil = startedAt + this.leaseSeconds * 1000;
+  }
+
+  private lose(): void {
+    clearInterval(this.timer);
+    this.lost.abort(new Error(`the lease of library ${this.lease.libraryId} is lost`));
   }
 }

@@ -1,24 +1,24 @@
-/**
- * The calls that a staging library is made: each is noted before it is made, and what came of it after, so that it may be killed at any line
- * (README.md).
- */
+/** The calls to a staging library. Each is recorded before it is made, and its answer after, so that it may be killed at any line (README.md). */
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { messageOf, quote } from '../../errors.js';
 import {
+  askAgain,
   noteAsked,
   notePutOff,
+  noteStaged,
   noteStray,
   noteWaiting,
   readToPoll,
   type StagingRow,
   takeIntended,
 } from '../../operations/staging/answers.js';
+import { type FailedStaging, failStaged, readAttempts } from '../../operations/staging/failures.js';
 import { noteReleased, putOffReleases, readToRelease, type ToRelease } from '../../operations/staging/letting-go.js';
 import { LibraryError } from '../../tape/backend.js';
-import { type Demand, RetryLaterError, type StagedFile } from '../../tape/staging.js';
-import { addSeconds, secondsBetween } from '../../time.js';
-import { timeOfDate, writeStates } from './answers.js';
+import { type Demand, type FileState, RetryLaterError, type StagedFile } from '../../tape/staging.js';
+import { addSeconds, isBefore, secondsBetween, timeFromMicros } from '../../time.js';
+import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { againSeconds, pollSeconds, restSeconds } from './rests.js';
 
@@ -163,4 +163,70 @@ async function each<T>(all: readonly T[], work: (one: T) => Promise<void>): Prom
 
 function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
+}
+
+/** In the form of all times; null for one that is none of the database's. */
+function timeOfDate(date: Date | null): string | null {
+  return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
+}
+
+/**
+ * Until when what is ready now can be read. A time that is over speaks of another clock there, or of an earlier demand: taken at its word, the
+ * file would be asked for again and again, and never be read.
+ */
+function untilOf(date: Date | null, now: string): string | null {
+  const until = timeOfDate(date);
+  return until !== null && isBefore(now, until) ? until : null;
+}
+
+/** @param rows what was asked about: a file of which the library said nothing is asked about again at `pollAt` */
+async function writeStates(
+  ctx: Context,
+  place: StagingPlace,
+  { rows, states, pollAt }: { rows: readonly StagingRow[]; states: readonly FileState[]; pollAt: string },
+): Promise<void> {
+  const byPath = new Map(states.map((state) => [state.path, state]));
+  const said = rows.map((row) => ({ row, state: byPath.get(row.path) }));
+  const now = ctx.now();
+  await noteStaged(
+    ctx,
+    place.id,
+    said.flatMap(({ row, state }) => (state?.state === 'ready' ? [{ ...row, until: untilOf(state.until, now) }] : [])),
+  );
+  await askAgain(
+    ctx,
+    place.id,
+    said.flatMap(({ row, state }) => {
+      if (state?.state !== 'forgotten') return [];
+      return [{ fileId: row.fileId, batch: row.batch, at: addSeconds(now, againSeconds(row.attempts)) }];
+    }),
+  );
+  await writeFailures(
+    ctx,
+    place,
+    said.flatMap(({ row, state }) => (state?.state === 'failed' ? [{ row, error: state.error }] : [])),
+  );
+  const waiting = said.filter(({ state }) => state === undefined || state.state === 'waiting').map(({ row }) => row);
+  await noteWaiting(ctx, place.id, waiting, pollAt);
+}
+
+async function writeFailures(
+  ctx: Context,
+  place: StagingPlace,
+  failed: readonly { row: StagingRow; error: unknown }[],
+): Promise<void> {
+  if (failed.length === 0) return;
+  const fileIds = failed.map(({ row }) => row.fileId);
+  const attempts = await readAttempts(ctx, fileIds);
+  const now = ctx.now();
+  const judged = failed.map(({ row, error: thrown }): FailedStaging => {
+    const { errorClass, error } = classifyError(thrown);
+    const before = attempts.get(row.fileId) ?? 0;
+    const pause = pauseSeconds(errorClass, before, Math.random());
+    ctx.log.warn({ path: row.path, library: place.name, errorClass, pause }, `not staged: ${error}`);
+    const told = pause === undefined ? describeEnd(error, before + 1) : error;
+    const notBefore = pause === undefined ? null : addSeconds(now, pause);
+    return { fileId: row.fileId, batch: row.batch, errorClass, error: told, isTry: isTry(errorClass), notBefore };
+  });
+  await failStaged(ctx, place.id, judged);
 }

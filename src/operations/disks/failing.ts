@@ -36,7 +36,7 @@ export async function holdDisk(ctx: Context, mountpoint: string, problem: string
 
 /**
  * The same for a disk that is not there on a host, which is a matter of that host while another one sees the disk. One that
- * nobody has met with its marker yet may just not have it: see engine/disk/meeting.ts.
+ * nobody has met with its marker yet may just not have it: see engine/disk/setup.ts.
  */
 export async function holdAbsent(
   ctx: Context,

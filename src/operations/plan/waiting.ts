@@ -3,7 +3,7 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type AwaitedPart, type EndRange, rangeOf } from '../../planner/end-range.js';
 import { findMedium } from '../../planner/media.js';
-import { waitOf } from '../../planner/staged.js';
+import { waitOf } from '../../planner/queue.js';
 import { secondsOf } from '../../time.js';
 import { isChanged, isLeftAlone, isUnplaced, needsRoom } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';

@@ -8,7 +8,7 @@ import { locking } from '../../database/locks.js';
 import { byKeys } from '../../database/planning.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { HALF_LIFE_SECONDS } from '../../planner/shares.js';
+import { HALF_LIFE_SECONDS } from '../../planner/schedule.js';
 
 /** What is left at a time of the drive seconds of quota `q`. */
 function decayedAt(now: string): Sql {

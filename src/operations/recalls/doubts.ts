@@ -1,7 +1,7 @@
 /**
  * Volumes of which one file after another could not be read, and nothing since. Held for that, they may be put back into service before
  * anybody has mended what was wrong: until something is restored from one, its files are none that are bad, and the volume may be
- * held for them again (engine/drive/volume-failures.ts). It is noted for all engines, since any of them may have it next.
+ * held for them again (engine/drive/drive-failures.ts). It is noted for all engines, since any of them may have it next.
  */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';

@@ -6,7 +6,7 @@
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { sampleWaits } from '../../planner/staged.js';
+import { sampleWaits } from '../../planner/queue.js';
 import { pathOnTape } from '../conditions.js';
 
 /** A file of a staging library, as a call to the library takes it. */

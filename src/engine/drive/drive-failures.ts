@@ -1,16 +1,19 @@
 /**
- * Which volumes are to be taken out of service, so that they keep no drive busy: those that cannot be mounted, and those
- * of which one file after another cannot be read. Counted over the drives of an engine, in memory: after a restart the
- * count begins anew.
+ * Drives, volumes and libraries that fail. A drive that reports a DriveError is suspended with the time of its next try, and other drives read its files.
+ * Volumes are suspended when they cannot be mounted, or when one file after another cannot be read: counted in memory over the drives of an engine.
  */
-
-import { type ErrorClass, isExhausted } from '../../errors.js';
+import type { Context } from '../../context.js';
+import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
+import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
+import { countDriveFailure, forgetDriveFailures, setMount } from '../../operations/recalls/drives.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
-import { LibraryError } from '../../tape/backend.js';
+import { beginTrial, holdFailing, readOpening } from '../../operations/suspensions.js';
+import { DriveError, LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds, isBefore } from '../../time.js';
-import { classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
+import type { HeldLease } from './lease.js';
+import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /** Mounts that may fail one after another; more where the class of the error is tried more often. */
 const MAX_MOUNTS = 3;
@@ -46,7 +49,7 @@ export interface Verdict {
 }
 
 /** What a mount that failed means for its volume. */
-export interface MountFailure {
+interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
   /** When the next mount is worth trying; nothing when the volume is to be held. */
@@ -198,5 +201,73 @@ export class VolumeFailures {
     if (earlierTries === 0) return true;
     const isDoubtful = doubtedSince !== null && this.trusted.get(volume) !== doubtedSince;
     return isDoubtful && earlierTries < MOST_EARLIER_TRIES;
+  }
+}
+
+/** What does not pass by itself is tried so often, one time after another, and then left to an operator: it may spoil cartridges. */
+const MOST_TRIES = 3;
+const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
+
+/** Before the drive is given back, so that nobody else walks into it. */
+export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveError): Promise<void> {
+  const failures = await countDriveFailure(ctx, lease);
+  if (failures === undefined) return;
+  const { errorClass, error: problem } = classifyError(thrown);
+  const isLeft = LASTING.includes(errorClass) && failures >= MOST_TRIES;
+  const retryAt = isLeft ? null : addSeconds(ctx.now(), trialSeconds(failures - 1));
+  await holdFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
+}
+
+/** Returns what `readOpening` says of the drive. A drive whose next try is due is in service again with this. */
+export async function openNow(ctx: Context, lease: HeldLease): Promise<{ isQueued: boolean } | undefined> {
+  const opening = await readOpening(ctx, lease);
+  if (opening) return opening;
+  const isTried = await beginTrial(ctx, { kind: 'DRIVE', name: lease.driveName });
+  return isTried ? await readOpening(ctx, lease) : undefined;
+}
+
+/** A volume was mounted on it, and read. */
+export async function noteWorks(ctx: Context, lease: HeldLease): Promise<void> {
+  if (lease.failures === 0) return;
+  await forgetDriveFailures(ctx, lease);
+  lease.failures = 0;
+}
+
+/**
+ * What `use` throws is nobody's fault that is known, and would be thrown again: it counts against the volume, so that
+ * the drive turns to others first, and to this one after a pause that grows.
+ * @param use returns whether it has read anything, which ends the count
+ * @returns what it returned; nothing where another drive has the volume, or the lease is lost
+ */
+export async function visitVolume(
+  ctx: Context,
+  lease: HeldLease,
+  { volumeId, stop }: { volumeId: number; stop: AbortSignal },
+  use: () => Promise<boolean>,
+): Promise<boolean | undefined> {
+  if (!(await setMount(ctx, lease, volumeId))) return undefined;
+  let hasRead: boolean;
+  try {
+    hasRead = await use();
+  } catch (error) {
+    const isAway = error instanceof UnavailableError && error.kind === 'away';
+    const isElse = error instanceof DriveError || error instanceof LibraryError; // of which the volume is none
+    if (!stop.aborted && !isAway && !isElse && !isExhausted(error)) await countBreakdown(ctx, volumeId, error);
+    throw error; // the drive is given back, and whoever has it next puts in order what was in hand
+  }
+  if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
+  await setMount(ctx, lease, null);
+  return hasRead;
+}
+
+/** Never rejects: what is thrown is what broke the visit. */
+async function countBreakdown(ctx: Context, volumeId: number, thrown: unknown): Promise<void> {
+  const random = Math.random();
+  try {
+    const circuit = { of: 'volume', id: volumeId } as const;
+    const until = addSeconds(ctx.now(), breakdownPauseSeconds(await countFailures(ctx, circuit), random));
+    await openCircuit(ctx, circuit, { until, problem: oneLine(messageOf(thrown)) });
+  } catch (error) {
+    logFailure(ctx.log, error, 'drive');
   }
 }
