@@ -1,8 +1,15 @@
 /** Restore disks. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
-import { getDisk, listDisksByPage, resizeDisk } from '../src/operations/disks/disks.js';
-import { type DiskMeasurement, readHostsOf, readMeasurements } from '../src/operations/disks/measurements.js';
-import { type ForgottenDisk, forgetDisk } from '../src/operations/disks/remove.js';
+import {
+  type DiskMeasurement,
+  type ForgottenDisk,
+  forgetDisk,
+  getDisk,
+  listDisksByPage,
+  readHostsOf,
+  readMeasurements,
+  resizeDisk,
+} from '../src/operations/disks/disks.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';

@@ -1,6 +1,6 @@
 /** What is at staging libraries for Tapegate, and what they were sent. */
 import { type RequestUsage, readUsage } from '../src/operations/libraries/usage.js';
-import { type KeptCopy, readStagingFigures, type StagingFigures } from '../src/operations/staging/shown.js';
+import { type KeptCopy, readStagingFigures, type StagingFigures } from '../src/operations/staging/stagers.js';
 import { createBatch } from './batch.js';
 import { builder } from './builder.js';
 

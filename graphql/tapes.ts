@@ -4,8 +4,7 @@ import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.
 import type { Volume } from '../src/generated/prisma/client.js';
 import { setMedium } from '../src/operations/catalogue/media.js';
 import { listVolumes, readVolumeFiguresOf, readVolumes } from '../src/operations/catalogue/volumes.js';
-import { listDrives, readClaimed } from '../src/operations/recalls/drives.js';
-import { readDriveHosts } from '../src/operations/recalls/engines.js';
+import { listDrives, readClaimed, readDriveHosts } from '../src/operations/recalls/drives.js';
 import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { isInt, isText, readListPage } from './pages.js';

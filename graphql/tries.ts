@@ -3,7 +3,7 @@
 import type { Context } from '../src/context.js';
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { RecallState } from '../src/generated/prisma/enums.js';
-import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/recalls/tries.js';
+import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/recalls/queue.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { setPriority } from '../src/operations/requests/update.js';
 import { createBatch } from './batch.js';

@@ -1,5 +1,5 @@
 /** What the door for the bytes is given by the wiring: it knows no disk itself. */
-import type { ServedCopy } from '../../src/operations/disks/served.js';
+import type { ServedCopy } from '../../src/operations/disks/copies.js';
 
 export interface Copies {
   /** @param isPublic only where everybody on the copy's host may read it */

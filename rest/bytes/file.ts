@@ -5,7 +5,7 @@ import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { logFailure, quote } from '../../src/errors.js';
 import { HttpError } from '../../src/http-body.js';
-import { findHostsOf, findServed, type ServedCopy, type Unserved } from '../../src/operations/disks/served.js';
+import { findHostsOf, findServed, type ServedCopy, type Unserved } from '../../src/operations/disks/copies.js';
 import { findPathProblem } from '../../src/operations/input.js';
 import { DISCOVERY_PATH } from '../tape/discovery.js';
 import { checkConditions, isRangeGood } from './conditions.js';

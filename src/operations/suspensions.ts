@@ -12,8 +12,7 @@ import { InvalidInputError, NotFoundError, oneLine, quote } from '../errors.js';
 import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.js';
 import { audited, type Note } from './audit/audited.js';
 import { needsRoom } from './conditions.js';
-import { describeFull, isFull, takesAgain } from './disks/full.js';
-import { MAX_REASON, resetOf } from './health/circuits.js';
+import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './health/circuits.js';
 import { checkText } from './input.js';
 import { FIRST_LIBRARY } from './libraries/libraries.js';
 import { allow, isVisibleQuota } from './policy.js';
@@ -210,7 +209,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
 }
 
 /**
- * A disk that took nothing new since it had refused to take more (disks/full.ts) is tried again by what waits for room.
+ * A disk that took nothing new since it had refused to take more (health/circuits.ts) is tried again by what waits for room.
  * @returns what has ended, in the form of a suspension: what ran on it went on
  */
 async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Suspension | undefined> {

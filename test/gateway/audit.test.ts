@@ -16,9 +16,8 @@ import { reinstateVolume, retireVolume } from '../../src/operations/catalogue/re
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
 import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
 import { reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { resizeDisk, setDisk } from '../../src/operations/disks/disks.js';
+import { forgetDisk, resizeDisk, setDisk } from '../../src/operations/disks/disks.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
-import { forgetDisk } from '../../src/operations/disks/remove.js';
 import { repairFindings } from '../../src/operations/doctor/rows.js';
 import { addLibrary } from '../../src/operations/libraries/add.js';
 import { removeLibrary } from '../../src/operations/libraries/remove.js';

@@ -1,7 +1,6 @@
 /** Findings of the doctor that need only the database, by GraphQL: pages, repair, and one check at a time. */
 import { beforeEach, expect, test } from 'vitest';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { noteMeasurements } from '../../src/operations/disks/measurements.js';
+import { noteMeasurements, setDisk } from '../../src/operations/disks/disks.js';
 import { type FindingPlace, listFindings, rowFaults } from '../../src/operations/doctor/rows.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';

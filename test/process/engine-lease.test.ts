@@ -6,7 +6,6 @@ import { CallWatch } from '../../src/engine/calls.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { Confirmations, holdLease, NotHeldError } from '../../src/engine/drive/lease.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
-import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
 import {
   claimDrive,
   ensureDrives,
@@ -15,7 +14,7 @@ import {
   renewLease,
   setMount,
 } from '../../src/operations/recalls/drives.js';
-import { finishRecalls } from '../../src/operations/recalls/ends.js';
+import { finishRecalls, isHeld, noteReady } from '../../src/operations/recalls/ends.js';
 import { claim, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';

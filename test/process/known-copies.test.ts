@@ -23,7 +23,7 @@ import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { holdLease } from '../../src/engine/drive/lease.js';
 import { cleanUp } from '../../src/engine/drive/left-behind.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { isHeld, noteReady } from '../../src/operations/recalls/confirm.js';
+import { isHeld, noteReady } from '../../src/operations/recalls/ends.js';
 import { claim, dieAfterPlacing, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota } from '../support/factories.js';

@@ -1,8 +1,7 @@
 /** Which index finds the paths that contain a pattern. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { isByRareWord } from '../../src/operations/match.js';
-import { choosePatternLookup } from '../../src/operations/pattern-lookup.js';
+import { choosePatternLookup, isByRareWord } from '../../src/operations/match.js';
 
 /** Returns the words of the lookup, or its kind. */
 function format(pattern: string): string {

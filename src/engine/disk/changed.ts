@@ -4,7 +4,7 @@
  */
 import type { Context } from '../../context.js';
 import { messageOf, TapeError, UnavailableError } from '../../errors.js';
-import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/changed.js';
+import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/removals.js';
 import { lookAt } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';

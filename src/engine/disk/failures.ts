@@ -9,6 +9,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, type ErrorClass, isExhausted, messageOf, TapeError } from '../../errors.js';
+import { noteMeasurements } from '../../operations/disks/disks.js';
 import {
   type FailingDisk,
   holdAbsent,
@@ -18,9 +19,8 @@ import {
   putBackDisk,
   takeRetries,
 } from '../../operations/disks/failing.js';
-import { describeFull, noteFull } from '../../operations/disks/full.js';
 import { listUnmarked, type UnmarkedDisk } from '../../operations/disks/markings.js';
-import { noteMeasurements } from '../../operations/disks/measurements.js';
+import { describeFull, noteFull } from '../../operations/health/circuits.js';
 import { BoundedCalls, CallWatch, HungError, limitsOf } from '../calls.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
 import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';

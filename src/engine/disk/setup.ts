@@ -9,10 +9,17 @@ import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, InvalidInputError, messageOf, quote } from '../../errors.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
-import { type DiskRow, ensureDisk, listDisks, refuseNested, setDisk } from '../../operations/disks/disks.js';
+import {
+  type DiskRow,
+  ensureDisk,
+  type ForgottenDisk,
+  forgetDisk,
+  listDisks,
+  readMeasurements,
+  refuseNested,
+  setDisk,
+} from '../../operations/disks/disks.js';
 import { noteMarked, readTraces } from '../../operations/disks/markings.js';
-import { readMeasurements } from '../../operations/disks/measurements.js';
-import { type ForgottenDisk, forgetDisk } from '../../operations/disks/remove.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { BoundedCalls } from '../calls.js';
 import { isKnownBy } from './copy.js';

@@ -2,9 +2,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
-import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/changed.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
-import { forgetGone, letGo } from '../../operations/disks/removals.js';
+import { type ChangedCopy, forgetGone, letGo, readChanged, settleChanged } from '../../operations/disks/removals.js';
 import { findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
 import { type Finding, findFaults, PASSING_MS } from '../../operations/doctor/findings.js';
 import { markLinks, type NotedLink, readChanges, readLinks } from '../../operations/links/links.js';

@@ -7,8 +7,8 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
-import { isHeld, noteReady, type ReadyCopy } from '../../operations/recalls/confirm.js';
 import { type Lease, renewLease } from '../../operations/recalls/drives.js';
+import { isHeld, noteReady, type ReadyCopy } from '../../operations/recalls/ends.js';
 import type { CallWatch } from '../calls.js';
 
 /** A lease that is renewed until it is lost, or until the renewal is ended. */

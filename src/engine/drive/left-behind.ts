@@ -7,7 +7,7 @@ import { lstat } from 'node:fs/promises';
 import type { Context } from '../../context.js';
 import { codeOf, logFailure, messageOf, UnavailableError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import { type EndedRecall, endLeftBehind, type LeftBehind, readLeftBehind } from '../../operations/recalls/repair.js';
+import { type EndedRecall, endLeftBehind, type LeftBehind, readLeftBehind } from '../../operations/recalls/ends.js';
 import { checksumOf } from '../checksum.js';
 import { isKnownBy } from '../disk/copy.js';
 import { type FailingDisks, ofDisk } from '../disk/failures.js';

@@ -11,7 +11,7 @@ import {
   forgetGoneProcesses,
   noteEngineProcess,
   readDrivesAndAskers,
-} from '../../operations/recalls/engines.js';
+} from '../../operations/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
 /** So long it asks, unless it says so again; it does that after `ASK_AGAIN_MS`. Drives without an engine look for one every second. */

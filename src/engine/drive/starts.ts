@@ -5,11 +5,11 @@
  * nothing more is written: those recalls stay RUNNING, and the next holder of the drive recovers them.
  */
 import type { Context } from '../../context.js';
+import { noteDoubt } from '../../operations/health/circuits.js';
 import { chargeDriveTime } from '../../operations/quotas/shares.js';
-import { noteDoubt } from '../../operations/recalls/doubts.js';
 import { finishRecalls, type RecallOutcome } from '../../operations/recalls/ends.js';
+import { readTraceparents } from '../../operations/recalls/queue.js';
 import { type RunningRecall, startRecalls } from '../../operations/recalls/starts.js';
-import { readTraceparents } from '../../operations/recalls/traces.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import { count } from '../../signals.js';
 import { isTracing } from '../../traces.js';

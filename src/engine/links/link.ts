@@ -13,6 +13,7 @@ import { lstat, mkdir, open, readlink, stat, symlink, unlink } from 'node:fs/pro
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';
+import type { Link } from '../../operations/links/links.js';
 import {
   forgetLinkFolders,
   type LinkFolder,
@@ -20,8 +21,7 @@ import {
   noteMakingLinkFolder,
   readLinkFolders,
   readLinkFoldersIn,
-} from '../../operations/links/folders.js';
-import type { Link } from '../../operations/links/links.js';
+} from '../../operations/links/links.js';
 import { isNoted, traitsOf } from '../disk/made-folders.js';
 
 /** Something of somebody's stands at the archive path. */

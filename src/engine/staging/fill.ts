@@ -9,13 +9,13 @@ import { readShares } from '../../operations/quotas/shares.js';
 import {
   countStaged,
   intendFiles,
+  intendReadBacks,
   readUnasked,
   readUnaskedOf,
   readWeights,
   type Staged,
   type Unasked,
 } from '../../operations/staging/intend.js';
-import { intendReadBacks } from '../../operations/staging/read-back.js';
 import type { StagerLease } from '../../operations/staging/stagers.js';
 import { estimateReading, findMedium } from '../../planner/media.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';

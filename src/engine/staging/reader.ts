@@ -8,9 +8,15 @@ import { endVerification, type VerificationFailure } from '../../operations/cata
 import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
 import { readShares } from '../../operations/quotas/shares.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import { letGoFiles } from '../../operations/staging/letting-go.js';
-import { leaveReadBack, type ReadyCopy, takeReadBack } from '../../operations/staging/read-back.js';
-import { type ReadyFile, readReady, readStagingOf } from '../../operations/staging/ready.js';
+import { letGoFiles } from '../../operations/staging/answers.js';
+import {
+  leaveReadBack,
+  type ReadyCopy,
+  type ReadyFile,
+  readReady,
+  readStagingOf,
+  takeReadBack,
+} from '../../operations/staging/intend.js';
 import { readRests } from '../../operations/staging/stagers.js';
 import { holdFailing, isSuspended } from '../../operations/suspensions.js';
 import { batchFilesAfter, takeBatch } from '../../planner/queue.js';

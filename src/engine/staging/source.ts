@@ -7,7 +7,7 @@
 import type { Context } from '../../context.js';
 import { TapeError } from '../../errors.js';
 import type { StagingRow } from '../../operations/staging/answers.js';
-import { noteUnread, stageAgain } from '../../operations/staging/letting-go.js';
+import { noteUnread, stageAgain } from '../../operations/staging/answers.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { tapeSeconds, within } from '../calls.js';

@@ -8,7 +8,7 @@ import type { Context } from '../../context.js';
 import { logFailure, messageOf, oneLine } from '../../errors.js';
 import type { MeasureDisks } from '../../operations/disks/reservations.js';
 import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
-import { expireStaged, letGoUnwanted } from '../../operations/staging/letting-go.js';
+import { expireStaged, letGoUnwanted } from '../../operations/staging/answers.js';
 import {
   claimStager,
   ensureStager,

@@ -4,17 +4,22 @@ import type { Context } from '../../context.js';
 import { messageOf, quote } from '../../errors.js';
 import {
   askAgain,
+  type FailedStaging,
+  failStaged,
   noteAsked,
   notePutOff,
+  noteReleased,
   noteStaged,
   noteStray,
   noteWaiting,
+  putOffReleases,
+  readAttempts,
   readToPoll,
+  readToRelease,
   type StagingRow,
+  type ToRelease,
   takeIntended,
 } from '../../operations/staging/answers.js';
-import { type FailedStaging, failStaged, readAttempts } from '../../operations/staging/failures.js';
-import { noteReleased, putOffReleases, readToRelease, type ToRelease } from '../../operations/staging/letting-go.js';
 import { LibraryError } from '../../tape/backend.js';
 import { type Demand, type FileState, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { addSeconds, isBefore, secondsBetween, timeFromMicros } from '../../time.js';

@@ -1,43 +1,44 @@
 /** What the database says of the copies on restore disks. */
-
 import type { Context } from '../../context.js';
+import { prepared } from '../../database/prepared.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import type { Stage } from '../../stages.js';
-import { placeOnDisk } from '../conditions.js';
+import { addSeconds } from '../../time.js';
+import { mayPath } from '../access/paths.js';
+import { isOffered, placeOnDisk } from '../conditions.js';
+import { allow } from '../policy.js';
+import { isFolder } from '../requests/create.js';
+import { FRESH_SECONDS } from './disks.js';
 
-/** A copy that is noted; at any other stage than RESTORED it is to be removed. */
+/** A recorded copy. If the file is not RESTORED, the copy is to be removed. */
 export interface NotedCopy {
   fileId: bigint;
-  /** Below the mount point. */
   path: string;
   size: bigint;
   checksum: string | null;
   stage: Stage;
   diskId: number;
   mountpoint: string;
-  /** What it is known by: inode, times of modification and change (nanoseconds), and the checksum of its bytes. */
+  /** Inode, times of modification and change in nanoseconds, and the checksum of the bytes. */
   ino: bigint | null;
   mtimeNs: bigint | null;
   ctimeNs: bigint | null;
   copyChecksum: string | null;
-  /** Of the file's row: another one whenever something was written of the file. */
+  /** Version of the file's row: it changes with each write. */
   version: string;
 }
 
-/**
- * Of files that are locked, or asked about, those of which nothing was written since their copies were read: whatever was
- * found on disk meanwhile was found of these very copies.
- */
+/** Selects the files `f` whose rows have not changed since their copies were read. */
 export function isAsRead(copies: readonly Pick<NotedCopy, 'fileId' | 'version'>[]): Sql {
   const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
   return sql`(f.id = ANY(${ids}::bigint[])
     AND (f.id, f.xmin::text) IN (SELECT * FROM unnest(${ids}::bigint[], ${versions}::text[])))`;
 }
 
-/** What is told of the tape copy of a file whose copy in the restore area was changed by hand (table `verification`). */
+/** Error of the tape copy (table `verification`) of a file whose copy in the restore area was changed. */
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed: it is not the file that is on tape';
 
-/** The same of a file that stood in the place of its file when that was read, with the same bytes, and that nobody has noted. */
+/** The same for a file that was found in the place of its file with the same bytes, and that is not recorded. */
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
 
 /** Columns of a NotedCopy; `f` is the file, `k` its disk. */
@@ -45,7 +46,7 @@ export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum",
   f.xmin::text AS version`;
 
-/** Some of the copies that are noted on a disk, also of those that are to be removed. */
+/** Reads some copies of a disk, also those to be removed. */
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
@@ -54,7 +55,7 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
   return rows;
 }
 
-/** Noted copies on all disks, in order of their files' ids: of restored files, or such as are to be removed. */
+/** Reads recorded copies of all disks in order of their file ids. */
 export async function readCopies(
   ctx: Context,
   page: { kind: 'restored' | 'leaving'; after: bigint; limit: number },
@@ -67,7 +68,6 @@ export async function readCopies(
   return rows;
 }
 
-/** Of these files, the copies that are noted now. */
 export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])
@@ -76,10 +76,51 @@ export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Pr
   return rows;
 }
 
-/** Of these files, those that a live request holds. */
 export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
   const { rows } = await ctx.db.pool.query<{ fileId: bigint }>(
     sql`SELECT DISTINCT file_id AS "fileId" FROM live_hold WHERE file_id = ANY(${fileIds}::bigint[])`,
   );
   return new Set(rows.map((row) => row.fileId));
+}
+
+/**
+ * Why no copy can be read. ELSEWHERE: on disk at its primary place, or changed. DISK_FAILS: also if the copy is not
+ * recorded.
+ */
+export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
+
+export type ServedCopy = Pick<
+  NotedCopy,
+  'path' | 'size' | 'checksum' | 'diskId' | 'mountpoint' | 'ino' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'
+>;
+
+/** A caller who may list and fetch a file may read its copy. A path hidden by path rules is UNKNOWN. */
+export async function findServed(ctx: Context, path: string): Promise<{ copy: ServedCopy } | { problem: Unserved }> {
+  allow(ctx, 'getFile');
+  const { rows } = await ctx.db.pool.query<ServedCopy & { problem: Unserved | null }>(
+    prepared(
+      sql`SELECT CASE
+            WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
+            WHEN NOT ${mayPath(ctx, 'FETCH')} THEN 'NOT_YOURS'
+            WHEN f.stage IN ('ONTAPE', 'RESTORING') THEN 'ON_TAPE'
+            WHEN f.stage <> 'RESTORED' THEN 'ELSEWHERE'
+            WHEN k.id IS NULL OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) THEN 'DISK_FAILS' END AS problem, ${copyColumns}
+          FROM (SELECT ${path}::text AS path) l LEFT JOIN tape_file f ON f.path = l.path AND (${isOffered} OR f.stage = 'RESTORED') AND ${mayPath(ctx, 'LIST')}
+            LEFT JOIN restore_disk k ON k.id = f.disk_id`,
+    ),
+  );
+  const [row] = rows;
+  if (!row || row.problem !== null) return { problem: row?.problem ?? 'UNKNOWN' };
+  const { problem: _problem, ...copy } = row;
+  return { copy };
+}
+
+/** Returns the hosts that have seen a disk lately, without a problem other than a full disk. */
+export async function findHostsOf(ctx: Context, diskId: number): Promise<string[]> {
+  allow(ctx, 'getFile');
+  const { rows } = await ctx.db.pool.query<{ host: string }>(
+    sql`SELECT m.host FROM disk_measurement m WHERE m.disk_id = ${diskId} AND (m.problem IS NULL OR m.free IS NOT NULL)
+          AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp ORDER BY m.host`,
+  );
+  return rows.map(({ host }) => host);
 }

@@ -1,36 +1,37 @@
 /** Restore disks: where recalled files are put. */
-
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { sql } from '../../database/sql.js';
+import { lockDisks } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { InUseError, InvalidInputError, NotFoundError, oneLine, quote } from '../../errors.js';
 import type { Prisma, RestoreDisk } from '../../generated/prisma/client.js';
+import { plural } from '../../plural.js';
+import { addSeconds } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
+import { isChanged } from '../conditions.js';
+import { describeFull, isFull } from '../health/circuits.js';
 import { checkBytes, checkPattern } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
-import { isFull } from './full.js';
 
 export interface DiskRow {
   id: number;
   mountpoint: string;
-  /** Bytes: the allocation, what copies take, and what running recalls have reserved. */
+  /** Bytes of the allocation, of copies, and reserved by running recalls. */
   size: bigint;
   used: bigint;
   reserved: bigint;
 }
 
-/** Columns that are for the engines only. */
 const internal = {
   ...{ failures: true, retryAt: true, reservedEver: true, markedAt: true, markedAs: true },
   ...{ fulls: true, fullAt: true, fullUntil: true, fullReason: true },
 } as const;
 
-/** Whoever changes a disk may have made room on it. */
 const notFull = { fulls: 0, fullAt: null, fullUntil: null, fullReason: null } as const;
 
-/** Adds a restore disk, or changes the allocation of a known one, which counts as full no more. */
+/** Adds a restore disk, or changes the allocation of a known one. The disk no longer counts as full. */
 export async function setDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
   const { mountpoint, size } = input;
   return await audited(ctx, { operation: 'setDisk', kind: 'DISK', object: mountpoint, given: { size } }, (note) =>
@@ -55,14 +56,13 @@ async function changeDisk(ctx: Context, input: { mountpoint: string; size: bigin
   return disk;
 }
 
-/** @throws InvalidInputError */
 export function checkMountpoint(given: string): string {
   if (path.isAbsolute(checkPattern('mountpoint', given))) return path.resolve(given);
   throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(given)}`);
 }
 
 /**
- * Changes the allocation of a known restore disk, which counts as full no more. The disk itself is not touched.
+ * Changes the allocation of a known restore disk, which no longer counts as full. The disk itself is not touched.
  * @throws InvalidInputError, NotFoundError
  */
 export async function resizeDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
@@ -86,14 +86,13 @@ export async function resizeDisk(ctx: Context, input: { mountpoint: string; size
 
 const roomRing = sql`SELECT pg_notify('tapegate', 'room')`;
 
-/** Tells the engines, after the commit, that there may be more room on the restore disks. */
 export async function ringRoom(tx: Transaction): Promise<void> {
   await tx.query(roomRing);
 }
 
 /**
- * A disk in another one would have its copies taken for files of that one. One that is registered already stays.
- * @param real resolves links; operations touch no disk, so that only the paths are compared without it
+ * Refuses a disk within another one, whose copies would be taken for files of that one. A registered disk is accepted.
+ * @param real resolves links. Operations touch no disk, so without it only the paths are compared.
  * @throws InvalidInputError
  */
 export async function refuseNested(
@@ -116,7 +115,6 @@ function liesIn(inner: string, outer: string): boolean {
   return inner === outer || inner.startsWith(outer === '/' ? outer : `${outer}/`);
 }
 
-/** Registers a disk for a site that has named none; does nothing where there is one. */
 export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size: bigint }): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO restore_disk (mountpoint, size) SELECT ${disk.mountpoint}, ${disk.size} WHERE NOT EXISTS (SELECT FROM restore_disk)
@@ -132,8 +130,8 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
 }
 
 /**
- * Bytes for which the restore disks in service have room beside what they hold and what is reserved, by their allocations:
- * what is really free, the engines see. Undefined where none is registered yet, which the first engine does.
+ * Returns the bytes for which the restore disks in service have room by their allocations. Undefined if no disk is
+ * registered yet, which the first engine does.
  */
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const { rows } = await ctx.db.pool.query<{ disks: number; room: string }>(
@@ -145,7 +143,6 @@ export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   return row && row.disks > 0 ? BigInt(row.room) : undefined;
 }
 
-/** The same in order of their ids: counted, or by the page. */
 export function listDisksByPage(ctx: Context) {
   allow(ctx, 'listDisksByPage');
   const rows = sql`restore_disk k WHERE true`;
@@ -159,7 +156,6 @@ export function listDisksByPage(ctx: Context) {
   };
 }
 
-/** @throws NotFoundError */
 export async function getDisk(
   ctx: Context,
   id: number,
@@ -171,25 +167,23 @@ export async function getDisk(
   return disk;
 }
 
-/** What a disk can take. */
 export interface DiskFigures {
   size: bigint;
   used: bigint;
   reserved: bigint;
-  /** Undefined: nobody has looked. */
   fileSystem?: FileSystemRoom | undefined;
 }
 
-/** What can really be written, and what is reserved of it, on all disks that share the file system. */
+/** Free bytes of a file system, and those reserved on all disks that share it. */
 export interface FileSystemRoom {
   freeBytes: bigint;
   reserved: bigint;
 }
 
 /**
- * Chooses a disk for a file: the one with the most room, so that disks fill evenly; of disks that share a file system,
- * the one with the most left of its allocation.
- * @returns undefined when none has room for `size` bytes
+ * Chooses the disk with the most room, so that disks fill evenly; of disks that share a file system, the one with the
+ * most left of its allocation.
+ * @returns undefined if no disk has room for `size` bytes
  */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
   let best: D | undefined;
@@ -204,7 +198,7 @@ function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
   return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
 }
 
-/** Bytes that it has room for; less than nothing where more is reserved than is there. */
+/** Returns the bytes of room; negative if more is reserved than is there. */
 export function roomOf(disk: DiskFigures): bigint {
   const allocated = roomByAllocation(disk);
   if (!disk.fileSystem) return allocated;
@@ -217,13 +211,188 @@ export function roomByAllocation(disk: DiskFigures): bigint {
   return disk.size - disk.used - disk.reserved;
 }
 
-/** What is reserved may all be still to be written: a recall that runs counts with its whole size. */
+/** A running recall counts with its whole size, since all of it may still have to be written. */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
 }
 
-/** Reads restore disks by their ids. */
 export async function readDisks({ db }: Context, ids: readonly number[]): Promise<Map<number, RestoreDisk>> {
   const disks = await db.prisma.restoreDisk.findMany({ where: { id: { in: [...ids] } } });
   return new Map(disks.map((disk) => [disk.id, disk]));
+}
+
+/**
+ * What engines saw of a disk, since a gateway that touched it would hang with it. Both are null if no engine has looked
+ * lately.
+ */
+export interface DiskMeasurement {
+  free: bigint | null;
+  /** For people. Also set for a disk that takes nothing new, whatever is free. */
+  problem: string | null;
+}
+
+/** Older measurements are ignored; engines look every ten seconds. */
+export const FRESH_SECONDS = 60;
+const KEPT_SECONDS = 3600;
+const MAX_PROBLEM = 1000;
+
+export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' | 'mountpoint'>[]> {
+  const { rows } = await ctx.db.pool.query<Pick<DiskRow, 'id' | 'mountpoint'>>(
+    sql`SELECT k.id, k.mountpoint FROM restore_disk k
+        WHERE NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) ORDER BY k.id`,
+  );
+  return rows;
+}
+
+/** Another host has seen the disk `k` lately, without a problem other than a full disk. */
+export function isSeenElsewhere(ctx: Context, host: string): Sql {
+  return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
+    AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp)`;
+}
+
+export async function findSeenElsewhere(ctx: Context, host: string, diskIds: readonly number[]): Promise<Set<number>> {
+  const { rows } = await ctx.db.pool.query<{ id: number }>(
+    sql`SELECT k.id FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[]) AND ${isSeenElsewhere(ctx, host)}`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+export async function noteMeasurements(
+  ctx: Context,
+  host: string,
+  seen: readonly (DiskMeasurement & { diskId: number })[],
+): Promise<void> {
+  const now = ctx.now();
+  const [ids, free] = [seen.map(({ diskId }) => diskId), seen.map((disk) => disk.free)];
+  const problems = seen.map(({ problem }) => (problem === null ? null : oneLine(problem, MAX_PROBLEM)));
+  await ctx.db.pool.query(
+    sql`INSERT INTO disk_measurement (disk_id, host, free, problem, measured_at)
+        SELECT s.id, ${host}, s.free, s.problem, ${now}
+        FROM unnest(${ids}::int[], ${free}::bigint[], ${problems}::text[]) AS s (id, free, problem) ORDER BY s.id
+        ON CONFLICT (disk_id, host) DO UPDATE
+          SET free = excluded.free, problem = excluded.problem, measured_at = excluded.measured_at`,
+  );
+  await ctx.db.pool.query(
+    sql`DELETE FROM disk_measurement WHERE measured_at < ${addSeconds(now, -KEPT_SECONDS)}::timestamp`,
+  );
+}
+
+/**
+ * Reads measurements by disk id: the least free bytes seen by any host, and what each host saw wrong, after its name.
+ * Of a disk suspended for failing, only the reason.
+ */
+export async function readMeasurements(
+  ctx: Context,
+  diskIds: readonly number[],
+): Promise<Map<number, DiskMeasurement>> {
+  const { rows } = await ctx.db.pool.query<{
+    id: number;
+    free: string | null;
+    problem: string | null;
+    full: string | null;
+  }>(
+    sql`SELECT k.id, CASE WHEN g.disk_id IS NULL THEN m.free END AS free,
+          CASE WHEN g.disk_id IS NULL THEN m.problem ELSE s.reason END AS problem,
+          CASE WHEN g.disk_id IS NULL AND ${isFull(ctx)} THEN k.full_reason END AS full
+        FROM restore_disk k LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
+          CROSS JOIN LATERAL (
+            SELECT min(m.free)::text AS free, string_agg(m.host || ': ' || m.problem, '; ' ORDER BY m.host) AS problem
+            FROM disk_measurement m
+            WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp
+          ) m WHERE k.id = ANY(${diskIds}::int[])`,
+  );
+  return new Map(
+    rows.map(({ id, free, problem, full }) => {
+      const problems = [full === null ? null : describeFull(full), problem].filter((part) => part !== null);
+      return [id, { free: free === null ? null : BigInt(free), problem: problems.join('; ') || null }];
+    }),
+  );
+}
+
+const MAX_HOSTS = 100;
+
+/** Reads by disk id the hosts whose engines have looked at the disk within the last minute. */
+export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Promise<Map<number, string[]>> {
+  allow(ctx, 'readHostsOf');
+  const { rows } = await ctx.db.pool.query<{ id: number; hosts: string[] }>(
+    sql`SELECT k.id, ARRAY(
+          SELECT m.host FROM disk_measurement m
+          WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp
+          ORDER BY m.host LIMIT ${MAX_HOSTS}) AS hosts
+        FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[])`,
+  );
+  return new Map(rows.map(({ id, hosts }) => [id, hosts]));
+}
+
+export interface ForgottenDisk extends DiskRow {
+  /** Paths of files that recalls may have left there, and that nobody could look for: the first 100. */
+  leftBehind: string[];
+}
+
+const MOST_LEFT = 100;
+
+/**
+ * Removes a restore disk that contains nothing. Files on it stay. Engines look first for what recalls have left there,
+ * unless the disk fails.
+ * @throws InvalidInputError; NotFoundError; InUseError with the figures
+ */
+export async function forgetDisk(ctx: Context, given: string): Promise<ForgottenDisk> {
+  return await audited(ctx, { operation: 'forgetDisk', kind: 'DISK', object: given }, (note) =>
+    forget(ctx, given, note),
+  );
+}
+
+async function forget(ctx: Context, given: string, note: Note): Promise<ForgottenDisk> {
+  allow(ctx, 'forgetDisk');
+  const mountpoint = checkMountpoint(given);
+  return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
+    // locked first and judged in a second statement, which sees what whoever had it locked before has put there
+    await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
+    const [disk] = await tx.query<ForgottenDisk & Contents>(
+      sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",
+            (SELECT count(*)::int FROM recall c WHERE c.disk_id = k.id) AS running,
+            (SELECT count(*)::int FROM tape_file f WHERE f.changed_disk_id = k.id AND ${isChanged}) AS changed,
+            ARRAY(SELECT DISTINCT f.path FROM left_behind l JOIN tape_file f ON f.id = l.file_id WHERE l.disk_id = k.id
+              ORDER BY f.path LIMIT ${MOST_LEFT}) AS "leftBehind",
+            EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing"
+          FROM restore_disk k CROSS JOIN LATERAL (
+            SELECT count(*)::int AS copies, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE f.disk_id = k.id
+          ) c WHERE k.mountpoint = ${mountpoint}`,
+    );
+    if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
+    const { copies, copyBytes, running, changed, isFailing, ...row } = disk;
+    refuseInUse(disk);
+    await tx.query(sql`DELETE FROM restore_disk k WHERE k.id = ${row.id}`);
+    await tx.query(sql`DELETE FROM suspension WHERE kind = 'DISK' AND name = ${mountpoint}`);
+    await tx.query(note());
+    return row;
+  });
+}
+
+interface Contents {
+  copies: number;
+  copyBytes: bigint;
+  running: number;
+  changed: number;
+  isFailing: boolean;
+}
+
+function refuseInUse(disk: ForgottenDisk & Contents): void {
+  const name = `the restore disk ${quote(disk.mountpoint)}`;
+  const { copies, copyBytes, running, changed, leftBehind, isFailing } = disk;
+  if (copies > 0 || running > 0) {
+    throw new InUseError(
+      `${name} holds ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'recall')} under way: drain it, and remove it once nothing is left there`,
+    );
+  }
+  if (changed > 0) {
+    throw new InUseError(
+      `${name} has ${plural(changed, 'copy that was', 'copies that were')} changed by hand, and nothing else on disk stands for ${changed === 1 ? 'its file' : 'their files'}: take ${changed === 1 ? 'it' : 'them'} away, and have doctor --repair look`,
+    );
+  }
+  if (leftBehind.length > 0 && !isFailing) {
+    throw new InUseError(
+      `${name} may have what ended recalls of ${plural(leftBehind.length, 'file')} have left there, such as ${quote(leftBehind[0] ?? '')}: engines look for it within a minute, and it can be removed then`,
+    );
+  }
 }

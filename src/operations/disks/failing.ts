@@ -1,6 +1,6 @@
 /**
- * Restore disks that fail: held by the engine with the reason, and tried again after pauses. The pause grows with each
- * time that the disk fails before a copy was put on it, so that one which answers and takes nothing is asked ever less.
+ * Restore disks that fail: the engine suspends them and tries them again after a pause. The pause grows with each
+ * failure before a copy was put on the disk.
  */
 
 import type { Context } from '../../context.js';
@@ -10,15 +10,13 @@ import { addSeconds } from '../../time.js';
 import { MAX_REASON, pauseOf } from '../health/circuits.js';
 import { auditHold, endSuspension } from '../suspensions.js';
 import type { DiskRow } from './disks.js';
-import { FRESH_SECONDS, isSeenElsewhere } from './measurements.js';
+import { FRESH_SECONDS, isSeenElsewhere } from './disks.js';
 
-/** Of the disk `k`, which has failed `failures` times before. */
 const pause = pauseOf(sql`k.failures`);
 
-/** Nothing on the disk of the file `f` is to be looked at now. */
 export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id)`;
 
-/** The disks that are not to be looked at now: equal texts are the same disks. */
+/** Names the disks that fail: equal texts are the same disks. */
 export async function nameFailing(ctx: Context): Promise<string> {
   const { rows } = await ctx.db.pool.query<{ ids: string | null }>(
     sql`SELECT string_agg(g.disk_id::text, ',' ORDER BY g.disk_id) AS ids FROM failing_disk g`,
@@ -27,16 +25,16 @@ export async function nameFailing(ctx: Context): Promise<string> {
 }
 
 /**
- * Takes a disk out of service that fails. What an operator has taken out of service already stays as it is, but for being
- * looked at, and so does the reason of one that is known to fail.
+ * Suspends a disk that fails. A suspension by an operator stays, and so does the reason of a disk that is known to
+ * fail; the disk is not looked at any more.
  */
 export async function holdDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await hold(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
 
 /**
- * The same for a disk that is not there on a host, which is a matter of that host while another one sees the disk. One that
- * nobody has met with its marker yet may just not have it: see engine/disk/setup.ts.
+ * The same for a disk that is missing on a host, unless another host sees it. A disk without a recorded marker may just
+ * not have it yet (engine/disk/setup.ts).
  */
 export async function holdAbsent(
   ctx: Context,
@@ -47,7 +45,6 @@ export async function holdAbsent(
   await hold(ctx, problem, which);
 }
 
-/** @param which of the disks `k`: one */
 async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
   const now = ctx.now();
@@ -68,11 +65,10 @@ async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
   if (disk) ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isHeld ? 'held' : 'fails'}: ${reason}`);
 }
 
-/** A disk that is to be tried. */
 export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
 /**
- * Disks that are to be tried now; nobody else is given them before their next pause is over.
+ * Takes the disks that are to be tried now; no other engine gets them before their next pause is over.
  * @param except ids of disks that are left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
@@ -90,8 +86,7 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
 }
 
 /**
- * A disk that was to be tried is not there on this host, which says nothing of the others: where there are any, one of them
- * tries it next, and soon.
+ * Leaves the next try of a disk that is missing on this host to another host, and makes it soon.
  * @returns whether there is another host
  */
 export async function leaveToOthers(
@@ -112,7 +107,6 @@ export async function leaveToOthers(
   return rowCount !== 0;
 }
 
-/** A disk that was tried fails still. */
 export async function noteStillFailing(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH told AS (
@@ -123,10 +117,7 @@ export async function noteStillFailing(ctx: Context, mountpoint: string, problem
   );
 }
 
-/**
- * A disk that was tried works: what the engine has held is in service again, and what waits may begin. What an operator has
- * taken out of service stays so, and may be looked at.
- */
+/** Ends the suspension of a disk that works again. A suspension by an operator stays; the disk may be looked at. */
 export async function putBackDisk(ctx: Context, mountpoint: string): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(
     sql`UPDATE restore_disk SET retry_at = NULL WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL`,

@@ -1,36 +1,33 @@
 /**
- * Folders of restore disks that Tapegate has made. A folder that somebody else has made may look the same, so it is noted before one
- * is made that it will be, and then which one it is; its note goes after it. Killed anywhere in between, whoever looks for
- * the folder next, or puts in order what a dead engine left, finds a note.
+ * Directories of restore disks that Tapegate has made. An equal one may be somebody else's, so the path is recorded
+ * before the directory is made, then its inode; the record outlives the directory. A kill in between leaves a record.
  */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 
-/** What a folder is known by. */
 export interface FolderTraits {
   ino: bigint;
-  /** In nanoseconds; null where the file system has none. */
+  /** Nanoseconds; null if the file system has none. */
   birthNs: bigint | null;
 }
 
 export interface MadeFolder extends FolderTraits {
-  /** Below the mount point, as a logical path is. */
   path: string;
 }
 
 export interface FolderNote {
   diskId: number;
   path: string;
-  /** Null of one that an engine was about to make: nobody has noted which it is. */
+  /** Null if an engine was about to make it. */
   ino: bigint | null;
   birthNs: bigint | null;
-  /** Of the row: another one whenever something was noted of the folder, or it is about to be made again. */
+  /** Version of the row: it changes with each write. */
   version: string;
 }
 
 const noteColumns = sql`m.disk_id AS "diskId", m.path, m.ino, m.birth_ns AS "birthNs", m.xmin::text AS version`;
 
-/** To be called before folders are made that are not there. What was known of one of an earlier time is forgotten. */
+/** Call before directories are made. Replaces what was recorded of earlier ones. */
 export async function noteMaking(ctx: Context, diskId: number, paths: readonly string[]): Promise<FolderNote[]> {
   const { rows } = await ctx.db.pool.query<FolderNote>(
     sql`INSERT INTO made_folder AS m (disk_id, path) SELECT ${diskId}, p FROM unnest(${paths}::text[]) AS p ORDER BY p
@@ -39,7 +36,7 @@ export async function noteMaking(ctx: Context, diskId: number, paths: readonly s
   return rows;
 }
 
-/** Of folders that were made, or are there and were being made. Calling twice is safe. */
+/** Calling twice is safe. */
 export async function noteMade(ctx: Context, diskId: number, made: readonly MadeFolder[]): Promise<void> {
   const [paths, inos, births] = [
     made.map((folder) => folder.path),
@@ -54,7 +51,6 @@ export async function noteMade(ctx: Context, diskId: number, made: readonly Made
   );
 }
 
-/** By path; what nobody has noted is left out. */
 export async function readFolderNotes(
   ctx: Context,
   diskId: number,
@@ -66,7 +62,6 @@ export async function readFolderNotes(
   return new Map(rows.map((row) => [row.path, row]));
 }
 
-/** All of a disk, in order of their paths. */
 export async function listFolderNotes(
   ctx: Context,
   page: { diskId: number; after: string; limit: number },
@@ -78,7 +73,7 @@ export async function listFolderNotes(
   return rows;
 }
 
-/** Forgets folders that have gone, or were never made, where nothing was noted of them since. @returns their paths */
+/** Deletes the records of directories that are gone, if they have not changed since. @returns their paths */
 export async function forgetFolders(ctx: Context, diskId: number, notes: readonly FolderNote[]): Promise<Set<string>> {
   const [paths, versions] = [notes.map((note) => note.path), notes.map((note) => note.version)];
   const { rows } = await ctx.db.pool.query<{ path: string }>(

@@ -1,7 +1,6 @@
 /**
- * What recalls may have left on disks, and what nobody could look at: their disk was away when their engine was gone, or
- * failed when they ended. It is kept by what the copy is known by, so that no file of somebody else's is taken for it, and
- * removed by a pass. Nothing is locked meanwhile: what was looked at is taken away exactly as it was, or not at all.
+ * What recalls may have left on disks that were away when their engine died, or failed when they ended. The inode of
+ * the copy is recorded, so that no other file is taken for it. A job removes exactly what it recognised, or nothing.
  */
 
 import type { Context } from '../../context.js';
@@ -11,22 +10,23 @@ import type { Transaction } from '../../database/transaction.js';
 export interface LeftBehind {
   id: bigint;
   fileId: bigint;
-  /** Below the mount point. */
   path: string;
   size: bigint;
   diskId: number;
   mountpoint: string;
-  /** Of the recall: they make the name of its partial file. */
+  /** Drive and epoch of the recall make the name of its partial file. */
   driveId: number;
   epoch: bigint;
-  /** What its copy is known by; null: none was about to be put in place. */
+  /** Null if no copy was about to be put in place. */
   ino: bigint | null;
   mtimeNs: bigint | null;
-  /** Of its bytes; null where it is not known. */
   copyChecksum: string | null;
 }
 
-/** Before their files are RESTORING no more. @param which a condition on the recall `c` and its drive `d`; those that do not run have left nothing */
+/**
+ * Call before the files leave RESTORING.
+ * @param which a condition on the recall `c` and its drive `d`
+ */
 export async function noteLeftBehind(tx: Transaction, which: Sql): Promise<void> {
   await tx.query(
     sql`INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns, checksum)
@@ -41,7 +41,6 @@ const leftColumns = sql`l.id, l.file_id AS "fileId", coalesce(l.path, f.path) AS
 
 const leftRows = sql`left_behind l JOIN tape_file f ON f.id = l.file_id JOIN restore_disk k ON k.id = l.disk_id`;
 
-/** What may be left of a file on a disk. */
 export async function readLeftOn(ctx: Context, place: { fileId: bigint; diskId: number }): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
     sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.file_id = ${place.fileId} AND l.disk_id = ${place.diskId} ORDER BY l.id`,
@@ -49,7 +48,7 @@ export async function readLeftOn(ctx: Context, place: { fileId: bigint; diskId: 
   return rows;
 }
 
-/** What is left behind of files that are not being restored, a page at a time; what stands on a failing disk waits for it. */
+/** Reads a page of what is left of files that are not being restored, without failing disks. */
 export async function readLeft(ctx: Context, page: { after: bigint; limit: number }): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
     sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.id > ${page.after} AND ${isAtRest}
@@ -58,13 +57,12 @@ export async function readLeft(ctx: Context, page: { after: bigint; limit: numbe
   return rows;
 }
 
-/** One that is just being restored may have a copy with the inode of one that has gone. */
+/** A copy that is being restored may have the inode of one that is gone. */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Of what was found on disk, what is still nobody's: to be asked after it was looked at, and before it is taken away. A copy
- * that is noted by now is left where it is.
- * @returns the ids of what is still left behind, and whether its copy may be removed, too
+ * Call after looking at the disk and before removing anything.
+ * @returns the ids of what is still left behind; `isNoted`: the copy is recorded by now, and must stay
  */
 export async function findStillLeft(
   ctx: Context,
@@ -77,7 +75,6 @@ export async function findStillLeft(
   return new Map(rows.map(({ id, isNoted }) => [id, { isNoted }]));
 }
 
-/** Forgets what is left behind no more. Calling twice is safe. */
 export async function forgetLeft(ctx: Context, left: readonly LeftBehind[]): Promise<void> {
   await ctx.db.pool.query(sql`DELETE FROM left_behind WHERE id = ANY(${left.map(({ id }) => id)}::bigint[])`);
 }

@@ -1,6 +1,6 @@
 /**
- * Which restore disks were marked once (engine/disk/marker.ts). What stands in the place of one that was is the disk only
- * where its marker is there; anything else is what shows while it is not mounted, empty as the disk may have been.
+ * Which restore disks have a marker (engine/disk/marker.ts). A directory without it is not the disk: the disk is not
+ * mounted.
  */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
@@ -9,7 +9,7 @@ import type { DiskRow } from './disks.js';
 
 export type UnmarkedDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
-/** Disks that nobody has met with their marker yet, but for those that fail, which are tried in turn. */
+/** Lists disks without a recorded marker, except those that fail. */
 export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
   const { rows } = await ctx.db.pool.query<UnmarkedDisk>(
     sql`SELECT k.id, k.mountpoint FROM restore_disk k
@@ -19,10 +19,10 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Notes that the disk has its marker, or is to have the one of that name. Of several that do so at once one is right: the disk is
- * where that one is. What waits for room may find some there: the engines are told.
- * @param name of a marker that is made, and not in its place yet; null where it is there already
- * @returns whether nobody had noted it before
+ * Records that the disk has its marker, or will have the one of that name; of several at once one wins. Notifies
+ * recalls that wait for room.
+ * @param name of a marker that is made and not in its place yet; null if it is there already
+ * @returns whether it was not recorded before
  */
 export async function noteMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
@@ -33,18 +33,15 @@ export async function noteMarked(ctx: Context, diskId: number, name: string | nu
   return rowCount !== 0;
 }
 
-/** What tells of a disk whether it was in use before. */
+/** Traces of earlier use of a disk. */
 export interface DiskTraces {
   isMarked: boolean;
-  /** Who has noted that may have come no further: so the marker is called that is to be put in its place. */
+  /** Name of a marker that was recorded, and may not be in its place yet. */
   markedAs: string | null;
-  /** Something was put there, is to be put there, or may have been left there. */
   isUsed: boolean;
-  /** Some of the copies that should be there. */
   copies: NotedCopy[];
 }
 
-/** @param limit copies at most */
 export async function readTraces(ctx: Context, diskId: number, limit: number): Promise<DiskTraces> {
   const { rows } = await ctx.db.pool.query<Omit<DiskTraces, 'copies'>>(
     sql`SELECT k.marked_at IS NOT NULL AS "isMarked", k.marked_as AS "markedAs", k.used > 0 OR k.reserved > 0

@@ -1,43 +1,40 @@
 /**
- * Files leave the restore area when nobody holds them any more.
- *
- * First the file moves to ONTAPE while its copy is still noted (`disk_id`), then the copy is removed, then the note.
- * A process killed anywhere leaves a note, and the next one removes the copy; until then no recall of the file starts.
- *
- * Nothing is locked while a disk is looked at or written to, which may take as long as it likes. Whoever removes a copy claims
- * it for a while, so that others turn to other copies; only that. What keeps a copy of later from being taken for this one is
- * that it is recognised first, then the database is asked whether it is still to go, and then exactly what was recognised
- * is taken away. The note goes only where nothing was written of the file since it was read.
+ * Files leave the restore area when no request holds them any more.
+ * First the file moves to ONTAPE while its copy is still recorded (`disk_id`), then the copy is removed, then the
+ * record. A process killed anywhere leaves a record, and the next one removes the copy; until then no recall of the
+ * file starts.
+ * Nothing is locked while a disk is accessed. A claim only makes others turn to other copies. A later copy is not taken
+ * for this one: a copy is recognised first, then the database is asked whether it is still to be removed, and then
+ * exactly what was recognised is removed. The record is deleted only if the file's row has not changed since it was
+ * read.
  */
-
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRequests } from '../../database/locks.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { empty, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
 import { moveFiles } from '../catalogue/moves.js';
-import { isHeldByKeys, isLive, isOrphan, isUnheld } from '../conditions.js';
+import { forgetVerifications } from '../catalogue/verifications.js';
+import { isChanged, isHeldByKeys, isLive, isOrphan, isUnheld, placeOnDisk } from '../conditions.js';
+import { takesAgain } from '../health/circuits.js';
 import { isLinked } from '../links/links.js';
-import { lockHolders, lockRequestsOf, settleRequests } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
 import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
-import { takesAgain } from './full.js';
 
-/** A restored file that is to go; the disk is null where the catalogue only says that there is a copy somewhere. */
+/** A restored file that is to be removed; the disk is null if the catalogue does not know where the copy is. */
 export type UnheldCopy = Omit<NotedCopy, 'diskId' | 'mountpoint'> & {
   diskId: number | null;
   mountpoint: string | null;
 };
 
-/** A request whose files that were let go have not all left: it has ended, or some of its files were released before its end. */
+/** A request with released files that have not all left the disk. */
 export interface UnclearedRequest {
   id: number;
-  /** Another one whenever something was written of the request. */
   version: string;
 }
 
-/** In order of their ids. */
 export async function listUncleared(ctx: Context, page: { after: number; limit: number }): Promise<UnclearedRequest[]> {
   const { rows } = await ctx.db.pool.query<UnclearedRequest>(
     sql`SELECT id, xmin::text AS version FROM request WHERE NOT is_released AND id > ${page.after} ORDER BY id LIMIT ${page.limit}`,
@@ -45,18 +42,19 @@ export async function listUncleared(ctx: Context, page: { after: number; limit: 
   return rows;
 }
 
-/** The file `f` of a hold `o`, file by file. */
 const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
-/** A file `f` that the request `r` let go (hold `o`), and that nobody holds. The first part spares a look at the others. */
+/**
+ * A file `f` that the request `r` released (hold `o`), and that no request holds. The first part avoids a look-up of
+ * the others.
+ */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
 
 /**
- * Looks through the next `limit` files that a request let go, in order of their ordinals, for restored ones that nobody holds; those
- * on a failing disk wait for it. Of one that lives on, what it still holds is only passed by: a copy that cannot be removed has it looked
- * through every second.
- * @returns the copies, and the last ordinal; undefined where no files are left
+ * Looks through the next `limit` released files of a request for restored ones that no request holds, without failing
+ * disks.
+ * @returns the copies, and the last ordinal; undefined if no files are left
  */
 export async function readUnheld(
   ctx: Context,
@@ -81,9 +79,9 @@ export async function readUnheld(
 }
 
 /**
- * The request needs no more looking after, unless there is again, or still, something to let go: it was revived and
- * ended once more, more of its files were released, or a file that nobody holds is just being brought back.
- * @returns whether it is so
+ * Records that all released files of a request have left, unless there are more by now: the request was revived and
+ * ended again, more files were released, or one is being restored.
+ * @returns whether it is recorded
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
@@ -98,17 +96,16 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
   });
 }
 
-/** Nobody holds the file `f`, and no request is left that would have it looked after. */
+/** No request holds the file `f`, and no request is left that would have it removed. */
 export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM any_hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
-/** A copy that was looked at, as it was read before. */
 type SeenCopy = Pick<NotedCopy, 'fileId' | 'version'>;
 
 /**
- * Lets restored files go that nobody holds. One that was changed by hand is left alone: it becomes UNVERIFIED and its
- * room on the restore disk is no longer counted.
- * @returns the ids of the files that were let go; of the others something else was written since they were read
+ * Moves restored files that no request holds out of the restore area. A changed copy stays: its file becomes
+ * UNVERIFIED, and its room is not counted any more.
+ * @returns the ids of the files that moved; the rows of the others have changed
  */
 export async function letGo(
   ctx: Context,
@@ -135,13 +132,13 @@ export async function letGo(
   });
 }
 
-/** Before the copies are forgotten: what stands there now stands for the files, as long as it is there. */
 async function noteChanged(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(sql`UPDATE tape_file f SET changed_disk_id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])`);
 }
 
 /**
- * What was changed by hand is another file than the one on tape: no reading of the tape copy confirms it. The files are locked.
+ * Records that the file on disk is not the one on tape, so that reading the tape copy does not confirm it. The files
+ * are locked.
  * @param why for people
  */
 export async function keepUnverified(
@@ -159,12 +156,12 @@ export async function keepUnverified(
   );
 }
 
-/** A copy that somebody removes is left to them for so long; they may have been killed. */
+/** Another process takes over a claim after so long. */
 const CLAIM_SECONDS = 10;
 
 /**
- * Claims the next copies that are to go, for whoever removes them.
- * @returns the copies; how many were looked at, and the last file among them: others may have claimed some at the same time
+ * Claims the next copies that are to be removed.
+ * @returns the copies; how many were looked at, and the last file: others may have claimed some of them
  */
 export async function claimLeaving(
   ctx: Context,
@@ -191,12 +188,10 @@ export async function claimLeaving(
   return { copies, seen: rows.length, last: rows.at(-1)?.fileId };
 }
 
-/** Somebody removes the copy of the file `f` just now. */
 export function isBeingRemoved(now: string): Sql {
   return sql`EXISTS (SELECT FROM removal m WHERE m.file_id = f.id AND m.claimed_until > ${now}::timestamp)`;
 }
 
-/** Of copies that were recognised on disk, those that are still to go: the ids of their files. */
 export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): Promise<Set<bigint>> {
   const { rows } = await ctx.db.pool.query<{ id: bigint }>(
     sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(copies)} AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'`,
@@ -205,11 +200,11 @@ export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): P
 }
 
 /**
- * Forgets copies that are to go and have gone, as far as nothing else was written of their files since they were read, and
- * gives back the claims of all. Calling twice is safe.
- * @param copies `changed`: were changed by hand since their files were let go, and are left alone: such a file is UNVERIFIED, as
- *   it would be had it been changed before, unless the copy is of another version than the file
- * @returns the ids of the files of which they were forgotten, and of which nothing is there
+ * Deletes the records of copies that are gone, if the rows of their files have not changed, and releases all claims.
+ * Calling twice is safe.
+ * @param copies `changed`: changed since their files were released. They stay; the file is UNVERIFIED unless the copy
+ * is of another version.
+ * @returns the ids of the files whose records were deleted and that have nothing on disk
  */
 export async function forgetGone(
   ctx: Context,
@@ -241,7 +236,7 @@ export async function forgetGone(
   });
 }
 
-/** The files are locked, and their copies still noted. */
+/** The files are locked, and their copies still recorded. */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   const rows = await tx.query<{ id: bigint }>(
@@ -274,8 +269,7 @@ export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]):
 }
 
 /**
- * Files that are said to be on their way although no recall runs, after an import for instance, go back to ONTAPE, and
- * are recalled for the requests that wait for them.
+ * Moves files that are RESTORING without a running recall back to ONTAPE, and recalls them for the requests that wait.
  * @returns how many
  */
 export async function returnOrphans(ctx: Context): Promise<number> {
@@ -293,5 +287,67 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
     await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // some of those that are locked
     return moved.length;
+  });
+}
+
+export interface ChangedCopy {
+  fileId: bigint;
+  path: string;
+  diskId: number;
+  mountpoint: string;
+}
+
+/**
+ * Reads changed copies in order of their file ids. Such a file is UNVERIFIED, and on disk only as long as the changed
+ * copy is there (engine/disk/changed.ts).
+ */
+export async function readChanged(
+  ctx: Context,
+  page: { isWanted: boolean; after: bigint; limit: number },
+): Promise<ChangedCopy[]> {
+  const wanted = page.isWanted
+    ? sql`AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING')`
+    : empty;
+  const { rows } = await ctx.db.pool.query<ChangedCopy>(
+    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint
+        FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
+        WHERE f.changed_disk_id IS NOT NULL AND ${isChanged} AND f.id > ${page.after} ${wanted}
+          AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)
+        ORDER BY f.id LIMIT ${page.limit}`,
+  );
+  return rows;
+}
+
+/**
+ * Stores what an engine found: a copy that is there satisfies the requests that wait for it; a file whose copy is gone
+ * is on tape again, and is recalled. Calling twice is safe.
+ * @param looked ids of files
+ * @returns the ids of the files whose copies are gone
+ */
+export async function settleChanged(
+  ctx: Context,
+  looked: { there: readonly bigint[]; gone: readonly bigint[] },
+): Promise<bigint[]> {
+  const all = [...looked.there, ...looked.gone];
+  if (all.length === 0) return [];
+  return await transaction(ctx.db.pool, 'settleChanged', async (tx) => {
+    await lockHolders(tx, all);
+    const rows = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
+    );
+    const changed = new Set(rows.map((row) => row.id));
+    const there = looked.there.filter((id) => changed.has(id));
+    await markHolds(
+      ctx,
+      tx,
+      there.map((fileId) => ({ fileId })),
+    );
+    const gone = looked.gone.filter((id) => changed.has(id));
+    const moved = await moveFiles(ctx, tx, gone, { from: 'UNVERIFIED', to: 'ONTAPE' });
+    await forgetVerifications(tx, moved);
+    const requestIds = await lockRequestsOf(tx, moved); // some of those that are locked
+    await waitAgain(tx, requestIds, moved);
+    await settleRequests(ctx, tx, requestIds);
+    return moved;
   });
 }

@@ -1,85 +1,76 @@
 /**
- * Room for recalls on the restore disks. A recall starts only where both the disk's allocation and its real free space
- * have room beside everything that is reserved. All disks are locked while room is given away, so that no two engines give
- * the same away. Once the recall has ended, what was reserved is used or free again.
- *
- * The disks are looked at before that, with nothing locked, since one may be slow, or hang. Of what was free then everything
- * is taken off that may have been written since: what was reserved at that time, and what was reserved from then on.
- *
- * A recall without room is told why once, and is not looked at again before there is room for it, however long that takes
- * and however many wait: whoever makes room rings, and an engine wakes as many as the room is for.
+ * Room for recalls on the restore disks. A recall starts only if both the disk's allocation and its free space have
+ * room beside all reservations. All disks are locked while room is reserved. When a recall has ended, its room is used
+ * or free again.
+ * The disks are measured before that, with nothing locked, since a disk may hang. All bytes that may have been written
+ * since are subtracted: what was reserved then, and what was reserved afterwards.
+ * A recall without room gets the reason once, and is not looked at again until there is room: a process that makes room
+ * notifies, and an engine wakes up as many recalls as there is room for.
  */
-
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { SuspensionMode } from '../../generated/prisma/enums.js';
 import { needsRoom } from '../conditions.js';
+import { describeFull, isFull } from '../health/circuits.js';
 import {
   chooseDisk,
   type DiskRow,
   type FileSystemRoom,
+  findSeenElsewhere,
   ringRoom,
   roomByAllocation,
   roomByFreeSpace,
   roomOf,
 } from './disks.js';
-import { describeFull, isFull } from './full.js';
-import { findSeenElsewhere } from './measurements.js';
 
-/** Bytes that can really be written to a disk, and a name of its file system; or why that is not known. */
 export type DiskSpace =
   | {
       freeBytes: bigint;
       fileSystem: string;
-      /** Why it takes no further file all the same, for people. */
+      /** Why it takes no further file anyway, for people. */
       full?: string | undefined;
     }
-  /** `absentOn`: the host where the disk is not there. */
+  /** `absentOn`: the host where the disk is missing. */
   | { problem: string; absentOn?: string | undefined };
 
-/** A disk as its row was before it is looked at. */
 export interface MeasuredDisk extends DiskRow {
-  /** Another one whenever something was reserved, used or freed. */
+  /** Changes whenever something is reserved, used or freed. */
   version: string;
 }
 
-/** Given by the engine, since operations touch no disk. */
 export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
-/** What was seen of the disks, by their ids, and what was reserved on them just before: bytes. */
+/** What was measured, by disk id, and the bytes reserved just before. */
 export type SeenDisks = ReadonlyMap<
   number,
   { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
 >;
 
 export interface Candidate extends DiskRow {
-  /** One object for all disks that share it; undefined where nobody knows. */
+  /** One object for all disks that share it. */
   fileSystem: FileSystemRoom | undefined;
   /** Why nothing may be put there now, for people. */
   problem: string | undefined;
-  /** The problem may pass by itself: it is neither an operator's word nor a lack of room. */
+  /** The problem may pass without an operator, and is no lack of room. */
   isAway: boolean;
-  /** It is not there on this host, and another one sees it. */
+  /** It is missing on this host, and another one sees it. */
   isElsewhere: boolean;
 }
 
-/** A recall that wants room. */
 export interface Unplaced {
   fileId: bigint;
   size: bigint;
 }
 
-/** Room that is reserved for a recall. */
 export interface Reservation extends Unplaced {
   diskId: number;
 }
 
-/** How a suspended disk is called. */
 export const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
 
-/** Looks at the disks that may be looked at. To be called where nothing is locked: it takes as long as they let it. */
+/** Measures the disks in service. Call it with nothing locked: it takes as long as the disks do. */
 export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
   const { rows } = await ctx.db.pool.query<FoundDisk>(allDisks(ctx));
   return await seeDisks(ctx, rows, measure);
@@ -102,7 +93,8 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 }
 
 /**
- * Gives each recall a disk with room; one without stays in the queue, and says which limit each disk has reached.
+ * Reserves room on a disk for each recall. A recall without room stays in the queue with the limits of each disk as its
+ * error.
  * @param seen by `lookAtDisks`, before the transaction began
  * @returns those with a disk, in the order given
  */
@@ -131,16 +123,16 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  // what has room where only another host sees it is that one's to start
+  // a recall with room where only another host sees it is left to that host
   const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) await putAside(tx, aside, disks);
   return placed;
 }
 
-/** `isRetried`: what keeps it out of service is the engine, until it works again. */
+/** `isRetried`: the engine has suspended it until it works again. */
 export type FoundDisk = MeasuredDisk & {
-  /** Bytes, of all recalls that ever had room here: what it has grown by was reserved meanwhile. */
+  /** Bytes of all reservations ever made: the growth since a measurement was reserved meanwhile. */
   reservedEver: bigint;
   mode: SuspensionMode | null;
   reason: string | null;
@@ -183,8 +175,8 @@ export function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate
 }
 
 /**
- * Bytes that what was seen to be free may be short of by now, or soon will be. What has ended meanwhile counts as well: its
- * bytes may have been written after the look. (A program from before counts no reservation.)
+ * Returns the bytes by which a measurement may be too large: reservations of that time and since then, ended ones
+ * included.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
@@ -193,10 +185,7 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
   return known;
 }
 
-/**
- * Told once; the reason stays as it was then. A disk that is away comes back or does not, which is no lack of room: TRANSIENT
- * where one that is away would have room.
- */
+/** Records the reason once. TRANSIENT if a disk that is away would have room, else SPACE. */
 export async function putAside(
   tx: Transaction,
   unplaced: readonly Unplaced[],
@@ -213,12 +202,11 @@ export async function putAside(
   );
 }
 
-/** Woken together at most; the others find the room that these leave when it is looked at again. */
+/** The others find the room that these leave at the next look. */
 const WOKEN_RECALLS = 5000;
 
 /**
- * Has recalls tried again that wait for room, as far as there is room by now, the oldest first: so much of the queue is
- * touched as there is room for, whatever else waits. Calling it again at any time is safe.
+ * Wakes up the oldest recalls that wait for room, as far as there is room by now. Calling it at any time is safe.
  * @returns how many
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
@@ -243,10 +231,8 @@ export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<
   return woken.length;
 }
 
-/** Disks named in a reason. */
 const NAMED_DISKS = 4;
 
-/** Why there is no room for so many bytes: the limit of each disk, with what is left of it. */
 function describeLimits(size: bigint, disks: readonly Candidate[]): string {
   const reasons = disks.slice(0, NAMED_DISKS).map((disk) => limitOf(disk, size));
   const more = disks.length > NAMED_DISKS ? [`and ${disks.length - NAMED_DISKS} more`] : [];
@@ -268,7 +254,7 @@ function positive(bytes: bigint): bigint {
   return bytes > 0n ? bytes : 0n;
 }
 
-/** Turns what was reserved into what is used, or frees it, which makes room. */
+/** Turns reserved room into used room, or frees it. */
 export async function freeReserved(
   tx: Transaction,
   ended: readonly Reservation[],
@@ -289,4 +275,26 @@ export async function freeReserved(
         FROM sums s, locked l WHERE k.id = s.disk_id AND l.id = k.id`,
   );
   if (isUsed.includes(false)) await ringRoom(tx);
+}
+
+/**
+ * Returns which recalls would have a disk once everything on its way has gone, and the bytes of room on all disks now.
+ * Nothing is reserved. A recall for which no disk has room is put aside as by `reserve`.
+ */
+export async function findPlaceable<R extends Unplaced>(
+  ctx: Context,
+  tx: Transaction,
+  waiting: readonly R[],
+  seen: SeenDisks,
+): Promise<{ placeable: R[]; roomBytes: bigint }> {
+  const disks = findRoom(await tx.query<FoundDisk>(sql`${allDisks(ctx)} ORDER BY k.id`), seen);
+  const rooms = disks.flatMap((disk) => {
+    if (disk.isElsewhere) return [roomByAllocation(disk)];
+    return disk.problem === undefined ? [roomOf(disk)] : [];
+  });
+  const hasRoom = ({ size }: R) => rooms.some((room) => room >= size);
+  const aside = waiting.filter((recall) => !hasRoom(recall));
+  if (aside.length > 0) await putAside(tx, aside, disks);
+  const roomBytes = rooms.reduce((sum, room) => sum + (room > 0n ? room : 0n), 0n);
+  return { placeable: waiting.filter(hasRoom), roomBytes };
 }

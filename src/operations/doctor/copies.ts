@@ -1,6 +1,6 @@
 /**
- * What is noted of copies against what stands on the restore disks. Operations touch no disk: the engine looks at it, with
- * nothing locked, and what it has found counts only where nothing was written of the file meanwhile.
+ * Compares recorded copies with what is on the restore disks. The engine looks with nothing locked, and its findings
+ * count only if the file's row has not changed meanwhile.
  */
 
 import type { Context } from '../../context.js';
@@ -11,18 +11,17 @@ import type { Stage } from '../../stages.js';
 import { moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
 import { forgetVerifications } from '../catalogue/verifications.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
-import type { ChangedCopy } from '../disks/changed.js';
 import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
+import type { ChangedCopy } from '../disks/removals.js';
 import { forgetCopies, isBeingRemoved, isUnheldForGood } from '../disks/removals.js';
 import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
 import type { FoundKind } from './findings.js';
 
 /**
- * Restored files whose copies are gone are on tape again, and recalled for whoever holds them, where nothing was written of
- * them since their copies were read.
- * @param gone were looked for on disk after they were read
- * @returns the ids of the files for which that was done
+ * Moves restored files without a copy back to tape, and has them recalled for their requests.
+ * @param gone were looked for after they were read
+ * @returns the ids of the files that were moved
  */
 export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): Promise<bigint[]> {
   return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
@@ -46,17 +45,16 @@ export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): P
   });
 }
 
-/** What stands in the place of a file, has its bytes, and is known to nobody. */
+/** A file in the place of a file, with its bytes, that is not recorded. */
 export interface Adoption extends NewCopy {
   fileId: bigint;
-  /** Of the file's row, before the look. */
   version: string;
 }
 
 /**
- * Takes what stands in the places of files for copies that Tapegate has put there, where nothing was written of the files since
- * they were read: a file that it stood for already is RESTORED, and any other one has a copy that is to be removed.
- * @returns the ids of the files for which that was done
+ * Records such files as copies of Tapegate. A file that one stood for is RESTORED; any other one has a copy that is to
+ * be removed.
+ * @returns the ids of the files with a new copy
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
   const fileIds = all.map(({ fileId }) => fileId);
@@ -94,7 +92,6 @@ async function restoreStanding(ctx: Context, tx: Transaction, copies: readonly A
   );
 }
 
-/** Files that somebody's file stands for which nobody has noted, in order of their ids. */
 export async function readStanding(
   ctx: Context,
   page: { after: bigint; limit: number },
@@ -108,9 +105,8 @@ export async function readStanding(
 }
 
 /**
- * Of copies that are to be removed, and of which nothing was found on disk after they were read, those that are still noted.
- * What an engine is removing just now is left to it.
- * @returns the ids of their files
+ * Of copies that are to be removed and were not found on disk, those that are still recorded and that no engine is
+ * removing. @returns the ids of their files
  */
 export async function findGone(ctx: Context, missing: readonly NotedCopy[]): Promise<bigint[]> {
   const { rows } = await ctx.db.pool.query<{ id: bigint }>(
@@ -120,7 +116,7 @@ export async function findGone(ctx: Context, missing: readonly NotedCopy[]): Pro
   return rows.map((row) => row.id);
 }
 
-/** Restored files that nobody holds, and that no pass will come to. The engine lets them go. */
+/** Restored files that no request holds and that no job removes. The engine does. */
 export const restoredUnheld: FoundKind = {
   kind: 'restored-without-hold',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing, 'a live hold on a file that is RESTORED' AS expected,
@@ -129,7 +125,6 @@ export const restoredUnheld: FoundKind = {
     ORDER BY f.id LIMIT ${limit}`,
 };
 
-/** What the catalogue says of a file that stands in the restore area. */
 export interface PlaceNote {
   fileId: bigint;
   /** Below a mount point. */
@@ -137,17 +132,14 @@ export interface PlaceNote {
   stage: Stage;
   size: bigint;
   checksum: string | null;
-  /** Where its copy is, or is to be removed from. */
   diskId: number | null;
   isRunning: boolean;
-  /** Of the file's row. */
   version: string;
 }
 
 const noteColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version,
   EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING') AS "isRunning"`;
 
-/** By the places where their copies are, or would be; what the catalogue does not know is left out. */
 export async function readNotes(ctx: Context, paths: readonly string[]): Promise<Map<string, PlaceNote>> {
   const { rows } = await ctx.db.pool.query<PlaceNote>(
     sql`SELECT ${noteColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[]) AND f.disk_path IS NULL
@@ -156,7 +148,6 @@ export async function readNotes(ctx: Context, paths: readonly string[]): Promise
   return new Map(rows.map((row) => [row.path, row]));
 }
 
-/** What the catalogue says of a file by now. */
 export async function readNote(ctx: Context, fileId: bigint): Promise<PlaceNote | undefined> {
   const { rows } = await ctx.db.pool.query<PlaceNote>(
     sql`SELECT ${noteColumns} FROM tape_file f WHERE f.id = ${fileId}`,
@@ -164,7 +155,6 @@ export async function readNote(ctx: Context, fileId: bigint): Promise<PlaceNote 
   return rows[0];
 }
 
-/** A recall that runs, and may have a partial file. */
 export interface RunningPart {
   fileId: bigint;
   driveId: number;
@@ -178,7 +168,7 @@ export async function readRunning(ctx: Context, fileIds: readonly bigint[]): Pro
   return rows;
 }
 
-/** Of folders of a disk, those that a recall which runs may just be making, or putting a copy into. */
+/** Finds directories in which a running recall may be making a directory or putting a copy. */
 export async function findUsedFolders(ctx: Context, diskId: number, folders: readonly string[]): Promise<Set<string>> {
   const { rows } = await ctx.db.pool.query<{ folder: string }>(
     sql`SELECT DISTINCT d.folder FROM recall c JOIN tape_file f ON f.id = c.file_id

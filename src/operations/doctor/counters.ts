@@ -1,8 +1,7 @@
 /**
- * Counters against their definitions: what quotas are charged, what disks account for, what requests count.
- *
- * Whoever changes what a counter counts changes the counter in the same transaction. So a counter is locked first and
- * reckoned anew in a second statement: what is not committed by then waits for the lock, and adds its part afterwards.
+ * Compares counters of quotas, disks and requests with what they count.
+ * Each change of what is counted changes the counter in the same transaction. A repair locks the counter and counts in
+ * a second statement, so uncommitted changes wait for the lock and are added afterwards.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
@@ -11,9 +10,9 @@ import { isLive } from '../conditions.js';
 import { ringRoom } from '../disks/disks.js';
 import { countsOfQuota } from '../quotas/charges.js';
 import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
+import { FORGOTTEN } from '../users/forget.js';
 import type { FaultKind } from './findings.js';
 
-/** Bytes that the quota `q` is to be charged. */
 const charged = sql`(SELECT coalesce(sum(h.size), 0) FROM live_hold h WHERE h.quota_id = q.id)`;
 
 const quotaUsed: FaultKind = {
@@ -53,7 +52,6 @@ const quotaCounts: FaultKind = {
     }),
 };
 
-/** A counter of a restore disk `k`, in bytes. */
 function diskCounter(column: 'used' | 'reserved', definition: Sql, words: string): FaultKind {
   const counter = raw(`k.${column}`);
   return {
@@ -107,7 +105,7 @@ const requestCounts: FaultKind = {
     }),
 };
 
-/** In rows and in bundles. A condition on each request alone would have all bundles unpacked. */
+/** A condition on each request alone would unpack all bundles. */
 const anyHoldOf = (ids: readonly number[]) => sql`(SELECT * FROM any_hold WHERE request_id = ANY(${ids}::int[])) h`;
 
 const hasBundles = sql`(EXISTS (SELECT FROM hold_bundle b WHERE b.request_id = r.id)
@@ -115,7 +113,7 @@ const hasBundles = sql`(EXISTS (SELECT FROM hold_bundle b WHERE b.request_id = r
 const hasRows = sql`(EXISTS (SELECT FROM hold h WHERE h.request_id = r.id)
   OR EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id))`;
 
-/** What a request is said to be kept in; an ended one that says otherwise is said to be in both, and the next pass makes it compact. */
+/** An ended request in a wrong form is marked MIXED, and the next compaction makes it compact. */
 const requestForm: FaultKind = {
   kind: 'request-form',
   find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing,
@@ -142,7 +140,7 @@ const requestState: FaultKind = {
     }),
 };
 
-/** In an order in which no repair trips over a counter that is still wrong. */
+/** In an order in which no repair depends on a counter that is still wrong. */
 export const counterFaults: readonly FaultKind[] = [
   diskUsed,
   diskReserved,
@@ -152,3 +150,40 @@ export const counterFaults: readonly FaultKind[] = [
   quotaUsed,
   quotaCounts,
 ];
+
+/** Personal data of forgotten users, written by a process that had read it before. */
+
+const isForgotten = sql`q.removed_at IS NOT NULL AND q."user" ~ ${`^${FORGOTTEN}[0-9a-f]{8}$`}`;
+const hasNotes = sql`(q.email <> '' OR q.notes <> '')`;
+const isTold = sql`(r.notify_on_first_file IS NOT NULL OR r.notify_on_last_file IS NOT NULL OR r.label <> q."user")`;
+const isLetter = sql`(n.recipient <> q."user" OR n.subject <> '' OR n.body <> '' OR n.last_error IS NOT NULL)`;
+
+const userRemains: FaultKind = {
+  kind: 'user-remains',
+  find: (after, limit) => sql`SELECT * FROM (
+      SELECT q.id::bigint AS key, 'user ' || q."user" AS thing, 'nothing of a person' AS expected,
+        concat_ws(', ', CASE WHEN ${hasNotes} THEN 'an address or notes' END,
+          CASE WHEN EXISTS (SELECT FROM request r WHERE r.quota_id = q.id AND ${isTold}) THEN 'addresses or labels of requests' END,
+          CASE WHEN EXISTS (SELECT FROM notification n JOIN request r ON r.id = n.request_id
+            WHERE r.quota_id = q.id AND ${isLetter}) THEN 'mail' END) AS found
+      FROM quota q WHERE q.id > ${after} AND ${isForgotten}
+    ) u WHERE u.found <> '' ORDER BY u.key LIMIT ${limit}`,
+  repair: async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairForgotten', async (tx) => {
+      const isOne = sql`q.id = ANY(${keys}::int[]) AND ${isForgotten}`;
+      await lockRequests(tx, sql`r.quota_id = ANY(${keys}::int[])`);
+      await lockQuotas(tx, isOne);
+      await tx.query(sql`UPDATE quota q SET email = '', notes = '' WHERE ${isOne}`);
+      await tx.query(
+        sql`UPDATE request r SET notify_on_first_file = NULL, notify_on_last_file = NULL, label = q."user"
+            FROM quota q WHERE q.id = r.quota_id AND ${isOne} AND ${isTold}`,
+      );
+      await tx.query(
+        sql`UPDATE notification n SET recipient = q."user", subject = '', body = '', last_error = NULL,
+              state = CASE WHEN n.state = 'PENDING' THEN 'REJECTED' ELSE n.state END
+            FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = n.request_id AND ${isOne} AND ${isLetter}`,
+      );
+    }),
+};
+
+export const userFaults: readonly FaultKind[] = [userRemains];

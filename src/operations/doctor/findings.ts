@@ -1,20 +1,18 @@
-/** What `tapegate doctor` finds: a fault of one thing, with what was expected and what is there. */
+/** What `tapegate doctor` finds: a fault of one thing, with the expected and the actual state. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 
 export interface Finding {
-  /** Stable, for scripts: `quota-used`, `copy-missing`, … */
   kind: string;
-  /** A path, a user, a request, a mount point. */
   thing: string;
   expected: string;
   found: string;
   isRepaired: boolean;
 }
 
-/** A fault of a row; `key` is the row's id, in the order of which faults are found. */
+/** `key` is the row's id. Faults are found in its order. */
 export interface Fault {
   key: bigint;
   thing: string;
@@ -22,32 +20,27 @@ export interface Fault {
   found: string;
 }
 
-/** Faults of one kind: how rows are compared with what they should be. */
 export interface FoundKind {
   kind: string;
-  /** It may be found for a moment where nothing is wrong: only what is found again a while later is a fault. */
+  /** A correct state looks like this for a moment: only a fault that is found twice counts. */
   isPassing?: true;
   /**
-   * A query of the next faults after a key, in one statement, so that what runs meanwhile is seen before or after a step
-   * and never in the middle of it.
-   * @param after a bigint
-   * @param now a timestamp, by the clock that dates the rows
+   * Selects the next faults in one statement, which sees no step half done.
+   * @param now by the clock that dates the rows
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }
 
-/** The same, and how they are mended. */
 export interface FaultKind extends FoundKind {
-  /** Judges again under the locks and mends what is still wrong. Calling twice is safe. */
+  /** Checks again under locks and repairs what is still wrong. Calling twice is safe. */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
 
 const PAGE = 500;
 
-/** What may be found for a moment where nothing is wrong is looked for again after so long. */
+/** Pause before a passing fault is looked for again. */
 export const PASSING_MS = 2000;
 
-/** All faults of a kind, page by page, each mended (when asked for) before it is told. */
 export async function* findFaults(
   ctx: Context,
   fault: FaultKind,
@@ -64,18 +57,16 @@ export async function* findFaults(
 
 export interface FaultPage {
   findings: (Finding & Pick<Fault, 'key'>)[];
-  /** The key after which the next page begins; undefined when all of the kind was looked at. */
+  /** Undefined if all of the kind was checked. */
   next: bigint | undefined;
 }
 
-/** What is asked of the database, and what mends, where anything is to be mended. */
 export interface FaultWays {
   ask(statement: Sql): Promise<Fault[]>;
   mend?: ((keys: readonly bigint[]) => Promise<void>) | undefined;
   now(): string;
 }
 
-/** The next faults of a kind. What passes by itself is looked for twice. */
 export async function findPage(
   fault: FoundKind,
   { after, limit }: { after: bigint; limit: number },
@@ -108,7 +99,6 @@ export const lookedAt = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELE
   (SELECT count(*) FROM hold) + (SELECT coalesce(sum(cardinality(file_ids)), 0)::bigint FROM hold_bundle) AS holds,
   (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 
-/** How many of each. */
 export type LookedAt = Record<'quotas' | 'requests' | 'holds' | 'recalls' | 'disks', bigint>;
 
 export async function countLookedAt(ctx: Context): Promise<LookedAt | undefined> {

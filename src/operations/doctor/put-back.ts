@@ -1,7 +1,6 @@
 /**
- * A database that was put back to an earlier state: what has been given out since is not to be given again. Ids of requests, which
- * scripts remember, of events, by which clients resume, and all others go on far beyond what there can have been. Claims of drives and of
- * libraries need nothing: their epochs are times.
+ * A database that was restored from a backup must not use ids again that were given out since: of requests, which
+ * scripts remember, and of events, by which clients resume. Epochs of claims are times, and need nothing.
  */
 import { auditRow } from '../../audit.js';
 import type { Context } from '../../context.js';
@@ -9,26 +8,25 @@ import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { secondsBetween } from '../../time.js';
 
-/** Ids that go on beyond so many, and so many more for each second that was lost: more than anybody makes. */
+/** Ids that are skipped: a minimum, and more for each lost second than a site uses. */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },
-  /** Of users, disks, drives and the like. */
   integer: { least: 100_000, each: 1 },
   bigint: { least: 1_000_000_000, each: 10_000 },
 } as const;
 
 export interface PutBack {
-  /** That the next request has at least; null where no id is left, so that none can be made. */
+  /** Lower bound; null if no id is left. */
   nextRequestId: number | null;
-  /** Letters that were waiting then: they may have been sent since, and are sent. */
+  /** Emails that were waiting then are sent, maybe again. */
   letters: number;
-  /** Tokens that were good then: what was revoked since is good again. */
+  /** Tokens that were valid then. One that was revoked since is valid again. */
   tokens: number;
 }
 
 /**
- * To be called once, before anything works with the database; a second time does no harm but to leave more ids out.
- * @param asOf when the database was in this state, at the earliest
+ * Call once, before anything works with the database. A second time only skips more ids.
+ * @param asOf earliest possible time of the state
  */
 export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack> {
   return await transaction(ctx.db.pool, 'settlePutBack', async (tx) => {
@@ -55,8 +53,8 @@ export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack
 }
 
 /**
- * Where less is left: half of what is left beyond all that can have been given, and all of it where more can have been given. A database
- * with no ids left has its data still, so that it is put back.
+ * If fewer are left: half of those beyond all that can have been used, or all if more can have been used. A database
+ * without ids left is restored for its data.
  */
 function leapOf(
   { least, each }: { least: number; each: number },

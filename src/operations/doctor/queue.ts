@@ -1,11 +1,21 @@
-/** The queue against what it serves: holds, recalls, drives and stages must agree. */
-import { lockFiles, lockRecalls } from '../../database/locks.js';
+/** Compares the queue with holds, drives, stages, volumes and staging libraries. */
+import { lockFiles, locking, lockRecalls } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
-import { isChanged, isOrphan, isWaiting, isWithoutCopy } from '../conditions.js';
+import {
+  isChanged,
+  isClaimed,
+  isLeftAlone,
+  isOrphan,
+  isReadyBy,
+  isServed,
+  isStagingWanted,
+  isWaiting,
+  isWithoutCopy,
+} from '../conditions.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
@@ -15,11 +25,11 @@ import type { FaultKind } from './findings.js';
 
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
 
-/** No engine holds the drive in the epoch in which the recall began. `c` is the recall, `d` its drive. */
+/** No engine holds the drive `d` in the epoch in which the recall `c` began. */
 const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FROM c.epoch OR d.lease_until IS NULL)`;
 const isOverdue = sql`d.lease_until < timezone('utc', clock_timestamp())`;
 
-/** Its repair begins with the engine's own: what left its lease to run out is taken over (engine/drive/drive.ts). */
+/** The engine repairs the others first: it takes over drives with expired leases (engine/drive/drive.ts). */
 export const recallLost: FaultKind = {
   kind: 'recall-lost',
   find: (
@@ -34,7 +44,6 @@ export const recallLost: FaultKind = {
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairLost', async (tx) => {
       await lockHolders(tx, keys);
-      // nobody looks at what these may have left
       await noteLeftBehind(tx, sql`c.file_id = ANY(${keys}::bigint[]) AND ${isLost}`);
       const returned = await tx.query<{ fileId: bigint; size: bigint; diskId: number | null }>(
         sql`UPDATE recall c SET ${waitingAgain}
@@ -105,7 +114,6 @@ const recallAstray: FaultKind = {
     }),
 };
 
-/** A drive would mount the wrong volume for it, or read another file's bytes. */
 const recallMisplaced: FaultKind = {
   kind: 'recall-misplaced',
   find: (
@@ -127,7 +135,6 @@ const recallMisplaced: FaultKind = {
     }),
 };
 
-/** @param row a file or a recall */
 function tellPlace(row: 'f' | 'c'): Sql {
   const alias = raw(row);
   return sql`format('volume %s, position %s, %s bytes',
@@ -160,7 +167,7 @@ const holdAhead: FaultKind = {
     }),
 };
 
-/** An import by an older program has said so; nobody would ever look for its copy, or recall it. */
+/** An import of an older version could do this; no job would look for the copy or recall it. */
 const restoredUncopied: FaultKind = {
   kind: 'restored-without-copy',
   find: (
@@ -181,7 +188,10 @@ const restoredUncopied: FaultKind = {
     }),
 };
 
-/** A changed copy is looked at first, by an engine. Comes first: the repairs of others settle whole requests, which would mend it without a word. */
+/**
+ * Comes first: other repairs settle whole requests, which would repair this without a report. An engine looks at
+ * changed copies first.
+ */
 export const holdUnserved: FaultKind = {
   kind: 'hold-without-recall',
   find: (
@@ -199,7 +209,6 @@ export const holdUnserved: FaultKind = {
     }),
 };
 
-/** What is mended by one is looked at by the next ones. */
 export const queueFaults: readonly FaultKind[] = [
   fileOrphaned,
   restoredUncopied,
@@ -208,3 +217,135 @@ export const queueFaults: readonly FaultKind[] = [
   holdAhead,
   recallUnheld,
 ];
+
+const PATIENCE_MINUTES = 15;
+const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_MINUTES})`;
+
+const nothing = async () => {};
+
+/** The operator repairs what the text says; no row is wrong. */
+const volumeFailing: FaultKind = {
+  kind: 'volume-failing',
+  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+      'drives that can work on it, since files wait' AS expected,
+      v.failures || ' visits since ' || to_char(v.failing_since, 'YYYY-MM-DD"T"HH24:MI:SS') || ' that have broken down: ' || v.problem AS found
+    FROM volume v
+    WHERE v.id > ${after} AND v.failing_since < ${longBefore(now)}
+      AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')
+    ORDER BY v.id LIMIT ${limit}`,
+  repair: nothing,
+};
+
+/** An idle drive that can read the volume `v`. Between two volumes a busy drive looks like this for a moment. */
+const idleDrive = sql`SELECT d.name FROM drive d
+  WHERE d.library_id = v.library_id AND d.volume_id IS NULL AND ${isClaimed} AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
+    AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id) AND NOT EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id)
+  ORDER BY d.id LIMIT 1`;
+
+const volumeUnvisited: FaultKind = {
+  kind: 'volume-unvisited',
+  isPassing: true,
+  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+      'a drive that turns to it, since files are ready from ' || to_char(w.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ' on' AS expected,
+      d.name || ', which has nothing to do' AS found
+    FROM volume v CROSS JOIN LATERAL (
+      SELECT min(greatest(c.created_at, c.not_before)) AS since FROM recall c
+      WHERE c.volume_id = v.id AND ${isReadyBy(now)}
+        AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id AND ${isServed})
+    ) w CROSS JOIN LATERAL (${idleDrive}) d
+    WHERE v.id > ${after} AND w.since < ${longBefore(now)} AND NOT ${isLeftAlone(now)}
+      AND NOT EXISTS (SELECT FROM library b WHERE b.id = v.library_id AND b.contract = 'STAGING')
+      AND NOT EXISTS (SELECT FROM drive o WHERE o.volume_id = v.id)
+      AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
+    ORDER BY v.id LIMIT ${limit}`,
+  repair: nothing,
+};
+
+const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id)`;
+
+/**
+ * Retiring a volume may have been interrupted. The repair takes it back into use rather than lose positions; retire it
+ * again.
+ */
+const volumeRetired: FaultKind = {
+  kind: 'volume-retired',
+  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
+      'no file on it, since it was retired at ' || to_char(v.retired_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
+      w.files || CASE w.files WHEN 1 THEN ' file: ' ELSE ' files, such as ' END || w.path AS found
+    FROM volume v CROSS JOIN LATERAL (
+      SELECT count(*) AS files, min(f.path) AS path FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id
+    ) w
+    WHERE v.id > ${after} AND v.retired_at < ${longBefore(now)} AND w.files > 0 ORDER BY v.id LIMIT ${limit}`,
+  repair: async (ctx, keys) => {
+    await ctx.db.pool.query(
+      sql`WITH back AS (
+            UPDATE volume v SET retired_at = NULL, retired_why = NULL WHERE v.id = ANY(${keys}::bigint[]) AND v.retired_at IS NOT NULL AND ${isUsed} RETURNING v.id
+          ) SELECT pg_notify('tapegate', 'recall') FROM back LIMIT 1`,
+    );
+  },
+};
+
+export const volumeFaults: readonly FaultKind[] = [volumeFailing, volumeUnvisited, volumeRetired];
+
+/** An engine turns to each of its files far more often. */
+const UNHELD_MINUTES = 15;
+
+/** A library may be down for a night. */
+const STUCK_HOURS = 24;
+
+const thing = sql`f.path || ' at library ' || coalesce(b.name, 'the first')`;
+
+const tables = sql`staging s JOIN tape_file f ON f.id = s.file_id JOIN library b ON b.id = s.library_id`;
+
+const isUnheldLong = (
+  now: Sql,
+) => sql`(s.state IN ('ASKED', 'READY') AND s.since < ${now} - make_interval(mins => ${UNHELD_MINUTES}) AND NOT ${isStagingWanted}
+  AND NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id)
+  AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND t.rest_until > ${now}))`;
+
+const isStuck = (
+  now: Sql,
+) => sql`(s.state IN ('INTENDED', 'RELEASING') AND s.since < ${now} - make_interval(hours => ${STUCK_HOURS})
+  AND NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id))`;
+
+const stagingUnheld: FaultKind = {
+  kind: 'staging-without-recall',
+  find: (
+    after,
+    limit,
+    now,
+  ) => sql`SELECT s.file_id AS key, ${thing} AS thing, 'a recall that it was asked for' AS expected,
+      'none, and it is ' || s.state || ' there since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
+    FROM ${tables} WHERE s.file_id > ${after} AND ${isUnheldLong(now)} ORDER BY s.file_id LIMIT ${limit}`,
+  repair: async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairStaging', async (tx) => {
+      await tx.query(lockOf(keys));
+      await tx.query(
+        sql`UPDATE staging s SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
+            WHERE s.file_id = ANY(${keys}::bigint[]) AND ${isUnheldLong(sql`${ctx.now()}::timestamp`)}`,
+      );
+    }),
+};
+
+/** Its repair has it tried at once. */
+const stagingStuck: FaultKind = {
+  kind: 'staging-stuck',
+  find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
+      CASE s.state WHEN 'INTENDED' THEN 'that the library was asked for it' ELSE 'that the library was told to let it go' END AS expected,
+      'not so since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ', after ' || s.attempts || ' tries'
+        || coalesce(': ' || (SELECT t.problem FROM stager t WHERE t.library_id = s.library_id), '') AS found
+    FROM ${tables} WHERE s.file_id > ${after} AND ${isStuck(now)} ORDER BY s.file_id LIMIT ${limit}`,
+  repair: async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairStaging', async (tx) => {
+      await tx.query(lockOf(keys));
+      await tx.query(
+        sql`UPDATE staging s SET attempts = 0, due_at = ${ctx.now()} WHERE s.file_id = ANY(${keys}::bigint[]) AND ${isStuck(sql`${ctx.now()}::timestamp`)}`,
+      );
+    }),
+};
+
+function lockOf(keys: readonly bigint[]): Sql {
+  return sql`SELECT FROM staging g WHERE g.file_id = ANY(${keys}::bigint[]) ORDER BY g.file_id, g.library_id ${locking.staging}`;
+}
+
+export const stagingFaults: readonly FaultKind[] = [stagingUnheld, stagingStuck];

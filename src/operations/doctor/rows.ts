@@ -1,6 +1,6 @@
 /**
- * All that the doctor finds by rows alone, for whoever may touch no disk, as a gateway: page by page, one look at a time, each
- * bounded in time and given up when its reader has gone. What is mended only where the restore disks are is found all the same.
+ * All that the doctor finds in the database alone, for gateways, which may not touch a disk: page by page, one run at a
+ * time, each with a time limit. Faults that are repaired on a host with the restore disks are listed as well.
  */
 import { performance } from 'node:perf_hooks';
 import type { Deed } from '../../audit.js';
@@ -9,10 +9,10 @@ import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError, quote, UnavailableError } from '../../errors.js';
 import { audited, auditedRun } from '../audit/audited.js';
-import { readHostsOf } from '../disks/measurements.js';
+import { readHostsOf } from '../disks/disks.js';
 import { allow } from '../policy.js';
 import { restoredUnheld } from './copies.js';
-import { counterFaults } from './counters.js';
+import { counterFaults, userFaults } from './counters.js';
 import {
   type Fault,
   type FaultKind,
@@ -22,12 +22,9 @@ import {
   type LookedAt,
   lookedAt,
 } from './findings.js';
-import { holdUnserved, queueFaults, recallLost } from './queue.js';
-import { stagingFaults } from './staging.js';
-import { userFaults } from './users.js';
-import { volumeFaults } from './volumes.js';
+import { holdUnserved, queueFaults, recallLost, stagingFaults, volumeFaults } from './queue.js';
 
-/** In this order: what is mended by one is looked at by the next ones. */
+/** In this order, since repairs change what later kinds find. */
 export const rowFaults: readonly FaultKind[] = [
   ...counterFaults,
   ...userFaults,
@@ -41,46 +38,43 @@ export const rowFaults: readonly FaultKind[] = [
 type AnyFault = FoundKind & Partial<Pick<FaultKind, 'repair'>>;
 const allFaults: readonly AnyFault[] = [...rowFaults, restoredUnheld];
 
-/** Their repair looks at restore disks; that of the first does so where its drive only has to be taken over. */
+/** Their repair needs the restore disks; that of the first only if its drive has to be taken over. */
 const hostFaults: readonly AnyFault[] = [recallLost, restoredUnheld];
 
-/** Where a finding stands in the list: kind after kind, and by the rows. */
 export interface FindingPlace {
   kind: string;
   key: bigint;
 }
 
 export interface RowFinding extends Finding, FindingPlace {
-  /** It is not mended by rows alone, and a host that has the restore disks may mend it. */
+  /** A host with the restore disks may repair it. */
   needsHost: boolean;
 }
 
 export interface FindingPage {
   findings: RowFinding[];
-  /** Where the next page begins; undefined when all was looked at. */
   next: FindingPlace | undefined;
 }
 
 interface PageInput {
   after?: FindingPlace | undefined;
   limit: number;
-  /** Elapsed time after which the page ends, and the next one goes on; one step is made at least. */
+  /** The page ends after so long. Makes at least one step. */
   ms?: number;
 }
 
-/** Far less than anybody waits for an answer. */
 const PAGE_MS = 20_000;
 
 /**
  * @param reader aborts when nobody waits for them any more
- * @throws InvalidInputError; UnavailableError while another look is under way here, or nobody waits any more
+ * @throws InvalidInputError; UnavailableError while another run is active
  */
 export async function listFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   allow(ctx, 'listFindings');
   return await inTurn(ctx, () => walk(ctx, page, { repair: false, reader }));
 }
 
-/** The same, each mended before it is given, as far as rows are what is wrong. Calling twice is safe. */
+/** Lists findings and repairs each as far as the database is wrong. Calling twice is safe. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   const deed: Deed = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } };
   const describe = ({ findings }: FindingPage) => ({
@@ -102,7 +96,7 @@ interface Turn {
 
 const turns = new WeakMap<Context['db'], Turn>();
 
-/** Each may be a search through all files and holds, and two that mend would only wait for each other. */
+/** A run may read all files and holds, and two repairs would only wait for each other. */
 async function inTurn<T>(ctx: Context, work: () => Promise<T>): Promise<T> {
   const taken = turns.get(ctx.db);
   if (taken) {
@@ -141,7 +135,6 @@ async function walk(ctx: Context, { after, limit, ms = PAGE_MS }: PageInput, how
   return { findings, next: kind === undefined ? undefined : { kind, key } };
 }
 
-/** @throws InvalidInputError */
 function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigint] {
   if (!after) return [0, -1n];
   const index = allFaults.findIndex(({ kind }) => kind === after.kind);
@@ -149,7 +142,7 @@ function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigi
   return [index, after.key];
 }
 
-/** @returns undefined where the reader has gone: of what was mended before it is still to be noted what came of it */
+/** @returns undefined if the reader has gone during a repair: what was repaired before is still audited */
 async function examineKind(
   ctx: Context,
   fault: AnyFault,
@@ -169,7 +162,6 @@ async function examineKind(
   }
 }
 
-/** How much all of it looks at. @param reader aborts when nobody waits for it any more */
 export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<LookedAt> {
   allow(ctx, 'listFindings');
   const [row] = await askAtLength<LookedAt>(ctx, lookedAt, reader);
@@ -177,10 +169,9 @@ export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<
   return row;
 }
 
-/** So many restore disks are named. */
 const NAMED = 20;
 
-/** Which restore disks nobody has looked at for any of this, and where that is done, for people; null where there is none. */
+/** Describes which restore disks were not looked at, and where to do that; null if there are none. */
 export async function tellUnseen(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');
   const { rows } = await ctx.db.pool.query<{ id: number; mountpoint: string }>(

@@ -1,11 +1,11 @@
 /**
- * Circuit breakers: a thing that fails is left alone for a while that grows with each failure, and is tried again then. Failures, the time
- * of the next try and the last error are columns of its row, for all engines.
+ * Circuit breakers: a thing that fails is left alone for a pause that grows with each failure. Failures, the time of
+ * the next try and the last error are columns of its row, shared by all engines.
  */
 import type { Context } from '../../context.js';
 import { empty, raw, type Sql, sql } from '../../database/sql.js';
+import { oneLine } from '../../errors.js';
 
-/** Characters of an error that are kept. */
 export const MAX_REASON = 1000;
 
 const PAUSE_SECONDS = { first: 5, factor: 4, most: 600 };
@@ -28,7 +28,6 @@ interface Columns {
   failures: string;
   until: string;
   problem: string;
-  /** When the first of the failures was. */
   since?: string;
 }
 
@@ -42,9 +41,7 @@ const circuits = {
     problem: 'problem',
     since: 'failing_since',
   },
-  /** Calls of a staging library that it could not answer. */
   calls: { table: 'stager', id: 'library_id', failures: 'failures', until: 'rest_until', problem: 'problem' },
-  /** Reads from a staging library that failed. */
   reads: {
     table: 'stager',
     id: 'library_id',
@@ -56,7 +53,6 @@ const circuits = {
 
 export interface Circuit {
   of: keyof typeof circuits;
-  /** Of the volume or the library. */
   id: number;
 }
 
@@ -84,7 +80,6 @@ export async function openCircuit(
   );
 }
 
-/** Records that it works. */
 export async function closeCircuit(ctx: Context, { of, id }: Circuit): Promise<void> {
   const { table, id: key, problem } = circuits[of];
   await ctx.db.pool.query(
@@ -92,9 +87,51 @@ export async function closeCircuit(ctx: Context, { of, id }: Circuit): Promise<v
   );
 }
 
-/** The columns as those of a thing that works, for a SET. */
+/** Returns the columns of a thing that works, for a SET. */
 export function resetOf(of: Circuit['of']): Sql {
   const { failures, until, problem, since }: Columns = circuits[of];
   const first = since === undefined ? empty : sql`, ${raw(since)} = NULL`;
   return sql`${raw(failures)} = 0, ${raw(until)} = NULL, ${raw(problem)} = NULL${first}`;
+}
+
+export function isFull(ctx: Context): Sql {
+  return sql`coalesce(k.full_until > ${ctx.now()}::timestamp, false)`;
+}
+
+export const takesAgain: Sql = sql`full_at = NULL, full_until = NULL, full_reason = NULL`;
+
+export function describeFull(reason: string): string {
+  return `full: ${reason}`;
+}
+
+/**
+ * Records that a disk has refused to take more, whatever it reports as free (inodes, a quota, snapshots). Nothing new
+ * is put on it for a pause. The pause ends early when a copy leaves the disk, and by `disk add` and `resume`. Recalls
+ * that run on it count once.
+ */
+export async function noteFull(ctx: Context, diskId: number, problem: string): Promise<void> {
+  const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];
+  const { rows } = await ctx.db.pool.query<{ mountpoint: string }>(
+    sql`UPDATE restore_disk k SET fulls = k.fulls + 1, full_at = ${now}, full_until = ${now}::timestamp + ${pauseOf(sql`k.fulls`)}, full_reason = ${reason}
+        WHERE k.id = ${diskId} AND NOT ${isFull(ctx)} RETURNING k.mountpoint`,
+  );
+  for (const { mountpoint } of rows) ctx.log.warn({ disk: mountpoint }, `restore disk ${describeFull(reason)}`);
+}
+
+/**
+ * Records whether one file after another of a volume could not be read. As long as that is in doubt, its files do not
+ * count as bad, and the volume may be suspended for them again (engine/drive/drive-failures.ts).
+ */
+export async function noteDoubt(ctx: Context, volume: string, isDoubtful: boolean): Promise<void> {
+  const since = isDoubtful ? ctx.now() : null;
+  await ctx.db.pool.query(
+    sql`UPDATE volume SET doubted_since = ${since}::timestamp WHERE name = ${volume} AND (${isDoubtful} OR doubted_since IS NOT NULL)`,
+  );
+}
+
+export async function isDoubted(ctx: Context, volumeId: number): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM volume WHERE id = ${volumeId} AND doubted_since IS NOT NULL`,
+  );
+  return rowCount !== 0;
 }

@@ -1,13 +1,11 @@
 /**
  * Links at the archive paths of files to their copies in the restore area.
- *
- * A row is noted before its link is made, and says that it may be there until it was removed; a copy leaves the restore area only
- * when nothing points to it any more (disks/removals.ts). A trigger marks the row of a file whenever its copy comes or goes,
- * and an engine settles what is marked (engine/links/pass.ts). Each step is repeatable, and what was found out counts
- * only where nothing was marked meanwhile (`change`).
- *
- * Whoever makes or removes links has claimed the rows for a while. A process that stands still for longer may make a
- * link that is wanted no more: so one that was removed is looked for once more, long after any claim has ended.
+ * A row is stored before its link is made, and says that the link may be there until it was removed. A copy leaves the
+ * restore area only if no link points to it (disks/removals.ts). A trigger marks the row whenever the copy of its file
+ * comes or goes, and an engine settles marked rows (engine/links/pass.ts). Each step can be repeated, and counts only
+ * if the row was not marked meanwhile (`change`).
+ * The engine claims rows for a while. A process that was paused for longer may make an unwanted link, so a removed link
+ * is looked for once more after all claims have ended.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -15,43 +13,35 @@ import { type Sql, sql } from '../../database/sql.js';
 import { addSeconds } from '../../time.js';
 import { placeOnDisk } from '../conditions.js';
 
-/** A symbolic link. */
 export interface Link {
-  /** Absolute path of the link. */
   at: string;
-  /** To where it points: the absolute path of a copy. */
+  /** Absolute path of a copy. */
   target: string;
 }
 
-/** A row that was claimed to be settled. */
 export interface DueLink {
   fileId: bigint;
   change: bigint;
-  /** What was noted last; null before the first. */
   noted: Link | null;
   isThere: boolean;
-  /** As it should be now. */
   wanted: Link | null;
 }
 
-/** What came of a claimed row. */
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
-  /** `right`: as it is wanted; `gone`: nothing is there any more; `forgotten`: nor was there long after; `stuck`: it is tried again. */
+  /** `gone`: nothing is there; `forgotten`: nor was it long after; `stuck`: it is tried again. */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
-  /** For people. */
   problem: string | null;
 };
 
-/** Far longer than the calls for a page of links take. */
 const CLAIM_SECONDS = 60;
-/** After the claim of whoever may have made one late. */
+/** After any claim of a process that may have made one late. */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
 
 /**
- * Notes below which folder links are wanted, and has all copies looked at where that is another one than before.
- * @param root absolute; undefined: nowhere
- * @returns the one before, where it was another one
+ * Stores below which directory links are made, and has all links checked if it has changed.
+ * @param root absolute; undefined: no links
+ * @returns the directory before, if it has changed
  */
 export async function setLinkRoot(ctx: Context, root: string | undefined): Promise<{ before: string | null } | null> {
   const { rows } = await ctx.db.pool.query<{ before: string | null }>(
@@ -66,11 +56,10 @@ export async function setLinkRoot(ctx: Context, root: string | undefined): Promi
   return rows[0] ?? null;
 }
 
-/** The root is noted, `r`, and the file `f` has a copy without a row for its link. */
 export const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
   AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
 
-/** For copies from before the first root was noted. Calling twice is safe. */
+/** Adds rows for copies from before the first directory was set. Calling twice is safe. */
 export async function markUnlinked(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO archive_link (file_id, look_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
@@ -78,16 +67,15 @@ export async function markUnlinked(ctx: Context): Promise<void> {
   );
 }
 
-/** The link that is wanted of a file `f`, with its copy's disk `k` and the root `r`. */
+/** The wanted link of a file `f` with its copy's disk `k` and the root `r`. */
 const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
 const copyDisk = sql`CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END`;
 
-/** The file was renamed, and the one that has its path of before has its copy at that place, too: the link `l` is the other one's by now. */
+/** The file was renamed, and the link `l` belongs to the file that has its old path now. */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
 
-/** Claims the next rows that are due, in the order in which they came to be, for whoever settles them. */
 export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]> {
   const now = ctx.now();
   const { rows: claimed } = await ctx.db.pool.query<{ id: bigint }>(
@@ -97,7 +85,7 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
   if (claimed.length === 0) return [];
-  // a statement of its own: what is written of a file from its snapshot on marks the row once more
+  // a separate statement: a change of a file after its snapshot marks the row once more
   const { rows } = await ctx.db.pool.query<{
     fileId: bigint;
     change: bigint;
@@ -124,7 +112,7 @@ function toLink(at: string | null, target: string | null): Link | null {
   return at === null || target === null ? null : { at, target };
 }
 
-/** Notes links that are about to be made. @returns the ids of those whose rows were not marked since */
+/** Stores links that are about to be made. @returns the ids of those not marked since */
 export async function noteLinks(
   ctx: Context,
   links: readonly (Link & Pick<DueLink, 'fileId' | 'change'>)[],
@@ -140,7 +128,7 @@ export async function noteLinks(
   return new Set(rows.map(({ id }) => id));
 }
 
-/** Writes down what came of claimed rows. @returns the ids of those that nobody has marked, or settled, meanwhile */
+/** Stores the results of claimed rows. @returns the ids of those not marked or settled meanwhile */
 export async function noteSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const noted: { id: bigint }[] = [];
   const now = ctx.now();
@@ -168,7 +156,6 @@ export async function noteSettled(ctx: Context, settled: readonly SettledLink[])
   return new Set(noted.map(({ id }) => id));
 }
 
-/** Has links looked at again, whatever is noted of them. */
 export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await ctx.db.pool.query(
@@ -178,7 +165,7 @@ export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promi
   );
 }
 
-/** The rows that nobody has marked since, and that nobody writes just now: who waited here could wait in a circle. */
+/** Selects rows that were not marked since and that nobody writes now: waiting could be a deadlock. */
 function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
   return sql`SELECT l.file_id AS id FROM archive_link l
     JOIN unnest(${links.map(({ fileId }) => fileId)}::bigint[], ${links.map(({ change }) => change)}::bigint[]) AS s (id, change)
@@ -187,8 +174,8 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 }
 
 /**
- * Notes links to copies that have just been put in place, and claims their rows, so that they are there before anybody is told
- * of the copies. One that is noted otherwise, or already, is left to the pass.
+ * Stores links to copies that were just put in place, and claims their rows, so that the links are there before any
+ * user hears of the copies. Other links of these files are left to the engine's job.
  * @returns the links that may be made
  */
 export async function noteEarlyLinks(
@@ -209,7 +196,6 @@ export async function noteEarlyLinks(
   return rows;
 }
 
-/** The links that may be there, as they are noted. */
 export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, Link>> {
   if (fileIds.length === 0) return new Map();
   const { rows } = await ctx.db.pool.query<Link & Pick<DueLink, 'fileId'>>(
@@ -219,10 +205,9 @@ export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promi
   return new Map(rows.map((row) => [row.fileId, row]));
 }
 
-/** A link that nobody is to settle just now, as it is noted. */
+/** A link that needs no settling now. */
 export type NotedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
 
-/** In order of their files' ids: those that are as they should be, or stuck. */
 export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedLink[]> {
   const { rows } = await ctx.db.pool.query<NotedLink>(
     sql`SELECT l.file_id AS "fileId", l.change, l.at, l.target, l.problem FROM archive_link l
@@ -232,7 +217,7 @@ export async function readLinks(ctx: Context, page: { after: bigint; limit: numb
   return rows;
 }
 
-/** By the ids of files: what changes when a link is marked. Of one that is stuck and was looked at again it is the same. */
+/** By file id. It stays the same for a stuck link that is checked again. */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();
   const { rows } = await ctx.db.pool.query<Pick<DueLink, 'fileId' | 'change'>>(
@@ -241,13 +226,66 @@ export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Pro
   return new Map(rows.map(({ fileId, change }) => [fileId, change]));
 }
 
-/** No copy of the file `f` leaves while a link may point to it. */
 export const isLinked: Sql = sql`EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id AND l.is_there)`;
 
-/** The mount points of all restore disks: what points there is a link of Tapegate's, or of the system before it. */
 export async function listMountpoints(ctx: Context): Promise<string[]> {
   const { rows } = await ctx.db.pool.query<{ mountpoint: string }>(
     sql`SELECT k.mountpoint FROM restore_disk k ORDER BY k.id`,
   );
   return rows.map(({ mountpoint }) => mountpoint);
+}
+
+export interface LinkFolder {
+  /** Absolute. A directory that was made for links: its row is stored before it is made. */
+  path: string;
+  /** Null if an engine was about to make it. */
+  ino: bigint | null;
+  /** Nanoseconds; null if the file system has none. */
+  birthNs: bigint | null;
+  /** Version of the row: it changes with each write. */
+  version: string;
+}
+
+/** Call before a directory is made. Replaces what was recorded of an earlier one. */
+export async function noteMakingLinkFolder(ctx: Context, path: string): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO link_folder (path) VALUES (${path}) ON CONFLICT (path) DO UPDATE SET ino = NULL, birth_ns = NULL`,
+  );
+}
+
+export async function noteMadeLinkFolder(
+  ctx: Context,
+  { path, ino, birthNs }: Omit<LinkFolder, 'version'>,
+): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO link_folder (path, ino, birth_ns) VALUES (${path}, ${ino}, ${birthNs})
+        ON CONFLICT (path) DO UPDATE SET ino = excluded.ino, birth_ns = excluded.birth_ns`,
+  );
+}
+
+export async function readLinkFolders(ctx: Context, paths: readonly string[]): Promise<Map<string, LinkFolder>> {
+  const rows = await selectFolders(ctx, sql`n.path = ANY(${paths}::text[])`);
+  return new Map(rows.map((row) => [row.path, row]));
+}
+
+/** Reads a directory and those in it, the innermost first; nothing if it is not recorded itself. */
+export async function readLinkFoldersIn(ctx: Context, path: string): Promise<LinkFolder[]> {
+  const rows = await selectFolders(ctx, sql`(n.path = ${path} OR starts_with(n.path, ${`${path}/`}))`);
+  return rows.at(-1)?.path === path ? rows : [];
+}
+
+async function selectFolders(ctx: Context, which: Sql): Promise<LinkFolder[]> {
+  const { rows } = await ctx.db.pool.query<LinkFolder>(
+    sql`SELECT n.path, n.ino, n.birth_ns AS "birthNs", n.xmin::text AS version FROM link_folder n WHERE ${which} ORDER BY n.path DESC`,
+  );
+  return rows;
+}
+
+/** Deletes the records of directories that are gone, if they have not changed since. */
+export async function forgetLinkFolders(ctx: Context, gone: readonly LinkFolder[]): Promise<void> {
+  if (gone.length === 0) return;
+  await ctx.db.pool.query(
+    sql`DELETE FROM link_folder n WHERE (n.path, n.xmin::text) IN (
+          SELECT * FROM unnest(${gone.map(({ path }) => path)}::text[], ${gone.map(({ version }) => version)}::text[]))`,
+  );
 }

@@ -1,43 +1,38 @@
 /**
- * Drives and their leases. A drive belongs to one engine at a time, which renews its lease while it lives; the epoch
- * grows with each claim, and whatever an earlier holder still writes carries an old epoch and changes nothing.
- * Leases are timed by the database's clock, since engines may run on several hosts.
- *
- * A database that has lost its last transactions (a standby that took over, a backup) knows nothing of claims that engines
- * still go by. No epoch of theirs is given again: an epoch is the time of the claim, which has passed, as long as the
- * clock of the database that goes on is not behind that of the claim. Where it is, the engine's id still tells who has the drive.
+ * Drives and their leases. One engine at a time holds a drive and renews its lease. The epoch grows with each claim,
+ * and writes with an older epoch change nothing. The database's clock times leases.
+ * A database that has lost its last transactions (failover, backup) does not know some claims. No epoch is used twice
+ * all the same, because an epoch is the time of its claim. If that clock is behind, the engine's id still tells who
+ * holds the drive.
  */
-
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { codeOf } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
+import type { DrivesAndAskers, SharedDrive, SharingEngine } from '../../planner/drive-shares.js';
 import { isClaimed } from '../conditions.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** A claimed drive. */
 export interface Lease {
   driveId: number;
   driveName: string;
-  /** Of which volumes it mounts. */
+  /** The library whose volumes it mounts. */
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** How often it could not be used, one time after another, when it was claimed. */
+  /** Failures one after another, up to the claim. */
   failures: number;
 }
 
-/** The drive `d` is held under the lease. */
 export function isHeldUnder({ driveId, epoch, engineId }: Pick<Lease, 'driveId' | 'epoch' | 'engineId'>): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
 
 const UNIQUE_VIOLATION = '23505';
 
-/** In order of their ids: counted, or by the page. */
 export function listDrives(ctx: Context) {
   allow(ctx, 'listDrives');
   const rows = sql`drive d WHERE true`;
@@ -51,7 +46,6 @@ export function listDrives(ctx: Context) {
   };
 }
 
-/** By the ids of the drives. */
 export async function readClaimed(ctx: Context, ids: readonly number[]): Promise<Map<number, boolean>> {
   const { rows } = await ctx.db.pool.query<{ id: number; isClaimed: boolean }>(
     sql`SELECT d.id, ${isClaimed} AS "isClaimed" FROM drive d WHERE d.id = ANY(${ids}::int[])`,
@@ -59,21 +53,18 @@ export async function readClaimed(ctx: Context, ids: readonly number[]): Promise
   return new Map(rows.map((drive) => [drive.id, drive.isClaimed]));
 }
 
-/** Those of a library that an engine works with. */
 export interface DriveRange {
-  /** Of the library. */
+  /** Id of the library. */
   id: number;
   name: string;
-  /** Drives 1 to so many. */
+  /** Drives 1 to this number. */
   drives: number;
 }
 
-/** What the names of a library's drives begin with, before their numbers. */
 export function drivePrefix({ id, name }: Pick<DriveRange, 'id' | 'name'>): string {
   return id === FIRST_LIBRARY ? 'drive-' : `${name}-`;
 }
 
-/** Makes sure that the first library has drives 1 to `count`. */
 export async function ensureDrives(ctx: Context, count: number): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO drive (name) SELECT 'drive-' || n FROM generate_series(1, ${count}::int) AS n ON CONFLICT (name) DO NOTHING`,
@@ -81,9 +72,9 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 }
 
 /**
- * Claims a drive that nobody holds or whose holder is gone; of two engines that try at once, each gets another one.
- * @param claim.of which drives may be claimed; unless given, any from a holder that is gone or has left recalls running
- * @param claim.except drives that the engine holds: one that has woken from a long sleep renews its leases
+ * Claims a drive without a holder, or whose holder is gone. Two engines get different ones.
+ * @param claim.of drives that may be claimed; by default any from a holder that is gone or has left recalls running
+ * @param claim.except drives that the engine holds: after a long sleep it renews their leases
  */
 export async function claimDrive(
   ctx: Context,
@@ -111,9 +102,9 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease, and notes how fast the drive reads, in bytes a second; an expired one too as long as nobody has taken the drive. Waits for no lock: neither for a start
- * (`locking.driveKept`) nor, where somebody else has the row, for that one's end.
- * @returns `lost` when another engine has, or had, the drive; `busy` when its row is locked, and it may be tried again
+ * Renews a lease that no other engine has taken, even an expired one, and records the read rate in bytes per second. It
+ * waits for no lock.
+ * @returns `lost` if another engine has, or had, the drive; `busy` if its row is locked
  */
 export async function renewLease(
   ctx: Context,
@@ -135,8 +126,8 @@ export async function renewLease(
 }
 
 /**
- * Gives the drive back; does nothing when the lease is lost. Where an error left recalls running, the lease only runs
- * out, so that whoever comes next puts them in order.
+ * Releases the drive, unless the lease is lost. If recalls are still running, the lease only expires, so that the next
+ * holder recovers them.
  */
 export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
@@ -146,10 +137,7 @@ export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
   );
 }
 
-/**
- * Notes which volume the drive has mounted, or none.
- * @returns false when another drive has it, or the lease is lost
- */
+/** Records the mounted volume, or none. @returns false if another drive has it, or the lease is lost */
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
   try {
     const { rowCount } = await ctx.db.pool.query(
@@ -162,7 +150,7 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
   }
 }
 
-/** The drive could not be used. @returns how often by now, one time after another; undefined when the lease is lost */
+/** Counts a failure. @returns failures one after another; undefined if the lease is lost */
 export async function countDriveFailure(ctx: Context, lease: Lease): Promise<number | undefined> {
   const { rows } = await ctx.db.pool.query<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
@@ -170,7 +158,87 @@ export async function countDriveFailure(ctx: Context, lease: Lease): Promise<num
   return rows[0]?.failures;
 }
 
-/** It was used. */
 export async function forgetDriveFailures(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
+}
+
+/** A process of an engine. Older versions do not report theirs: they keep the drives that they have. */
+export interface EngineProcess {
+  /** Its id in claims of drives. */
+  id: string;
+  engineId: string;
+  host: string;
+  /** The library whose drives it works with. */
+  library: Pick<DriveRange, 'id' | 'name'>;
+  /** Most drives at once. */
+  drives: number;
+  /** It may have drives 1 to this number. */
+  reach: number;
+  weight: number;
+}
+
+/** A process without a drive is forgotten if it has not asked for so long. */
+const KEPT_SECONDS = 60;
+
+const now = sql`timezone('utc', clock_timestamp())`;
+
+/** Records the process, and for how long it asks for a drive; 0: it has enough. */
+export async function noteEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
+  const { id, engineId, host, library, drives, reach, weight } = process;
+  await ctx.db.pool.query(
+    sql`INSERT INTO engine_process (id, engine_id, host, library_id, drives, reach, weight, asks_until)
+        VALUES (${id}::uuid, ${engineId}::uuid, ${host}, ${library.id}, ${drives}, ${reach}, ${weight}, ${now} + make_interval(secs => ${askSeconds}))
+        ON CONFLICT (id) DO UPDATE SET asks_until = excluded.asks_until`,
+  );
+}
+
+export async function forgetEngineProcess(ctx: Context, id: string): Promise<void> {
+  await ctx.db.pool.query(sql`DELETE FROM engine_process WHERE id = ${id}::uuid`);
+}
+
+/** Forgets processes that were killed. A process that was only paused records itself again before it claims a drive. */
+export async function forgetGoneProcesses(ctx: Context): Promise<void> {
+  await ctx.db.pool.query(
+    sql`DELETE FROM engine_process WHERE id IN (
+          SELECT p.id FROM engine_process p
+          WHERE p.asks_until < ${now} - make_interval(secs => ${KEPT_SECONDS}) AND NOT EXISTS (SELECT FROM drive d WHERE d.engine_id = p.id)
+          ${locking.freeProcess})`,
+  );
+}
+
+/** Reads what an engine needs to share the drives of a library; no drives if no other engine asks. */
+export async function readDrivesAndAskers(
+  ctx: Context,
+  { engineId, library }: Pick<EngineProcess, 'engineId' | 'library'>,
+): Promise<DrivesAndAskers> {
+  const prefix = drivePrefix(library);
+  const { rows: askers } = await ctx.db.pool.query<SharingEngine>(
+    sql`SELECT p.engine_id AS id, max(p.weight) AS weight, max(p.reach) AS reach FROM engine_process p
+        WHERE p.engine_id <> ${engineId}::uuid AND p.library_id = ${library.id} AND p.asks_until >= ${now}
+          AND (SELECT count(*) FROM drive d WHERE d.engine_id = p.id AND ${isClaimed}) < p.drives
+        GROUP BY p.engine_id`,
+  );
+  if (askers.length === 0) return { drives: [], askers };
+  const { rows: drives } = await ctx.db.pool.query<{
+    id: number;
+    number: number;
+    holder: string | null;
+    isMounted: boolean;
+  }>(
+    sql`SELECT d.id, substring(d.name FROM length(${prefix}::text) + 1)::int AS number, d.volume_id IS NOT NULL AS "isMounted", CASE WHEN ${isClaimed} THEN coalesce(p.engine_id, d.engine_id) END AS holder
+        FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id
+        WHERE d.library_id = ${library.id} AND starts_with(d.name, ${prefix}) AND substring(d.name FROM length(${prefix}::text) + 1) ~ '^[0-9]{1,9}$'
+          AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)`,
+  );
+  return { drives: drives.map((drive): SharedDrive => ({ ...drive, holder: drive.holder ?? undefined })), askers };
+}
+
+/** Reads the hosts of engines that hold drives, by drive id. */
+export async function readDriveHosts(ctx: Context, driveIds: readonly number[]): Promise<Map<number, string>> {
+  allow(ctx, 'readDriveHosts');
+  const { rows } = await ctx.db.pool.query<{ id: number; host: string }>(
+    sql`SELECT d.id, p.host FROM drive d JOIN engine_process p ON p.id = d.engine_id
+        WHERE d.id = ANY(${driveIds}::int[]) AND ${isClaimed}`,
+  );
+  return new Map(rows.map(({ id, host }) => [id, host]));
 }

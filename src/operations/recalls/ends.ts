@@ -1,48 +1,52 @@
 /**
- * How recalls end. Whoever runs recalls holds a drive's lease; a write of a holder whose lease is lost finds no recall
- * with its epoch, and changes nothing.
+ * How recalls end. An engine that has lost the lease of the drive finds no recall with its epoch, and changes nothing.
  */
 import type { Context } from '../../context.js';
-import { byKeys } from '../../database/planning.js';
+import { locking } from '../../database/locks.js';
+import { byKeys, queryByKeys } from '../../database/planning.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksum } from '../catalogue/moves.js';
-import { turnToCopies } from '../catalogue/second-copies.js';
+import { triedNowhere, turnToCopies } from '../catalogue/second-copies.js';
 import { isSameSource, isSameVersion, waitingAgain } from '../catalogue/versions.js';
-import { isLive, isUnheld, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
+import {
+  isLive,
+  isRecalledNoMore,
+  isUnheld,
+  isUnplaced,
+  isWaiting,
+  isWithdrawn,
+  placeOnDisk,
+  whyWithdrawn,
+} from '../conditions.js';
 import { NOT_OURS } from '../disks/copies.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { keepUnverified } from '../disks/removals.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
 import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
 import { advanceRequests } from '../requests/progress.js';
-import type { Lease } from './drives.js';
+import { isHeldUnder, type Lease } from './drives.js';
 
-/** How a running recall ended. `isUnseen`: what it may have left on its disk could not be looked at. */
+/** How a running recall ended. `isUnseen`: the disk could not be checked for what it left. */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
-  /** A file that nobody has noted stands in its place, and has the same bytes, with this checksum: it is left there. */
+  /** A file that is not recorded stands in its place, with the same bytes and this checksum. It stays. */
   | { kind: 'standing'; checksum: string }
-  /** For good. */
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
-  /** To be tried again, not before the time given. */
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
-  /** What has failed is not the file, which counts as no try of it: it waits, and says why. */
+  /** Something other than the file failed: this counts as no try. */
   | { kind: 'postponed'; errorClass: ErrorClass; error: string; notBefore?: string }
-  /** Not tried: back into the queue as it was. */
   | { kind: 'returned' }
 );
 
-/** The copy that a recall has put in place. */
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * An import has said something else of the file meanwhile, so that what came of reading it counts for nothing: it is read
- * again as it is now. A copy that was put in place is removed first, as any is that is to go. `isTurned`: nobody has said anything else, and
- * what could not be read is read at its second place.
+ * An import has changed the file meanwhile, so the result does not count: the file is read again. A copy that is in
+ * place is removed first. `isTurned`: not changed, but to be read from its second copy.
  */
 type Superseded = {
   fileId: bigint;
@@ -52,17 +56,15 @@ type Superseded = {
   isTurned?: boolean;
 };
 
-/** How an outcome is written down. */
 type Judged = RecallOutcome | Superseded;
 
-/** However often files are renewed: a recall rests between two starts. */
+/** Pause between two starts, however often a file is imported again. */
 const SUPERSEDED_PAUSE_SECONDS = 1;
 
 /**
- * Writes down how recalls of a drive ended, together: stages, holds, requests, reserved and used room, mail.
- * Recalls that this lease does not hold any more are passed over. What was read counts only while the catalogue still
- * says of the file what it said when the recall began.
- * @returns the ids of the files of which it says something else
+ * Stores how recalls of a drive ended, in one transaction: stages, holds, requests, room, mail. Skips recalls that this
+ * lease does not hold. A result counts only if the catalogue still says the same of the file as when the recall began.
+ * @returns the ids of files of which it says something else
  */
 export async function finishRecalls(
   ctx: Context,
@@ -72,8 +74,7 @@ export async function finishRecalls(
   const fileIds = outcomes.map((outcome) => outcome.fileId);
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // none of these requests ends before the commit: else its end would be dealt with while its files are not there yet,
-    // and they would stay for ever
+    // none of these requests may end before the commit, or nobody would remove their files
     await lockHolders(tx, fileIds);
     await dateLateRequests(ctx, tx, lease, fileIds);
     const judged = await turnFailed(ctx, tx, lease, await judgeOutcomes(ctx, tx, lease, outcomes));
@@ -91,13 +92,13 @@ export async function finishRecalls(
   });
 }
 
-/** The recall `c` was begun in the lease's epoch, be that an earlier holder's, and the lease's engine holds the drive now. */
+/** The recall `c` was begun in the lease's epoch, even by an earlier holder, and the lease's engine holds the drive. */
 function isRunUnder({ driveId, epoch, engineId }: Lease): Sql {
   return sql`(c.drive_id = ${driveId} AND c.epoch = ${epoch}
     AND EXISTS (SELECT FROM drive held WHERE held.id = c.drive_id AND held.engine_id = ${engineId}::uuid))`;
 }
 
-/** Compares what was read with what the files say now; the files are locked. What was withdrawn meanwhile is not tried again. */
+/** Compares results with what the locked files say now. A withdrawn file is not tried again. */
 async function judgeOutcomes(
   ctx: Context,
   tx: Transaction,
@@ -122,13 +123,13 @@ async function judgeOutcomes(
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // the same bytes at another place are as good, and what went wrong at the old place says nothing of the new one
+    // the same bytes elsewhere count, but an error at the old place says nothing about the new one
     if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
 }
 
-/** What has failed at one place is read at the other, if the file has two; what the lease does not hold any more says nothing of it. */
+/** Has files that failed at one place read from their second copy. */
 async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Judged[]> {
   const all = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
   if (all.length === 0) return [...outcomes];
@@ -149,9 +150,9 @@ async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes:
 }
 
 /**
- * Moves files to where their recalls have brought them; one that is restored and that nobody holds any more leaves at once,
- * and so does the copy of another version than that of now.
- * @returns the ids of those that have a copy
+ * Moves files to where their recalls have brought them. A restored file that no request holds leaves at once, like a
+ * copy of another version.
+ * @returns the ids of the files with a copy
  */
 async function placeFinished(
   ctx: Context,
@@ -183,8 +184,8 @@ async function placeFinished(
 }
 
 /**
- * What stands in the place of a file stands for it as a copy does that was changed by hand: as long as it is there. It is
- * not Tapegate's, and neither counted nor removed.
+ * Lets a file that is not recorded stand for the restored one, as long as it is there. It is neither counted nor
+ * removed.
  */
 async function placeStanding(
   ctx: Context,
@@ -204,7 +205,7 @@ async function placeStanding(
   await keepUnverified(ctx, tx, moved, NOT_OURS);
 }
 
-/** Moves files and notes their copies; that of a file that is not at RESTORING, as it should be, is noted as well. */
+/** Moves files and records their copies, also of a file that is not RESTORING. */
 async function noteCopies(
   ctx: Context,
   tx: Transaction,
@@ -219,7 +220,6 @@ async function noteCopies(
   await tx.query(sql`UPDATE tape_file f SET ${noteCopy} FROM ${newCopies(ids, others)} WHERE f.id = m.id`);
 }
 
-/** What those who hold the file are told; nothing while it is still to be recalled. */
 function toHoldOutcome(outcome: Judged): HoldOutcome[] {
   const { fileId } = outcome;
   if (outcome.kind === 'restored' || outcome.kind === 'standing') return [{ fileId }];
@@ -227,7 +227,7 @@ function toHoldOutcome(outcome: Judged): HoldOutcome[] {
   return [{ fileId, failure: { errorClass: outcome.errorClass, error: outcome.error } }];
 }
 
-/** A request that was made while its recall began was not seen then: it starts with the recall all the same. */
+/** Starts requests that were made while their recall began, and were not seen then. */
 async function dateLateRequests(
   ctx: Context,
   tx: Transaction,
@@ -241,12 +241,10 @@ async function dateLateRequests(
           GROUP BY h.request_id
         ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${isLive} RETURNING r.id`,
   );
-  // it is RESTORING from now on, also where no file came of it
   const ids = late.map((request) => request.id);
   await advanceRequests(ctx, tx, ids);
 }
 
-/** Takes the recalls that have ended out of the queue and puts the others back, as far as the lease holds them. */
 async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Reservation[]> {
   const isOver = ({ kind }: Judged) => kind === 'restored' || kind === 'standing' || kind === 'failed';
   const over = outcomes.filter(isOver).map((outcome) => outcome.fileId);
@@ -258,7 +256,6 @@ async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Judg
   return back.length === 0 ? gone : [...gone, ...(await requeue(tx, lease, back))];
 }
 
-/** Before the recalls forget what they were about to put in place. */
 async function noteUnseen(tx: Transaction, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<void> {
   const unseen = outcomes.filter((outcome) => outcome.isUnseen);
   if (unseen.length === 0) return;
@@ -266,7 +263,7 @@ async function noteUnseen(tx: Transaction, lease: Lease, outcomes: readonly Reca
   await noteLeftBehind(tx, sql`c.file_id = ANY(${fileIds}::bigint[]) AND ${isRunUnder(lease)}`);
 }
 
-/** The place is that of the file; what is read as another version has all of its tries before it. */
+/** A file that is read as another version has all of its tries again. */
 async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): Promise<Reservation[]> {
   const told = back.map((outcome) => (outcome.kind === 'retry' || outcome.kind === 'postponed' ? outcome : undefined));
   const isTry = back.map((outcome) => outcome.kind === 'retry');
@@ -287,10 +284,139 @@ async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): 
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // a recall that went back into the queue while its last request ended has nobody left to wait for it
+  // no request waits for a recall whose last request ended meanwhile
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnheld}`,
   );
   return queued;
+}
+
+/** Asks the database whether the lease holds the drive. No local clock knows that after the machine was paused. */
+export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
+  const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
+  return rows.length === 1;
+}
+
+/** A copy that is complete at its temporary path. */
+export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
+
+/**
+ * Records the inodes of copies before they are put in place, so that the next holder of the drive recognises them.
+ * @returns the ids of the files whose copies may be put in place
+ */
+export async function noteReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
+  const fileIds = copies.map((copy) => copy.fileId);
+  const [inos, mtimes] = [copies.map((copy) => copy.ino), copies.map((copy) => copy.mtimeNs)];
+  const rows = await queryByKeys<{ fileId: bigint }>(
+    ctx.db.pool,
+    sql`WITH held AS (
+       SELECT c.file_id FROM recall c JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
+       WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING'
+         AND ${isHeldUnder(lease)}
+       ORDER BY c.file_id ${locking.recall})
+     UPDATE recall c SET copy_ino = n.ino, copy_mtime_ns = n.mtime_ns
+     FROM unnest(${fileIds}::bigint[], ${inos}::bigint[], ${mtimes}::bigint[]) AS n (file_id, ino, mtime_ns), held
+     WHERE c.file_id = n.file_id AND held.file_id = n.file_id RETURNING c.file_id AS "fileId"`,
+  );
+  return new Set(rows.map((row) => row.fileId));
+}
+
+export interface LeftBehind {
+  fileId: bigint;
+  path: string;
+  size: bigint;
+  /** Of the version that was read. */
+  checksum: string | null;
+  diskId: number;
+  mountpoint: string;
+  /** The disk fails, and must not be accessed. */
+  isFailing: boolean;
+  epoch: bigint;
+  /** The copy that was about to be put in place. */
+  ino: bigint | null;
+  mtimeNs: bigint | null;
+}
+
+/** Reads the recalls that an earlier holder of the drive left running. Copies of them may be on disk. */
+export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
+  const { rows } = await ctx.db.pool.query<LeftBehind>(
+    sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, c.size, c.checksum, d.mountpoint, c.epoch, c.disk_id AS "diskId",
+       c.copy_ino AS ino, c.copy_mtime_ns AS "mtimeNs",
+       EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
+     FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
+     WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,
+  );
+  return rows;
+}
+
+/** How a recall of an earlier holder ended, and its epoch. */
+export interface EndedRecall {
+  epoch: bigint;
+  outcome: RecallOutcome;
+}
+
+/** Stores how recalls of earlier holders ended, in their names. */
+export async function endLeftBehind(ctx: Context, lease: Lease, ended: readonly EndedRecall[]): Promise<void> {
+  for (const epoch of new Set(ended.map((recall) => recall.epoch))) {
+    const outcomes = ended.filter((recall) => recall.epoch === epoch).map((recall) => recall.outcome);
+    await finishRecalls(ctx, { ...lease, epoch }, outcomes);
+  }
+}
+
+const UNPLACED = 'the catalogue has no volume and position for this file';
+
+/** Fails recalls of files without a position on tape, which no drive would take. @returns how many */
+export async function failUnplaced(ctx: Context): Promise<number> {
+  return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {
+    const rows = await tx.query<{ fileId: bigint }>(
+      sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.state = 'WAITING' AND ${isUnplaced} ORDER BY c.file_id LIMIT 1000`,
+    );
+    const fileIds = rows.map((row) => row.fileId);
+    if (fileIds.length === 0) return 0;
+    await lockHolders(tx, fileIds);
+    const unplaced = await tx.query<{ fileId: bigint }>(
+      sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND ${isUnplaced}`,
+    );
+    const { turned, told } = await turnToCopies(
+      ctx,
+      tx,
+      unplaced.map(({ fileId }) => ({ fileId, errorClass: 'PERMANENT', error: UNPLACED })),
+    );
+    await tx.query(
+      sql`UPDATE recall c SET ${triedNowhere} FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...turned]}::bigint[]) AND ${isWaiting}`,
+    );
+    const failed = await tx.query<{ fileId: bigint }>(
+      sql`DELETE FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting}
+            AND ${isUnplaced} RETURNING file_id AS "fileId"`,
+    );
+    const outcomes = failed.map(({ fileId }) => ({
+      fileId,
+      failure: { errorClass: 'PERMANENT', error: told.get(fileId) ?? UNPLACED },
+    }));
+    await markHolds(ctx, tx, outcomes);
+    return failed.length;
+  });
+}
+
+/** Fails recalls of withdrawn files that came back into the queue, for instance by a repair. @returns how many */
+export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
+  const which = sql`c.state = 'WAITING' AND f.id = c.file_id AND ${isRecalledNoMore}`;
+  return await transaction(ctx.db.pool, 'failWithdrawnRecalls', async (tx) => {
+    const rows = await tx.query<{ fileId: bigint }>(
+      sql`SELECT c.file_id AS "fileId" FROM recall c JOIN tape_file f ON ${which} ORDER BY c.file_id LIMIT 1000`,
+    );
+    const fileIds = rows.map((row) => row.fileId);
+    if (fileIds.length === 0) return 0;
+    await lockHolders(tx, fileIds);
+    const failed = await tx.query<{ fileId: bigint; error: string }>(
+      sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${which} RETURNING c.file_id AS "fileId", ${whyWithdrawn} AS error`,
+    );
+    await markHolds(
+      ctx,
+      tx,
+      failed.map(({ fileId, error }) => ({ fileId, failure: { errorClass: 'POLICY', error } })),
+    );
+    return failed.length;
+  });
 }

@@ -1,20 +1,35 @@
 /** The queue of recalls as the planner sees it: by volume and user, and the files of one volume. */
-
 import type { Context } from '../../context.js';
-import { locking } from '../../database/locks.js';
+import { lockFiles, locking, lockRecalls } from '../../database/locks.js';
+import { queryByKeys } from '../../database/planning.js';
 import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
+import type { RecallState } from '../../generated/prisma/enums.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
-import { isLeftAlone, isReadable, isReadyBy, isServed, needsRoom, pathOnTape } from '../conditions.js';
-import { isDoubted } from './doubts.js';
+import { addSeconds } from '../../time.js';
+import { changePlaces } from '../catalogue/second-copies.js';
+import { isSameVersion, placeOfFile } from '../catalogue/versions.js';
+import {
+  hasOther,
+  isLeftAlone,
+  isReadable,
+  isReadyBy,
+  isServed,
+  isWaiting,
+  needsRoom,
+  pathOnTape,
+} from '../conditions.js';
+import { isDoubted } from '../health/circuits.js';
 import type { Lease } from './drives.js';
 
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
 
 /**
- * The queue by volume and user. A file that two users wait for counts for both.
- * @param which.libraryId of one library; unless given, of all
- * @param which.until what is to be tried by then, and what waits for room; unless given, what a drive could try now
+ * Reads the queue by volume and user. A file that two users wait for counts for both.
+ * @param which.libraryId by default all libraries
+ * @param which.until includes recalls to be tried by then and those that wait for room; by default what a drive could
+ * try now
  */
 export async function readQueues(
   ctx: Context,
@@ -36,7 +51,6 @@ export async function readQueues(
   return rows;
 }
 
-/** Is there anything that a drive could read now? */
 export async function hasReadyRecalls(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM recall c JOIN live_hold h ON h.file_id = c.file_id
@@ -48,14 +62,13 @@ export async function hasReadyRecalls(ctx: Context, { driveId, libraryId }: Leas
   return rowCount !== 0;
 }
 
-/** Why a recall that has not been tried yet waits. */
 export interface Delay {
   errorClass: ErrorClass;
   error: string;
   notBefore: string;
 }
 
-/** Nothing of the volume is tried before a time; what waits on it says why, and its tries are not counted. */
+/** Postpones all recalls of a volume with a reason, without counting a try. */
 export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
   const { notBefore, errorClass, error } = delay;
   await ctx.db.pool.query(
@@ -65,14 +78,14 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
   );
 }
 
-/** Files planned together at most; the rest of a long queue is planned when these are read. */
+/** The rest of a long queue is planned after these. */
 const PLANNED_FILES = 5000;
 
 /**
- * What waits on a volume, in order of position, and what has none last, by its path; each file once, under the user of the request that asked first. As long as it is in
- * doubt whether anything of it can be read, only what was tried least: so that of many bad files none keeps those behind it from being
- * tried, however often the volume is held for them.
- * @param users only what one of them waits for
+ * Reads the recalls of a volume in order of position, those without one last, by path; each file once, for the user of
+ * the request with the highest priority. While the volume is in doubt (health/circuits.ts), only those tried least, so
+ * that bad files do not keep others from being tried.
+ * @param users whose files are read
  */
 export async function readVolumeQueue(
   ctx: Context,
@@ -98,14 +111,14 @@ export async function readVolumeQueue(
   const chosen = isDoubtful ? rows.filter((row) => row.tries === rows[0]?.tries) : rows;
   const fileIds = chosen.map(({ fileId }) => fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
-  // also what an import has just moved elsewhere: whoever starts it sees that, and the queue has nothing left of it
+  // also for a file that an import has just moved: its start notices that
   const placeOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
   return chosen
     .map(({ tries: _tries, ...recall }) => ({ ...recall, start: placeOf(recall.fileId).start }))
     .sort((a, b) => comparePaths(placeOf(a.fileId), placeOf(b.fileId)));
 }
 
-/** Where a file begins; of one of which nobody knows that, its path on tape, and else an empty one. */
+/** Where a file begins; its path on tape if that is unknown. */
 interface Start {
   start: bigint | null;
   path: string;
@@ -116,7 +129,7 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
   return a < b ? -1 : 1;
 }
 
-/** A statement of its own: joined with the queue, it is a product of both whenever PostgreSQL takes the queue for short. */
+/** A statement of its own: PostgreSQL would join it as a product if it underestimates the queue. */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const { rows } = await ctx.db.pool.query<Start & { id: bigint }>(
     sql`SELECT id, start, path FROM (
@@ -126,4 +139,115 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
      ) place WHERE id = ANY(${fileIds}::bigint[])`,
   );
   return new Map(rows.map(({ id, ...start }) => [id, start]));
+}
+
+export interface Tries {
+  state: RecallState;
+  attempts: number;
+  /** Of the last failed try, or of what blocks the next one. */
+  errorClass: ErrorClass | null;
+  error: string | null;
+  /** Null if it may begin at any time, waits for room, or runs. */
+  nextTry: string | null;
+}
+
+export interface HoldKey {
+  requestId: number;
+  fileId: bigint;
+}
+
+export function keyOf({ requestId, fileId }: HoldKey): string {
+  return `${requestId}/${fileId}`;
+}
+
+/** Reads the tries of holds by `keyOf`. Holds that wait for no recall are left out. */
+export async function readTries(ctx: Context, holds: readonly HoldKey[]): Promise<Map<string, Tries>> {
+  const { rows } = await ctx.db.pool.query<Tries & HoldKey>(
+    sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
+       CASE WHEN c.state = 'WAITING' AND c.not_before > ${ctx.now()} AND NOT ${needsRoom} THEN c.not_before END AS "nextTry"
+     FROM unnest(${holds.map((hold) => hold.requestId)}::int[], ${holds.map((hold) => hold.fileId)}::bigint[]) AS k (request_id, file_id)
+       JOIN live_hold h ON h.request_id = k.request_id AND h.file_id = k.file_id AND h.state = 'WAITING'
+       JOIN recall c ON c.file_id = h.file_id`,
+  );
+  return new Map(rows.map((row) => [keyOf(row), row]));
+}
+
+/** Reads by file id the trace of the first traced request that waits for the file. */
+export async function readTraceparents(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, string>> {
+  if (fileIds.length === 0) return new Map();
+  const rows = await queryByKeys<{ fileId: bigint; traceparent: string }>(
+    ctx.db.pool,
+    sql`SELECT DISTINCT ON (h.file_id) h.file_id AS "fileId", r.trace_parent AS traceparent
+        FROM live_hold h JOIN request r ON r.id = h.request_id
+        WHERE h.file_id = ANY(${fileIds}::bigint[]) AND h.state = 'WAITING' AND r.trace_parent IS NOT NULL
+        ORDER BY h.file_id, r.id`,
+  );
+  return new Map(rows.map(({ fileId, traceparent }) => [fileId, traceparent]));
+}
+
+/**
+ * Finds running recalls that must stop: no request waits for them, something that they use is suspended, or an import
+ * has changed the file.
+ * @param engineIds ids in the claims of drives
+ */
+export async function findAbandoned(ctx: Context, engineIds: readonly string[]): Promise<bigint[]> {
+  const rows = await queryByKeys<{ fileId: bigint }>(
+    ctx.db.pool,
+    sql`SELECT c.file_id AS "fileId" FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
+        WHERE c.state = 'RUNNING' AND d.engine_id = ANY(${engineIds}::uuid[]) AND (
+          NOT ${isSameVersion('c', 'f')}
+          OR EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = c.disk_id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id AND s.mode = 'HELD')
+          OR NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id
+            AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id AND s.mode = 'HELD')))`,
+  );
+  return rows.map((row) => row.fileId);
+}
+
+/** Nothing reads the volume `v`: it, its library or all drives of the library are suspended. */
+const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
+  OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id)
+  OR NOT EXISTS (SELECT FROM drive d WHERE d.library_id = v.library_id
+    AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
+
+/** Failures may pass, while a change of the catalogue stays, and the other copy may cost money. */
+const PATIENCE_SECONDS = 300;
+
+const TURNED = 1000;
+
+/**
+ * Has files that wait for an unreadable volume read from their other copies. No error is recorded for the first copy.
+ * @returns how many
+ */
+export async function leaveUnreadable(ctx: Context): Promise<number> {
+  const now = ctx.now();
+  const away = sql`SELECT v.id FROM volume v WHERE (${isAway} OR (${isLeftAlone(now)} AND v.failing_since < ${addSeconds(now, -PATIENCE_SECONDS)}::timestamp)) AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')`;
+  const which = sql`${isWaiting} AND ${hasOther} AND c.volume_id = f.volume_id AND f.volume_id IN (${away})
+    AND NOT EXISTS (SELECT FROM staging g JOIN volume v ON v.id = f.volume_id AND v.library_id = g.library_id
+      WHERE g.file_id = f.id AND g.state = 'READY' AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
+        AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id AND s.mode = 'HELD'))
+    AND EXISTS (SELECT FROM volume v WHERE v.id = f.copy_volume_id AND NOT ${isAway} AND NOT ${isLeftAlone(now)})`;
+  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+    sql`SELECT f.id FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE ${which} ORDER BY f.id LIMIT ${TURNED}`,
+  );
+  if (rows.length === 0) return 0;
+  const ids = rows.map(({ id }) => id);
+  return await transaction(ctx.db.pool, 'leaveUnreadable', async (tx) => {
+    await lockFiles(tx, ids);
+    await lockRecalls(tx, sql`c.file_id = ANY(${ids}::bigint[])`);
+    const turned = await tx.query<{ id: bigint }>(
+      sql`UPDATE tape_file f SET ${changePlaces}, copy_error = NULL, copy_failed_at = NULL FROM recall c WHERE f.id = ANY(${ids}::bigint[]) AND c.file_id = f.id AND ${which} RETURNING f.id`,
+    );
+    await tx.query(
+      sql`UPDATE recall c SET ${placeOfFile}, earlier_tries = c.earlier_tries + c.attempts, attempts = 0, not_before = NULL, error_class = NULL, error = NULL FROM tape_file f WHERE f.id = c.file_id AND ${isWaiting} AND f.id = ANY(${turned.map(({ id }) => id)}::bigint[])`,
+    );
+    await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
+    return turned.length;
+  });
+}
+
+export async function leaveAllUnreadable(ctx: Context, stop: AbortSignal): Promise<void> {
+  while (!stop.aborted && (await leaveUnreadable(ctx)) > 0);
 }

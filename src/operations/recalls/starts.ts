@@ -1,5 +1,6 @@
-/** How recalls begin: on a drive that is held, with room reserved, and with their requests dated. */
+/** How recalls begin: on a claimed drive, with room reserved, and with the start dates of their requests. */
 
+import path from 'node:path';
 import type { Context } from '../../context.js';
 import { lockFiles, locking } from '../../database/locks.js';
 import { byKeys } from '../../database/planning.js';
@@ -13,42 +14,39 @@ import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
 import { hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
-import { choosePlaces } from '../disks/renamed-places.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
 import { advanceRequests, noteStep } from '../requests/progress.js';
 import { mayBegin } from '../suspensions.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
-/** A recall that runs: all that is needed to bring the file back. */
+/** A running recall, with what is needed to restore the file. */
 export interface RunningRecall extends FileAttributes {
   fileId: bigint;
   logicalPath: string;
-  /** By which its library knows it. */
+  /** The library's name for it. */
   tapePath: string;
-  /** Where it is put, below the mount point. */
   path: string;
   size: bigint;
-  /** Null where the catalogue knows none, and the library finds the file by its path. */
+  /** Null if unknown: the library finds the file by its path. */
   position: bigint | null;
   checksum: string | null;
-  /** It was taken at the file's first restore: nobody has told it. */
+  /** Taken at the file's first restore, not from the catalogue. */
   isChecksumTaken: boolean;
   attempts: number;
-  /** Tries before its volume was put back into service, or somebody asked for it again. */
+  /** Tries before its volume was resumed, or the request retried. */
   earlierTries: number;
-  /** Of its volume: see doubts.ts. */
+  /** Of its volume (health/circuits.ts). */
   doubtedSince: string | null;
   diskId: number;
   mountpoint: string;
 }
 
 /**
- * Starts waiting recalls on a drive: reserves room for each, moves its file to RESTORING and dates its requests. What is
- * read, and where, is what the file says now; what lies on another volume than the drive has mounted stays in the queue.
- * A recall without room stays there, too, and says so. Recalls that are no longer waiting, and those that an operator has
- * suspended since they were planned, are left out.
- * @param what.stagedAt the id of a staging library: what is ready there is started, be it on whatever volume
+ * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and dates requests. What is read, and
+ * where, is what the file says now. Skipped: files on another volume than the mounted one, files without room, which
+ * get the reason, and recalls that no longer wait or may not begin.
+ * @param what.stagedAt id of a staging library: starts what is ready there, on any volume
  * @returns what was started, in the order of `fileIds`
  */
 export async function startRecalls(
@@ -59,7 +57,7 @@ export async function startRecalls(
   const seen = await lookAtDisks(ctx, measure); // before anything is locked
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // requests that have started are not changed here, and stay free for recalls that end meanwhile
+    // requests that have started are not locked, so that other recalls of theirs can end meanwhile
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, fileIds);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
@@ -96,8 +94,8 @@ function noteWait(queuedAt: string, now: string): void {
 }
 
 /**
- * So that nobody takes the drive over and cleans up in the middle of a start; its lease is renewed all the same, however
- * long the start waits for others. @returns undefined when the lease is lost
+ * Locks the drive against a takeover during a start. Its lease can still be renewed. @returns undefined if the lease is
+ * lost
  */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(
@@ -106,7 +104,7 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
   return held;
 }
 
-/** A recall that was left with another place than its file has would be planned for its old volume again and again. */
+/** Gives recalls the place of their files, or they would be planned for the old volume again and again. */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
@@ -114,13 +112,12 @@ async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise
   );
 }
 
-/** A recall with the disk that its file goes to. */
 interface Placed {
   recall: WaitingRecall;
   disk: DiskRow;
 }
 
-/** @returns where files are put, by their ids, if not at their paths */
+/** @returns where files are put, by file id, unless at their paths */
 async function storeStarts(
   ctx: Context,
   tx: Transaction,
@@ -150,18 +147,15 @@ function toRunning(
   return { ...recall, path, diskId: disk.id, mountpoint: disk.mountpoint };
 }
 
-/** A recall of the queue, with what its file says now. */
 interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'path'> {
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
-  /** The catalogue says where it is, as far as its library needs that. */
+  /** Its position is known, as far as the library needs one. */
   hasPlace: boolean;
   /** Its last copy has not left the restore area. */
   hasCopy: boolean;
-  /** Nothing that it would use is suspended. */
   mayBegin: boolean;
-  /** It can be read at the staging library that is asked about. */
   isStaged: boolean;
 }
 
@@ -194,7 +188,6 @@ function isOnDisk(recall: WaitingRecall): boolean {
   return onDiskStages.includes(recall.stage);
 }
 
-/** Not back on tape, or its last copy is still to be removed. */
 function isOnItsWay(recall: WaitingRecall): boolean {
   return !isOnDisk(recall) && (recall.stage === 'RESTORING' || recall.hasCopy);
 }
@@ -203,14 +196,14 @@ function toFileId({ fileId }: { fileId: bigint }): bigint {
   return fileId;
 }
 
-/** Recalls of files that are not back on tape, or whose last copy is still to be removed, are tried again in a moment. */
+/** Has recalls tried again in a moment. */
 async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   const notBefore = addSeconds(ctx.now(), 1);
   await tx.query(sql`UPDATE recall SET not_before = ${notBefore} WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Drops recalls of files that are on disk after all, which satisfies their holds; changed copies are looked for first. */
+/** Drops recalls of files that are on disk, which satisfies their requests. Changed copies are looked for first. */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await transaction(ctx.db.pool, 'dropIdle', async (tx) => {
@@ -228,7 +221,6 @@ async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void>
   });
 }
 
-/** A request starts when its first recall does. */
 async function dateRequests(
   ctx: Context,
   tx: Transaction,
@@ -244,4 +236,49 @@ async function dateRequests(
   const ids = fresh.map((request) => request.id);
   noteStep(ctx, tx, 'started', ids);
   await advanceRequests(ctx, tx, ids);
+}
+
+interface Wanted {
+  fileId: bigint;
+  logicalPath: string;
+}
+
+/**
+ * Chooses places for restored files whose paths are taken on disk by copies of renamed files, which stay where they
+ * are. No catalogue path begins like these (findPathProblem in input.ts). The files are locked.
+ * @returns the places below any mount point
+ */
+export async function choosePlaces(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
+  const [hasAny] = await tx.query(sql`SELECT FROM renamed_place LIMIT 1`);
+  if (!hasAny || files.length === 0) return new Map();
+  const taken = await findTaken(tx, files);
+  const others = files.filter(({ fileId }) => taken.has(fileId));
+  if (others.length === 0) return new Map();
+  const places = others.map(({ fileId, logicalPath }) => `/.tapegate-renamed/${fileId}/${path.basename(logicalPath)}`);
+  const ids = others.map(({ fileId }) => fileId);
+  await tx.query(
+    sql`UPDATE tape_file f SET disk_path = p.path FROM unnest(${ids}::bigint[], ${places}::text[]) AS p (id, path) WHERE f.id = p.id`,
+  );
+  return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
+}
+
+/** Finds files with a copy of another file at their path, at a directory of it, or below it. */
+async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
+  const around = files.flatMap(({ fileId, logicalPath }) =>
+    [logicalPath, ...foldersAround(logicalPath)].map((name) => ({ fileId, name })),
+  );
+  const [ids, names] = [around.map(({ fileId }) => fileId), around.map(({ name }) => name)];
+  const rows = await tx.query<{ id: bigint }>(
+    sql`SELECT w.id FROM unnest(${ids}::bigint[], ${names}::text[]) AS w (id, name)
+          WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path = w.name AND p.file_id <> w.id)
+        UNION SELECT f.id FROM unnest(${files.map(({ fileId }) => fileId)}::bigint[]) AS w (id) JOIN tape_file f ON f.id = w.id
+          WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path ~>=~ (f.path || '/') AND p.path ~<~ (f.path || '0') AND p.file_id <> f.id)`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+function foldersAround(file: string): string[] {
+  const folders: string[] = [];
+  for (let folder = path.dirname(file); folder !== '/'; folder = path.dirname(folder)) folders.push(folder);
+  return folders;
 }

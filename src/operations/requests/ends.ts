@@ -96,7 +96,7 @@ export async function endRequests(
 }
 
 /**
- * Drops the waiting recalls that nobody waits for any more; a running one is stopped by its engine (recalls/abandoned.ts).
+ * Drops the waiting recalls that nobody waits for any more; a running one is stopped by its engine (recalls/queue.ts).
  * @param what.files a query that gives the ids of the files that were let go; `count` is about how many
  */
 export async function dropRecalls(tx: Transaction, { files, count }: { files: Sql; count: number }): Promise<void> {

@@ -18,7 +18,7 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 /**
  * Brings the holds of requests in line with where their files are: satisfied where the file is on disk, with a recall
  * where it is on tape. What stands only as a changed copy is waited for without one, until an engine has looked whether
- * that is there (disks/changed.ts). Counts, states and mail follow. The requests are live and locked. Calling twice is safe.
+ * that is there (disks/removals.ts). Counts, states and mail follow. The requests are live and locked. Calling twice is safe.
  * @param options.files about how many they hold, where it is known; `isTold` is false where nobody wants mail of them; `isNew`: of
  *   what they hold nothing can have been withdrawn
  */

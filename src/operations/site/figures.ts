@@ -7,8 +7,8 @@ import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { addSeconds } from '../../time.js';
 import { isClaimed } from '../conditions.js';
-import { isFull } from '../disks/full.js';
-import { FRESH_SECONDS } from '../disks/measurements.js';
+import { FRESH_SECONDS } from '../disks/disks.js';
+import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {

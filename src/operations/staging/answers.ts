@@ -1,20 +1,23 @@
 /**
- * What staging libraries are asked, and what they have answered. Each call is noted before it is made, with a batch of its own for the
- * files of it; what comes of it is written for the files that still have that batch. So an answer that comes late, when
- * others have turned to the files since, changes nothing.
+ * Calls to staging libraries and their answers. Each call is stored before it is made, with a batch of its own. Its
+ * result is written for the files that still have that batch, so a late answer changes nothing after another engine has
+ * taken over.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
+import { type Transaction, transaction } from '../../database/transaction.js';
+import type { ErrorClass } from '../../errors.js';
 import { sampleWaits } from '../../planner/queue.js';
-import { pathOnTape } from '../conditions.js';
+import { triedNowhere, turnToCopies } from '../catalogue/second-copies.js';
+import { isStagingWanted, isWaiting, pathOnTape } from '../conditions.js';
+import { lockHolders, markHolds } from '../requests/holds.js';
 
-/** A file of a staging library, as a call to the library takes it. */
 export interface StagingRow {
   fileId: bigint;
-  /** By which the library knows it. */
+  /** The library's name for it. */
   path: string;
-  /** Empty where the catalogue does not say any more. */
+  /** Empty if the catalogue does not say any more. */
   volume: string;
   position: bigint | null;
   size: bigint;
@@ -25,7 +28,9 @@ export interface StagingRow {
   since: string;
 }
 
-/** The batches of what is intended, as long as nobody has taken it to ask for it: what the library keeps of an earlier time has one of its own. */
+/**
+ * Batches of files that are intended and not taken yet: never asked for, or kept by the library from an earlier time.
+ */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
 export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
 
@@ -35,10 +40,10 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Takes files that are intended and due, those first that were put off least, and gives them a new batch: to be called before the
- * library is asked for them. The more often files were put off, the fewer of them at once, so that one that the library cannot take
- * does not keep the others from being asked for. What nobody wants any more is asked for as well, where it may have been before: it
- * is known then by which name it is released.
+ * Takes due files and gives them a new batch. Call it before the library is asked. Files that were put off least come
+ * first, and the more often files were put off, the fewer at once, so that a bad file does not keep others from being
+ * asked for. Files that may have been asked for before are included even if no request waits: only the answer tells
+ * their name for the release.
  */
 export async function takeIntended(
   ctx: Context,
@@ -62,7 +67,7 @@ export async function takeIntended(
   return rows;
 }
 
-/** The library has taken all files of the batch, under the name that it gave. @returns how many still have the batch */
+/** Records that the library has taken the batch. @returns how many files still have the batch */
 export async function noteAsked(
   ctx: Context,
   { batch, remoteId, pollAt }: { batch: string; remoteId: string | null; pollAt: string },
@@ -74,10 +79,7 @@ export async function noteAsked(
   return rowCount ?? 0;
 }
 
-/**
- * The library was asked by somebody who had it no longer: what of it is in no row, and so is nobody's, is to be released. What others have asked for since is
- * theirs.
- */
+/** Has files released that the library was asked for after the lease was lost, unless another engine asked for them. */
 export async function noteStray(
   ctx: Context,
   asked: { libraryId: number; batch: string; remoteId: string | null; fileIds: readonly bigint[] },
@@ -91,7 +93,6 @@ export async function noteStray(
   );
 }
 
-/** Files that the library was asked for and is to be asked about; those of a demand together. */
 export async function readToPoll(ctx: Context, libraryId: number, limit: number): Promise<StagingRow[]> {
   const { rows } = await ctx.db.pool.query<StagingRow>(
     sql`SELECT ${stagingColumns} FROM staging s ${stagingFiles}
@@ -101,14 +102,12 @@ export async function readToPoll(ctx: Context, libraryId: number, limit: number)
   return rows;
 }
 
-/** A file with the batch under which a library was asked about it. */
 export type Answered = Pick<StagingRow, 'fileId' | 'batch'>;
 
 function answered(rows: readonly Answered[]): Sql {
   return sql`unnest(${rows.map(({ fileId }) => fileId)}::bigint[], ${rows.map(({ batch }) => batch)}::uuid[]) AS n (file_id, batch)`;
 }
 
-/** It says nothing new of them. */
 export async function noteWaiting(
   ctx: Context,
   libraryId: number,
@@ -122,10 +121,10 @@ export async function noteWaiting(
   );
 }
 
-/** Of how many files it is remembered what they have taken, and of one answer at most. */
+/** Waiting times kept for estimates, and those taken from one answer. */
 const WAITS = { kept: 100, ofOne: 10 };
 
-/** They can be read, until then where the library says so; rings whoever reads. What they have taken is remembered, for estimates. */
+/** Records that files can be read, and until when if the library says so. Notifies readers. */
 export async function noteStaged(
   ctx: Context,
   libraryId: number,
@@ -150,10 +149,9 @@ export async function noteStaged(
   );
 }
 
-/** A file that is to be asked for again, and not before then. */
 export type Again = Answered & { at: string };
 
-/** The library knows of the demand no more: that is no failure of theirs. */
+/** Has files asked for again because the library does not know the demand any more. */
 export async function askAgain(ctx: Context, libraryId: number, files: readonly Again[]): Promise<void> {
   if (files.length === 0) return;
   const [ids, batches] = [files.map(({ fileId }) => fileId), files.map(({ batch }) => batch)];
@@ -165,9 +163,236 @@ export async function askAgain(ctx: Context, libraryId: number, files: readonly 
   );
 }
 
-/** The library could not be asked for them: whoever was asked for less goes first when it can be. */
 export async function notePutOff(ctx: Context, batch: string, at: string): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET attempts = attempts + 1, due_at = ${at} WHERE batch = ${batch}::uuid AND state = 'INTENDED'`,
   );
+}
+
+/**
+ * Has files released that no recall of the library waits for. What was never asked for is deleted, since a call may
+ * cost money.
+ */
+export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<void> {
+  const now = ctx.now();
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'RELEASING', since = ${now}, due_at = ${now}
+        WHERE s.library_id = ${libraryId} AND s.state IN ('ASKED', 'READY') AND NOT ${isStagingWanted}`,
+  );
+  const isUnneeded = sql`(s.library_id = ${libraryId} AND s.state = 'INTENDED' AND NOT ${isStagingWanted})`;
+  await ctx.db.pool.query(sql`DELETE FROM staging s WHERE ${isUnneeded} AND s.batch = ${NEVER_ASKED}::uuid`);
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'KEPT', batch = gen_random_uuid(), since = ${now}, due_at = ${now}
+        WHERE ${isUnneeded} AND s.batch = ${KEPT_BEFORE}::uuid`,
+  );
+}
+
+/** Has files released that were read wrongly, before their next try asks for them again. */
+export async function letGoFiles(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
+        WHERE library_id = ${libraryId} AND file_id = ANY(${fileIds}::bigint[]) AND state IN ('ASKED', 'READY')`,
+  );
+}
+
+/** Has the demand released that brought files which were not there, and the files asked for again. */
+export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET state = 'RELEASING', attempts = attempts + 1, since = ${ctx.now()}, due_at = ${ctx.now()}
+        WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
+  );
+}
+
+export async function noteUnread(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET attempts = attempts + 1
+        WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
+  );
+}
+
+/**
+ * Has files staged again that have left the library's disk and are not being read; deletes kept ones that have left.
+ * @param keptSince kept files without a date are deleted if they are older
+ */
+export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
+  const now = ctx.now();
+  await ctx.db.pool.query(
+    sql`DELETE FROM staging WHERE library_id = ${libraryId} AND state = 'KEPT'
+          AND coalesce(ready_until <= ${now}, since <= ${keptSince})`,
+  );
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'RELEASING', attempts = s.attempts + 1, since = ${now}, due_at = ${now}
+        WHERE s.library_id = ${libraryId} AND s.state = 'READY' AND s.ready_until <= ${now}
+          AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = s.file_id AND c.state = 'RUNNING')`,
+  );
+}
+
+export interface ToRelease extends StagingRow {
+  isWanted: boolean;
+  /** Other files of its demand are still to come, or to be read. */
+  hasOthers: boolean;
+}
+
+/** The library keeps it without a date: it is told again, and says what has become of it. */
+const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
+
+export async function readToRelease(ctx: Context, libraryId: number, limit: number): Promise<ToRelease[]> {
+  const { rows } = await ctx.db.pool.query<ToRelease>(
+    sql`WITH open AS MATERIALIZED (
+          SELECT DISTINCT coalesce(o.remote_id, '') AS id FROM staging o WHERE o.library_id = ${libraryId} AND o.state IN ('ASKED', 'READY')
+        )
+        SELECT ${stagingColumns}, ${isStagingWanted} AS "isWanted",
+          coalesce(s.remote_id, '') IN (SELECT id FROM open) AS "hasOthers"
+        FROM staging s ${stagingFiles}
+        WHERE s.library_id = ${libraryId} AND s.due_at <= ${ctx.now()} AND (s.state = 'RELEASING' OR ${isUndated} AND NOT ${isStagingWanted})
+        ORDER BY s.state = 'KEPT', s.since, s.remote_id, s.file_id LIMIT ${limit}`,
+  );
+  return rows;
+}
+
+const MOST_PAUSE_SECONDS = 600;
+
+/** Until a kept file without a date is checked again: half of its age. */
+const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
+
+/** Until when the library keeps it; null: as it said when the file was ready. */
+export type KeptRow = Answered & { until: string | null };
+
+/**
+ * Stores the results of a release. A file that was not there when it was read, and is still wanted, is intended again
+ * after a growing pause. What the library keeps stays in the table until it is gone; the rest is deleted.
+ */
+export async function noteReleased(
+  ctx: Context,
+  libraryId: number,
+  { released, kept }: { released: readonly Answered[]; kept: readonly KeptRow[] },
+): Promise<void> {
+  const now = ctx.now();
+  const all = [
+    ...released.map((row) => ({ ...row, isKept: false, until: null })),
+    ...kept.map((row) => ({ ...row, isKept: true })),
+  ];
+  const told = sql`unnest(${all.map(({ fileId }) => fileId)}::bigint[], ${all.map(({ batch }) => batch)}::uuid[],
+    ${all.map(({ isKept }) => isKept)}::boolean[], ${all.map(({ until }) => until)}::timestamp[]) AS n (file_id, batch, is_kept, until)`;
+  const isTold = sql`(s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated}))`;
+  await ctx.db.pool.query(
+    sql`WITH again AS (
+          UPDATE staging s SET state = 'INTENDED', batch = gen_random_uuid(), since = ${now}, ready_until = NULL,
+            due_at = ${now}::timestamp + make_interval(secs => CASE WHEN s.attempts > 1 THEN least(2 ^ least(s.attempts - 2, 20), ${MOST_PAUSE_SECONDS}) ELSE 0 END)
+          FROM ${told}
+          WHERE ${isTold} AND s.state = 'RELEASING' AND s.attempts > 0
+            AND ${isStagingWanted} AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = s.file_id AND c.not_before > ${now})
+          RETURNING s.file_id
+        ), gone AS (
+          DELETE FROM staging s USING ${told}
+          WHERE ${isTold} AND NOT n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)
+        )
+        UPDATE staging s SET state = 'KEPT', since = CASE s.state WHEN 'KEPT' THEN s.since ELSE ${now}::timestamp END, ready_until = coalesce(n.until, CASE WHEN s.ready_until > ${now} THEN s.ready_until END),
+          due_at = ${now}::timestamp + CASE s.state WHEN 'KEPT'
+            THEN least(greatest((${now}::timestamp - s.since) / 2, ${KEPT_PAUSE.least}), ${KEPT_PAUSE.most}) ELSE ${KEPT_PAUSE.least} END
+        FROM ${told} WHERE ${isTold} AND n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)`,
+  );
+}
+
+export async function putOffReleases(
+  ctx: Context,
+  libraryId: number,
+  rows: readonly Answered[],
+  at: string,
+): Promise<void> {
+  const [ids, batches] = [rows.map((row) => row.fileId), rows.map((row) => row.batch)];
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET attempts = s.attempts + 1, due_at = ${at}
+        FROM unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
+        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated})`,
+  );
+}
+
+/** The answer for a file that does not come. */
+export interface FailedStaging extends Answered {
+  errorClass: ErrorClass;
+  error: string;
+  isTry: boolean;
+  /** When it is asked for again; null: it has failed for good. */
+  notBefore: string | null;
+}
+
+export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, number>> {
+  const { rows } = await ctx.db.pool.query<{ fileId: bigint; attempts: number }>(
+    sql`SELECT w.file_id AS "fileId", w.attempts FROM verification w WHERE w.file_id = ANY(${fileIds}::bigint[])
+        UNION ALL SELECT c.file_id, c.attempts FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[])`,
+  );
+  return new Map(rows.map((row) => [row.fileId, row.attempts]));
+}
+
+/**
+ * Ends recalls of files that do not come, or has them tried again, as long as they wait for this library. What the
+ * library keeps of them is released first.
+ */
+export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
+  if (failed.length === 0) return;
+  await transaction(ctx.db.pool, 'failStaged', async (tx) => {
+    const fileIds = failed.map(({ fileId }) => fileId);
+    await lockHolders(tx, fileIds);
+    const now = ctx.now();
+    const ended = await tx.query<{ fileId: bigint }>(
+      sql`UPDATE staging s SET state = 'RELEASING', since = ${now}, due_at = ${now}
+          FROM unnest(${fileIds}::bigint[], ${failed.map(({ batch }) => batch)}::uuid[]) AS n (file_id, batch)
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'ASKED'
+          RETURNING s.file_id AS "fileId"`,
+    );
+    const endedIds = new Set(ended.map(({ fileId }) => fileId));
+    const told = failed.filter(({ fileId }) => endedIds.has(fileId));
+    const isHere = sql`${isWaiting} AND c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
+    const again = told.filter(({ notBefore }) => notBefore !== null);
+    await tx.query(
+      sql`UPDATE recall c SET attempts = c.attempts + n.is_try::int, not_before = n.not_before, error_class = n.error_class, error = n.error
+          FROM unnest(${again.map((f) => f.fileId)}::bigint[], ${again.map((f) => f.notBefore)}::timestamp[],
+            ${again.map((f) => f.errorClass)}::"ErrorClass"[], ${again.map((f) => f.error)}::text[], ${again.map((f) => f.isTry)}::bool[])
+            AS n (file_id, not_before, error_class, error, is_try)
+          WHERE c.file_id = n.file_id AND ${isHere}`,
+    );
+    await tx.query(failReadBacks(told, now));
+    const { turned, told: ofBoth } = await turnToCopies(
+      ctx,
+      tx,
+      await stillHere(
+        tx,
+        told.filter(({ notBefore }) => notBefore === null).map((file) => ({ ...file, isOfTape: true })),
+        isHere,
+      ),
+    );
+    await tx.query(
+      sql`UPDATE recall c SET ${triedNowhere} FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...turned]}::bigint[]) AND ${isWaiting}`,
+    );
+    const isOver = ({ fileId, notBefore }: FailedStaging) => notBefore === null && !turned.has(fileId);
+    const over = new Map(told.filter(isOver).map((file) => [file.fileId, file]));
+    const gone = await tx.query<{ fileId: bigint }>(
+      sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
+    );
+    const outcomes = gone.flatMap(({ fileId }) => {
+      const failure = over.get(fileId);
+      return failure
+        ? [{ fileId, failure: { errorClass: failure.errorClass, error: ofBoth.get(fileId) ?? failure.error } }]
+        : [];
+    });
+    await markHolds(ctx, tx, outcomes);
+  });
+}
+
+async function stillHere(tx: Transaction, failed: readonly FailedStaging[], isHere: Sql): Promise<FailedStaging[]> {
+  if (failed.length === 0) return [];
+  const rows = await tx.query<{ fileId: bigint }>(
+    sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.file_id = ANY(${failed.map(({ fileId }) => fileId)}::bigint[]) AND ${isHere}`,
+  );
+  const here = new Set(rows.map(({ fileId }) => fileId));
+  return failed.filter(({ fileId }) => here.has(fileId));
+}
+
+function failReadBacks(told: readonly FailedStaging[], now: string): Sql {
+  return sql`UPDATE verification w SET attempts = w.attempts + n.is_try::int, not_before = n.not_before, error_class = n.error_class, error = n.error, at = ${now}
+    FROM unnest(${told.map((f) => f.fileId)}::bigint[], ${told.map((f) => f.notBefore)}::timestamp[],
+      ${told.map((f) => f.errorClass)}::"ErrorClass"[], ${told.map((f) => f.error)}::text[], ${told.map((f) => f.isTry)}::bool[])
+      AS n (file_id, not_before, error_class, error, is_try)
+    WHERE w.file_id = n.file_id AND w.not_before IS NOT NULL AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = w.file_id)`;
 }

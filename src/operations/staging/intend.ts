@@ -1,19 +1,20 @@
 /**
- * What a staging library is asked for next. What is intended is noted before the library is asked, in a transaction of its own; what
- * was intended and not answered is asked for again, by whoever has the library then.
+ * What a staging library is asked for next. Files are stored as intended before the library is asked. Files without an
+ * answer are asked for again by the engine that holds the library then.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { queryByKeys } from '../../database/planning.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { QueueEntry } from '../../planner/queue.js';
+import { isReadBackDue } from '../catalogue/verifications.js';
 import { isServed, isUnasked } from '../conditions.js';
-import { findPlaceable } from '../disks/placeable.js';
-import { lookAtDisks, type MeasureDisks } from '../disks/reservations.js';
-import { KEPT_BEFORE, NEVER_ASKED } from './answers.js';
+import { findPlaceable, lookAtDisks, type MeasureDisks } from '../disks/reservations.js';
+import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
-/** What waits and was not asked for, by volume and user. A file that two users wait for counts for both. */
+/** Reads what waits and was not asked for, by volume and user. A file that two users wait for counts for both. */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const { rows } = await ctx.db.pool.query<QueueEntry>(
     sql`SELECT w.*, v.name AS volume, v.medium, false AS "isMounted"
@@ -30,7 +31,6 @@ export async function readUnasked(ctx: Context, libraryId: number): Promise<Queu
   return rows;
 }
 
-/** A file that may be asked for. */
 export interface Unasked {
   fileId: bigint;
   size: bigint;
@@ -38,7 +38,6 @@ export interface Unasked {
   user: string;
 }
 
-/** What waits on a volume for one of the users, in order of position as far as these are known. */
 export async function readUnaskedOf(
   ctx: Context,
   {
@@ -63,17 +62,16 @@ export async function readUnaskedOf(
   return rows;
 }
 
-/** What the system behind may have for Tapegate now. Bytes. */
+/** What the library may have for Tapegate now. */
 export interface Staged {
   files: number;
   bytes: bigint;
-  /** Of all libraries that are not away: what is to come into the restore area, and has no room there reserved yet. */
+  /** What is to come from all libraries that answer, without room reserved in the restore area. */
   unplacedBytes: bigint;
-  /** By user, of this library; a file that two wait for counts for both. */
   users: Map<string, { files: number; bytes: number }>;
 }
 
-/** The library of `s` is not away: what one was asked for that is out of service, or cannot answer, keeps no room from the others. */
+/** The library of `s` is in service and answers. Others keep no room. */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'HELD')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
 
@@ -99,7 +97,6 @@ export async function countStaged(ctx: Context, libraryId: number): Promise<Stag
   };
 }
 
-/** By user. */
 export async function readWeights(ctx: Context, users: readonly string[]): Promise<Map<string, number>> {
   const { rows } = await ctx.db.pool.query<{ user: string; weight: number }>(
     sql`SELECT q."user", q.weight FROM quota q WHERE q."user" = ANY(${users}::text[])`,
@@ -107,21 +104,19 @@ export async function readWeights(ctx: Context, users: readonly string[]): Promi
   return new Map(rows.map((row) => [row.user, row.weight]));
 }
 
-/** What may be intended beside what is staged already. */
 export interface Room {
   files: number;
-  /** Null: as many as there is room for in the restore area. */
+  /** Null: as many as the restore area has room for. */
   bytes: bigint | null;
-  /** Nothing is staged: one file may be asked for, however large it is. */
+  /** Nothing is staged: one file of any size may be asked for. */
   isEmpty: boolean;
 }
 
 /**
- * Notes that files are about to be asked for, in the order given, as far as there is room for them: in the depth of the library, and in
- * the restore area beside all that is to come there. A file for which no restore disk has room, whatever else goes, is told so and waits as any recall
- * without room does. Files that wait no longer, or were intended meanwhile, are left out.
- * @returns the ids of those that are intended now; `isFull` where others are left for which there was no room
- * @throws where the lease is lost
+ * Stores files as intended, in the order given, as long as the library's depth and the restore area have room. A file
+ * that fits no restore disk gets the reason and waits. Skips files that wait no longer or were intended meanwhile.
+ * @returns the ids of those intended now; `isFull` if others had no room
+ * @throws if the lease is lost
  */
 export async function intendFiles(
   ctx: Context,
@@ -157,7 +152,6 @@ export async function intendFiles(
   });
 }
 
-/** The first of them, up to one that is too much. */
 function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room, areaBytes: bigint): F[] {
   const chosen: F[] = [];
   let bytes = 0n;
@@ -169,4 +163,107 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
     chosen.push(file);
   }
   return chosen;
+}
+
+/**
+ * Intends tape copies that are to be read back (catalogue/verifications.ts), when no recall is to be asked for.
+ * @returns how many
+ */
+export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
+  const now = ctx.now();
+  const { rowCount } = await ctx.db.pool.query(
+    sql`INSERT INTO staging (file_id, library_id, state, batch, size, asked_at, since, due_at)
+        SELECT f.id, v.library_id, 'INTENDED', gen_random_uuid(), f.size, ${now}, ${now}, ${now}
+        FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN volume v ON v.id = f.volume_id
+        WHERE v.library_id = ${lease.libraryId} AND ${isReadBackDue(now)}
+          AND NOT EXISTS (SELECT FROM suspended_volume x WHERE x.volume_id = v.id)
+          AND NOT EXISTS (SELECT FROM staging s WHERE s.file_id = f.id AND s.library_id = v.library_id AND s.state <> 'KEPT')
+          AND EXISTS (SELECT FROM stager y WHERE ${isStagedUnder(lease)})
+        ORDER BY f.volume_id, f.position, f.id LIMIT ${limit}
+        ON CONFLICT (file_id, library_id) DO UPDATE SET state = 'INTENDED', batch = excluded.batch, size = excluded.size, attempts = 0,
+          asked_at = excluded.asked_at, since = excluded.since, due_at = excluded.due_at, ready_until = NULL WHERE staging.state = 'KEPT'`,
+  );
+  return rowCount ?? 0;
+}
+
+export interface ReadyCopy extends StagingRow {
+  volumeId: number;
+  checksum: string;
+  tries: number;
+}
+
+/** Another engine takes over after so long. */
+const TAKEN_HOURS = 1;
+
+export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {
+  const now = ctx.now();
+  const isReady: Sql = sql`g.library_id = ${libraryId} AND g.state = 'READY' AND g.due_at <= ${now} AND (g.ready_until IS NULL OR g.ready_until > ${now})`;
+  const { rows } = await ctx.db.pool.query<ReadyCopy>(
+    sql`WITH next AS (
+          SELECT g.file_id FROM staging g JOIN verification w ON w.file_id = g.file_id JOIN tape_file f ON f.id = g.file_id
+          WHERE ${isReady} AND ${isReadBackDue(now)} AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = g.file_id)
+          ORDER BY g.since, g.file_id LIMIT 1 ${locking.freeStaging}
+        ), taken AS (
+          UPDATE staging s SET due_at = ${now}::timestamp + make_interval(hours => ${TAKEN_HOURS}) FROM next n
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id RETURNING s.*
+        )
+        SELECT ${stagingColumns}, f.volume_id AS "volumeId", f.checksum, w.attempts AS tries
+        FROM taken s ${stagingFiles} JOIN verification w ON w.file_id = s.file_id`,
+  );
+  return rows[0];
+}
+
+/** Releases a copy that could not be read now. */
+export async function leaveReadBack(ctx: Context, libraryId: number, { fileId, batch }: ReadyCopy): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET due_at = ${ctx.now()}
+        WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
+  );
+}
+
+export interface ReadyFile {
+  fileId: bigint;
+  size: bigint;
+}
+
+/**
+ * Reads the next files: by priority, then by the shares of users, then by the time since they are ready.
+ * @param how.shares recent drive seconds divided by the weight, by user
+ * @param how.isShuffled random order
+ */
+export async function readReady(
+  ctx: Context,
+  {
+    libraryId,
+    shares,
+    isShuffled,
+    limit,
+  }: { libraryId: number; shares: ReadonlyMap<string, number>; isShuffled: boolean; limit: number },
+): Promise<ReadyFile[]> {
+  const now = ctx.now();
+  const { rows } = await ctx.db.pool.query<ReadyFile>(
+    sql`SELECT s.file_id AS "fileId", c.size
+        FROM staging s JOIN recall c ON c.file_id = s.file_id JOIN volume v ON v.id = c.volume_id AND v.library_id = s.library_id
+          CROSS JOIN LATERAL (
+            SELECT h.priority, coalesce(u.share, 0) AS share FROM live_hold h JOIN quota q ON q.id = h.quota_id
+              LEFT JOIN unnest(${[...shares.keys()]}::text[], ${[...shares.values()]}::float8[]) AS u (name, share) ON u.name = q."user"
+            WHERE h.file_id = c.file_id AND ${isServed} ORDER BY h.priority DESC, share LIMIT 1
+          ) w
+        WHERE s.library_id = ${libraryId} AND s.state = 'READY' AND (s.ready_until IS NULL OR s.ready_until > ${now})
+          AND c.state = 'WAITING' AND (c.not_before IS NULL OR c.not_before <= ${now})
+          AND NOT EXISTS (SELECT FROM suspended_volume x WHERE x.volume_id = v.id)
+        ORDER BY ${isShuffled ? sql`random()` : sql`w.priority DESC, w.share, s.since, s.file_id`} LIMIT ${limit}`,
+  );
+  return rows;
+}
+
+export async function readStagingOf(
+  ctx: Context,
+  { libraryId, fileIds }: { libraryId: number; fileIds: readonly bigint[] },
+): Promise<StagingRow[]> {
+  return await queryByKeys<StagingRow>(
+    ctx.db.pool,
+    sql`SELECT ${stagingColumns} FROM staging s ${stagingFiles}
+        WHERE s.library_id = ${libraryId} AND s.file_id = ANY(${fileIds}::bigint[])`,
+  );
 }

@@ -1,13 +1,13 @@
 /**
- * Who asks a staging library: one engine at a time, under a lease, as drives have them (recalls/drives.ts). It is for economy: what
- * two of them do at once is safe, since whoever asks notes it under a batch of its own, before and after.
- *
- * A library that cannot answer rests, for its calls and for its reads by themselves: the figures are in its row, for all engines.
+ * Which engine asks a staging library: one at a time under a lease, as for drives (recalls/drives.ts). This only saves
+ * calls: each call has a batch of its own, so two engines at once are safe.
+ * A library that does not answer rests, separately for calls and for reads (health/circuits.ts).
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { SuspensionMode } from '../../generated/prisma/enums.js';
+import { allow } from '../policy.js';
 
 export interface StagerLease {
   libraryId: number;
@@ -15,14 +15,12 @@ export interface StagerLease {
   epoch: bigint;
 }
 
-/** The row `y` is held under the lease. */
 export function isStagedUnder({ libraryId, engineId, epoch }: StagerLease): Sql {
   return sql`(y.library_id = ${libraryId} AND y.epoch = ${epoch} AND y.engine_id = ${engineId}::uuid)`;
 }
 
 const now = sql`timezone('utc', clock_timestamp())`;
 
-/** A library has its row before anybody turns to it. */
 export async function ensureStager(ctx: Context, libraryId: number): Promise<void> {
   await ctx.db.pool.query(sql`INSERT INTO stager (library_id) VALUES (${libraryId}) ON CONFLICT DO NOTHING`);
 }
@@ -45,7 +43,6 @@ export async function claimStager(
   return rows[0] && { libraryId, engineId, epoch: rows[0].epoch };
 }
 
-/** @returns false when another engine has, or had, it since */
 export async function renewStager(ctx: Context, lease: StagerLease, leaseSeconds: number): Promise<boolean> {
   const { rowCount } = await ctx.db.vitalPool.query(
     sql`UPDATE stager y SET lease_until = ${now} + make_interval(secs => ${leaseSeconds}) WHERE ${isStagedUnder(lease)}`,
@@ -53,19 +50,15 @@ export async function renewStager(ctx: Context, lease: StagerLease, leaseSeconds
   return rowCount === 1;
 }
 
-/** Does nothing where the lease is lost. */
 export async function giveBackStager(ctx: Context, lease: StagerLease): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE stager y SET engine_id = NULL, lease_until = NULL WHERE ${isStagedUnder(lease)}`);
 }
 
-/** Whether, and since what, a library may be turned to. */
 export interface Rests {
-  /** An operator has taken it out of service. */
   mode: SuspensionMode | null;
-  /** Until when its calls rest, and its reads; null: they do not. */
   restUntil: string | null;
   readRestUntil: string | null;
-  /** Calls that it could not answer, one after another, and reads. */
+  /** Failures one after another. */
   failures: number;
   readFailures: number;
 }
@@ -79,4 +72,56 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
         FROM stager t WHERE t.library_id = ${libraryId}`,
   );
   return rows[0] ?? { mode: null, restUntil: null, readRestUntil: null, failures: 0, readFailures: 0 };
+}
+
+/** Numbers of files at one library. */
+export interface StagingFigures {
+  /** Asked for, or about to be. */
+  asked: number;
+  /** On its disk. */
+  ready: number;
+  /** To be released. */
+  releasing: number;
+  /** Not needed, and still on its disk. */
+  kept: number;
+  bytes: bigint;
+  /** Until when it is not asked or read after failures, and its error. */
+  restUntil: string | null;
+  problem: string | null;
+  /** What leaves the disk first. */
+  nextKept: KeptCopy[];
+}
+
+export interface KeptCopy {
+  path: string;
+  size: bigint;
+  /** Null if the library does not say. */
+  until: string | null;
+}
+
+const SHOWN_COPIES = 100;
+
+export async function readStagingFigures(ctx: Context, ids: readonly number[]): Promise<Map<number, StagingFigures>> {
+  allow(ctx, 'readStagingFigures');
+  const { rows } = await ctx.db.pool.query<StagingFigures & { id: number }>(
+    sql`SELECT b.id, w.*, CASE WHEN greatest(t.rest_until, t.read_rest_until) > ${ctx.now()} THEN greatest(t.rest_until, t.read_rest_until) END AS "restUntil", coalesce(t.problem, t.read_problem) AS problem
+        FROM library b LEFT JOIN stager t ON t.library_id = b.id CROSS JOIN LATERAL (
+          SELECT count(*) FILTER (WHERE s.state IN ('INTENDED', 'ASKED'))::int AS asked,
+            count(*) FILTER (WHERE s.state = 'READY')::int AS ready, count(*) FILTER (WHERE s.state = 'RELEASING')::int AS releasing,
+            count(*) FILTER (WHERE s.state = 'KEPT')::int AS kept, coalesce(sum(s.size), 0) AS bytes
+          FROM staging s WHERE s.library_id = b.id) w
+        WHERE b.id = ANY(${ids}::int[]) AND b.contract = 'STAGING'`,
+  );
+  const { rows: copies } = await ctx.db.pool.query<KeptCopy & { id: number }>(
+    sql`SELECT b.id, k.path, k.size, k.until FROM unnest(${rows.map(({ id }) => id)}::int[]) AS b (id) CROSS JOIN LATERAL (
+          SELECT f.path, s.size, s.ready_until AS until FROM staging s JOIN tape_file f ON f.id = s.file_id
+          WHERE s.library_id = b.id AND s.state = 'KEPT' ORDER BY s.ready_until, s.file_id LIMIT ${SHOWN_COPIES}) k
+        ORDER BY b.id, k.until, k.path`,
+  );
+  return new Map(
+    rows.map(({ id, ...figures }) => [
+      id,
+      { ...figures, nextKept: copies.filter((copy) => copy.id === id).map(({ id: _id, ...copy }) => copy) },
+    ]),
+  );
 }
