@@ -11,7 +11,6 @@ import { readConfig } from '../src/config.js';
 import type { Context } from '../src/context.js';
 import { getRequest } from '../src/operations/requests/rows.js';
 import { openRuntime } from '../src/runtime.js';
-import { backendNames } from '../src/tape/backend.js';
 
 /** Starts the engine as `start` and `work` do, with a process for each drive. @returns what ends it */
 type StartEngine = () => Promise<() => Promise<void>>;
@@ -24,7 +23,7 @@ export async function withBench(
   const dir = mkdtempSync(path.join(process.env.BENCH_DIR ?? os.tmpdir(), 'tapegate-bench-'));
   chmodSync(dir, 0o755);
   const wanted = { DATA_DIR: path.join(dir, 'data'), LOG_LEVEL: 'warn', ...env };
-  const runtime = await openRuntime(readConfig(wanted, backendNames));
+  const runtime = await openRuntime(readConfig(wanted));
   try {
     await runtime.ctx.events.open();
     await work(runtime.ctx, dir, async () => {

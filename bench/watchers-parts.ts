@@ -12,7 +12,6 @@ import { createHandler } from 'graphql-sse/lib/use/http';
 import { startGateway } from '../src/app.js';
 import { readConfig } from '../src/config.js';
 import { openRuntime } from '../src/runtime.js';
-import { backendNames } from '../src/tape/backend.js';
 
 /** Bytes. */
 export interface Memory {
@@ -83,11 +82,11 @@ async function readMemory(): Promise<Memory> {
 
 /** Far more than is needed: what limits is not measured here. */
 const MANY = '1000000';
-const LIMITS = { CONNECTIONS: MANY, STREAMS: MANY, CALLER_STREAMS: MANY, RATE_LIMIT: MANY };
+const LIMITS = { STREAMS: MANY, RATE_LIMIT: MANY };
 
 async function serveGateway(): Promise<Work> {
   const { DATA_DIR = '' } = process.env;
-  const config = readConfig({ DATA_DIR, PORT: '0', LOG_LEVEL: 'warn', ...LIMITS }, backendNames);
+  const config = readConfig({ DATA_DIR, PORT: '0', LOG_LEVEL: 'warn', ...LIMITS });
   const runtime = await openRuntime(config);
   await runtime.ctx.events.open();
   const gateway = await startGateway(runtime.ctx);

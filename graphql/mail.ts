@@ -6,7 +6,7 @@ import { createIntCursors, resolveCursorPage } from './cursors.js';
 const meanings: Record<MailWait, string> = {
   ENGINE: 'For an engine with a mail server: where there is one it is sent at once.',
   RETRY: 'For its next try, or the end of this one.',
-  USER_RATE: 'For its turn: the user has had the letters of a minute (`USER_MAIL_RATE`).',
+  USER_RATE: 'For its turn: the user has had the letters of a minute (half of `MAIL_RATE`).',
   RATE: 'For its turn: all users together have had the letters of a minute (`MAIL_RATE`).',
 };
 

@@ -178,8 +178,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
 function openStandbys({ config, db, log }: Context): Standbys | undefined {
   const { databaseReadUrl: url, readWaitMs: waitMs, limits } = config;
   if (url === undefined) return undefined;
-  const bounds = { statementMs: limits.statementSeconds * 1000, longLists: limits.longLists };
-  return new Standbys(db, { url, waitMs, log, ...bounds });
+  return new Standbys(db, { url, waitMs, log, longLists: limits.longLists });
 }
 
 /**

@@ -1,259 +1,220 @@
-/** The one place that reads the environment. Every option has a type, a default and a line in src/commands/README.md. */
-import { execFileSync } from 'node:child_process';
-import path from 'node:path';
-import { type AccessConfig, readAccess } from './config-access.js';
-import { type BrowserConfig, readBrowserConfig } from './config-browsers.js';
-import { type DoorConfig, readDoorConfig } from './config-door.js';
-import { type Limits, readLimits } from './config-limits.js';
-import type { ConfigReader } from './config-reader.js';
-import { readTelemetryConfig, type TelemetryConfig } from './config-telemetry.js';
-import { splitHosts } from './database-url.js';
-import { ConfigError, type Environment } from './environment.js';
-import { showValue } from './secrets.js';
-import { parseWebhookHosts, type WebhookHosts } from './webhook-targets.js';
+/** Reads the environment of a server once, and reports all faults of it. The settings are in src/settings.ts. */
+import type * as z from 'zod';
+import { isLoopback } from './address-ranges.js';
+import { ConfigError, describeFault, type Environment } from './environment.js';
+import { bareHost, namesOfIssuer } from './issuer-urls.js';
+import type { AuthMethod } from './setting-values.js';
+import { listSettings, schema, variableOf } from './settings.js';
+import { findTlsFaults } from './tls-files.js';
 
-export { ConfigError, type Environment, environment, hideSecrets, isDebug } from './environment.js';
+/** Settings without a default are undefined. */
+type Explicit<T> = { [Key in keyof Required<T>]: T[Key] };
+type Parsed = z.infer<typeof schema>;
+type Settings = Explicit<Omit<Parsed, 'access' | 'door'>> & {
+  access: Explicit<Parsed['access']>;
+  door: Explicit<Parsed['door']>;
+};
 
-export interface Config extends BrowserConfig {
-  access: AccessConfig;
+/** Limits that are not settings, because no honest user meets them; an error names those that it may report. */
+const fixedLimits = {
+  /** MB of bodies that are being read or processed; one caller may have three eighths of it. */
+  bodiesMb: 256,
+  /** Half of them for one address; fewer if the process may have fewer descriptors. */
+  connections: 10_000,
+  /** Of a caller, at once. */
+  callerRequests: 500,
+  /** Files that are read at once, each with a megabyte of memory; half of them by one caller. */
+  downloads: 500,
+  /** On a stream of single connection mode. */
+  streamOperations: 100,
+  /** Long lists that are read at once, each with a connection to the database. */
+  longLists: 16,
+  /** Paths that a request names. */
+  requestPaths: 250_000,
+  /** Active requests of a user: ten a second for the five days of the default retention. */
+  openRequests: 5_000_000,
+  /** Of these, requests by a pattern, and paths that the catalogue does not know yet. */
+  standingPatterns: 10_000,
+  awaitedPaths: 10_000_000,
+  /** Recorded paths of a user that do not fit into the quota or a limit. */
+  leftOutPaths: 100_000,
+  /** Files that join a user's requests by their patterns during an import; the others join after it. */
+  importJoins: 100_000,
+  graphqlDepth: 12,
+  graphqlBreadth: 200,
+  graphqlComplexity: 100_000,
+  /** Seconds for the header of an HTTP request, for all of it, and until an idle connection is closed. */
+  headerSeconds: 20,
+  requestSeconds: 3600,
+  idleSeconds: 5,
+  /** Whether unauthenticated callers of the gateway's own host are counted. */
+  rateLocal: false,
+};
+
+/** Seconds after which a client that neither reads nor sends is disconnected. */
+const READER_SECONDS = 60;
+
+/** Threads of libuv by default. */
+const THREADS = 4;
+
+export type AccessConfig = Settings['access'];
+export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
+export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
+/** `diskCalls`: calls on restore disks at once. Half of the threads stay free if a disk stalls. */
+export type DoorConfig = Settings['door'] & { diskCalls: number };
+export interface Config extends Omit<Settings, 'door' | 'limits' | 'pages'> {
+  /** Whether browsers get the dashboard at `/`. */
+  dashboard: boolean;
+  /** Whether browsers get GraphiQL at `/graphql`. */
+  graphiql: boolean;
   door: DoorConfig;
-  telemetry: TelemetryConfig;
-  port: number;
-  host: string;
-  /** Unset: an embedded PostgreSQL under `dataDir`. */
-  databaseUrl: string | undefined;
-  /** Standbys of that database, which lists may be read from. */
-  databaseReadUrl: string | undefined;
-  /** Milliseconds that a list waits for a standby that is behind. */
-  readWaitMs: number;
-  dataDir: string;
-  /** Make a small demo archive on an empty embedded database. */
-  demo: boolean;
-  /** Run the engine in the process of `start`. */
-  engine: boolean;
-  /** Drives that may work at the same time. */
-  drives: number;
-  /** Of this engine, among others that share the drives. */
-  engineWeight: number;
-  /** Seconds without progress after which a call counts as hung, on a restore disk and on tape. */
-  diskTimeout: number;
-  tapeTimeout: number;
-  tapeBackend: string;
-  /** Unset: mail is written to the log and kept in the outbox. */
-  smtpUrl: string | undefined;
-  mailFrom: string;
-  /** Seconds after which a reader that takes nothing of its answer is dropped. */
-  readerSeconds: number;
-  /** Seconds for which a gateway that stops goes on, so that balancers leave it. */
-  leaveSeconds: number;
-  /** Days for which events are kept: who comes back later begins with the present state. */
-  eventDays: number;
-  /** Days after their end for which requests are kept as they were; then they are kept in a compact form. */
-  requestDays: number;
-  /** Days for which the audit is kept. */
-  auditDays: number;
-  /** A mail goes so long before a request expires; 0: none does. */
-  expiryNoticeHours: number;
-  /** Of one's own network, to which webhooks may go. */
-  webhookHosts: WebhookHosts;
-  logLevel: string;
-  /** Permission bits of restored files; unset: those of the original. */
-  restoreMode: number | undefined;
-  /** Number of the group of restored files; unset: that of the original. */
-  restoreGroup: number | undefined;
-  /** Restored files appear at their archive paths below this folder; unset: nowhere. */
-  linkRoot: string | undefined;
   limits: Limits;
+  readerSeconds: number;
 }
 
-const logLevels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'];
-
-const DEFAULT_PORT = 8080;
-
 /**
- * Reads and checks the whole environment of a server. An empty variable counts as unset.
- * @param backends names that TAPE_BACKEND may have
- * @param how.listens is it for a gateway? For what listens nowhere it does not matter how it would be reached
+ * Reads and checks the environment of a server. An empty variable counts as unset.
+ * @param how.listens whether it is for a gateway. Other processes do not check how clients reach it
  * @throws ConfigError with all faults
  */
-export function readConfig(env: Environment, backends: readonly string[], { listens = true } = {}): Config {
-  const faults: string[] = [];
-  const text = (name: string) => env[name] || undefined;
-  const fault = (name: string, expected: string) => faults.push(refusalOf(name, expected, env));
-
-  const integer = (name: string, low: number, high: number, fallback: number): number => {
-    const value = text(name);
-    if (value === undefined) return fallback;
-    const number = /^\d{1,9}$/.test(value) ? Number(value) : Number.NaN;
-    if (number >= low && number <= high) return number;
-    fault(name, `a whole number from ${low} to ${high}`);
-    return fallback;
-  };
-  const oneOf = (name: string, values: readonly string[], fallback: string): string => {
-    const value = text(name) ?? fallback;
-    if (!values.includes(value)) fault(name, `one of ${values.join(', ')}`);
-    return value;
-  };
-  const url = (name: string, choice: UrlChoice): string | undefined => {
-    const value = text(name);
-    if (value !== undefined && !areUrls(value, choice)) fault(name, expectedUrl(value, choice));
-    return value;
-  };
-  const parsed = <T>(name: string, parse: (value: string) => T | undefined, expected: string): T | undefined => {
-    const value = text(name);
-    const found = value === undefined ? undefined : parse(value);
-    if (value !== undefined && found === undefined) fault(name, expected);
-    return found;
-  };
-
-  const host = text('HOST') ?? '127.0.0.1';
-  const reader = { text, oneOf, parsed, fault, refuse: (problem: string) => void faults.push(problem) };
-  const families = { ...readBrowserConfig(reader, listens), ...readFamilies(reader) };
-  const config: Config = {
-    access: readAccess({ ...reader, given: (name) => env[name] }, listens ? { host, ...families } : undefined),
-    port: integer('PORT', 0, 65_535, DEFAULT_PORT),
-    host,
-    ...readDatabase(url, integer),
-    dataDir: readDataDir(env),
-    demo: oneOf('DEMO', ['on', 'off'], 'on') === 'on',
-    engine: oneOf('ENGINE', ['on', 'off'], 'on') === 'on',
-    drives: integer('DRIVES', 1, 256, 2),
-    engineWeight: integer('ENGINE_WEIGHT', 1, 1000, 1),
-    diskTimeout: integer('DISK_TIMEOUT', 1, 86_400, 120),
-    tapeTimeout: integer('TAPE_TIMEOUT', 1, 86_400, 900),
-    tapeBackend: oneOf('TAPE_BACKEND', backends, 'directory'),
-    smtpUrl: url('SMTP_URL', { protocols: ['smtp:', 'smtps:'], needsHost: true }),
-    mailFrom: parsed('MAIL_FROM', parseSender, 'an e-mail address') ?? 'tapegate@localhost',
-    readerSeconds: integer('READER_SECONDS', 1, 86_400, 60),
-    leaveSeconds: integer('LEAVE_SECONDS', 0, 3600, 0),
-    ...readRetentions(integer),
-    logLevel: oneOf('LOG_LEVEL', logLevels, 'info'),
-    ...readRestored(reader),
-    ...families,
-    limits: readLimits({ integer, oneOf, parsed }),
-  };
+export function readConfig(env: Environment, { listens = true } = {}): Config {
+  const result = schema.safeParse(toInput(env));
+  const issues = result.error?.issues ?? [];
+  const faulty = new Set(issues.map(({ path }) => variableAt(path)));
+  const faults = issues.map((issue) => {
+    const variable = variableAt(issue.path);
+    const isExplained = issue.code === 'custom' && issue.params?.isExplained === true;
+    return isExplained
+      ? `${variable} must be ${issue.message}`
+      : describeFault(variable, issue.message, env[variable] ?? '');
+  });
+  // settings that contradict each other are reported in addition to those that have a wrong value
+  const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
+  faults.push(...findContradictions(settings));
+  if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
   if (faults.length > 0) throw new ConfigError(faults);
-  return config;
+  return complete(settings, env);
 }
 
-function readFamilies(reader: ConfigReader): Pick<Config, 'door' | 'telemetry' | 'webhookHosts'> {
-  const webhookHosts = reader.parsed('WEBHOOK_HOSTS', parseWebhookHosts, 'a list of names, addresses and ranges') ?? [];
-  return { door: readDoorConfig(reader), telemetry: readTelemetryConfig(reader), webhookHosts };
-}
-
-function readRestored({ parsed }: ConfigReader): Pick<Config, 'restoreMode' | 'restoreGroup' | 'linkRoot'> {
-  return {
-    restoreMode: parsed('RESTORE_MODE', parsePermissions, 'three octal digits such as 0640, without set-id bits'),
-    restoreGroup: parsed('RESTORE_GROUP', findGroup, 'a group of this host, or its number'),
-    linkRoot: parsed('LINK_ROOT', parseFolder, 'an absolute path without "." or ".."'),
-  };
-}
-
-/** An address, with or without a name. */
-function parseSender(text: string): string | undefined {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what must not get into a header
-  return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;
-}
-
-/** Reads a whole number within bounds. */
-type ReadInteger = (name: string, low: number, high: number, fallback: number) => number;
-
-function readDatabase(url: (name: string, choice: UrlChoice) => string | undefined, integer: ReadInteger) {
-  return {
-    databaseUrl: url('DATABASE_URL', POSTGRESQL),
-    databaseReadUrl: url('DATABASE_READ_URL', POSTGRESQL),
-    readWaitMs: integer('READ_WAIT_MS', 0, 60_000, 200),
-  };
-}
-
-function readRetentions(integer: ReadInteger) {
-  return {
-    eventDays: integer('EVENT_DAYS', 1, 36_500, 30),
-    requestDays: integer('REQUEST_DAYS', 0, 36_500, 30),
-    auditDays: integer('AUDIT_DAYS', 1, 36_500, 400),
-    expiryNoticeHours: integer('EXPIRY_NOTICE_HOURS', 0, 8760, 48),
-  };
-}
-
-/** Where an embedded database, and what belongs to this host, is kept. */
-export function readDataDir(env: Environment): string {
-  return env.DATA_DIR || './data';
-}
-
-/** Where a user's own configuration is (XDG Base Directory Specification): a path that is not absolute counts as unset. */
-export function readConfigDir(env: Environment, home: string): string {
-  return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
-}
-
-/** One way to write a folder, so that two processes mean the same by it. */
-function parseFolder(text: string): string | undefined {
-  const folder = path.posix.normalize(text);
-  const bare = folder === '/' ? folder : folder.replace(/\/$/, '');
-  return text.startsWith('/') && [bare, `${bare}/`].includes(text) && !text.includes('\0') ? bare : undefined;
-}
-
-function parsePermissions(text: string): number | undefined {
-  return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
-}
-
-/** The number of a group, which may be in a directory service; undefined when there is none of that name. */
-function findGroup(name: string): number | undefined {
-  if (/^\d{1,9}$/.test(name)) return Number(name);
-  if (!/^[\w.][\w.@-]*$/.test(name)) return undefined;
-  try {
-    const line = execFileSync('getent', ['group', name], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
-    return Number(line.split(':')[2]);
-  } catch {
-    return undefined; // there is no such group, or nothing that knows groups
+/** Returns the input of the schema, without the variables `except`. */
+function toInput(env: Environment, except: ReadonlySet<string> = new Set()): object {
+  const input: Record<string, Record<string, unknown> | string | undefined> = {};
+  for (const { path, field } of listSettings()) {
+    const variable = variableOf(field);
+    const value = except.has(variable) ? undefined : env[variable] || undefined;
+    const [first = '', second] = path;
+    if (second === undefined) input[first] = value;
+    else input[first] = { ...(input[first] as object), [second]: value };
   }
+  return input;
+}
+
+function variableAt(path: PropertyKey[]): string {
+  const found = listSettings().find((each) => each.path.every((key, index) => key === path[index]));
+  return found === undefined ? '' : variableOf(found.field);
+}
+
+function complete(settings: Settings, env: Environment): Config {
+  const { access, door, limits, pages, ...others } = settings;
+  const threads = Number(env.UV_THREADPOOL_SIZE) || THREADS;
+  return {
+    ...others,
+    dashboard: pages.has('dashboard'),
+    graphiql: pages.has('graphiql'),
+    access: { ...access, legacy: access.auth.has('legacy') ? access.legacy : [] },
+    door: { ...door, diskCalls: Math.max(1, Math.floor(threads / 2)) },
+    limits: {
+      ...limits,
+      ...fixedLimits,
+      callerStreams: Math.max(1, Math.floor(limits.streams / 5)),
+      userMailRate: Math.max(1, Math.floor(limits.mailRate / 2)),
+    },
+    readerSeconds: READER_SECONDS,
+  };
+}
+
+function findContradictions({ access, tlsCert, tlsKey, trustedOnly, trustedDocuments }: Settings): string[] {
+  const { auth, oidcIssuers, oidcAudiences, proxyAddresses } = access;
+  const names = oidcIssuers.map(namesOfIssuer);
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  const checks: [isWrong: boolean, fault: string][] = [
+    [!tlsCert && tlsKey !== undefined, 'TLS_KEY requires TLS_CERT, the file of its certificate'],
+    [!tlsKey && tlsCert !== undefined, 'TLS_CERT requires TLS_KEY, the file of its key'],
+    [
+      trustedOnly && trustedDocuments === undefined,
+      'TRUSTED_ONLY requires TRUSTED_DOCUMENTS, the file of the documents',
+    ],
+    [
+      auth.has('oidc') && (oidcIssuers.length === 0 || oidcAudiences.length === 0),
+      'AUTH contains oidc, which requires OIDC_ISSUER, and OIDC_AUDIENCE, the audience of the tokens for this gateway',
+    ],
+    [
+      twice !== undefined,
+      `OIDC_ISSUER contains several issuers with the address ${twice}: their users could not be distinguished`,
+    ],
+    [
+      (auth.has('proxy') || auth.has('certificate')) && proxyAddresses.length === 0,
+      'AUTH contains proxy or certificate, which require PROXY_ADDRESSES, the only addresses whose headers are trusted',
+    ],
+  ];
+  return checks.flatMap(([isWrong, fault]) => (isWrong ? [fault] : []));
+}
+
+/** Settings that have an effect with some methods of authentication only. */
+export const settingsOfMethods = {
+  OIDC_ISSUER: ['oidc'],
+  OIDC_AUDIENCE: ['oidc'],
+  OIDC_USER_CLAIM: ['oidc'],
+  OIDC_GROUPS_CLAIM: ['oidc'],
+  OIDC_ROLES: ['oidc'],
+  OIDC_CLIENT_ID: ['oidc'],
+  PROXY_HEADERS: ['proxy', 'certificate'],
+  PROXY_CERT_USERS: ['certificate'],
+  PROXY_ROLES: ['proxy', 'certificate'],
+  LEGACY: ['legacy'],
+} as const satisfies Record<string, readonly AuthMethod[]>;
+
+/** Settings that grant more than an operator may mean if they are empty, as in a compose file with an unset variable. */
+const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
+  { variable: 'LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; none closes them' },
+  { variable: 'OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
+  { variable: 'PROXY_ROLES', methods: ['proxy', 'certificate'], effect: 'every authenticated caller is a user' },
+];
+
+/** Returns the faults of a gateway: its certificate, and access that nobody has configured. */
+function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
+  const { access, tlsCert, tlsKey } = settings;
+  const faults = tlsCert !== undefined && tlsKey !== undefined ? findTlsFaults({ cert: tlsCert, key: tlsKey }) : [];
+  for (const { variable, methods, effect } of grantsIfEmpty) {
+    if (env[variable] === '' && methods.some((method) => access.auth.has(method)))
+      faults.push(`${variable} must not be empty: without it, ${effect}`);
+  }
+  if (env.AUTH === '') return [...faults, 'AUTH must not be empty: without it, the gateway is open to every caller'];
+  const sign = env.AUTH === undefined || faulty.has('AUTH') ? findOtherHosts(settings) : undefined;
+  if (sign) {
+    const [variable, value] = sign;
+    return [
+      ...faults,
+      `AUTH must be set because other hosts reach the gateway (${variable} is ${JSON.stringify(value)}): token, oidc, proxy and certificate authenticate callers, open accepts every caller`,
+    ];
+  }
+  for (const [variable, methods] of Object.entries(settingsOfMethods)) {
+    const isUsed =
+      methods.some((method) => access.auth.has(method)) || (variable === 'LEGACY' && access.legacy.length === 0);
+    if (env[variable] && !isUsed) faults.push(`${variable} has no effect unless AUTH contains ${methods.join(' or ')}`);
+  }
+  return faults;
 }
 
 /**
- * Where the commands of users find a server: TAPEGATE_URL, without a slash at its end.
- * @throws ConfigError
+ * Returns a setting that shows that other hosts reach the gateway, and its value. Behind a proxy or a tunnel, all callers seem to be of
+ * this host. A gateway for this host only has none of these settings.
  */
-export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
-  const url = env.TAPEGATE_URL || defaultServerUrl;
-  const choice = { protocols: ['http:', 'https:'], needsHost: true };
-  if (!isUrl(url, choice)) {
-    throw new ConfigError([refusalOf(name, expectedUrl(url, choice), { [name]: env.TAPEGATE_URL })]);
-  }
-  return url.replace(/\/+$/, '');
-}
-
-export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;
-
-interface UrlChoice {
-  protocols: string[];
-  /** A Unix socket has none. */
-  needsHost: boolean;
-}
-
-const POSTGRESQL: UrlChoice = { protocols: ['postgresql:', 'postgres:'], needsHost: false };
-
-/** A URL of several servers has a host for each of them. */
-function areUrls(value: string, choice: UrlChoice): boolean {
-  const urls = splitHosts(value);
-  return urls.every((url) => isUrl(url, { ...choice, needsHost: choice.needsHost || urls.length > 1 }));
-}
-
-function isUrl(value: string, { protocols, needsHost }: UrlChoice): boolean {
-  if (!URL.canParse(value)) return false;
-  const { protocol, hostname, username } = new URL(value);
-  if (!protocols.includes(protocol) || !value.includes('://')) return false;
-  // what follows a `/`, `?` or `#` of a password would count as a place, and be shown as one
-  const isCutShort = hostname !== '' && username === '' && value.replace(/\?[\w.]+=.*$/s, '').includes('@');
-  return !isCutShort && (hostname !== '' || !needsHost);
-}
-
-function expectedUrl(value: string, { protocols }: UrlChoice): string {
-  const beginnings = protocols.map((protocol) => `${protocol}//`);
-  const isLogin = value.includes('@') && beginnings.some((beginning) => value.startsWith(beginning));
-  return isLogin
-    ? 'a URL whose user and password are percent-encoded'
-    : `a URL that begins with ${beginnings.join(' or ')}`;
-}
-
-function refusalOf(name: string, expected: string, env: Environment): string {
-  return `${name} must be ${expected}, not ${JSON.stringify(showValue(name, env[name] ?? ''))}`;
+function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
+  if (!isLoopback(host)) return ['HOST', host];
+  if (publicUrl !== undefined && !isLoopback(bareHost(new URL(publicUrl).hostname))) return ['PUBLIC_URL', publicUrl];
+  const name = allowedHosts.find((each) => !isLoopback(bareHost(each)));
+  if (name !== undefined) return ['ALLOWED_HOSTS', name];
+  if (access.proxyAddresses.length > 0) return ['PROXY_ADDRESSES', access.proxyAddresses.join(',')];
+  return access.oidcIssuers.length > 0 ? ['OIDC_ISSUER', access.oidcIssuers.join(' ')] : undefined;
 }

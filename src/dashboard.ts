@@ -2,8 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RequestHandler } from 'express';
-import type { AccessConfig } from './config-access.js';
-import type { BrowserConfig } from './config-browsers.js';
+import type { AccessConfig, BrowserConfig } from './config.js';
 import { KeptBody } from './encodings.js';
 import { codeOf } from './errors.js';
 import { packageRoot } from './package-root.js';

@@ -7,18 +7,18 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { EngineOrder, EngineReport } from './commands/engine-processes.js';
-import { environment, readConfig } from './config.js';
+import { readConfig } from './config.js';
 import type { Context } from './context.js';
 import { hideSecretsOfCrashes } from './crash.js';
 import type { Database } from './database/client.js';
 import { type DriveWork, mountVolumes } from './engine/drive/drive.js';
 import { type Engine, startEngine } from './engine/runner.js';
 import { workOf } from './engine/work.js';
+import { environment } from './environment.js';
 import { Forwarding } from './metrics/forwarded.js';
 import { openTraces } from './open-traces.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from './operations/libraries/libraries.js';
 import { attach } from './runtime.js';
-import { backendNames } from './tape/backend.js';
 import { createBackend } from './tape/kinds.js';
 
 const ALIVE_MS = 1000;
@@ -31,7 +31,7 @@ const CONNECTIONS = 6;
 
 hideSecretsOfCrashes();
 const part = process.argv[2] === 'passes' ? 'passes' : 'drive';
-const config = readConfig(environment, backendNames, { listens: false });
+const config = readConfig(environment, { listens: false });
 let engine: Promise<Engine> | undefined;
 let close: () => Promise<void> = async () => {};
 let db: Database | undefined;

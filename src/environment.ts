@@ -1,15 +1,15 @@
-/** The environment of this process, for what runs before all of it is read (src/config.ts), or never reads it. */
-import { createHider } from './secrets.js';
+/** The environment of this process, for code that runs before all settings are read (src/config.ts) or needs only a few of them. */
+import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
 
-/** Of this process. */
+/** The environment of this process. */
 export const environment: Environment = process.env;
 
-/** For all that this process logs or prints. */
+/** Hides the secrets of this environment in a text that this process logs or prints. */
 export const hideSecrets = createHider(environment);
 
-/** Every fault of the environment, a line each. */
+/** Faults of the environment, one a line. */
 export class ConfigError extends Error {
   readonly faults: string[];
 
@@ -21,7 +21,60 @@ export class ConfigError extends Error {
   }
 }
 
-/** Are the stacks of errors wanted? */
+/** Returns whether the stacks of errors are shown. */
 export function isDebug(env: Environment): boolean {
   return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
+}
+
+/** Returns the directory of the embedded database and of other files of this host. */
+export function readDataDir(env: Environment): string {
+  return env.DATA_DIR || './data';
+}
+
+/** Returns the directory of a user's own configuration (XDG Base Directory Specification): a relative path counts as unset. */
+export function readConfigDir(env: Environment, home: string): string {
+  return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
+}
+
+export const DEFAULT_PORT = 8080;
+
+export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;
+
+/**
+ * Returns the server of the commands (TAPEGATE_URL), without a slash at its end.
+ * @throws ConfigError
+ */
+export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
+  const url = env.TAPEGATE_URL || defaultServerUrl;
+  const choice = { protocols: ['http:', 'https:'], needsHost: true };
+  if (!isUrl(url, choice)) throw new ConfigError([describeFault(name, expectedUrl(url, choice), url)]);
+  return url.replace(/\/+$/, '');
+}
+
+export interface UrlChoice {
+  protocols: string[];
+  /** False: the URL may be of a Unix socket. */
+  needsHost: boolean;
+}
+
+export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boolean {
+  if (!URL.canParse(value)) return false;
+  const { protocol, hostname, username } = new URL(value);
+  if (!protocols.includes(protocol) || !value.includes('://')) return false;
+  // the rest of a password after a `/`, `?` or `#` would count as a path, and be shown
+  const isCutShort = hostname !== '' && username === '' && value.replace(/\?[\w.]+=.*$/s, '').includes('@');
+  return !isCutShort && (hostname !== '' || !needsHost);
+}
+
+export function expectedUrl(value: string, { protocols }: UrlChoice): string {
+  const beginnings = protocols.map((protocol) => `${protocol}//`);
+  const isLogin = value.includes('@') && beginnings.some((beginning) => value.startsWith(beginning));
+  return isLogin
+    ? 'a URL whose user and password are percent-encoded'
+    : `a URL that begins with ${beginnings.join(' or ')}`;
+}
+
+/** Describes a faulty value, without secrets. */
+export function describeFault(name: string, expected: string, value: string): string {
+  return `${name} must be ${expected}, not ${JSON.stringify(showValue(name, value))}`;
 }

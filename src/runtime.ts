@@ -4,7 +4,7 @@ import type { ClientConfig } from 'pg';
 import { type DestinationStream, pino } from 'pino';
 import { Refusals } from './audit.js';
 import { SYSTEM } from './caller.js';
-import { type Config, hideSecrets } from './config.js';
+import type { Config } from './config.js';
 import type { Context } from './context.js';
 import { openDatabase } from './database/client.js';
 import { type Embedded, startEmbedded } from './database/embedded.js';
@@ -13,6 +13,7 @@ import { toUnavailable } from './database/line.js';
 import { migrate } from './database/migrate.js';
 import { makeDatabase, requireCluster, requireDatabase } from './database/presence.js';
 import { nameOfUrl } from './database-url.js';
+import { hideSecrets } from './environment.js';
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { showSources } from './source-positions.js';
@@ -40,7 +41,7 @@ export type Makes = 'database' | 'schema' | 'nothing';
 export async function openRuntime(
   config: Config,
   makes: Makes = 'database',
-  options: { statementMs?: number; logTo?: DestinationStream } = {},
+  options: { logTo?: DestinationStream } = {},
 ): Promise<Runtime> {
   const closers: (() => Promise<void>)[] = [];
   const close = async () => {
@@ -69,13 +70,13 @@ export async function openRuntime(
 
 /**
  * What a process needs on a database that it, or another process of ours, has opened; `db.pulse.start` is to be called.
- * @param bounds `poolSize`: connections at most, of a process that another one keeps; `statementMs`: what a statement may take;
+ * @param bounds `poolSize`: connections at most, of a process that another one keeps;
  *   `logTo`: where the log goes, standard error unless given
  */
 export function attach(
   config: Config,
   connection: ClientConfig,
-  { poolSize, statementMs, logTo }: { poolSize?: number; statementMs?: number; logTo?: DestinationStream },
+  { poolSize, logTo }: { poolSize?: number; logTo?: DestinationStream },
 ): Omit<Runtime, 'migrated'> {
   const hooks = { streamWrite: (line: string) => hideSecrets(showSources(line)) };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
@@ -85,7 +86,6 @@ export function attach(
     log: poolSize === undefined ? log : quiet,
     longLists: config.limits.longLists,
     ...(poolSize !== undefined && { poolSize }),
-    ...(statementMs !== undefined && { statementMs }),
   });
   const events = new EventFeed(db);
   const now = () => db.clock.now();

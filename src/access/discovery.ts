@@ -1,6 +1,6 @@
 /** What the gateway says of itself to clients that look for a token: RFC 9728. */
 import type { Request, RequestHandler } from 'express';
-import type { AccessConfig } from '../config-access.js';
+import type { AccessConfig } from '../config.js';
 import { HttpError } from '../http-body.js';
 
 export const METADATA_PATH = '/.well-known/oauth-protected-resource';

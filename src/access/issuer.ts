@@ -1,9 +1,9 @@
 /** An issuer of bearer tokens: what it says of itself, and the keys that it signs with. */
 import { createRemoteJWKSet, customFetch, errors, type JWTVerifyGetKey } from 'jose';
 import type { Logger } from 'pino';
-import { isTrustworthyUrl } from '../config-ways.js';
 import { codeOf, messageOf } from '../errors.js';
 import { HttpError } from '../http-body.js';
+import { isTrustworthyUrl } from '../issuer-urls.js';
 
 const ANSWER_MS = 5000;
 

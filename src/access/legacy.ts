@@ -2,10 +2,10 @@
 import type { Request, Response } from 'express';
 import { createRangeTest } from '../address-ranges.js';
 import type { Caller } from '../caller.js';
-import type { Endpoint } from '../config-legacy.js';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import { addLegacyUses, type CountedUses } from '../operations/access/legacy-uses.js';
+import type { Endpoint } from '../setting-values.js';
 import { isBefore } from '../time.js';
 import { addressOf, findForwarded, isProxied } from './address.js';
 import { toCaller } from './callers.js';

@@ -1,7 +1,7 @@
 /** The names of callers, as those who know them give them: each is one person's, whoever gives it. */
-import type { AccessConfig } from '../config-access.js';
-import { namesOfIssuer } from '../config-ways.js';
+import type { AccessConfig } from '../config.js';
 import { quote } from '../errors.js';
+import { namesOfIssuer } from '../issuer-urls.js';
 import { isPlainName } from '../operations/input.js';
 import { unauthenticated } from './credentials.js';
 

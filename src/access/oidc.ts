@@ -32,6 +32,9 @@ const ALGORITHMS = [
 /** An access token, and what does not say what it is; not what an issuer signs for other ends. */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
+/** Seconds by which the clock of an issuer may differ. */
+const CLOCK_SKEW_SECONDS = 60;
+
 /** For so long a token is not verified again. */
 const KNOWN_MS = 2000;
 
@@ -59,14 +62,14 @@ export class OidcCallers {
   }
 
   private async verify(token: string): Promise<Identity> {
-    const { oidcAudiences, oidcClockSkew } = this.ctx.config.access;
+    const { oidcAudiences } = this.ctx.config.access;
     const issuer = this.findIssuer(token);
     try {
       const { payload } = await jwtVerify(token, issuer.getKey, {
         issuer: issuer.url,
         audience: [...oidcAudiences],
         algorithms: ALGORITHMS,
-        clockTolerance: oidcClockSkew,
+        clockTolerance: CLOCK_SKEW_SECONDS,
         currentDate: new Date(`${this.ctx.now()}Z`),
         requiredClaims: ['exp'],
       });
@@ -93,7 +96,7 @@ export class OidcCallers {
 
   private identify(payload: JWTPayload, issuer: Issuer): Identity {
     const { access } = this.ctx.config;
-    const { oidcUserClaim, oidcGroupsClaims, oidcRoles, oidcClockSkew } = access;
+    const { oidcUserClaim, oidcGroupsClaims, oidcRoles } = access;
     const user = readClaim(payload, oidcUserClaim);
     const told = checkName(typeof user === 'string' ? user : '', `the claim ${oidcUserClaim}`);
     const named = readWords(
@@ -102,7 +105,7 @@ export class OidcCallers {
     const [name = '', ...groups] = [told, ...named].map((given) => nameOfIssuer(access, issuer.url, given));
     if (issuer.url === access.oidcIssuers[0]) checkNoIssuers(access, [name, ...groups], 'the token');
     const { roles, isReadOnly } = limitRoles(rolesOf(oidcRoles, name, groups), readWords(payload.scope));
-    return { name, way: 'oidc', roles, groups, isReadOnly, expiresAt: timeOf((payload.exp ?? 0) + oidcClockSkew) };
+    return { name, way: 'oidc', roles, groups, isReadOnly, expiresAt: timeOf((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) };
   }
 }
 

@@ -4,9 +4,9 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Role } from '../caller.js';
-import type { AccessConfig } from '../config-access.js';
-import type { RoleRule } from '../config-ways.js';
+import type { AccessConfig } from '../config.js';
 import { quote } from '../errors.js';
+import type { RoleRule } from '../setting-values.js';
 import { addressOf, isProxied } from './address.js';
 import type { Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
@@ -19,13 +19,13 @@ import { readCommonName } from './subject.js';
  * @throws HttpError 401
  */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
-  const { proxyUserHeader, proxyGroupsHeader, proxyRoles } = access;
-  const user = readHeader(req, proxyUserHeader);
-  const groups = proxyGroupsHeader === undefined ? undefined : readHeader(req, proxyGroupsHeader);
+  const { proxyHeaders, proxyRoles } = access;
+  const user = readHeader(req, proxyHeaders.user);
+  const groups = proxyHeaders.groups === undefined ? undefined : readHeader(req, proxyHeaders.groups);
   if (user === undefined && groups === undefined) return undefined;
   if (user === undefined)
-    throw unauthenticated(`there are groups (${proxyGroupsHeader}) and no user (${proxyUserHeader})`);
-  const name = checkName(user, `the header ${proxyUserHeader}`);
+    throw unauthenticated(`there are groups (${proxyHeaders.groups}) and no user (${proxyHeaders.user})`);
+  const name = checkName(user, `the header ${proxyHeaders.user}`);
   const named = (groups ?? '').split(/[,;]/).map((group) => group.replace(/^ +| +$/g, ''));
   const own = named.filter((group) => group !== '');
   checkNoIssuers(access, [name, ...own], 'the proxy');
@@ -38,12 +38,12 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
  * @throws HttpError 401
  */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
-  const { proxyCertHeader, proxyCertVerifyHeader, proxyRoles } = access;
-  const subject = readHeader(req, proxyCertHeader);
-  const verified = readHeader(req, proxyCertVerifyHeader);
+  const { proxyHeaders, proxyRoles } = access;
+  const subject = readHeader(req, proxyHeaders.subject);
+  const verified = readHeader(req, proxyHeaders.verified);
   if (subject === undefined || verified === 'NONE') return undefined;
   if (verified !== 'SUCCESS') {
-    throw unauthenticated(`the client certificate is not verified: ${proxyCertVerifyHeader} must say SUCCESS`);
+    throw unauthenticated(`the client certificate is not verified: ${proxyHeaders.verified} must say SUCCESS`);
   }
   const name = checkName(userOfSubject(access, subject), 'the client certificate');
   return { name, way: 'certificate', roles: rolesOf(proxyRoles, name, []), groups: [] };

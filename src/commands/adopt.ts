@@ -53,7 +53,7 @@ async function adoptSite(source: string | undefined, options: AdoptionOptions): 
   const works = [sources > 0, options.finish, options.changes].filter(Boolean).length;
   if (works !== 1)
     throw new UsageError('give a source (a URL, a dump, --quotas or --requests), or --finish, or --changes');
-  const config = readEnvironment();
+  const config = await readEnvironment();
   const archiveRoot = options.archiveRoot ?? config.linkRoot ?? '/';
   if (options.finish) return await withContext(config, (ctx) => finish(ctx, archiveRoot, options));
   if (options.changes) return await withContext(config, (ctx) => tellChanges(ctx, options));

@@ -1,7 +1,8 @@
 /** What a `start` or `serve` prints when it is ready. */
 import path from 'node:path';
-import { type Config, defaultServerUrl } from '../config.js';
+import type { Config } from '../config.js';
 import type { Demo } from '../demo.js';
+import { defaultServerUrl } from '../environment.js';
 import { printable, printText } from './output.js';
 
 const OPEN_DOOR = '  access     open to whoever reaches it; AUTH=token closes the door, see src/access/README.md';

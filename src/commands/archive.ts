@@ -21,7 +21,7 @@ export function registerArchive(program: Command): void {
     .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
     .option('--move', 'remove each file once its tape copy was read back in this run')
     .option('--new-library', 'make a library where there is none, although the catalogue knows volumes')
-    .action((dir, options) => archiveDirectory(readEnvironment(), dir, options));
+    .action(async (dir, options) => archiveDirectory(await readEnvironment(), dir, options));
 }
 
 interface ArchiveOptions extends OutputOptions {

@@ -19,7 +19,7 @@ export function registerBackup(program: Command): void {
   program
     .command('backup <folder>')
     .option(...jsonOption)
-    .action((folder, options) => backUp(readEnvironment(), folder, options));
+    .action(async (folder, options) => backUp(await readEnvironment(), folder, options));
   program
     .command('restore [backup]')
     .description(
@@ -28,7 +28,7 @@ export function registerBackup(program: Command): void {
     )
     .option(...jsonOption)
     .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00Z')
-    .action((backup, options) => restore(readEnvironment(), backup, options));
+    .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
 
 const PROGRAM = path.join(packageRoot, 'package.json');

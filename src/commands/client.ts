@@ -2,7 +2,7 @@
  * The way to a Tapegate server: GraphQL over HTTP, and over SSE for what goes on. The library for the latter takes long
  * to load, so it is loaded when it is used.
  */
-import { readServerUrl } from '../config.js';
+import { readServerUrl } from '../environment.js';
 import { codeOf, quote } from '../errors.js';
 import { readIntegers } from './answers.js';
 import { readCredentialHeaders } from './credentials.js';

@@ -1,22 +1,22 @@
 /** What a command needs that works on the database itself: the configuration, and the database opened. */
 import { hostname, userInfo } from 'node:os';
 import { type Caller, SYSTEM } from '../caller.js';
-import { type Config, readConfig } from '../config.js';
+import type { Config } from '../config.js';
 import type { Context } from '../context.js';
 import type { Makes } from '../runtime.js';
-import { backendNames } from '../tape/backend.js';
 import { environment, ownLog } from './io.js';
 
 /** Whether this program can open a database: the client that is installed alone cannot. */
 export const opensDatabases: boolean = true;
 
 /**
- * The configuration of this process.
- * @param how.listens it has a gateway
+ * Reads the configuration of this process.
+ * @param how.listens whether it has a gateway
  * @throws ConfigError with all faults of the environment
  */
-export function readEnvironment({ listens = false } = {}): Config {
-  return readConfig(environment(), backendNames, { listens });
+export async function readEnvironment({ listens = false } = {}): Promise<Config> {
+  const { readConfig } = await import('../config.js');
+  return readConfig(environment(), { listens });
 }
 
 /**

@@ -3,7 +3,7 @@ import { isNotedGateway } from '../access/gateway-file.js';
 import { findListeners } from '../access/listeners.js';
 import { readOperatorToken } from '../access/operator-token-file.js';
 import { isLoopback } from '../address-ranges.js';
-import { type Environment, readDataDir } from '../config.js';
+import { type Environment, readDataDir } from '../environment.js';
 import { readKept } from './kept-tokens.js';
 
 /**

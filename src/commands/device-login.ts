@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isLoopback } from '../address-ranges.js';
-import { isTrustworthyUrl } from '../config-ways.js';
+import { isTrustworthyUrl } from '../issuer-urls.js';
 import { CommandError, ConnectionError } from './failure.js';
 import { type Grant, IssuerClient, IssuerRefusal } from './issuer-client.js';
 import type { Kept } from './kept-tokens.js';

@@ -3,8 +3,8 @@
  * device (RFC 8628), the next token (RFC 6749, 6) and the end of one (RFC 7009). The command line is a client without a secret.
  */
 import type { AuthorizationServer, DeviceAuthorizationResponse, TokenEndpointResponse } from 'oauth4webapi';
-import { isTrustworthyUrl } from '../config-ways.js';
 import { codeOf, messageOf } from '../errors.js';
+import { isTrustworthyUrl } from '../issuer-urls.js';
 import { CommandError, ConnectionError, describeNetworkError } from './failure.js';
 
 const ANSWER_MS = 10_000;

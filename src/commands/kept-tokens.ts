@@ -7,8 +7,8 @@ import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs
 import { homedir, hostname } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Environment, readConfigDir } from '../config.js';
 import { takeFileLock } from '../database/file-lock.js';
+import { type Environment, readConfigDir } from '../environment.js';
 import { codeOf } from '../errors.js';
 import { CommandError } from './failure.js';
 import { holdSignals } from './held-signals.js';

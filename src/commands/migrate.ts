@@ -8,7 +8,7 @@ export function registerMigrate(program: Command): void {
   program
     .command('migrate')
     .option(...jsonOption)
-    .action((options) => migrateDatabase(readEnvironment(), options));
+    .action(async (options) => migrateDatabase(await readEnvironment(), options));
 }
 
 async function migrateDatabase(config: Config, options: OutputOptions): Promise<void> {

@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
-import { type Environment, readConfigDir } from '../config.js';
+import { type Environment, readConfigDir } from '../environment.js';
 import { codeOf, messageOf } from '../errors.js';
 import { UsageError } from './failure.js';
 

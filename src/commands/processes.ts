@@ -17,70 +17,48 @@ export function registerProcesses(program: Command): void {
   program
     .command('start')
     .addHelpText('after', ENVIRONMENT_HELP)
-    .action(() => {
-      const config = readEnvironment({ listens: true });
+    .action(async () => {
+      const config = await readEnvironment({ listens: true });
       const demo = config.demo && !config.databaseUrl;
       return runUntilSignal(config, { makes: 'database', gateway: true, engine: config.engine, demo });
     });
   program
     .command('serve')
     .addHelpText('after', ENVIRONMENT_HELP)
-    .action(() => {
-      const config = readEnvironment({ listens: true });
+    .action(async () => {
+      const config = await readEnvironment({ listens: true });
       return runUntilSignal(config, { makes: 'schema', gateway: true, engine: false, demo: false });
     });
   program
     .command('work')
     .addHelpText('after', ENVIRONMENT_HELP)
-    .action(() => runUntilSignal(readEnvironment(), { makes: 'schema', gateway: false, engine: true, demo: false }));
+    .action(async () =>
+      runUntilSignal(await readEnvironment(), { makes: 'schema', gateway: false, engine: true, demo: false }),
+    );
 }
 
-/** All variables: a test holds them to the document. */
+/** Names all settings; a test compares them with the document. Descriptions would load the schema of the settings. */
 const ENVIRONMENT_HELP = `
-The environment says the rest; "Configuration" in src/commands/README.md says it in full:
-  PORT, HOST                                 where the gateway listens: 8080 of 127.0.0.1 unless set
-  PUBLIC_URL, ALLOWED_HOSTS, CORS_ORIGINS    where users find it, its other names, and the origins whose pages may ask
-  TLS_CERT, TLS_KEY                          files of its certificate and its key: it speaks https then
-  DASHBOARD, GRAPHIQL, INTROSPECTION         off for no page for people, no GraphiQL, and no questions about the schema
-  TRUSTED_DOCUMENTS, TRUSTED_ONLY            a file of GraphQL documents that clients may name; on: no others are run
-  AUTH                                       how callers are known: token, oidc, proxy, certificate, legacy, open
-  OIDC_ISSUER, OIDC_AUDIENCE, OIDC_CLIENT_ID an identity provider, what its tokens are for, and a client of it
-  OIDC_USER_CLAIM, OIDC_GROUPS_CLAIM         where a token has the user and the groups
-  OIDC_ROLES, OIDC_CLOCK_SKEW                who is more than a user, and how far the provider's clock may be off
-  PROXY_ADDRESSES, PROXY_ROLES               reverse proxies whose word is taken, and who is more than a user
-  PROXY_USER_HEADER, PROXY_GROUPS_HEADER     where they say who asks
-  PROXY_CERT_HEADER, PROXY_CERT_VERIFY_HEADER, PROXY_CERT_USERS
-                                             where they say whose certificate they have verified, and who that is
-  SITE_NAME                                  what transfer tools call this site
-  WEBDAV, DOWNLOADS                          whose bytes are served at /webdav, and how many files are read there at once
-  BYTES_GATEWAYS, UV_THREADPOOL_SIZE         gateways that serve other disks, and threads for calls on files
-  LEGACY                                     what is open to callers who show nothing
-  DATABASE_URL, DATA_DIR                     a PostgreSQL; or unset an embedded one in DATA_DIR, ./data unless set
-  DATABASE_READ_URL, READ_WAIT_MS            standbys of it to read lists from, and how long a list waits for one
-  DEMO, ENGINE                               of start: off for no demo archive, and for no engine
-  DRIVES, ENGINE_WEIGHT                      how many drives work, and how many of them are this engine's among others
-  TAPE_BACKEND, TAPE_TIMEOUT                 the first library, and when a drive counts as hung
-  DISK_TIMEOUT, RESTORE_MODE, RESTORE_GROUP, LINK_ROOT  when a restore disk counts as hung; how files are restored
-  SMTP_URL, MAIL_FROM, MAIL_TO, WEBHOOK_HOSTS  the mail server, the sender, where mail may go, and private webhooks
-  CONNECTIONS, STREAMS, BODIES_MB            what may be open at once; of one caller CALLER_STREAMS, CALLER_REQUESTS
-  LONG_LISTS                                 how many may read long lists at once
-  RATE_LIMIT, RATE_LOCAL                     how often a caller may ask, and whether those of this host count
-  MAIL_RATE, USER_MAIL_RATE, EXPIRY_NOTICE_HOURS  letters a minute, in all and of a user; when an end is told
-  REQUEST_PATHS, REQUEST_FILES, PATTERN_LENGTH
-                                             how many paths a request may name, and files have; how short a pattern may be
-  OPEN_REQUESTS, STANDING_PATTERNS, AWAITED_PATHS, LEFT_OUT_PATHS
-                                             what a user may have at once: requests, those by a pattern, unknown paths, and
-                                             paths noted as left out
-  IMPORT_JOINS                               how many files join a user's requests within an import; the rest joins after it
-  STATEMENT_SECONDS                          how long a question to the database may take
-  GRAPHQL_DEPTH, GRAPHQL_BREADTH, GRAPHQL_COMPLEXITY, STREAM_OPERATIONS
-                                             how large a query may be, and how many operations a stream may have
-  EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS       how long events, ended requests in full, and the audit are kept
-  READER_SECONDS, LEAVE_SECONDS              when a client that neither reads nor sends is disconnected, and how long balancers have to leave
-  LOG_LEVEL, ACCESS_LOG                      what is logged, and on for a line for each answer
-  OTEL_EXPORTER_OTLP_ENDPOINT                a collector that traces are sent to
-  METRICS_PORT, METRICS_HOST                 where metrics are read beside the gateway's /metrics; an engine has them there alone
-Other commands find the server by TAPEGATE_URL, show it TAPEGATE_TOKEN, and find the database as this one does.`;
+Settings are variables of the environment. "Configuration" in src/commands/README.md describes them:
+  HOST, PORT                      where the gateway listens: 127.0.0.1 and 8080 by default
+  AUTH                            how callers are authenticated: token, oidc, proxy, certificate, legacy, open
+  PUBLIC_URL, ALLOWED_HOSTS       where users find the gateway, and its other names
+  TLS_CERT, TLS_KEY               files of its certificate and key, for https
+  DATABASE_URL, DATA_DIR          a PostgreSQL, or the directory of an embedded one: ./data by default
+  DEMO, ENGINE                    for start: off for no demo archive, and for no engine
+  DRIVES                          drives of the first library: 2 by default
+Authentication:
+  OIDC_ISSUER, OIDC_AUDIENCE, OIDC_CLIENT_ID, OIDC_USER_CLAIM, OIDC_GROUPS_CLAIM, OIDC_ROLES, LEGACY,
+  PROXY_ADDRESSES, PROXY_HEADERS, PROXY_ROLES, PROXY_CERT_USERS
+Gateway:
+  PAGES, INTROSPECTION, TRUSTED_DOCUMENTS, TRUSTED_ONLY, CORS_ORIGINS, SITE_NAME, WEBDAV, BYTES_GATEWAYS,
+  RATE_LIMIT, STREAMS, REQUEST_FILES, PATTERN_LENGTH, DATABASE_READ_URL, READ_WAIT_MS, LEAVE_SECONDS
+Engine:
+  TAPE_BACKEND, TAPE_TIMEOUT, DISK_TIMEOUT, ENGINE_WEIGHT, RESTORE_MODE, RESTORE_GROUP, LINK_ROOT
+Mail, webhooks and records:
+  SMTP_URL, MAIL_FROM, MAIL_TO, MAIL_RATE, EXPIRY_NOTICE_HOURS, WEBHOOK_HOSTS, EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS,
+  LOG_LEVEL, ACCESS_LOG, METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
+Other commands use the server at TAPEGATE_URL with the token TAPEGATE_TOKEN, and find the database as this command does.`;
 
 interface Parts {
   makes: Makes;
@@ -94,8 +72,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   const closers: (() => Promise<void>)[] = [];
   try {
     const { openRuntime } = await import('../runtime.js');
-    const bounds = parts.gateway ? { statementMs: config.limits.statementSeconds * 1000 } : {};
-    const runtime = await openRuntime(config, parts.makes, { ...bounds, ...ownLog() });
+    const runtime = await openRuntime(config, parts.makes, ownLog());
     closers.unshift(() => runtime.close());
     await warnOfOthers(runtime.ctx);
     await startParts(config, parts, runtime, closers);
@@ -129,8 +106,8 @@ async function startParts(
 ): Promise<void> {
   const { ctx } = runtime;
   await openEvents(ctx, parts);
-  const { metricsPort: port, metricsHost: host } = config.telemetry;
-  if (parts.gateway || port !== undefined) await countFromNow();
+  const { metrics: place } = config.telemetry;
+  if (parts.gateway || place) await countFromNow();
   const { openTraces } = await import('../open-traces.js');
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
@@ -148,7 +125,7 @@ async function startParts(
     closers.unshift(() => engine.stop());
   }
   const tellAt = async (metrics?: Metrics) => {
-    if (port !== undefined) closers.unshift(await tellMetricsAt(ctx, { port, host }, metrics));
+    if (place) closers.unshift(await tellMetricsAt(ctx, place, metrics));
   };
   if (!parts.gateway) {
     await tellAt();
@@ -178,8 +155,7 @@ async function tellMetricsAt(
   const { openMetrics } = await import('../metrics/metrics.js');
   const { listenForMetrics } = await import('../metrics/listener.js');
   const listener = await listenForMetrics(ctx, given ?? openMetrics(ctx), place).catch((error) => {
-    const names = 'METRICS_PORT, METRICS_HOST';
-    throw cannotListen(error, { ...place, names });
+    throw cannotListen(error, { ...place, names: 'METRICS_LISTEN' });
   });
   ctx.log.info({ url: `${listener.url}/metrics` }, 'metrics are read here');
   return () => listener.close();

@@ -1,5 +1,5 @@
 /** Tokens of an identity provider are renewed before they end, by whichever command needs one. */
-import type { Environment } from '../config.js';
+import type { Environment } from '../environment.js';
 import { CommandError, ConnectionError } from './failure.js';
 import { IssuerClient, IssuerRefusal } from './issuer-client.js';
 import { changeKept, type Kept, type Login, readKept } from './kept-tokens.js';

@@ -45,7 +45,7 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
   const abort = new AbortController();
   onInterrupt(() => abort.abort(new CommandError('stopped; nothing was registered')));
   const counts: ScanCounts = { files: 0, unchanged: 0, skipped: 0 };
-  const { added, updated } = await withContext(readEnvironment(), async (ctx) => {
+  const { added, updated } = await withContext(await readEnvironment(), async (ctx) => {
     const { importRows } = await import('../operations/catalogue/import.js');
     const { readRows } = await import('../operations/catalogue/import-rows.js');
     const { name, library } = await findLibrary(ctx, volume, options.library);

@@ -1,8 +1,8 @@
 /** Where an operator's command works: on the database of this host, or by a gateway that may be anywhere. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { readDataDir } from '../config.js';
 import type { Context } from '../context.js';
+import { readDataDir } from '../environment.js';
 import { InvalidInputError } from '../errors.js';
 import { askResult, type Result, readUrl, unwrapResult } from './client.js';
 import { opensDatabases, readEnvironment, withContext } from './context.js';
@@ -29,7 +29,7 @@ export async function operate<Done>(ways: {
   afar(url: string): Promise<Done>;
 }): Promise<Done> {
   const url = findGateway();
-  return url === undefined ? await withContext(readEnvironment(), ways.here) : await ways.afar(url);
+  return url === undefined ? await withContext(await readEnvironment(), ways.here) : await ways.afar(url);
 }
 
 /** What touches restore disks is done where they are. @param hosts whose engines are known to look at them */

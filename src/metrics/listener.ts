@@ -1,5 +1,5 @@
 /**
- * A port for metrics alone (METRICS_PORT): of an engine, which has no other, and of a gateway where it is to be another one than callers
+ * A port for metrics alone (METRICS_LISTEN): of an engine, which has no other, and of a gateway where it is to be another one than callers
  * have. Whoever reaches it may read them: they name drives, libraries and disks, and no user, path or address.
  */
 import { createServer, type Server, type ServerResponse } from 'node:http';

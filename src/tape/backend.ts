@@ -1,9 +1,6 @@
 /** What every drive library keeps to: Tapegate decides what is mounted and in which order it is read. */
 import { TapeError } from '../errors.js';
 
-/** Types of the first library: TAPE_BACKEND takes these names. */
-export const backendNames = ['directory', 'memory'] as const;
-
 /**
  * The volume itself cannot be had (gone from the library, closed, its file system away): no file is to blame, and none is
  * given up for it. What `mount` throws is taken as this.

@@ -4,7 +4,7 @@
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../errors.js';
-import { backendNames, type TapeBackend, type WritableBackend } from './backend.js';
+import type { TapeBackend, WritableBackend } from './backend.js';
 import { command, commandStaging } from './command/index.js';
 import { createDirectoryBackend, directory } from './directory.js';
 import { type Kind, parseSettings, type Site } from './kind.js';
@@ -24,16 +24,14 @@ export const kinds: Record<string, Kind> = {
 };
 
 /** The types of the first library, to which `archive` writes. */
-const firstTypes: Record<(typeof backendNames)[number], (dataDir: string) => WritableBackend> = {
-  directory: (dataDir) => createDirectoryBackend(path.join(dataDir, 'library')),
+const firstTypes = {
+  directory: (dataDir: string) => createDirectoryBackend(path.join(dataDir, 'library')),
   memory: () => createMemoryBackend(),
-};
+} satisfies Record<string, (dataDir: string) => WritableBackend>;
 
-/** Makes the first library. @param name one of `backendNames` */
-export function createBackend(name: string, { dataDir }: { dataDir: string }): WritableBackend {
-  const known = backendNames.find((each) => each === name);
-  if (known) return firstTypes[known](dataDir);
-  throw new Error(`there is no tape back end ${JSON.stringify(name)}; there are ${backendNames.join(', ')}`);
+/** Makes the first library. @param name as TAPE_BACKEND has it */
+export function createBackend(name: keyof typeof firstTypes, { dataDir }: { dataDir: string }): WritableBackend {
+  return firstTypes[name](dataDir);
 }
 
 /** A library as it is registered. */

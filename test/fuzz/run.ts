@@ -11,7 +11,6 @@ import { messageOf } from '../../src/errors.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { startSweeper } from '../support/sweeping.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createRandom } from '../torture/random.js';
@@ -74,7 +73,7 @@ export async function runFuzz(options: FuzzOptions, report: (line: string) => vo
     if (own) closers.unshift(own.close);
     const { seed, plant, databaseUrl = own?.url } = options;
     const env = { DATA_DIR: dataDir, LOG_LEVEL: 'silent', ...(databaseUrl && { DATABASE_URL: databaseUrl }) };
-    const runtime = await openRuntime(readConfig(env, backendNames));
+    const runtime = await openRuntime(readConfig(env));
     closers.unshift(() => runtime.close());
     const { ctx } = runtime;
     await restoreQuotas(ctx);

@@ -4,14 +4,14 @@
  */
 import { Readable } from 'node:stream';
 import { startGateway } from '../../src/app.js';
-import { environment, readConfig } from '../../src/config.js';
+import { readConfig } from '../../src/config.js';
 import { startEngine } from '../../src/engine/runner.js';
+import { environment } from '../../src/environment.js';
 import { UserError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { ImportError } from '../../src/operations/catalogue/import-faults.js';
 import { readRows } from '../../src/operations/catalogue/import-rows.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
 import { putOnTape } from '../support/factories.js';
 import { archive } from './archive.js';
@@ -31,7 +31,10 @@ const report = (message: Message): void => void process.send?.(message);
 
 process.on('warning', (warning) => report({ kind: 'warning', text: warning.stack ?? warning.message }));
 process.on('disconnect', () => process.exit(1)); // the parent has ended
-const { ctx } = await openRuntime(readConfig(environment, backendNames));
+/** Low enough that some requests are rejected. Local clients count, too. */
+const lowLimits = { rateLocal: true, openRequests: 100, standingPatterns: 60, awaitedPaths: 200 };
+const config = readConfig(environment);
+const { ctx } = await openRuntime({ ...config, limits: { ...config.limits, ...lowLimits } });
 const plant = environment.FUZZ_PLANT as PlantName | undefined;
 if (plant) await plants[plant](ctx);
 await ctx.events.open();

@@ -22,7 +22,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
-import type { DoorConfig } from '../../src/config-door.js';
+import type { DoorConfig } from '../../src/config.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';

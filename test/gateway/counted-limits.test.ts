@@ -1,7 +1,7 @@
 /** Limits of what a user may have at once: open requests, open patterns, and unresolved paths. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startGateway } from '../../src/app.js';
-import type { Limits } from '../../src/config-limits.js';
+import type { Limits } from '../../src/config.js';
 import { counterFaults } from '../../src/operations/doctor/counters.js';
 import { findFaults } from '../../src/operations/doctor/findings.js';
 import { removeQuota } from '../../src/operations/quotas/quotas.js';

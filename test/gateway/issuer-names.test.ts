@@ -4,7 +4,6 @@ import { readConfig } from '../../src/config.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { type Edges, sendGraphql } from '../support/graphql.js';
 import { AUDIENCE, type Realms, startRealms } from '../support/identity-provider.js';
@@ -20,9 +19,9 @@ beforeAll(async () => {
     OIDC_ISSUER: ['a', 'b', 'c'].map(realms.urlOf).join(),
     OIDC_AUDIENCE: AUDIENCE,
     PROXY_ADDRESSES: '127.0.0.1',
-    PROXY_GROUPS_HEADER: 'X-Remote-Groups',
+    PROXY_HEADERS: 'groups=X-Remote-Groups',
   };
-  app = await startApp({ config: { access: readConfig(env, backendNames).access } });
+  app = await startApp({ config: { access: readConfig(env).access } });
   for (const user of ['alice', nameOf('b'), nameOf('c')]) await setQuota(app.ctx, { user, size: 1000n });
 });
 afterAll(async () => {
@@ -76,7 +75,7 @@ test('only a listed issuer may give names with its own suffix', async () => {
 
 test('an operator may create a token for a user of an issuer', async () => {
   const OIDC_ISSUER = 'https://sso.example.org/a https://sso.example.org/b';
-  const { access } = readConfig({ AUTH: 'token,oidc', OIDC_AUDIENCE: AUDIENCE, OIDC_ISSUER }, backendNames);
+  const { access } = readConfig({ AUTH: 'token,oidc', OIDC_AUDIENCE: AUDIENCE, OIDC_ISSUER });
   const other = await startBeside(app, { config: { access } });
   const name = 'alice@sso.example.org/b';
   await setQuota(other.ctx, { user: name, size: 1000n });
@@ -87,7 +86,7 @@ test('an operator may create a token for a user of an issuer', async () => {
 
 test('issuers whose users would have the same names are refused', () => {
   const OIDC_ISSUER = 'https://sso.example.org/a,https://SSO.example.org:443/a/';
-  expect(() => readConfig({ AUTH: 'oidc', OIDC_AUDIENCE: AUDIENCE, OIDC_ISSUER }, backendNames)).toThrow(
-    'OIDC_ISSUER has several issuers with the address sso.example.org/a: users of one would be taken for those of another',
+  expect(() => readConfig({ AUTH: 'oidc', OIDC_AUDIENCE: AUDIENCE, OIDC_ISSUER })).toThrow(
+    'OIDC_ISSUER contains several issuers with the address sso.example.org/a: their users could not be distinguished',
   );
 });

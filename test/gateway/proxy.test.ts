@@ -5,7 +5,6 @@ import { expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { sendAsIs } from '../support/http.js';
@@ -18,13 +17,13 @@ const dir = makeTempDir();
 const certUsers = path.join(dir, 'users');
 writeFileSync(certUsers, '# subjects\n"/DC=org/CN=Robot" robot\n\n"CN=Ada,CN=1234,O=Example" ada\n');
 
-const accessOf = (env: Record<string, string>) => readConfig(env, backendNames).access;
+const accessOf = (env: Record<string, string>) => readConfig(env).access;
 const clock = createClock();
 
 const access = accessOf({
   AUTH: 'token,proxy,certificate',
   PROXY_ADDRESSES: '127.0.0.1 10.9.0.0/16',
-  PROXY_GROUPS_HEADER: 'X-Remote-Groups',
+  PROXY_HEADERS: 'groups=X-Remote-Groups',
   PROXY_CERT_USERS: certUsers,
   PROXY_ROLES: 'operator=ops,viewer=user:eve',
 });

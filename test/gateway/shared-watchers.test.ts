@@ -178,7 +178,7 @@ test('a client that stops reading gets every state when it reads again, and no o
   await closeAll([quick]);
 });
 
-test('a client of a stream that reads nothing for READER_SECONDS is disconnected', async () => {
+test('a client of a stream that reads nothing for `readerSeconds` is disconnected', async () => {
   const strict = await startBeside(app, { config: { readerSeconds: 1 } });
   try {
     const { socket } = await watchAndStop(strict);

@@ -1,6 +1,6 @@
 /** Limits that a site sets for requests, for each protocol. */
 import { afterEach, expect, test } from 'vitest';
-import type { Limits } from '../../src/config-limits.js';
+import type { Limits } from '../../src/config.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { startBeside, type TestApp } from '../support/app.js';

@@ -1,6 +1,6 @@
 /** Calls that wait for an import or for locked rows: what they occupy, and what happens when their caller disconnects. */
 import { afterEach, expect, test } from 'vitest';
-import type { Limits } from '../../src/config-limits.js';
+import type { Limits } from '../../src/config.js';
 import type { DatabaseOptions } from '../../src/database/client.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { startBeside, type TestApp } from '../support/app.js';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { DoorConfig } from '../../src/config-door.js';
+import type { DoorConfig } from '../../src/config.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';

@@ -6,7 +6,6 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { readConfig } from '../../src/config.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import {
   AUDIENCE,
@@ -35,7 +34,7 @@ let app: TestApp;
 let home: string;
 let file: string;
 
-const accessOf = (settings: Record<string, string>) => readConfig(settings, backendNames).access;
+const accessOf = (settings: Record<string, string>) => readConfig(settings).access;
 
 const settings = () => ({
   AUTH: 'token,oidc',

@@ -6,7 +6,6 @@ import { readConfig } from '../../src/config.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { openRuntime, type Runtime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { queryOnce } from '../support/database.js';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
@@ -32,7 +31,7 @@ beforeAll(async () => {
   env = { DATABASE_URL: pair.url, DATA_DIR: path.join(dir, 'data'), DRIVES: '4', DEMO: 'off' };
   expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0 });
   server = await serveHere(env);
-  runtime = await openRuntime(readConfig({ ...env, LOG_LEVEL: 'fatal' }, backendNames), 'schema');
+  runtime = await openRuntime(readConfig({ ...env, LOG_LEVEL: 'fatal' }), 'schema');
   await runtime.ctx.events.open();
   await addQuota(runtime.ctx, 'alice', 10n ** 12n);
   const files = ['BEFORE', 'AMID', 'AMID2', 'AFTER'].flatMap((volume) =>

@@ -3,11 +3,10 @@ import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
-import { type Endpoint, endpoints } from '../../src/config-legacy.js';
 import { addLegacyUses } from '../../src/operations/access/legacy-uses.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { packageRoot } from '../../src/package-root.js';
-import { backendNames } from '../../src/tape/backend.js';
+import { type Endpoint, endpoints } from '../../src/setting-values.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { ask, askData, type Edges } from '../support/graphql.js';
@@ -34,7 +33,7 @@ afterAll(async () => {
 });
 
 const startLegacy = (settings: Record<string, string>) =>
-  startBeside(app, { config: { access: readConfig({ AUTH: 'token,legacy', ...settings }, backendNames).access } });
+  startBeside(app, { config: { access: readConfig({ AUTH: 'token,legacy', ...settings }).access } });
 
 /** Sends a request to the REST contract. @returns its status */
 async function statusOf(

@@ -102,7 +102,7 @@ test('an internal error is logged with the id of the request, in REST and GraphQ
 });
 
 test('with ACCESS_LOG each HTTP request has a line, without its query string', async () => {
-  const telemetry = { metricsPort: undefined, metricsHost: '127.0.0.1', accessLog: true, traces: false };
+  const telemetry = { accessLog: true, traces: false };
   const logging = await startBeside(app, { config: { telemetry } });
   await fetch(`${logging.api}/quota/alice?token=secret`, { headers: { 'X-Request-Id': 'mine' } });
   const line = await waitFor('the line', async () => find(/^answered/));

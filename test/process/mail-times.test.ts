@@ -1,6 +1,6 @@
 /** When email is sent: the rates, the queue, and the notice that a request expires. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Limits } from '../../src/config-limits.js';
+import type { Limits } from '../../src/config.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { queueExpiring } from '../../src/operations/mail/notifications.js';
 import { claimMail } from '../../src/operations/mail/outbox.js';

@@ -4,7 +4,6 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
 import { packageRoot } from '../../src/package-root.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { makeCertificate } from '../support/certificate.js';
 import { readFences } from '../support/examples.js';
@@ -36,7 +35,7 @@ let dir: string;
 beforeAll(async () => {
   provider = await startIdentityProvider();
   const env = { AUTH: 'token,oidc', OIDC_ISSUER: provider.url, OIDC_CLIENT_ID: DEVICE_CLIENT };
-  const { access } = readConfig({ ...env, OIDC_AUDIENCE: 'https://tapes.example.org' }, backendNames);
+  const { access } = readConfig({ ...env, OIDC_AUDIENCE: 'https://tapes.example.org' });
   app = await startApp({ config: { access } });
   for (const user of ['ann', 'bob', 'ocean-lab']) await addQuota(app.ctx, user, 1000n);
   dir = makeDataDir();

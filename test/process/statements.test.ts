@@ -8,7 +8,7 @@ import { addQuota, buildRow } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { lock, waitForBlocked } from '../support/locks.js';
 import { cancel, made, release, update } from '../support/mutations.js';
-import { cleanUp, serveHere, startCli } from '../support/process.js';
+import { cleanUp, startCli } from '../support/process.js';
 import { errorBody, get, makeRequest, post, put } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -87,17 +87,6 @@ test('operations on many files, and imports, may take longer', async () => {
     sendGraphql(app, { query: 'mutation { setQuota(input: { user: "alice", size: 5 }) { __typename } }' }),
   );
   expect(body.errors).toMatchObject([{ extensions: { code: 'UNAVAILABLE' } }]);
-});
-
-test('STATEMENT_SECONDS sets the limit of a gateway', async () => {
-  const server = await serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: makeTempDir(), STATEMENT_SECONDS: '1' });
-  const unlock = await lock(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE');
-  try {
-    expectRefused(await get(server, '/requests/1'));
-  } finally {
-    await unlock();
-    await server.stop();
-  }
 });
 
 test('the statement of an import that is killed while it waits ends', async () => {

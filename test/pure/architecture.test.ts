@@ -47,14 +47,14 @@ const domain = 'audit caller errors json plural remembered request-ids signals s
 /** What each part may import, in addition to its own directories. */
 const mayImport: [part: string, from: string][] = [
   [
-    `core/ blocks bytes caller cancellable config-limits database-url deadline errors package-root plural
+    `core/ blocks bytes caller cancellable database-url deadline errors package-root plural
       remembered request-ids secrets signals source-positions time traces`,
     '',
   ],
   [
-    'config config-browsers config-door config-reader config-telemetry',
-    `config-access config-browsers config-door config-limits config-reader config-telemetry database-url environment secrets
-      tls-files webhook-targets`,
+    'config setting-values settings print-settings',
+    `address-ranges caller database-url environment errors issuer-urls package-root setting-values settings tls-files
+      webhook-targets`,
   ],
   ['tls-files', 'errors'],
   ['webhook-targets', 'address-ranges'],
@@ -85,14 +85,11 @@ const mayImport: [part: string, from: string][] = [
       webhook-targets`,
   ],
   ['metrics/', 'operations/ database/ context errors package-root signals'],
-  [
-    'config-access config-legacy config-ways address-ranges',
-    'address-ranges caller config-legacy config-ways errors remembered',
-  ],
+  ['issuer-urls address-ranges', 'address-ranges remembered'],
   [
     'access/',
-    `${domain} operations/ core/ generated/ address-ranges config config-access config-browsers config-legacy config-limits config-ways
-      context http-body http-target tls-files`,
+    `${domain} operations/ core/ generated/ address-ranges config context
+      issuer-urls setting-values http-body http-target tls-files`,
   ],
   ['simulator/', 'planner/'],
   ['web/', 'generated/'],

@@ -1,14 +1,16 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { type Config, ConfigError, isDebug, readConfig, readServerUrl } from '../../src/config.js';
-import { fixedLimits, limitRows, readLimits } from '../../src/config-limits.js';
-import { settingsOfWays } from '../../src/config-ways.js';
+import { type Config, readConfig, settingsOfMethods } from '../../src/config.js';
+import { ConfigError, isDebug, readServerUrl } from '../../src/environment.js';
 import { packageRoot } from '../../src/package-root.js';
-import { backendNames } from '../../src/tape/backend.js';
+import { formatTables, listSettings, variableOf, variables } from '../../src/settings.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
+import { makeTempDir } from '../support/temp-dir.js';
 
 afterAll(cleanUp);
+
+type Env = Record<string, string | undefined>;
 
 /** Returns all settings of a configuration, without their groups. */
 const flatten = ({ access, door, telemetry, limits, ...others }: Config) => ({
@@ -20,43 +22,13 @@ const flatten = ({ access, door, telemetry, limits, ...others }: Config) => ({
 });
 type Settings = ReturnType<typeof flatten>;
 
-const read = (env: Record<string, string | undefined>): Settings => flatten(readConfig(env, backendNames));
-const readAsEngine = (env: Record<string, string>): Settings =>
-  flatten(readConfig(env, backendNames, { listens: false }));
+const read = (env: Env): Settings => flatten(readConfig(env));
+const readAsEngine = (env: Env): Settings => flatten(readConfig(env, { listens: false }));
 
-const defaults: Settings = {
-  ...{ port: 8080, host: '127.0.0.1', siteName: undefined, webdav: 'public', gateways: new Map(), diskCalls: 2 },
-  ...{ databaseUrl: undefined, databaseReadUrl: undefined, readWaitMs: 200, dataDir: './data', demo: true },
-  ...{ engine: true, drives: 2, engineWeight: 1, diskTimeout: 120, tapeTimeout: 900, tapeBackend: 'directory' },
-  ...{ smtpUrl: undefined, mailFrom: 'tapegate@localhost', readerSeconds: 60, leaveSeconds: 0, webhookHosts: [] },
-  ...{ eventDays: 30, requestDays: 30, auditDays: 400, expiryNoticeHours: 48 },
-  ...{ metricsPort: undefined, metricsHost: '127.0.0.1', accessLog: false, traces: false, logLevel: 'info' },
-  ...{ restoreMode: undefined, restoreGroup: undefined, linkRoot: undefined, publicUrl: undefined },
-  ...{ allowedHosts: [], corsOrigins: [], dashboard: true, graphiql: true, introspection: true },
-  ...{ trustedDocuments: undefined, trustedOnly: false, tlsCert: undefined, tlsKey: undefined },
-  ...{ auth: new Set(['token', 'open']), legacy: [], oidcIssuers: [], oidcAudiences: [], oidcUserClaim: 'sub' },
-  ...{ oidcGroupsClaims: ['wlcg.groups', 'groups'], oidcRoles: [], oidcClockSkew: 60, oidcClientId: undefined },
-  ...{ proxyAddresses: [], proxyUserHeader: 'x-remote-user', proxyGroupsHeader: undefined, proxyRoles: [] },
-  ...{ proxyCertHeader: 'x-ssl-client-s-dn', proxyCertVerifyHeader: 'x-ssl-client-verify', proxyCertUsers: {} },
-  ...readLimits({
-    integer: (_name, _low, _high, fallback) => fallback,
-    oneOf: (_name, _values, fallback) => fallback,
-    parsed: () => undefined,
-  }),
-};
-
-const limits = Object.entries(limitRows);
-const levels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'];
-
-/** Each variable that has one setting of its own, without the limits. */
-const names =
-  `ACCESS_LOG ALLOWED_HOSTS AUDIT_DAYS AUTH BYTES_GATEWAYS CORS_ORIGINS DASHBOARD DATABASE_READ_URL DATABASE_URL
-  DATA_DIR DEMO DISK_TIMEOUT DRIVES ENGINE ENGINE_WEIGHT EVENT_DAYS EXPIRY_NOTICE_HOURS GRAPHIQL HOST INTROSPECTION LEAVE_SECONDS
-  LEGACY LINK_ROOT LOG_LEVEL MAIL_FROM MAIL_TO METRICS_HOST METRICS_PORT OIDC_AUDIENCE OIDC_CLIENT_ID OIDC_CLOCK_SKEW
-  OIDC_GROUPS_CLAIM OIDC_ISSUER OIDC_ROLES OIDC_USER_CLAIM OTEL_EXPORTER_OTLP_ENDPOINT PORT PROXY_ADDRESSES PROXY_CERT_HEADER
-  PROXY_CERT_USERS PROXY_CERT_VERIFY_HEADER PROXY_GROUPS_HEADER PROXY_ROLES PROXY_USER_HEADER PUBLIC_URL RATE_LOCAL
-  READER_SECONDS READ_WAIT_MS REQUEST_DAYS RESTORE_GROUP RESTORE_MODE SITE_NAME SMTP_URL TAPE_BACKEND TAPE_TIMEOUT TLS_CERT
-  TLS_KEY TRUSTED_DOCUMENTS TRUSTED_ONLY UV_THREADPOOL_SIZE WEBDAV WEBHOOK_HOSTS`.split(/\s+/);
+const defaults = read({});
+const names = listSettings().map(({ field }) => variableOf(field));
+const subjectHeader = 'x-ssl-client-s-dn';
+const levels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 
 /** Returns the faults of an environment, as a gateway reads it. */
 function faultsOf(env: Record<string, string>): string[] {
@@ -70,11 +42,41 @@ function faultsOf(env: Record<string, string>): string[] {
 }
 
 test('an empty environment gives the defaults, and an empty variable counts as unset, except AUTH', () => {
-  expect(read({})).toEqual(defaults);
+  expect(defaults).toMatchObject({
+    ...{
+      port: 8080,
+      host: '127.0.0.1',
+      databaseUrl: undefined,
+      dataDir: './data',
+      demo: true,
+      engine: true,
+      drives: 2,
+    },
+    ...{ auth: new Set(['token', 'open']), legacy: [], oidcRoles: [], proxyRoles: [], proxyAddresses: [] },
+    ...{ diskTimeout: 120, tapeTimeout: 900, tapeBackend: 'directory', smtpUrl: undefined, webhookHosts: [] },
+    ...{ eventDays: 30, requestDays: 30, auditDays: 400, expiryNoticeHours: 48, readerSeconds: 60, diskCalls: 2 },
+    ...{ dashboard: true, graphiql: true, introspection: true, trustedOnly: false, traces: false, corsOrigins: [] },
+    ...{ streams: 5000, callerStreams: 1000, mailRate: 120, userMailRate: 60, rateLimit: 60_000, webdav: 'public' },
+    ...{ metrics: undefined, restoreMode: undefined, gateways: new Map(), rateLocal: false, longLists: 16 },
+  });
+  expect(defaults.proxyHeaders).toEqual({
+    user: 'x-remote-user',
+    subject: subjectHeader,
+    verified: 'x-ssl-client-verify',
+  });
   const empty = Object.fromEntries(names.map((name) => [name, '']));
   expect(read({ ...empty, AUTH: undefined })).toEqual(defaults);
-  expect(faultsOf(empty)).toEqual(['AUTH must not be empty: unset, it opens the gateway to whoever asks']);
-  expect(Object.keys(defaults)).toHaveLength(names.length + limits.length + Object.keys(fixedLimits).length);
+  expect(faultsOf(empty)).toEqual(['AUTH must not be empty: without it, the gateway is open to every caller']);
+});
+
+test('each default is the value of its text, and src/commands/README.md has the current tables', () => {
+  const given = listSettings().flatMap(({ field }) => {
+    const { variable = '', fallback } = variables.get(field) ?? {};
+    return fallback === 'unset' ? [] : [[variable, fallback]];
+  });
+  expect(readAsEngine(Object.fromEntries(given))).toEqual(defaults);
+  const document = readFileSync(path.join(packageRoot, 'src/commands/README.md'), 'utf8');
+  for (const table of Object.values(formatTables())) expect(document).toContain(`-->\n\n${table}\n\n`);
 });
 
 test.each<[name: string, value: string, changes: Partial<Settings>]>([
@@ -84,7 +86,11 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['AUTH', 'token', { auth: new Set(['token']) }],
   ['AUTH', ' open, token', {}],
   ['PROXY_ADDRESSES', '192.0.2.7, 10.0.0.0/8', { proxyAddresses: ['192.0.2.7', '10.0.0.0/8'] }],
-  ['PROXY_USER_HEADER', 'X-User', { proxyUserHeader: 'x-user' }],
+  [
+    'PROXY_HEADERS',
+    'user=X-User, groups=X-Groups,verified=X-Ok',
+    { proxyHeaders: { user: 'x-user', groups: 'x-groups', subject: subjectHeader, verified: 'x-ok' } },
+  ],
   [
     'PROXY_ROLES',
     'operator=ops, viewer = user:bob',
@@ -95,7 +101,6 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
       ],
     },
   ],
-  ['OIDC_CLOCK_SKEW', '0', { oidcClockSkew: 0 }],
   ['LEGACY', 'none', {}],
   ['HOST', '::1', { host: '::1' }],
   ['DATABASE_URL', 'postgresql://u:p@db.example.org/tapes', { databaseUrl: 'postgresql://u:p@db.example.org/tapes' }],
@@ -134,9 +139,9 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['LINK_ROOT', '/', { linkRoot: '/' }],
   ['LINK_ROOT', '/archive/', { linkRoot: '/archive' }],
   ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
-  ['READER_SECONDS', '3600', { readerSeconds: 3600 }],
   ['LEAVE_SECONDS', '15', { leaveSeconds: 15 }],
-  ['RATE_LOCAL', 'on', { rateLocal: true }],
+  ['STREAMS', '4', { streams: 4, callerStreams: 1 }],
+  ['MAIL_RATE', '1', { mailRate: 1, userMailRate: 1 }],
   ['MAIL_TO', 'quota', { mailTo: 'quota' }],
   ['MAIL_TO', 'Example.org, b.c', { mailTo: ['example.org', 'b.c'] }],
   ['EVENT_DAYS', '7', { eventDays: 7 }],
@@ -144,12 +149,13 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['AUDIT_DAYS', '1', { auditDays: 1 }],
   ['EXPIRY_NOTICE_HOURS', '0', { expiryNoticeHours: 0 }],
   ['WEBHOOK_HOSTS', 'Hooks.lan, 10.0.0.0/8 ::1', { webhookHosts: ['hooks.lan', '10.0.0.0/8', '::1'] }],
-  ['METRICS_PORT', '0', { metricsPort: 0 }],
-  ['METRICS_HOST', '::', { metricsHost: '::' }],
+  ['METRICS_LISTEN', '0', { metrics: { host: '127.0.0.1', port: 0 } }],
+  ['METRICS_LISTEN', '[::]:9464', { metrics: { host: '::', port: 9464 } }],
+  ['METRICS_LISTEN', 'metrics.lan:9464', { metrics: { host: 'metrics.lan', port: 9464 } }],
   ['ACCESS_LOG', 'on', { accessLog: true }],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', 'http://collector:4318', { traces: true }],
-  ['DASHBOARD', 'off', { dashboard: false }],
-  ['GRAPHIQL', 'off', { graphiql: false }],
+  ['PAGES', 'none', { dashboard: false, graphiql: false }],
+  ['PAGES', 'graphiql', { dashboard: false }],
   ['INTROSPECTION', 'off', { introspection: false }],
   ['TRUSTED_DOCUMENTS', '/etc/documents.json', { trustedDocuments: '/etc/documents.json' }],
   ['PUBLIC_URL', 'https://Tapes.example.org:443/', { publicUrl: 'https://tapes.example.org' }],
@@ -175,18 +181,14 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
 });
 
 /** A valid value of each. */
-const ofWays: Record<keyof typeof settingsOfWays, string> = {
+const valuesOfMethods: Record<keyof typeof settingsOfMethods, string> = {
   OIDC_ISSUER: 'https://iam.example.org',
   OIDC_AUDIENCE: 'tapes',
   OIDC_USER_CLAIM: 'name',
   OIDC_GROUPS_CLAIM: 'groups',
   OIDC_ROLES: 'operator=ops',
-  OIDC_CLOCK_SKEW: '30',
   OIDC_CLIENT_ID: 'tapegate',
-  PROXY_USER_HEADER: 'X-User',
-  PROXY_GROUPS_HEADER: 'X-Groups',
-  PROXY_CERT_HEADER: 'X-Subject',
-  PROXY_CERT_VERIFY_HEADER: 'X-Verified',
+  PROXY_HEADERS: 'user=X-User',
   PROXY_CERT_USERS: '/dev/null',
   PROXY_ROLES: 'operator=ops',
   LEGACY: 'read',
@@ -199,49 +201,51 @@ const needed: Record<string, Record<string, string>> = {
   legacy: {},
 };
 
-test.each(Object.entries(settingsOfWays))('%s is a fault unless AUTH has one of %j', (name, ways) => {
-  const given = { [name]: ofWays[name as keyof typeof settingsOfWays] };
-  const fault = `${name} does nothing unless AUTH has ${ways.join(' or ')}`;
+test.each(Object.entries(settingsOfMethods))('%s is a fault unless AUTH contains one of %j', (name, methods) => {
+  const given = { [name]: valuesOfMethods[name as keyof typeof settingsOfMethods] };
+  const fault = `${name} has no effect unless AUTH contains ${methods.join(' or ')}`;
   expect(faultsOf({ AUTH: 'token', ...given })).toEqual([fault]);
-  for (const way of ways) expect(faultsOf({ AUTH: `token,${way}`, ...needed[way], ...given })).toEqual([]);
+  for (const method of methods) {
+    expect(faultsOf({ AUTH: `token,${method}`, ...needed[method], ...given })).toEqual([]);
+  }
   // engines may have the environment of the gateway, or a part of it
   expect(() => readAsEngine(given)).not.toThrow();
 });
 
 test('with AUTH unset, the settings of a way to sign in are faults', () => {
   expect(faultsOf({ LEGACY: 'all', PROXY_ROLES: 'operator=ops' })).toEqual([
-    'PROXY_ROLES does nothing unless AUTH has proxy or certificate',
-    'LEGACY does nothing unless AUTH has legacy',
+    'PROXY_ROLES has no effect unless AUTH contains proxy or certificate',
+    'LEGACY has no effect unless AUTH contains legacy',
   ]);
 });
 
 test.each([
-  ['AUTH', {}, 'it opens the gateway to whoever asks'],
-  ['AUTH', { HOST: '0.0.0.0' }, 'it opens the gateway to whoever asks'],
-  ['LEGACY', { AUTH: 'token,legacy' }, 'it opens all that is read, and none closes all'],
-  ['OIDC_ROLES', { AUTH: 'oidc', ...needed.oidc }, 'it makes everybody a user who is known'],
-  ['PROXY_ROLES', { AUTH: 'proxy', ...needed.proxy }, 'it makes everybody a user who is known'],
-])('an empty %s is a fault with %j', (name, env, unset) => {
-  expect(faultsOf({ ...env, [name]: '' })).toEqual([`${name} must not be empty: unset, ${unset}`]);
+  ['AUTH', {}, 'the gateway is open to every caller'],
+  ['AUTH', { HOST: '0.0.0.0' }, 'the gateway is open to every caller'],
+  ['LEGACY', { AUTH: 'token,legacy' }, 'all endpoints that read are open; none closes them'],
+  ['OIDC_ROLES', { AUTH: 'oidc', ...needed.oidc }, 'every authenticated caller is a user'],
+  ['PROXY_ROLES', { AUTH: 'proxy', ...needed.proxy }, 'every authenticated caller is a user'],
+])('an empty %s is a fault with %j', (name, env, effect) => {
+  expect(faultsOf({ ...env, [name]: '' })).toEqual([`${name} must not be empty: without it, ${effect}`]);
   expect(() => readAsEngine({ ...env, [name]: '' })).not.toThrow();
 });
 
-const list = 'LEGACY must be none, or a list:';
+const list = 'LEGACY must be none or a list:';
 const all6 =
   'read, all, GET /requests, GET /requests/{id}, GET /files, GET /quota/{user}, POST /requests, PUT /requests/{id}';
-const range = 'is no address, and no range such as 192.0.2.0/24 or 2001:db8::/32';
+const range = 'is not an address or a range such as 192.0.2.0/24 or 2001:db8::/32';
 
 test.each([
-  ['read, GET /request', [`${list} "GET /request" is none of ${all6}`]],
-  ['DELETE /requests,read', [`${list} "DELETE /requests" is none of ${all6}`]],
+  ['read, GET /request', [`${list} "GET /request" is not one of ${all6}`]],
+  ['DELETE /requests,read', [`${list} "DELETE /requests" is not one of ${all6}`]],
   ['read from 192.0.2.300', [`${list} "192.0.2.300" in "read from 192.0.2.300" ${range}`]],
   ['all, read from 192.0.2.1 192.0.2.0/33', [`${list} "192.0.2.0/33" in "read from 192.0.2.1 192.0.2.0/33" ${range}`]],
-  ['read from', [`${list} "read from" names no address after "from"`]],
+  ['read from', [`${list} "read from" has no address after "from"`]],
   ['read from ::1 from ::2', [`${list} "read from ::1 from ::2" has "from" 2 times`]],
-  ['read,', [`${list} one of its entries is empty`]],
+  ['read,', [`${list} an entry is empty`]],
   [
     'get /requests/{id}, none',
-    [`${list} "get /requests/{id}" is none of ${all6}`, `${list} "none" stands alone, where all is closed`],
+    [`${list} "get /requests/{id}" is not one of ${all6}`, `${list} "none" must be the only entry`],
   ],
 ])('LEGACY=%s reports the wrong entry, and the possible ones', (value, faults) => {
   expect(faultsOf({ AUTH: 'token,legacy', LEGACY: value })).toEqual(faults);
@@ -257,7 +261,7 @@ test.each<[name: string, value: string, shown?: string]>([
 ])('%s=%s requires AUTH, because other hosts reach the gateway', (name, value, shown = value) => {
   expect(faultsOf({ [name]: value })).toEqual([
     expect.stringContaining(
-      `AUTH must be given where others reach the gateway, and ${name} is "${shown}": token, oidc,`,
+      `AUTH must be set because other hosts reach the gateway (${name} is "${shown}"): token, oidc,`,
     ),
   ]);
   const way = name === 'OIDC_ISSUER' ? 'oidc' : 'token';
@@ -275,25 +279,30 @@ test.each([
   expect(read({ [name]: value }).auth).toEqual(new Set(['token', 'open']));
 });
 
-test.each(limits)('the limit %s is the value of its variable within its bounds, and is documented', (key, row) => {
-  const [name, low, high, fallback] = row;
-  for (const value of [low, high]) {
-    expect(read({ [name]: String(value) })).toEqual({ ...defaults, [key]: value });
-  }
-  expect([fallback >= low && fallback <= high, faultsOf({ [name]: 'x' })]).toEqual([
-    true,
-    [`${name} must be a whole number from ${low} to ${high}, not "x"`],
-  ]);
-  const table = readFileSync(path.join(packageRoot, 'src/commands/README.md'), 'utf8');
-  expect(table).toMatch(new RegExp(`^\\| \`${name}\` \\| ${fallback} \\| `, 'm'));
+test.each(['X-User', 'user=a b', 'user=a,user=b'])('PROXY_HEADERS=%s is refused', (value) => {
+  const fault = 'PROXY_HEADERS must be a list such as user=X-Remote-User,groups=X-Remote-Groups';
+  expect(faultsOf({ AUTH: 'proxy', ...needed.proxy, PROXY_HEADERS: value })).toEqual([`${fault}, not "${value}"`]);
+});
+
+test('PROXY_CERT_USERS must be a file with a quoted subject and a user in each line', () => {
+  const file = path.join(makeTempDir(), 'users');
+  const faultOf = () => faultsOf({ AUTH: 'certificate', ...needed.certificate, PROXY_CERT_USERS: file });
+  expect(faultOf()).toEqual([expect.stringMatching(/^PROXY_CERT_USERS must be a readable file: ENOENT/)]);
+  writeFileSync(file, '# users\n"/CN=Ada" ada\n');
+  expect(faultOf()).toEqual([]);
+  writeFileSync(file, '"/CN=Ada" ada\n/CN=Bob bob\n');
+  const line = `line 2 of ${file} is different`;
+  expect(faultOf()).toEqual([`PROXY_CERT_USERS must be a file with a quoted subject and a user in each line; ${line}`]);
 });
 
 test.each<[name: string, low: number, high: number]>([
   ['PORT', 0, 65_535],
-  ['UV_THREADPOOL_SIZE', 1, 1024],
   ['DRIVES', 1, 256],
   ['ENGINE_WEIGHT', 1, 1000],
-  ['READER_SECONDS', 1, 86_400],
+  ['DISK_TIMEOUT', 1, 86_400],
+  ['RATE_LIMIT', 1, 999_999_999],
+  ['PATTERN_LENGTH', 1, 2048],
+  ['READ_WAIT_MS', 0, 60_000],
   ['LEAVE_SECONDS', 0, 3600],
   ['EVENT_DAYS', 1, 36_500],
   ['REQUEST_DAYS', 0, 36_500],
@@ -312,10 +321,12 @@ const [database, smtp] = [url('postgresql:// or postgres://'), url('smtp:// or s
 const publicUrl = `${url('http:// or https://')}, without user, query, or a path of the gateway`;
 
 test.each<[name: string, must: string, values: string[]]>([
-  ...['DEMO', 'DASHBOARD', 'GRAPHIQL', 'TRUSTED_ONLY', 'INTROSPECTION', 'ENGINE'].map(
-    (name): [string, string, string[]] => [name, 'one of on, off', ['On', 'true', '1']],
-  ),
-  ['TAPE_BACKEND', `one of ${backendNames.join(', ')}`, ['lto']],
+  ...['DEMO', 'TRUSTED_ONLY', 'INTROSPECTION', 'ENGINE', 'ACCESS_LOG'].map((name): [string, string, string[]] => [
+    name,
+    'one of on, off',
+    ['On', 'true', '1'],
+  ]),
+  ['TAPE_BACKEND', 'one of directory, memory', ['lto']],
   ['LOG_LEVEL', `one of ${levels.join(', ')}`, ['loud', 'toString']],
   ['WEBDAV', 'one of off, public, all', ['on']],
   ['SITE_NAME', 'a name without spaces', ['a b']],
@@ -348,7 +359,9 @@ test.each<[name: string, must: string, values: string[]]>([
     ['*', 'tapes:8080', 'https://tapes', '.example.org:1', 'a/b', '[::1', ','],
   ],
   ['MAIL_TO', 'anywhere, quota, or a list of domains such as example.org,example.com', ['a@b.c', 'nowhere', 'a.b,']],
-  ['MAIL_FROM', 'an e-mail address', ['nobody', 'a@b\r\nBcc: c@d']],
+  ['PAGES', 'none, or a list of dashboard, graphiql', ['off', 'dashboard,none']],
+  ['METRICS_LISTEN', 'a port, or an address and a port such as 0.0.0.0:9464', ['65536', ':1', '::1:1', '[x]:1']],
+  ['MAIL_FROM', 'an email address', ['nobody', 'a@b\r\nBcc: c@d']],
   ['DATABASE_URL', database, ['tapes', 'postgresql:tapes']],
   ['SMTP_URL', smtp, ['mail.example.org', 'smtp:mail.example.org', 'smtp://']],
 ])('%s must be %s', (name, must, values) => {
@@ -376,8 +389,8 @@ test.each([
   expect(faultsOf({ [name]: value })).toEqual([`${name} must be ${must}, not "${shown}"`]);
 });
 
-test('TRUSTED_ONLY needs TRUSTED_DOCUMENTS', () => {
-  const fault = 'TRUSTED_ONLY needs TRUSTED_DOCUMENTS, the file of the documents that are trusted';
+test('TRUSTED_ONLY requires TRUSTED_DOCUMENTS', () => {
+  const fault = 'TRUSTED_ONLY requires TRUSTED_DOCUMENTS, the file of the documents';
   expect(faultsOf({ TRUSTED_ONLY: 'on' })).toEqual([fault]);
 });
 
@@ -399,8 +412,8 @@ test('all faults are reported at once, one a line', () => {
 test('a certificate needs its key, and a key its certificate', () => {
   const both = { TLS_CERT: '/etc/tapegate/cert.pem', TLS_KEY: '/etc/tapegate/key.pem' };
   expect(readAsEngine(both)).toEqual({ ...defaults, tlsCert: both.TLS_CERT, tlsKey: both.TLS_KEY });
-  expect(faultsOf({ TLS_CERT: both.TLS_CERT })).toEqual(["TLS_CERT needs TLS_KEY, the file of the certificate's key"]);
-  expect(faultsOf({ TLS_KEY: both.TLS_KEY })).toEqual(['TLS_KEY needs TLS_CERT, the file of its certificate']);
+  expect(faultsOf({ TLS_CERT: both.TLS_CERT })).toEqual(['TLS_CERT requires TLS_KEY, the file of its key']);
+  expect(faultsOf({ TLS_KEY: both.TLS_KEY })).toEqual(['TLS_KEY requires TLS_CERT, the file of its certificate']);
 });
 
 test('a command with a faulty environment exits with 2 and reports every fault', async () => {
@@ -411,7 +424,7 @@ test('a command with a faulty environment exits with 2 and reports every fault',
 
 test('commands that listen, and no others, refuse an environment that opens the gateway to other hosts', async () => {
   const env = { PUBLIC_URL: 'https://tapes.example.org/tapes', DATA_DIR: makeDataDir() };
-  const fault = expect.stringContaining('AUTH must be given where others reach the gateway');
+  const fault = expect.stringContaining('AUTH must be set because other hosts reach the gateway');
   for (const command of ['start', 'serve']) {
     expect(await runCli([command], { env })).toEqual({ code: 2, stdout: '', stderr: fault });
   }

@@ -2,7 +2,6 @@
 import { readConfig } from '../../src/config.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { createBackend } from '../../src/tape/kinds.js';
 
 export interface LocalEngine {
@@ -13,7 +12,7 @@ export async function workHere(
   env: Record<string, string>,
   { now, ...options }: EngineOptions & { now?: () => string } = {},
 ): Promise<LocalEngine> {
-  const config = readConfig(env, backendNames);
+  const config = readConfig(env);
   const runtime = await openRuntime(config, 'schema');
   await runtime.ctx.events.open();
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });

@@ -1,10 +1,10 @@
 /** The program of an engine with a short lease and a library that fails. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { environment, readConfig } from '../../src/config.js';
+import { readConfig } from '../../src/config.js';
 import { startEngine } from '../../src/engine/runner.js';
+import { environment } from '../../src/environment.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { createBackend } from '../../src/tape/kinds.js';
 import { createRandom } from './random.js';
 import { CALM_FILE, createFaultyBackend } from './tape-faults.js';
@@ -12,7 +12,7 @@ import { CALM_FILE, createFaultyBackend } from './tape-faults.js';
 const LEASE_SECONDS = 2;
 const DRAIN_MS = 1000;
 
-const config = readConfig(environment, backendNames);
+const config = readConfig(environment);
 const calm = path.join(config.dataDir, CALM_FILE);
 const runtime = await openRuntime(config);
 await runtime.ctx.events.open();

@@ -12,7 +12,6 @@ import { addLibrary } from '../../src/operations/libraries/add.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { packageRoot } from '../../src/package-root.js';
 import { openRuntime } from '../../src/runtime.js';
-import { backendNames } from '../../src/tape/backend.js';
 import { createBackend } from '../../src/tape/kinds.js';
 import { startSweeper } from '../support/sweeping.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -67,7 +66,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
   };
   try {
     const disks = makeDisks(dir);
-    const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent', WEBHOOK_HOSTS: '127.0.0.1' }, backendNames);
+    const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent', WEBHOOK_HOSTS: '127.0.0.1' });
     const runtime = await openRuntime(config);
     closers.unshift(() => runtime.close());
     const { ctx } = runtime;
@@ -194,7 +193,6 @@ function startProcesses(
         WEBHOOK_HOSTS: '127.0.0.1',
         LINK_ROOT: linkRoot,
         MAIL_RATE: String(MAIL_RATES.mailRate),
-        USER_MAIL_RATE: String(MAIL_RATES.userMailRate),
         REQUEST_DAYS: '0', // ended requests become compact with the next job
         CLOCK_SECONDS: String(own.pick(CLOCK_OFFSETS)),
         FAULT_SEED: String(own.integer(0, 2 ** 32 - 1)),

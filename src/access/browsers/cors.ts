@@ -1,7 +1,7 @@
 /** What pages of listed origins are told, so that their browsers let them ask and read (the Fetch standard, 3.2). */
 import cors from 'cors';
 import type { RequestHandler } from 'express';
-import type { BrowserConfig } from '../../config-browsers.js';
+import type { BrowserConfig } from '../../config.js';
 
 /** All that any path takes: what one of them does not, it says itself. */
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE'];

@@ -1,7 +1,6 @@
 /** What a request must be for the gateway to look at it at all, be it of a browser or not. */
 import type { RequestHandler } from 'express';
-import type { AccessConfig } from '../../config-access.js';
-import type { BrowserConfig } from '../../config-browsers.js';
+import type { AccessConfig, BrowserConfig } from '../../config.js';
 import { createCors } from './cors.js';
 import { createHostCheck, type HostConfig } from './hosts.js';
 import { refuseForeignPage } from './origins.js';

@@ -1,7 +1,7 @@
 /** What each answer says to browsers, and to caches, for the gateway's own sake. */
 import type { Request, RequestHandler, Response } from 'express';
 import helmet from 'helmet';
-import type { BrowserConfig } from '../../config-browsers.js';
+import type { BrowserConfig } from '../../config.js';
 
 /** Half a year; of names below its own the gateway knows nothing. */
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };

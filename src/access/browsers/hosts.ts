@@ -4,7 +4,7 @@
  */
 import type { Request } from 'express';
 import { isLoopback } from '../../address-ranges.js';
-import type { BrowserConfig } from '../../config-browsers.js';
+import type { BrowserConfig } from '../../config.js';
 import { quote } from '../../errors.js';
 import { HttpError } from '../../http-body.js';
 import { hostnameOf } from '../../http-target.js';

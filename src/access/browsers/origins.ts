@@ -1,6 +1,6 @@
 /** Of which page a request comes, by what browsers add to it and no page can change: `Origin` and Fetch Metadata. */
 import type { Request } from 'express';
-import type { BrowserConfig } from '../../config-browsers.js';
+import type { BrowserConfig } from '../../config.js';
 import { quote } from '../../errors.js';
 import { HttpError } from '../../http-body.js';
 

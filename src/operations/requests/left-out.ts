@@ -1,11 +1,11 @@
 /**
  * How much is noted of what patterns are left out of. A user may have thousands of patterns, and an import thousands of files that are in
  * all of them: to note each that finds no room would be millions of rows, while nobody else makes a request. So of a user's requests
- * so many paths are noted (`LEFT_OUT_PATHS`), and of a request from which more was left out there is only the size of the smallest that is
+ * so many paths are noted (`limits.leftOutPaths`), and of a request from which more was left out there is only the size of the smallest that is
  * known (`left_out_size`). What an import brings for such a request joins as far as there is room, and the rest of it costs no row; when there is
  * room for that size, the request is searched for by its pattern (joins.ts), whatever waits before it and has none.
  *
- * What does find room is as many rows. So an import lets join so many files of a user's requests (`IMPORT_JOINS`), and the rest joins after it in
+ * What does find room is as many rows. So an import lets join so many files of a user's requests (`limits.importJoins`), and the rest joins after it in
  * the same way, in steps that keep nobody from making requests.
  */
 
