@@ -1,50 +1,177 @@
-/** Reads the JSON body of POST and PUT. Liberal in form: any or no Content-Type, a bare object or an array of one. */
-import type { Request } from 'express';
-import { InvalidInputError } from '../src/errors.js';
+/** Reads the JSON bodies of the REST contract and of the WLCG Tape REST API: their schemas, and the messages of their faults. */
+import type { Request, Response } from 'express';
+import { z } from 'zod';
+import { InvalidInputError, quote } from '../src/errors.js';
 import { HttpError, readJsonBody } from '../src/http-body.js';
+import { toLogicalPath } from './tape/paths.js';
 
-export type Fields = Record<string, unknown>;
+type Issue = Pick<z.core.$ZodRawIssue, 'input'>;
 
-/** @throws HttpError 400, 413, 415 */
-export async function readFields(req: Request): Promise<Fields> {
+const must = (be: string) => ({ error: ({ input }: Issue) => `must be ${be}, not ${nameOf(input)}` });
+const string = z.string(must('a string'));
+
+const optionalString = string.nullish();
+
+/** The one field that must be given. An empty one is an unknown user. */
+const quota = z.string({
+  error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
+});
+
+/** What POST and PUT of a request have in common. */
+const common = {
+  quota,
+  retention: optionalString,
+  label: optionalString,
+  notify_on_first_file: optionalString,
+  notify_on_last_file: optionalString,
+};
+
+export const requestChange = z.object(common);
+
+/** `files` is a list of paths, or one string with a path a line. */
+export const newRequest = z.object({
+  ...common,
+  patterns: optionalString,
+  files: z.preprocess(
+    (files) => (typeof files === 'string' ? files.split(/\r?\n/).filter((line) => line !== '') : files),
+    z
+      .array(z.unknown(), must('a list of paths'))
+      .transform((files, ctx) => {
+        const other = files.find((file) => typeof file !== 'string');
+        if (other !== undefined) ctx.addIssue(`must hold strings, not ${nameOf(other)}`);
+        return files as string[];
+      })
+      .nullish(),
+  ),
+});
+
+/**
+ * Reads a body of the contract. Liberal in form: any or no Content-Type, a bare object or an array of one. Unknown fields are ignored.
+ * @throws HttpError 400, 413, 415; InvalidInputError
+ */
+export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {
   const value = await readJsonBody(req);
   const object: unknown = Array.isArray(value) && value.length === 1 ? value[0] : value;
-  if (typeof object === 'object' && object !== null && !Array.isArray(object)) return object as Fields;
-  const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
-  throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
+  if (!isObject(object)) {
+    const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
+    throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
+  }
+  if (typeof object.quota === 'string') res.locals.quota = object.quota; // who asks, where legacy access is open
+  return parse(schema, object);
 }
 
-/** What a value is, for the message that something else was expected. */
-export function nameOf(value: unknown): string {
+/** Characters of a path as it is written, which is kept: percent-encoded the longest has three quarters of them. */
+const MOST_GIVEN = 8192;
+
+const filledString = string
+  .refine((text) => text !== '', 'must not be empty')
+  .refine((text) => !text.includes('\0') && text.isWellFormed(), {
+    error: ({ input }) => `must be text: ${quote(String(input))}`,
+  });
+
+/** Durations as ISO 8601 writes them (P2D, PT12H, P1Y2M3W4DT5H6M7.5S). */
+const DURATION =
+  /^P(?=.)(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+(?:[.,]\d+)?)D)?(?:T(?=.)(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?$/;
+
+const DAY = 24 * 3600;
+/** A year has 365 days here, and a month 30. */
+const SECONDS = [365 * DAY, 30 * DAY, 7 * DAY, DAY, 3600, 60, 1];
+const MOST_SECONDS = 100 * 365 * DAY;
+
+/** Whole seconds. */
+const duration = filledString.transform((text, ctx) => {
+  const [, ...parts] = (text.length <= 100 && DURATION.exec(text)) || [''];
+  const sum = parts.reduce((all, part, n) => all + Number((part ?? '0').replace(',', '.')) * (SECONDS[n] ?? 0), 0);
+  const seconds = Math.ceil(sum);
+  if (seconds > 0 && seconds <= MOST_SECONDS) return seconds;
+  ctx.addIssue(`must be an ISO 8601 duration such as P2D, up to P100Y, not ${quote(text)}`);
+  return z.NEVER;
+});
+
+const listOf = <Item extends z.ZodType>(item: Item) => z.array(item, must('a list')).min(1, 'must not be empty');
+
+/** Unknown fields are ignored, and so are metadata, unless this site finds in them what it knows. */
+export const stageBody = z.object({
+  files: listOf(
+    z.object(
+      {
+        path: filledString.refine((path) => path.length <= MOST_GIVEN, {
+          error: ({ input }) => `must have at most ${MOST_GIVEN} characters, not ${String(input).length}`,
+        }),
+        diskLifetime: duration.nullish(),
+        targetedMetadata: z.unknown().optional(),
+      },
+      must('an object'),
+    ),
+  ),
+});
+
+export const pathsBody = z.object({ paths: listOf(filledString) });
+
+/** Reads a body of the WLCG Tape REST API. @throws HttpError 400, 413, 415; InvalidInputError */
+export async function readTapeBody<T>(req: Request, schema: z.ZodType<T>): Promise<T> {
+  const value = await readJsonBody(req);
+  if (isObject(value)) return parse(schema, value);
+  throw new HttpError(400, `the body must be an object, not ${nameOf(value)}`);
+}
+
+export interface StagedFile {
+  path: string;
+  /** The path as the client has written it. */
+  given: string;
+  lifetimeSeconds: number | undefined;
+}
+
+/** @returns the files, and the quotas that their metadata name for this site, each once */
+export async function readStage(req: Request, siteName: string): Promise<{ files: StagedFile[]; quotas: string[] }> {
+  const { files } = await readTapeBody(req, stageBody);
+  const quotas = files.flatMap(({ targetedMetadata }) => findQuota(targetedMetadata, siteName) ?? []);
+  return {
+    files: files.map(({ path, diskLifetime }) => ({
+      path: toLogicalPath(path),
+      given: path,
+      lifetimeSeconds: diskLifetime ?? undefined,
+    })),
+    quotas: [...new Set(quotas)],
+  };
+}
+
+/** Finds what is meant for this site, or for any. */
+function findQuota(metadata: unknown, siteName: string): string | undefined {
+  for (const site of [siteName, 'default']) {
+    const own = isObject(metadata) && Object.hasOwn(metadata, site) ? metadata[site] : undefined;
+    if (isObject(own) && typeof own.quota === 'string' && own.quota !== '') return own.quota;
+  }
+  return undefined;
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** Faults that one message reports. */
+const MOST_FAULTS = 5;
+
+/** @throws InvalidInputError with all faults; it names the field of the first one */
+export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
+  const read = schema.safeParse(value);
+  if (read.success) return read.data;
+  const faults = new Map<string, string>();
+  for (const { path, message } of read.error.issues) {
+    const [first = '', ...more] = path.map(String);
+    const field = first + more.map((part) => (/^\d+$/.test(part) ? `[${part}]` : `.${part}`)).join('');
+    if (!faults.has(field)) faults.set(field, message);
+  }
+  const [[field, problem] = ['body', 'cannot be read'], ...others] = faults;
+  const shown = others.slice(0, MOST_FAULTS - 1).map((fault) => fault.join(' '));
+  const rest = others.length - shown.length;
+  throw new InvalidInputError(field, [problem, ...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('; '));
+}
+
+/** Names a value in the message that another one was expected. */
+function nameOf(value: unknown): string {
   if (value === undefined) return 'missing';
   if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;
   if (value === null) return 'null';
   if (typeof value === 'object') return 'an object';
   return typeof value === 'bigint' ? 'a number' : `a ${typeof value}`;
-}
-
-/** A string field; undefined when absent, null when null. */
-export function stringField(fields: Fields, name: string): string | null | undefined {
-  const value = Object.hasOwn(fields, name) ? fields[name] : undefined;
-  if (value === undefined || value === null || typeof value === 'string') return value;
-  throw new InvalidInputError(name, `must be a string, not ${nameOf(value)}`);
-}
-
-/** The quota is the one field that must be there. An empty one is a user whom nobody knows. */
-export function quotaField(fields: Fields): string {
-  const quota = stringField(fields, 'quota');
-  if (quota !== undefined && quota !== null) return quota;
-  throw new InvalidInputError('quota', 'must name a user, and is missing');
-}
-
-/** A JSON list of paths, or one string with a path a line. */
-export function filesField(fields: Fields): string[] | null | undefined {
-  const value = Object.hasOwn(fields, 'files') ? fields.files : undefined;
-  if (value === undefined || value === null) return value;
-  if (typeof value === 'string') return value.split(/\r?\n/).filter((line) => line !== '');
-  if (!Array.isArray(value)) throw new InvalidInputError('files', `must be a list of paths, not ${nameOf(value)}`);
-  for (const file of value) {
-    if (typeof file !== 'string') throw new InvalidInputError('files', `must hold strings, not ${nameOf(file)}`);
-  }
-  return value;
 }

@@ -1,8 +1,12 @@
-/** The OpenAPI document as a page to be read: no script, nothing from elsewhere, one stylesheet of its own. */
+/** Serves the OpenAPI document of the REST contract, for programs, and as a page without scripts and with one stylesheet of its own. */
+import { createHash } from 'node:crypto';
+import type { RequestHandler } from 'express';
+import { KeptBody } from '../src/encodings.js';
+import { HttpError } from '../src/http-body.js';
 import type { JsonSchema } from './forms.js';
-import type { Openapi, OpenapiOperation } from './openapi.js';
+import { describeRest, type Openapi, type OpenapiOperation } from './openapi.js';
 
-export const STYLE = `
+const STYLE = `
 :root { color-scheme: light dark; --line: light-dark(#c8d0d8, #45505c); --soft: light-dark(#f2f5f8, #1d242c); --link: light-dark(#0b57a4, #8cc2ff) }
 body { margin: 0 auto; max-width: 60rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif; background: light-dark(#fff, #12171d); color: light-dark(#16202a, #e6ebf0) }
 a { color: var(--link) }
@@ -14,6 +18,46 @@ table { border-collapse: collapse; width: 100% } caption { text-align: left; fon
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem .35rem 0; border-bottom: 1px solid var(--line); min-width: 4rem }
 th[scope=row] { font-weight: 400 } ul { padding-left: 1.2rem } p { white-space: pre-line }
 `;
+
+interface Kept {
+  type: string;
+  policy?: string;
+  body: KeptBody;
+}
+
+const POLICY = [
+  "default-src 'none'",
+  `style-src 'sha256-${createHash('sha256').update(STYLE).digest('base64')}'`,
+  "frame-ancestors 'none'",
+  "base-uri 'none'",
+  "form-action 'none'",
+].join('; ');
+
+/** Answers GET and HEAD of `/openapi.json` and of `/openapi`, and leaves all else alone. @param publicUrl where users find the gateway */
+export function createOpenapi(publicUrl: string | undefined): RequestHandler {
+  let kept: Map<string, Kept> | undefined;
+  return (req, res, next) => {
+    if (req.path !== '/openapi.json' && req.path !== '/openapi') return next();
+    if (req.method !== 'GET' && req.method !== 'HEAD') {
+      throw new HttpError(405, `${req.method} is not allowed here, only GET, HEAD`, { Allow: 'GET, HEAD' });
+    }
+    kept ??= keepBoth(publicUrl); // when it is first asked for
+    const { type, policy, body } = kept.get(req.path) as Kept;
+    res.setHeader('Content-Type', type);
+    if (policy !== undefined) res.setHeader('Content-Security-Policy', policy);
+    body.send(res).catch(next);
+  };
+}
+
+function keepBoth(publicUrl: string | undefined): Map<string, Kept> {
+  const document = describeRest(publicUrl);
+  const json = new KeptBody(Buffer.from(`${JSON.stringify(document, null, 2)}\n`));
+  const page = new KeptBody(Buffer.from(renderPage(document)));
+  return new Map<string, Kept>([
+    ['/openapi.json', { type: 'application/json', body: json }],
+    ['/openapi', { type: 'text/html; charset=utf-8', policy: POLICY, body: page }],
+  ]);
+}
 
 type Markup = string & { readonly isMarkup: true };
 

@@ -1,5 +1,6 @@
 /** Requests: sections 2.1, 2.2 and 4.1 to 4.4 of the contract. */
 import type { Request, Response } from 'express';
+import type { z } from 'zod';
 import type { Context } from '../src/context.js';
 import { InvalidInputError } from '../src/errors.js';
 import { createRequest } from '../src/operations/requests/create.js';
@@ -11,7 +12,7 @@ import {
   streamRequestPaths,
 } from '../src/operations/requests/rows.js';
 import { updateRequest } from '../src/operations/requests/update.js';
-import { filesField, quotaField, readFields, stringField } from './body.js';
+import { newRequest, readBody, requestChange } from './body.js';
 import { send, sendList, sendText } from './respond.js';
 
 export async function getOne(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -69,34 +70,22 @@ function presentSummary(request: RequestRow) {
 }
 
 export async function post(ctx: Context, req: Request, res: Response): Promise<void> {
-  const fields = await readFields(req);
-  res.locals.quota = quotaField(fields);
-  const input = {
-    quota: quotaField(fields),
-    pattern: stringField(fields, 'patterns'),
-    files: filesField(fields),
-    ...commonFields(fields),
-  };
+  const { patterns, files, ...fields } = await readBody(req, res, newRequest);
+  const input = { pattern: patterns, files, ...commonFields(fields) };
   const id = await withContractNames(() => createRequest(ctx, input));
   send(res, 200, { req_id: id });
 }
 
 export async function put(ctx: Context, req: Request, res: Response): Promise<void> {
   const id = parseRequestId(String(req.params.id));
-  const fields = await readFields(req);
-  res.locals.quota = quotaField(fields);
-  const input = { id, quota: quotaField(fields), ...commonFields(fields) };
-  await withContractNames(() => updateRequest(ctx, input));
+  const fields = await readBody(req, res, requestChange);
+  await withContractNames(() => updateRequest(ctx, { id, ...commonFields(fields) }));
   send(res, 200, { req_id: id });
 }
 
-function commonFields(fields: Record<string, unknown>) {
-  return {
-    retention: stringField(fields, 'retention'),
-    label: stringField(fields, 'label'),
-    notifyOnFirstFile: stringField(fields, 'notify_on_first_file'),
-    notifyOnLastFile: stringField(fields, 'notify_on_last_file'),
-  };
+function commonFields({ quota, retention, label, ...fields }: z.output<typeof requestChange>) {
+  const { notify_on_first_file: notifyOnFirstFile, notify_on_last_file: notifyOnLastFile } = fields;
+  return { quota, retention, label, notifyOnFirstFile, notifyOnLastFile };
 }
 
 const contractNames: Record<string, string> = {

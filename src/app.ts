@@ -13,7 +13,7 @@ import express, {
 import type { Logger } from 'pino';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { REST_PREFIX as REST } from '../rest/openapi.js';
-import { createOpenapi } from '../rest/openapi-door.js';
+import { createOpenapi } from '../rest/openapi-page.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import { AnswersInHand } from './access/answers-in-hand.js';
 import { createBrowserGuard } from './access/browsers/guard.js';

@@ -1,5 +1,6 @@
-/** GET and HEAD of a restored file. */
+/** GET and HEAD of a restored file: conditions and ranges (RFC 9110, 13 and 14), and checksums in `Repr-Digest` (RFC 9530) and `Digest` (RFC 3230). */
 import { randomBytes } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
 import { hostname } from 'node:os';
 import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
@@ -8,12 +9,8 @@ import { HttpError } from '../../src/http-body.js';
 import { findHostsOf, findServed, type ServedCopy, type Unserved } from '../../src/operations/disks/copies.js';
 import { findPathProblem } from '../../src/operations/input.js';
 import { DISCOVERY_PATH } from '../tape/discovery.js';
-import { checkConditions, isRangeGood } from './conditions.js';
-import type { ClosedCopy, Copies, OpenCopy } from './copies.js';
-import { digestHeaders } from './digests.js';
-import { hrefOf, readLogicalPath } from './path.js';
-import { type Range, readRanges } from './ranges.js';
-import { sendParts } from './send.js';
+import { hrefOf, readLogicalPath } from '../tape/paths.js';
+import { type ClosedCopy, type Copies, type OpenCopy, type Range, sendParts } from './send.js';
 
 export async function getFile(ctx: Context, copies: Copies, req: Request, res: Response): Promise<void> {
   const path = readLogicalPath(req.path);
@@ -152,4 +149,102 @@ function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): str
     .map((part) => String(part ?? ''))
     .join('-')
     .replace(':', '-')}"`;
+}
+
+/** Of the file as it is. */
+interface Validators {
+  /** Strong, with its quotes. */
+  etag: string;
+  modifiedAt: Date;
+}
+
+/** @returns 304 where the reader has it, 412 where it wanted another one, undefined where it is to have it */
+function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Validators): 304 | 412 | undefined {
+  const modified = Math.floor(modifiedAt.getTime() / 1000) * 1000;
+  const ifMatch = headers['if-match'];
+  if (ifMatch !== undefined) {
+    if (!names(ifMatch, etag)) return 412;
+  } else if (timeOf(headers['if-unmodified-since']) < modified) return 412;
+  const ifNoneMatch = headers['if-none-match'];
+  if (ifNoneMatch !== undefined) return names(ifNoneMatch.replace(/(^|,)\s*W\//g, '$1'), etag) ? 304 : undefined;
+  return timeOf(headers['if-modified-since']) >= modified ? 304 : undefined;
+}
+
+/** Are ranges of the file those that the reader goes on with? */
+function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validators): boolean {
+  if (ifRange === undefined || ifRange === etag) return true;
+  if (ifRange.includes('"')) return false;
+  return Date.parse(ifRange) === Math.floor(modifiedAt.getTime() / 1000) * 1000;
+}
+
+const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
+
+/** NaN, which is neither before nor after anything, where there is none. */
+const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
+
+/** What asks for more than so many, or for more bytes than there are, asks for the whole file. */
+const MOST_RANGES = 1000;
+
+/**
+ * @param size bytes of the file
+ * @returns undefined for all of it; an empty list where nothing of it is asked for
+ */
+function readRanges(header: string | undefined, size: number): Range[] | undefined {
+  const [, list] = /^bytes=([\d\s,-]+)$/.exec(header ?? '') ?? [];
+  const parts = list?.split(',').map((part) => part.trim()) ?? [];
+  if (parts.length === 0 || parts.length > MOST_RANGES) return undefined;
+  const ranges: Range[] = [];
+  for (const part of parts) {
+    const [, from = '', to = ''] = /^(\d*)-(\d*)$/.exec(part) ?? [];
+    if (from === '' && to === '') return undefined;
+    const start = from === '' ? Math.max(0, size - Number(to)) : Number(from);
+    const last = from === '' || to === '' ? size - 1 : Math.min(Number(to), size - 1);
+    if (from !== '' && to !== '' && Number(from) > Number(to)) return undefined;
+    if (start < size && last >= start && !(from === '' && Number(to) === 0))
+      ranges.push({ start, length: last - start + 1 });
+  }
+  const asked = ranges.reduce((sum, { length }) => sum + length, 0);
+  return ranges.length > 1 && asked > size ? undefined : ranges;
+}
+
+/** Of the catalogue's algorithms: the name in `Digest` and how its value is written, and the name in `Repr-Digest`, whose values are base64. */
+const algorithms: Record<string, { digest: string; form: 'hex' | 'base64'; repr: string }> = {
+  adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
+  md5: { digest: 'md5', form: 'base64', repr: 'md5' },
+  sha256: { digest: 'sha-256', form: 'base64', repr: 'sha-256' },
+};
+
+/** What a reader has asked for by `Want-Digest` and `Want-Repr-Digest`; undefined: whatever is known. */
+interface Wanted {
+  digest: string | undefined;
+  repr: string | undefined;
+}
+
+/** @param checksums `algorithm:hex`; null where none is known */
+function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): Record<string, string> {
+  const values = new Map(
+    checksums.flatMap((checksum): [string, string][] => {
+      const [, name = '', hex = ''] = /^(\w+):([0-9a-f]+)$/.exec(checksum ?? '') ?? [];
+      return Object.hasOwn(algorithms, name) ? [[name, hex]] : [];
+    }),
+  );
+  const named = [...values].map(([name, hex]) => ({ ...(algorithms[name] as (typeof algorithms)[string]), hex }));
+  const inDigest = named.filter(({ digest }) => isWanted(wanted.digest, digest, /;\s*q=0(\.0*)?\s*$/));
+  const inRepr = named.filter(({ repr }) => isWanted(wanted.repr, repr, /=0\s*$/));
+  const base64 = (hex: string) => Buffer.from(hex, 'hex').toString('base64');
+  return {
+    ...(inDigest.length > 0 && {
+      Digest: inDigest.map(({ digest, form, hex }) => `${digest}=${form === 'hex' ? hex : base64(hex)}`).join(','),
+    }),
+    ...(inRepr.length > 0 && { 'Repr-Digest': inRepr.map(({ repr, hex }) => `${repr}=:${base64(hex)}:`).join(', ') }),
+  };
+}
+
+/** @param refused matches an algorithm that is named as one that is not wanted */
+function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
+  if (list === undefined) return true;
+  return list.split(',').some((part) => {
+    const [wanted = ''] = part.trim().split(/[;=]/);
+    return wanted.trim().toLowerCase() === name && !refused.test(part);
+  });
 }

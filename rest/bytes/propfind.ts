@@ -7,7 +7,7 @@ import { quote } from '../../src/errors.js';
 import { HttpError } from '../../src/http-body.js';
 import { type Entry, listFolder, readEntry } from '../../src/operations/catalogue/folders.js';
 import { findPathProblem } from '../../src/operations/input.js';
-import { hrefOf, readLogicalPath } from './path.js';
+import { hrefOf, readLogicalPath } from '../tape/paths.js';
 
 /** @returns what ends it @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;

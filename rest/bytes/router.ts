@@ -2,9 +2,9 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { HttpError } from '../../src/http-body.js';
-import type { Copies } from './copies.js';
 import { getFile } from './file.js';
 import { type Enter, propfind } from './propfind.js';
+import type { Copies } from './send.js';
 
 const ALLOW = 'OPTIONS, GET, HEAD, PROPFIND';
 

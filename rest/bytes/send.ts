@@ -1,8 +1,35 @@
 /** Bytes of a copy on their way to a reader, as fast as it takes them and no faster. */
 import type { Response } from 'express';
 import { HttpError } from '../../src/http-body.js';
-import type { OpenCopy } from './copies.js';
-import type { Range } from './ranges.js';
+import type { ServedCopy } from '../../src/operations/disks/copies.js';
+
+/** Opens copies: this endpoint knows no disk itself. */
+export interface Copies {
+  /** @param isPublic only where everybody on the copy's host may read it */
+  open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
+}
+
+/** To be closed by whoever has it. */
+export interface OpenCopy {
+  mtimeNs: bigint;
+  /** @returns bytes read, from the position on: as many as the buffer takes, or the copy still has */
+  read(buffer: Uint8Array, position: number): Promise<number>;
+  isUnchanged(): Promise<boolean>;
+  /** Where the disk hangs, once it answers: nobody waits for that. */
+  close(): void;
+}
+
+export interface ClosedCopy {
+  closed: 'absent' | 'gone' | 'changed' | 'private' | 'busy';
+  /** For operators. */
+  message: string;
+}
+
+/** The first byte, and how many. */
+export interface Range {
+  start: number;
+  length: number;
+}
 
 /** Of a buffer. One is filled while the other is on its way. */
 const CHUNK = 512 * 1024;

@@ -3,8 +3,12 @@ import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { InvalidInputError, quote } from '../../src/errors.js';
 import {
+  type BulkFileRow,
+  type BulkRow,
   cancelInBulk,
   createBulk,
+  type LocalityProblem,
+  type LocalityRow,
   readBulk,
   readLocalities,
   readQuotasOfCaller,
@@ -13,11 +17,11 @@ import {
   removeBulk,
 } from '../../src/operations/bulks/bulks.js';
 import { findPathProblem } from '../../src/operations/input.js';
+import { secondsOf } from '../../src/time.js';
+import { pathsBody, readStage, readTapeBody } from '../body.js';
 import { sendList, sendText } from '../respond.js';
 import { apiUrl, siteNameOf } from './discovery.js';
 import { toLogicalPath } from './paths.js';
-import { presentBulk, presentFile, presentLocality } from './present.js';
-import { readPaths, readStage } from './read.js';
 
 export async function stage(ctx: Context, req: Request, res: Response): Promise<void> {
   const siteName = siteNameOf(ctx.config, req);
@@ -78,7 +82,7 @@ export async function release(ctx: Context, req: Request, res: Response): Promis
 }
 
 async function readLogicalPaths({ config }: Context, req: Request): Promise<string[]> {
-  const paths = await readPaths(req);
+  const { paths } = await readTapeBody(req, pathsBody);
   const most = config.limits.requestPaths;
   if (paths.length > most) throw new InvalidInputError('paths', `must be at most ${most}, not ${paths.length}`);
   return [...new Set(paths.map(toLogicalPath))];
@@ -90,7 +94,8 @@ const PAGE = 1000;
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
   const given = new Map<string, string>();
   // too many are no error by the specification: the client asks again for those that are not in the answer
-  for (const path of (await readPaths(req)).slice(0, ctx.config.limits.requestPaths)) {
+  const { paths } = await readTapeBody(req, pathsBody);
+  for (const path of paths.slice(0, ctx.config.limits.requestPaths)) {
     const logical = toLogicalPath(path);
     if (!given.has(logical)) given.set(logical, path);
   }
@@ -107,4 +112,46 @@ export async function archiveInfo(ctx: Context, req: Request, res: Response): Pr
     }
   };
   await sendList(res, { head: '[', pages: { [Symbol.asyncIterator]: pages }, present: (info) => info, tail: ']' });
+}
+
+/** Times of the API are whole seconds. */
+const toSeconds = (time: string) => Math.floor(secondsOf(time));
+
+/** All but its files. */
+function presentBulk({ id, madeAt, startedAt, endedAt }: BulkRow) {
+  const createdAt = toSeconds(madeAt);
+  return {
+    id,
+    createdAt,
+    startedAt: startedAt === null ? createdAt : toSeconds(startedAt),
+    ...(endedAt !== null && { completedAt: toSeconds(endedAt) }),
+  };
+}
+
+function presentFile({ given, state, startedAt, problem, error, isLate }: BulkFileRow) {
+  const text =
+    problem === null ? (error ?? (isLate ? 'its disk lifetime was over before it came' : null)) : problems[problem];
+  return {
+    path: given,
+    state,
+    ...(state === 'STARTED' && startedAt !== null && { startedAt: toSeconds(startedAt) }),
+    ...(text !== null && { error: text }),
+  };
+}
+
+/** For people. */
+const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
+  UNKNOWN: 'there is no such file, or you may not request it',
+  FOLDER: 'it is a folder: name its files',
+  ELSEWHERE: 'its copy on disk is at its primary place, or was changed there, and is not served here',
+  QUOTA_FULL: 'the quota has no room for it',
+  NOT_YOURS: 'you may not read it',
+  DISK_FAILS: 'the disk that has its copy does not work at the moment',
+  VOLUME_AWAY: 'the volume that has it is out of service at the moment',
+  NO_PLACE: 'nobody knows on which volume it is',
+};
+
+function presentLocality(given: string, row: LocalityRow | undefined) {
+  const { locality, problem } = row ?? { locality: null, problem: 'UNKNOWN' as const };
+  return { path: given, ...(locality !== null && { locality }), ...(problem !== null && { error: problems[problem] }) };
 }

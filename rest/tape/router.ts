@@ -1,10 +1,12 @@
 /** The WLCG Tape REST API, version 1: its routes. README.md beside it says what is decided where its specification leaves something open. */
-import type { Request, Router } from 'express';
+import { STATUS_CODES } from 'node:http';
+import type { ErrorRequestHandler, Request, Response, Router } from 'express';
 import type { Logger } from 'pino';
 import type { Context } from '../../src/context.js';
-import { createRouter, type Route } from '../routes.js';
+import { UserError } from '../../src/errors.js';
+import { answerOf } from '../respond.js';
+import { createErrorHandler, createRouter, type Route } from '../routes.js';
 import * as calls from './calls.js';
-import { createProblemHandler } from './problem.js';
 
 const routes: Route[] = [
   { path: '/stage', post: calls.stage },
@@ -20,4 +22,20 @@ const routes: Route[] = [
  */
 export function createTapeRouter(contextOf: (req: Request) => Context, log: Logger): Router {
   return createRouter(routes, contextOf, createProblemHandler(log));
+}
+
+/** Sends errors of the API and of the bytes, and of the way to them, as problems after RFC 7807. */
+export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, sendProblem);
+
+/** What is at a limit is to come again, which 403 would say never to do. */
+const statusOf = (error: unknown, status: number): number =>
+  error instanceof UserError && error.code === 'LIMIT_REACHED' ? 429 : status;
+
+function sendProblem(res: Response, error: unknown): void {
+  const { status: known, message, headers } = answerOf(error);
+  const status = statusOf(error, known);
+  const body = JSON.stringify({ status, title: STATUS_CODES[status] ?? 'Error', detail: message });
+  res.set(headers).status(status);
+  res.setHeader('Content-Type', 'application/problem+json');
+  res.end(body);
 }

@@ -1,6 +1,6 @@
 /** Bad values, each where it is decided; gateway/bad-input.test.ts sends a bad value in each field. */
 import { expect, test } from 'vitest';
-import { filesField, stringField } from '../../rest/body.js';
+import { newRequest, parse } from '../../rest/body.js';
 import { chosenFiles } from '../../src/operations/catalogue/chosen-files.js';
 import { checkAddress, checkPath, checkPattern, checkText, checkTime } from '../../src/operations/input.js';
 
@@ -20,10 +20,10 @@ test.each<[unknown, string]>([
   [['/a'], 'an array of one'],
   [[], 'an array of 0'],
 ])('%s is neither a string nor a path', (value, name) => {
-  expect(refusalOf(() => stringField({ label: value }, 'label'))).toBe(`label must be a string, not ${name}`);
-  expect(refusalOf(() => filesField({ files: ['/a', value] }))).toBe(`files must hold strings, not ${name}`);
-  if (Array.isArray(value)) return;
-  expect(refusalOf(() => filesField({ files: value }))).toBe(`files must be a list of paths, not ${name}`);
+  const read = (fields: object) => refusalOf(() => parse(newRequest, { quota: 'a', ...fields }));
+  const [label, file] = [`label must be a string, not ${name}`, `files must hold strings, not ${name}`];
+  expect(read({ label: value, files: ['/a', value] })).toBe(`${label}; ${file}`);
+  if (!Array.isArray(value)) expect(read({ files: value })).toBe(`files must be a list of paths, not ${name}`);
 });
 
 test.each([
