@@ -5,7 +5,6 @@ import {
   getQuota,
   listQuotasByPage,
   type RemovedQuota,
-  readQuotas,
   readUsedOf,
   removeQuota,
   setQuota,
@@ -83,18 +82,8 @@ builder.queryFields((t) => ({
   ),
 }));
 
-const quotaOf = createBatch(readQuotas);
-
-builder.prismaObjectField('Request', 'quota', (t) =>
-  t.field({
-    type: QuotaType,
-    description: 'Which is charged for it.',
-    resolve: async ({ quotaId }, _args, ctx) => {
-      const quota = await quotaOf(ctx, quotaId);
-      if (!quota) throw new Error(`there is no quota ${quotaId}`);
-      return quota;
-    },
-  }),
+builder.prismaObjectField(RequestType, 'quota', (t) =>
+  t.field({ type: QuotaType, description: 'Which is charged for it.', resolve: ({ quota }) => quota }),
 );
 
 const SetQuotaInput = builder.inputType('SetQuotaInput', {

@@ -44,6 +44,7 @@ const [awaitedCounts, releasedCounts] = [createBatch(countAwaited), createBatch(
 const [primaryCounts, mountpointsOf] = [createBatch(countAtPrimaryPlace), createBatch(readMountpoints)];
 
 export const RequestType = builder.prismaNode('Request', {
+  include: { quota: true },
   id: { resolve: ({ id }) => id },
   findUnique: (id, ctx) => ({ id: Number(id), quota: visibleQuotas(ctx) }),
   nullable: true,

@@ -14,8 +14,15 @@ export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
 
 const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-/** Returns the fields of a row whose names begin with a prefix. @param fields as for `columnsOf` */
-export function takeRow<Row>(flat: object, fields: object, prefix: string): Row {
-  const values = flat as Record<string, unknown>;
-  return Object.fromEntries(Object.keys(fields).map((name) => [name, values[prefix + name]])) as Row;
+/**
+ * Returns a function that takes the columns with a prefix out of a row, as a row of their own.
+ * @param fields as for `columnsOf`
+ */
+export function rowTaker<Row>(fields: object, prefix: string): (flat: object) => Row {
+  const names = Object.keys(fields).map((name) => [name, prefix + name] as const);
+  return (flat) => {
+    const row: Record<string, unknown> = {};
+    for (const [name, column] of names) row[name] = (flat as Record<string, unknown>)[column];
+    return row as Row;
+  };
 }

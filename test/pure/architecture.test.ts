@@ -417,7 +417,7 @@ const unchecked = new Set(
   countRequestsOf createBulk createSlots eventTypes findHostsOf findPathProblem findServed getDisk getLibrary
   getRequestWithPaths getVolume isListed keptKinds keyOf listFolder noteRefusal parseRequestId readAllowed readAwaited readBulk
   readClaimed readDriveSecondsOf readEntry readFilesBelow readHolds readLocalities readLookedAt readMeasurements
-  readDisks readMembers readMountpoints readQuotaHistory readQuotas readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
+  readDisks readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
   readVolumes readWaiting releaseInAll releaseInBulk removeBulk showFolder siteParts streamRequestPaths tellUnseen waitingReasons`.match(
     /\w+/g,
   ),

@@ -117,14 +117,6 @@ export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   return quota;
 }
 
-/** Reads quotas by their ids, of requests that the caller sees. */
-export async function readQuotas(ctx: Context, ids: readonly number[]): Promise<Map<number, Quota>> {
-  const { rows } = await ctx.db.pool.query<Quota>(
-    prepared(sql`SELECT ${quotaColumns} FROM quota q WHERE q.id = ANY(${ids}::int[])`),
-  );
-  return new Map(rows.map((quota) => [quota.id, quota]));
-}
-
 export async function listQuotas(ctx: Context) {
   return await ctx.db.prisma.quota.findMany({ where: { removedAt: null }, orderBy: { user: 'asc' } });
 }

@@ -6,7 +6,14 @@ import { type ListPages, PAGE, readList } from '../../database/snapshot.js';
 import { allOf, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { NotFoundError, quote } from '../../errors.js';
-import { type AwaitedPath, type Hold, Prisma, type Request, type TapeFile } from '../../generated/prisma/client.js';
+import {
+  type AwaitedPath,
+  type Hold,
+  Prisma,
+  type Quota,
+  type Request,
+  type TapeFile,
+} from '../../generated/prisma/client.js';
 import type { RequestForm, RequestState } from '../../generated/prisma/enums.js';
 import { mayPath, mayPathOfRequest } from '../access/paths.js';
 import { diskOfCopy, isAtPrimaryPlace, isLive } from '../conditions.js';
@@ -14,7 +21,7 @@ import { checkText } from '../input.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, type PageItem, type PageWish, readInnerPages, readPage } from '../page-keys.js';
 import { allow, allowChange, isVisibleQuota, type Operation } from '../policy.js';
-import { columnsOf, takeRow } from '../row-columns.js';
+import { columnsOf, rowTaker } from '../row-columns.js';
 import { checkAsked } from '../turn.js';
 import type { Limits } from './limits.js';
 
@@ -83,18 +90,36 @@ export function notFound(id: number | string): NotFoundError {
   return new NotFoundError(`there is no request with id ${id}`);
 }
 
-export const requestColumns = columnsOf(Prisma.RequestScalarFieldEnum, 'r');
+/** A request with the quota that is charged for it. */
+export interface RequestWithQuota extends Request {
+  quota: Quota;
+}
+
+const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
+
+/** Returns the columns of a `RequestWithQuota`. @param alias the request's name in the statement, where the quota is `q` */
+function requestColumns(alias: 'r' | 'c'): Sql {
+  return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
+}
+
+const takeRequest = rowTaker<Request>(requestFields, '');
+const takeQuota = rowTaker<Quota>(quotaFields, 'quota.');
+
+/** Returns a row of `requestColumns` as a request. */
+function toRequest(row: object): RequestWithQuota {
+  return { ...takeRequest(row), quota: takeQuota(row) };
+}
 
 /** A request by its id, past its retention too: history is kept. @throws NotFoundError */
-export async function getRequest(ctx: Context, id: number): Promise<Request> {
+export async function getRequest(ctx: Context, id: number): Promise<RequestWithQuota> {
   allow(ctx, 'getRequest');
-  const { rows } = await ctx.db.pool.query<Request>(
-    prepared(sql`SELECT ${requestColumns} FROM request r JOIN quota q ON q.id = r.quota_id
+  const { rows } = await ctx.db.pool.query<object>(
+    prepared(sql`SELECT ${requestColumns('r')} FROM request r JOIN quota q ON q.id = r.quota_id
       WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`),
   );
-  const [request] = rows;
-  if (!request) throw notFound(id);
-  return request;
+  const [row] = rows;
+  if (!row) throw notFound(id);
+  return toRequest(row);
 }
 
 /** @throws NotFoundError for a text that is no id */
@@ -133,8 +158,8 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
     count: () => atListServer(ctx, 'listRequests', (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<number>) =>
       atListServer(ctx, 'listRequests', (at) =>
-        readPage<Request>(at, { rows, reader, columns: requestColumns, key: sql`r.id` }, page),
-      ),
+        readPage(at, { rows, reader, columns: requestColumns('r'), key: sql`r.id` }, page),
+      ).then((page) => page.map(toRequest)),
     stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
       const list = sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
             r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
@@ -151,12 +176,20 @@ const ofQuota = {
   table: 'request',
   parent: 'quota_id',
   key: 'id',
-  columns: columnsOf(Prisma.RequestScalarFieldEnum, 'c'),
+  columns: requestColumns('c'),
+  join: sql`JOIN quota q ON q.id = p.id`,
 } as const;
 
 /** Reads a page of requests of each quota, ended ones too. */
-export const readRequestsOf = async (ctx: Context, quotaIds: readonly number[], wish: PageWish) =>
-  await readInnerPages<Request>(ctx, ofQuota, quotaIds, wish);
+export async function readRequestsOf(
+  ctx: Context,
+  quotaIds: readonly number[],
+  wish: PageWish,
+): Promise<Map<number, PageItem<RequestWithQuota>[]>> {
+  const pages = await readInnerPages<RequestWithQuota>(ctx, ofQuota, quotaIds, wish);
+  for (const item of [...pages.values()].flat()) if (item.row) item.row = toRequest(item.row);
+  return pages;
+}
 
 function filterOf(ctx: Context, input: ListRequestsInput): Sql {
   const states = input.states ?? LIVE_STATES;
@@ -243,6 +276,7 @@ const byId = (ctx: Context, id: number) => sql`
 const list = { parent: 'request_id', key: 'ordinal' } as const;
 
 const { HoldScalarFieldEnum: holdFields, TapeFileScalarFieldEnum: fileFields } = Prisma;
+const takeFile = rowTaker<TapeFile>(fileFields, 'file.');
 const holdColumns = sql`${columnsOf(holdFields, 'c')}, ${columnsOf(fileFields, 'f', 'file.')}`;
 
 export interface HoldWithFile extends Hold {
@@ -260,7 +294,7 @@ export async function readHolds(
   ) f ON true`;
   const holds = { ...list, table: 'any_hold', columns: holdColumns, join, isSeen: sql`f.id IS NOT NULL` } as const;
   const pages = await readInnerPages<HoldWithFile>(ctx, holds, requestIds, wish);
-  for (const { row } of [...pages.values()].flat()) if (row) row.file = takeRow(row, fileFields, 'file.');
+  for (const { row } of [...pages.values()].flat()) if (row) row.file = takeFile(row);
   return pages;
 }
 
