@@ -76,7 +76,7 @@ export const builder = new SchemaBuilder<SchemaTypes>({
       resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, id)) ? load(id) : null),
     },
   },
-  errors: { directResult: true, defaultTypes: [] },
+  errors: { directResult: true, defaultTypes: [], defaultUnionOptions: { name: nameResult } },
   // the operations ask the same, which know more: of the fields a test reads that none was forgotten
   scopeAuth: {
     authorizeOnSubscribe: true,
@@ -84,11 +84,16 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     unauthorizedError: (_parent, ctx, _info, { failure }) => refusalOf(ctx, failure),
   },
   complexity: {
-    disabled: true, // but for what each field costs: operation-limits.ts looks at an operation as a whole
+    disabled: true, // but for what each field costs: documents.ts looks at an operation as a whole
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },
 });
+
+/** `CreateRequestResult`, of `createRequest`. */
+function nameResult({ fieldName }: { fieldName: string }): string {
+  return `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result`;
+}
 
 /** What a caller may not see is as what is not there; requests and quotas say so themselves. */
 async function maySee(ctx: Context, node: { typename: string; id: string }): Promise<boolean> {

@@ -10,10 +10,9 @@ import {
   readMeasurements,
   resizeDisk,
 } from '../src/operations/disks/disks.js';
-import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';
-import { isInt, readListPage } from './pages.js';
+import { createBatch, isInt, readListPage } from './pages.js';
 
 const measurements = createBatch<number, DiskMeasurement>(readMeasurements);
 const hosts = createBatch<number, string[]>(readHostsOf);
@@ -95,7 +94,7 @@ builder.mutationFields((t) => ({
     type: 'RestoreDisk',
     description:
       'Changes the allocation of a restore disk, which counts as full no more. One that is new is added by `tapegate disk add`, on a host that has it.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'ResizeDiskResult' } },
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'Which one, and what.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await resizeDisk(ctx, input);
@@ -106,10 +105,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'forgetDisk' },
     type: RemovedDisk,
     description: 'Takes a restore disk that holds no copies out of use for good.',
-    errors: {
-      types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError],
-      union: { name: 'RemoveDiskResult' },
-    },
+    errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: { mountpoint: t.arg.string({ required: true, description: 'Its absolute path.' }) },
     resolve: async (_root, { mountpoint }, ctx) => await forgetDisk(ctx, mountpoint),
   }),

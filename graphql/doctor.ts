@@ -14,7 +14,7 @@ import {
   tellUnseen,
 } from '../src/operations/doctor/rows.js';
 import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
-import { createCursors } from './cursors.js';
+import { createCursors } from './pages.js';
 
 const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
   description: 'A fault of one thing: what was expected, and what is there.',
@@ -161,7 +161,7 @@ builder.mutationFields((t) => ({
       'Mends what is wrong with the rows of the database, as far as no restore disk is to be looked at for it, a page at a time, as `doctorFindings` finds it. ' +
       'Safe while everything runs, and twice.',
     complexity: { field: LOOK_COMPLEXITY, multiplier: MAX_REPAIRS / 10 },
-    errors: { types: [InvalidInputError, ForbiddenError], union: { name: 'RepairFindingsResult' } },
+    errors: { types: [InvalidInputError, ForbiddenError] },
     args: {
       first: t.arg.int({ description: `So many at most: ${PAGE_SIZE} unless told, ${MAX_REPAIRS} at most.` }),
       after: t.arg.string({ description: 'The `next` of the page before.' }),

@@ -1,8 +1,35 @@
 /** How the text of an operation is parsed and validated, whichever way it came. */
-import { type DocumentNode, GraphQLError, NoSchemaIntrospectionCustomRule, parse, type ValidationRule } from 'graphql';
+
+import { complexityFromQuery } from '@pothos/plugin-complexity';
+import {
+  type ASTVisitor,
+  type DocumentNode,
+  type ExecutionArgs,
+  type FieldNode,
+  type FragmentDefinitionNode,
+  GraphQLError,
+  type GraphQLSchema,
+  getIntrospectionQuery,
+  getOperationAST,
+  getVariableValues,
+  isAbstractType,
+  isEnumType,
+  isInputObjectType,
+  isInterfaceType,
+  isObjectType,
+  Kind,
+  NoSchemaIntrospectionCustomRule,
+  type OperationDefinitionNode,
+  parse,
+  type SelectionNode,
+  type SelectionSetNode,
+  type ValidationContext,
+  type ValidationRule,
+  visit,
+} from 'graphql';
+import type { Plugin } from 'graphql-yoga';
 import { LRUCache } from 'lru-cache';
-import { limitCounts, limitIntrospection } from './cost-rules.js';
-import { refuseOptionalSubscription } from './subscription-rule.js';
+import type { Context } from '../src/context.js';
 
 /** A query of ordinary size has some hundred tokens. Parsing one of millions takes seconds. */
 const MAX_TOKENS = 10_000;
@@ -38,5 +65,266 @@ export function createDocumentCache(): LRUCache<string, DocumentNode> {
     maxSize: MAX_CHARACTERS,
     maxEntrySize: MAX_DOCUMENT,
     sizeCalculation: (_document, text) => Math.max(text.length, 1),
+  });
+}
+
+/** Without it `@skip` leaves a subscription to nothing, which no executor is made for. */
+export function refuseOptionalSubscription(context: ValidationContext) {
+  return {
+    OperationDefinition: (node: { operation: string; selectionSet: { selections: readonly SelectionNode[] } }) => {
+      if (node.operation !== 'subscription') return;
+      const seen = new Set<string>();
+      const check = (selections: readonly SelectionNode[]): void => {
+        for (const selection of selections) {
+          report(context, selection);
+          if (selection.kind === Kind.INLINE_FRAGMENT) check(selection.selectionSet.selections);
+          if (selection.kind !== Kind.FRAGMENT_SPREAD || seen.has(selection.name.value)) continue;
+          seen.add(selection.name.value);
+          check(context.getFragment(selection.name.value)?.selectionSet.selections ?? []);
+        }
+      };
+      check(node.selectionSet.selections);
+    },
+  };
+}
+
+function report(context: ValidationContext, selection: SelectionNode): void {
+  const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
+  if (!optional) return;
+  const what = selection.kind === Kind.FIELD ? `"${(selection as FieldNode).name.value}"` : 'a fragment';
+  context.reportError(
+    new GraphQLError(
+      `@${optional.name.value} is not allowed on ${what}: a subscription always has its one root field`,
+      {
+        nodes: optional,
+      },
+    ),
+  );
+}
+
+const COUNTS = new Set(['totalCount', 'isCountEstimated']);
+
+/** Each may be a search through all files. */
+const MAX_COUNTS = 25;
+
+/** So often a query may ask the whole of what GraphiQL and tools ask of the schema. */
+const WHOLES = 3;
+
+/** The largest type has about so many times the fields of the average one. */
+const LARGEST = 10;
+
+/** A list that hangs on nothing may have to be searched through for its count. */
+export function limitCounts(context: ValidationContext): ASTVisitor {
+  return {
+    OperationDefinition: ({ selectionSet }) => {
+      const fragments = fragmentsOf(context.getDocument());
+      const inList = createSum(fragments, ({ name }) => (COUNTS.has(name.value) ? 1 : 0));
+      const ofRoot = createSum(fragments, (field) => (field.selectionSet ? inList(field.selectionSet) : 0));
+      const found = ofRoot(selectionSet);
+      const says = `the query asks for ${found} counts of lists that hang on nothing, and ${MAX_COUNTS} are allowed`;
+      if (found > MAX_COUNTS) context.reportError(tooLarge(says, { found, allowed: MAX_COUNTS }));
+    },
+  };
+}
+
+/**
+ * An alias of `__schema` gives all of it again. The cost is about the number of fields in the answer, from how much this schema
+ * has of each kind.
+ */
+export function limitIntrospection(context: ValidationContext): ASTVisitor {
+  return {
+    OperationDefinition: (operation) => {
+      const { items, max } = boundsOf(context.getSchema());
+      const found = Math.round(introspectionCost(operation, { items, fragments: fragmentsOf(context.getDocument()) }));
+      const says = `what the query asks of the schema itself may cost ${found}, and ${max} are allowed`;
+      if (found > max) context.reportError(tooLarge(says, { found, allowed: max }));
+    },
+  };
+}
+
+interface Bounds {
+  /** Items in the average list of that name. */
+  items: ReadonlyMap<string, number>;
+  max: number;
+}
+
+const known = new WeakMap<GraphQLSchema, Bounds>();
+
+function boundsOf(schema: GraphQLSchema): Bounds {
+  let bounds = known.get(schema);
+  if (!bounds) {
+    const items = countItems(schema);
+    const query = parse(getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true }));
+    const whole = introspectionCost(query.definitions[0] as OperationDefinitionNode, {
+      items,
+      fragments: fragmentsOf(query),
+    });
+    bounds = { items, max: Math.ceil(whole * WHOLES) };
+    known.set(schema, bounds);
+  }
+  return bounds;
+}
+
+function countItems(schema: GraphQLSchema): Map<string, number> {
+  const types = Object.values(schema.getTypeMap());
+  const fields = types.flatMap((type) =>
+    isObjectType(type) || isInterfaceType(type) ? Object.values(type.getFields()) : [],
+  );
+  const each = (count: number, among: number) => Math.max(1, count / Math.max(1, among));
+  const sum = (counts: number[]) => counts.reduce((total, count) => total + count, 0);
+  return new Map([
+    ['types', types.length],
+    ['directives', schema.getDirectives().length],
+    ['fields', each(fields.length, types.length)],
+    ['args', each(sum(fields.map(({ args }) => args.length)), fields.length)],
+    [
+      'inputFields',
+      each(sum(types.filter(isInputObjectType).map((type) => Object.keys(type.getFields()).length)), types.length),
+    ],
+    ['enumValues', each(sum(types.filter(isEnumType).map((type) => type.getValues().length)), types.length)],
+    [
+      'possibleTypes',
+      each(sum(types.filter(isAbstractType).map((type) => schema.getPossibleTypes(type).length)), types.length),
+    ],
+    ['interfaces', each(sum(types.filter(isObjectType).map((type) => type.getInterfaces().length)), types.length)],
+  ]);
+}
+
+type Fragments = ReadonlyMap<string, FragmentDefinitionNode>;
+
+function introspectionCost(
+  { selectionSet }: OperationDefinitionNode,
+  { items, fragments }: { items: ReadonlyMap<string, number>; fragments: Fragments },
+): number {
+  const inSchema = createSum(fragments, ({ name, selectionSet: set }) =>
+    set ? 1 + inSchema(set) * (items.get(name.value) ?? 1) : 1,
+  );
+  const ofRoot = createSum(fragments, ({ name, selectionSet: set }) => {
+    if (!set || (name.value !== '__schema' && name.value !== '__type')) return 0;
+    return 1 + inSchema(set) * (name.value === '__type' ? LARGEST : 1);
+  });
+  return ofRoot(selectionSet);
+}
+
+function fragmentsOf(document: DocumentNode): Fragments {
+  const fragments = document.definitions.filter((node) => node.kind === Kind.FRAGMENT_DEFINITION);
+  return new Map(fragments.map((node) => [node.name.value, node]));
+}
+
+/**
+ * A function that sums up what the fields of a set weigh, those of its fragments included. Each set is gone through once, however
+ * often it is named; one that is within itself, which is refused elsewhere, weighs nothing there.
+ */
+function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
+  const done = new Map<SelectionSetNode, number>();
+  const sum = (set: SelectionSetNode): number => {
+    const before = done.get(set);
+    if (before !== undefined) return before;
+    done.set(set, 0);
+    let total = 0;
+    for (const selection of set.selections) {
+      if (selection.kind === Kind.FIELD) total += weigh(selection);
+      else if (selection.kind === Kind.INLINE_FRAGMENT) total += sum(selection.selectionSet);
+      else total += sum(fragments.get(selection.name.value)?.selectionSet ?? EMPTY);
+    }
+    done.set(set, total);
+    return total;
+  };
+  return sum;
+}
+
+const EMPTY: SelectionSetNode = { kind: Kind.SELECTION_SET, selections: [] };
+
+type Limits = Context['config']['limits'];
+
+/** What was found is more than is allowed. `limit` is the setting that says how much, where one does. */
+interface Excess {
+  limit?: string;
+  found: number;
+  allowed: number;
+}
+
+/** @param message with both figures */
+export function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
+  const figures = { ...(limit !== undefined && { limit }), found, allowed };
+  // as for what is not valid, which it is here
+  return new GraphQLError(message, {
+    extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
+  });
+}
+
+export function limitOperations(limits: Limits): Plugin {
+  const check = ({ args, setResultAndStopExecution }: Hook) => {
+    const error = findExcess(args, limits);
+    if (error) setResultAndStopExecution({ errors: [error] });
+  };
+  return {
+    onExecute: ({ args, setResultAndStopExecution }) => check({ args, setResultAndStopExecution }),
+    onSubscribe: ({ args, setResultAndStopExecution }) => check({ args, setResultAndStopExecution }),
+  };
+}
+
+interface Hook {
+  args: ExecutionArgs;
+  setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
+}
+
+/** Operations that keep the limits with any variables. */
+const within = new WeakMap<Limits, WeakSet<OperationDefinitionNode>>();
+
+/** What a field costs goes by the size of its page, if by any of its arguments. */
+const SIZES = new Set(['first', 'last']);
+
+/** Is the size of a page a variable anywhere in the document? */
+function hasOpenSizes(document: DocumentNode): boolean {
+  let isOpen = false;
+  visit(document, {
+    Argument: ({ name, value }) => {
+      if (SIZES.has(name.value) && value.kind === Kind.VARIABLE) isOpen = true;
+    },
+  });
+  return isOpen;
+}
+
+/** Returns an error if an operation exceeds a limit; undefined if it may be executed. */
+export function findExcess(args: ExecutionArgs, limits: Limits): GraphQLError | undefined {
+  const operation = getOperationAST(args.document, args.operationName);
+  const known = within.get(limits) ?? new WeakSet();
+  within.set(limits, known);
+  if (!operation || known.has(operation)) return undefined;
+  const found = measure(operation, args, limits);
+  if (found instanceof GraphQLError) return found;
+  if (found !== undefined && !hasOpenSizes(args.document)) known.add(operation);
+  return undefined;
+}
+
+/** @returns what it may cost; undefined where nothing can be measured */
+function measure(
+  operation: OperationDefinitionNode,
+  { schema, document, variableValues, contextValue }: ExecutionArgs,
+  limits: Limits,
+): GraphQLError | number | undefined {
+  const given = variableValues ?? {};
+  // what is wrong with the variables, whoever executes it says
+  if (getVariableValues(schema, operation.variableDefinitions ?? [], given).errors) return undefined;
+  const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
+  const { depth, breadth, complexity } = complexityFromQuery(
+    { kind: Kind.DOCUMENT, definitions: [operation, ...fragments] },
+    { schema, ctx: contextValue as object, variables: given },
+  );
+  return (
+    exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `has fields ${n} deep within each other`) ??
+    exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields in all`) ??
+    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `may cost ${n}`) ??
+    complexity
+  );
+}
+
+function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {
+  if (found <= allowed) return undefined;
+  return tooLarge(`the operation ${say(Math.ceil(found))}, and ${allowed} are allowed (${limit})`, {
+    limit,
+    found,
+    allowed,
   });
 }

@@ -19,7 +19,7 @@ import {
   getVariableValues,
 } from 'graphql';
 import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
-import { endTurn } from '../src/access/limits/turns.js';
+import { endTurn } from '../src/access/limits.js';
 import { readerOf } from '../src/access/reader.js';
 import { HttpError, sizeOfBody } from '../src/http-body.js';
 import type { EventPlace } from './event-place.js';

@@ -1,21 +1,27 @@
 /** Tape files, and the subscription to their stages. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { type GraphQLResolveInfo, Kind } from 'graphql';
+import { hasRole } from '../src/caller.js';
 import { cancellable } from '../src/cancellable.js';
 import type { Context } from '../src/context.js';
+import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { RestoreDisk, TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
+import type { ChosenFiles } from '../src/operations/catalogue/chosen-files.js';
 import { getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
+import { type Entry, type Folder, showFolder } from '../src/operations/catalogue/folders.js';
+import { type ForgottenFiles, forgetFiles } from '../src/operations/catalogue/forgetting.js';
+import { renameFiles } from '../src/operations/catalogue/renames.js';
+import { reinstateFiles, withdrawFiles } from '../src/operations/catalogue/withdrawals.js';
 import { readDisks } from '../src/operations/disks/disks.js';
 import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import type { Stage } from '../src/stages.js';
-import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
 import { argumentsOf } from './page-arguments.js';
-import { isText, resolveRootPage } from './pages.js';
+import { createBatch, isText, resolveRootPage } from './pages.js';
 import { findVolume, VolumeType } from './tapes.js';
 
 export const StageType = builder.enumType('Stage', {
@@ -265,3 +271,193 @@ builder.subscriptionFields((t) => ({
     resolve: (change) => change,
   }),
 }));
+
+builder.prismaObjectField('TapeFile', 'withdrawnAt', (t) =>
+  t.expose('withdrawnAt', {
+    type: 'DateTime',
+    nullable: true,
+    description: 'Since then nobody can ask for it; null: it is not withdrawn.',
+  }),
+);
+
+builder.prismaObjectField('TapeFile', 'withdrawnWhy', (t) =>
+  t.exposeString('withdrawnWhy', { nullable: true, description: 'Why it is withdrawn; null where nobody has said.' }),
+);
+
+const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
+  description: 'The files that `withdrawFiles`, `reinstateFiles` or `renameFiles` was about.',
+  fields: (t) => ({
+    files: t.exposeInt('files', { description: 'How many there are.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of all of them together.' }),
+    requests: t.exposeInt('requests', { description: 'Live requests that hold one of them, or wait for one.' }),
+  }),
+});
+
+const PATH = 'Of a file; or of a folder, with a slash at its end, for all files below it.';
+const DRY_RUN = 'Only say what would be done.';
+const errors = [InvalidInputError, NotFoundError, ForbiddenError];
+const renameErrors = [...errors, InUseError];
+
+const WithdrawFilesInput = builder.inputType('WithdrawFilesInput', {
+  description: 'What is withdrawn.',
+  fields: (t) => ({
+    path: t.string({ required: true, description: PATH }),
+    why: t.string({
+      description: 'For people: those who wait for one of the files are told. At most 2,000 characters.',
+    }),
+    dryRun: t.boolean({ description: DRY_RUN }),
+  }),
+});
+
+const ReinstateFilesInput = builder.inputType('ReinstateFilesInput', {
+  description: 'What comes back.',
+  fields: (t) => ({
+    path: t.string({ required: true, description: PATH }),
+    dryRun: t.boolean({ description: DRY_RUN }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  withdrawFiles: t.field({
+    authScopes: { operation: 'withdrawFiles' },
+    type: ChosenFilesType,
+    description:
+      'Takes files out of the catalogue: they are in no list, and nobody can ask for them. Who waits for one is told; copies on disk stay as long as requests have them.',
+    errors: { types: errors },
+    args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'What is withdrawn.' }) },
+    resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),
+  }),
+  reinstateFiles: t.field({
+    authScopes: { operation: 'reinstateFiles' },
+    type: ChosenFilesType,
+    description: 'Brings withdrawn files back. Requests that wait for them take them in.',
+    errors: { types: errors },
+    args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'What comes back.' }) },
+    resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
+  }),
+}));
+
+builder.prismaObjectField('TapeFile', 'tapePath', (t) =>
+  t.string({
+    nullable: true,
+    description:
+      'By which its library finds it, where that is another name than its path: it was renamed here, and not there. For operators and viewers.',
+    // it may be of a folder that is kept from others
+    resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
+  }),
+);
+
+const RenameFilesInput = builder.inputType('RenameFilesInput', {
+  description: 'What is renamed.',
+  fields: (t) => ({
+    from: t.string({ required: true, description: PATH }),
+    to: t.string({
+      required: true,
+      description: 'What it is called from now on, with a slash at its end where `from` has one.',
+    }),
+    inLibrary: t.boolean({
+      description:
+        'A library that finds files by their paths calls them so as well by now; else it finds them by their names of before.',
+    }),
+    dryRun: t.boolean({ description: DRY_RUN }),
+  }),
+});
+
+const ForgetFilesInput = builder.inputType('ForgetFilesInput', {
+  description: 'What is forgotten.',
+  fields: (t) => ({
+    path: t.string({ required: true, description: PATH }),
+    dryRun: t.boolean({ description: DRY_RUN }),
+  }),
+});
+
+const ForgottenFilesType = builder.objectRef<ForgottenFiles>('ForgottenFiles').implement({
+  description: 'The files that `forgetFiles` was about.',
+  fields: (t) => ({
+    files: t.exposeInt('files', { description: 'How many are forgotten.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of all of them together.' }),
+    kept: t.exposeInt('kept', {
+      description:
+        'Withdrawn ones that are not forgotten yet: something of them is on disk, or a live request has them or waits for them.',
+    }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  renameFiles: t.field({
+    authScopes: { operation: 'renameFiles' },
+    type: ChosenFilesType,
+    description:
+      'Gives files other paths. Requests keep them, copies on disk stay where they are, and requests that wait for the new paths take them in.',
+    errors: { types: renameErrors },
+    args: { input: t.arg({ type: RenameFilesInput, required: true, description: 'What is renamed.' }) },
+    resolve: (_root, { input: { dryRun, inLibrary, ...input } }, ctx) =>
+      renameFiles(ctx, { ...input, isInLibrary: inLibrary, isDryRun: dryRun }),
+  }),
+  forgetFiles: t.field({
+    authScopes: { operation: 'forgetFiles' },
+    type: ForgottenFilesType,
+    description:
+      'Forgets withdrawn files for good: their paths are free for others. What requests tell of them stays, under a name that no file of the catalogue has.',
+    errors: { types: renameErrors },
+    args: { input: t.arg({ type: ForgetFilesInput, required: true, description: 'What is forgotten.' }) },
+    resolve: (_root, { input: { dryRun, ...input } }, ctx) => forgetFiles(ctx, { ...input, isDryRun: dryRun }),
+  }),
+}));
+
+builder.prismaObjectField('TapeFile', 'copyVolume', (t) =>
+  t.field({
+    type: VolumeType,
+    nullable: true,
+    description: 'The volume that has the same bytes once more; null: none is known.',
+    resolve: ({ copyVolumeId }, _args, ctx) => findVolume(ctx, copyVolumeId),
+  }),
+);
+
+builder.prismaObjectField('TapeFile', 'copyPosition', (t) =>
+  t.expose('copyPosition', {
+    type: 'BigInt',
+    nullable: true,
+    description: 'Their place on `copyVolume`; null: not known.',
+  }),
+);
+
+builder.prismaObjectField('TapeFile', 'copyError', (t) =>
+  t.exposeString('copyError', {
+    nullable: true,
+    description: 'Why they could not be read there, if that was tried: the file is read at its other place since then.',
+  }),
+);
+
+/** As many entries as there may be. */
+const FOLDER_COMPLEXITY = 50;
+
+const FolderEntryType = builder.objectRef<Entry>('FolderEntry').implement({
+  description: 'What is directly in a folder of the catalogue: a file, or a folder.',
+  fields: (t) => ({
+    path: t.exposeString('path', { description: 'Absolute.' }),
+    isFolder: t.exposeBoolean('isFolder', { description: 'There are files below it.' }),
+    size: t.expose('size', { type: 'BigInt', nullable: true, description: 'Bytes; null for a folder.' }),
+  }),
+});
+
+const FolderType = builder.objectRef<Folder>('Folder').implement({
+  description: 'A folder of the catalogue. Folders are made of the paths of files.',
+  fields: (t) => ({
+    path: t.exposeString('path', { description: 'Without a slash at its end; `/` is everything.' }),
+    entries: t.expose('entries', { type: [FolderEntryType], description: 'The first 1,000 by name.' }),
+    hasMore: t.exposeBoolean('hasMore', { description: 'There are more than these.' }),
+  }),
+});
+
+builder.queryField('folder', (t) =>
+  t.field({
+    authScopes: { operation: 'listFiles' },
+    type: FolderType,
+    complexity: FOLDER_COMPLEXITY,
+    description:
+      'What is directly in a folder, of what the caller may list; it takes no longer for all that is below. Empty where there is none.',
+    args: { path: t.arg.string({ required: true, description: 'Absolute; `/` is everything.' }) },
+    resolve: (_root, { path }, ctx) => showFolder(ctx, path),
+  }),
+);

@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../src/package-root.js';
-import { printSorted } from './printed.js';
 import { schema } from './schema.js';
+import { printSorted } from './sdl.js';
 
 writeFileSync(path.join(packageRoot, 'graphql/schema.graphql'), printSorted(schema));

@@ -1,5 +1,6 @@
 /** Requests: read, made, changed, ended, watched. */
 import { cancellable } from '../src/cancellable.js';
+import type { Context } from '../src/context.js';
 import {
   ForbiddenError,
   InvalidInputError,
@@ -9,25 +10,28 @@ import {
   UnknownUserError,
   WrongQuotaError,
 } from '../src/errors.js';
-import { RequestState } from '../src/generated/prisma/enums.js';
+import { AwaitedReason, ErrorClass, HoldState, RecallState, RequestState } from '../src/generated/prisma/enums.js';
 import { visibleQuotas } from '../src/operations/policy.js';
+import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/recalls/queue.js';
 import { createRequest } from '../src/operations/requests/create.js';
-import { cancelRequest } from '../src/operations/requests/ends.js';
+import { cancelRequest, releaseFiles } from '../src/operations/requests/ends.js';
 import {
   countAtPrimaryPlace,
   countAwaited,
   countReleased,
   getRequest,
   listRequests,
+  readAwaited,
+  readHolds,
   readMountpoints,
 } from '../src/operations/requests/rows.js';
-import { updateRequest } from '../src/operations/requests/update.js';
+import { retryRequest, setPriority, updateRequest } from '../src/operations/requests/update.js';
 import { type RequestProgress, watchRequest } from '../src/operations/requests/watch.js';
-import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
-import { isInt, resolveRootPage } from './pages.js';
+import { TapeFileType } from './files.js';
+import { createBatch, isInt, resolveInnerPage, resolveRootPage } from './pages.js';
 
 export const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
@@ -222,10 +226,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'createRequest' },
     type: RequestType,
     description: 'Asks for files, and charges the quota for those that the catalogue knows.',
-    errors: {
-      types: takingErrors,
-      union: { name: 'CreateRequestResult' },
-    },
+    errors: { types: takingErrors },
     args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'What is asked for.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
   }),
@@ -233,10 +234,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'updateRequest' },
     type: RequestType,
     description: 'Changes what it is given; ends or revives the request by its retention.',
-    errors: {
-      types: [...takingErrors, WrongQuotaError, NotFoundError],
-      union: { name: 'UpdateRequestResult' },
-    },
+    errors: { types: [...takingErrors, WrongQuotaError, NotFoundError] },
     args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'What is changed, and to what.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
   }),
@@ -244,7 +242,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'cancelRequest' },
     type: RequestType,
     description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
-    errors: { types: [NotFoundError, ForbiddenError], union: { name: 'CancelRequestResult' } },
+    errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
     resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
   }),
@@ -284,5 +282,186 @@ builder.subscriptionFields((t) => ({
     subscribe: (_root, { id, after }, ctx) =>
       cancellable((signal) => watchFromPlace(ctx, after, (place) => watchRequest(ctx, { id, after: place }, signal))),
     resolve: (progress) => progress,
+  }),
+}));
+
+const HoldStateType = builder.enumType('HoldState', {
+  description: 'How it goes with one file of a request.',
+  values: {
+    [HoldState.WAITING]: { description: 'It is still to come.' },
+    [HoldState.ON_DISK]: { description: 'It is there.' },
+    [HoldState.FAILED]: { description: 'It was given up.' },
+    [HoldState.RELEASED]: { description: 'It was let go before the end of the request.' },
+  },
+});
+export const ErrorClassType = builder.enumType('ErrorClass', {
+  description: 'What went wrong, which decides whether and when it is tried again.',
+  values: {
+    [ErrorClass.TRANSIENT]: { description: 'It may pass by itself.' },
+    [ErrorClass.PERMANENT]: { description: 'It will not change by trying.' },
+    [ErrorClass.MEDIA]: { description: 'The cartridge.' },
+    [ErrorClass.SPACE]: { description: 'No room, in the restore area or at a library.' },
+    [ErrorClass.POLICY]: { description: 'A rule of the site.' },
+  },
+});
+const AwaitedReasonType = builder.enumType('AwaitedReason', {
+  description: 'Why a request has no file for a path.',
+  values: {
+    [AwaitedReason.UNKNOWN]: { description: 'The catalogue does not know it (yet).' },
+    [AwaitedReason.QUOTA_FULL]: { description: 'There was no room in the quota when it appeared.' },
+    [AwaitedReason.LIMIT]: { description: "It was beyond the request's own limits when it appeared." },
+  },
+});
+
+const HoldType = builder.prismaObject('Hold', {
+  include: { file: true },
+  description: "One request's claim on one file.",
+  fields: (t) => ({
+    file: t.field({ type: TapeFileType, description: 'The file that is held.', resolve: ({ file }) => file }),
+    size: t.expose('size', { type: 'BigInt', description: 'Bytes charged for it.' }),
+    state: t.expose('state', { type: HoldStateType, description: 'How it goes with it.' }),
+    errorClass: t.expose('errorClass', {
+      type: ErrorClassType,
+      nullable: true,
+      description: 'Of what the file failed; null: it has not.',
+    }),
+    error: t.exposeString('error', { nullable: true, description: 'For people: why it failed; null: it has not.' }),
+  }),
+});
+
+const AwaitedPathType = builder.prismaObject('AwaitedPath', {
+  description:
+    'A path of a request that has no file yet: unknown to the catalogue, without room in the quota, or beyond the ' +
+    "request's own limits.",
+  fields: (t) => ({
+    path: t.exposeString('path', { description: 'Logical path.' }),
+    reason: t.expose('reason', { type: AwaitedReasonType, description: 'Why it has no file.' }),
+  }),
+});
+
+builder.prismaObjectFields('Request', (t) => ({
+  holds: t.connection({
+    type: HoldType,
+    complexity: pageComplexity,
+    description: 'Its files, in the order in which it took them.',
+    args: {
+      states: t.arg({ type: [HoldStateType], description: 'Only holds at one of these; at any unless given.' }),
+    },
+    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readHolds }, args),
+  }),
+  awaited: t.connection({
+    type: AwaitedPathType,
+    description: 'Its paths that have no file yet, in the order in which it took them.',
+    complexity: pageComplexity,
+    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readAwaited }, args),
+  }),
+}));
+
+const RecallStateType = builder.enumType('RecallState', {
+  description: 'Whether a recall has begun.',
+  values: {
+    [RecallState.WAITING]: { description: 'Not yet, or it is tried again.' },
+    [RecallState.RUNNING]: { description: 'A drive has it in hand.' },
+  },
+});
+
+const tries = createBatch<string, Tries>((ctx, keys) => readTries(ctx, keys.map(holdOf)));
+const triesOf = (ctx: Context, hold: HoldKey) => tries(ctx, keyOf(hold));
+
+function holdOf(key: string): HoldKey {
+  const [requestId, fileId] = key.split('/');
+  return { requestId: Number(requestId), fileId: BigInt(fileId ?? 0) };
+}
+
+builder.prismaObjectFields('Hold', (t) => ({
+  recallState: t.field({
+    type: RecallStateType,
+    nullable: true,
+    description: 'Of the recall that it waits for; null when it waits for none.',
+    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.state ?? null,
+  }),
+  attempts: t.int({
+    nullable: true,
+    description: 'Tries that have failed; null when it waits for no recall.',
+    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.attempts ?? null,
+  }),
+  lastErrorClass: t.field({
+    type: ErrorClassType,
+    nullable: true,
+    description: 'Of the last try, or of the end; null: nothing has failed.',
+    resolve: async (hold, _args, ctx) => hold.errorClass ?? (await triesOf(ctx, hold))?.errorClass ?? null,
+  }),
+  lastError: t.string({
+    nullable: true,
+    description:
+      'Why the last try failed, or the next one cannot begin, or why the file was given up; null: nothing has failed.',
+    resolve: async (hold, _args, ctx) => hold.error ?? (await triesOf(ctx, hold))?.error ?? null,
+  }),
+  nextTry: t.field({
+    type: 'DateTime',
+    nullable: true,
+    description: 'Not before this time; null when it runs, may begin at any time, or will not.',
+    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.nextTry ?? null,
+  }),
+}));
+
+builder.prismaObjectField('Request', 'priority', (t) =>
+  t.exposeInt('priority', { description: 'Files of requests with a greater one are recalled first; 0 is usual.' }),
+);
+
+builder.mutationFields((t) => ({
+  setPriority: t.field({
+    authScopes: { operation: 'setPriority' },
+    type: RequestType,
+    description: 'Says which requests go first.',
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
+    args: {
+      id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
+      priority: t.arg.int({ required: true, description: 'From -1000 to 1000; a greater one goes first.' }),
+    },
+    resolve: async (_root, input, ctx) => getRequest(ctx, await setPriority(ctx, input)),
+  }),
+}));
+
+const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
+  description: 'Exactly one of paths and match is given.',
+  fields: (t) => ({
+    id: t.int({ required: true, description: 'The id that REST knows.' }),
+    paths: t.stringList({ description: 'Logical paths that the request holds or waits for.' }),
+    match: t.string({ description: 'A plain, case-sensitive substring of the paths of the request.' }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  releaseFiles: t.field({
+    authScopes: { operation: 'releaseFiles' },
+    type: RequestType,
+    description:
+      'Lets files of a request go before its end: their charge is given back, and they never join it again. ' +
+      'Releasing them twice changes nothing; a request that has ended is refused.',
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
+    args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'Which files.' }) },
+    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),
+  }),
+}));
+
+const RetryRequestInput = builder.inputType('RetryRequestInput', {
+  description: 'Which request has its failed files tried again.',
+  fields: (t) => ({
+    id: t.int({ required: true, description: 'The id that REST knows.' }),
+    quota: t.string({ description: 'When given, it must be the quota of the request.' }),
+  }),
+});
+
+builder.mutationFields((t) => ({
+  retryRequest: t.field({
+    authScopes: { operation: 'retryRequest' },
+    type: RequestType,
+    description:
+      'Has all files of a request that have failed tried again, with all their tries before them. ' +
+      'A request without failed files is left as it is; one that has ended is refused.',
+    errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError] },
+    args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'Which request.' }) },
+    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, input))),
   }),
 }));

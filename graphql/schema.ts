@@ -1,36 +1,19 @@
 /** The schema: each noun's file adds its types and fields to the builder. */
 import './errors.js';
 import './files.js';
-import './folders.js';
 import './requests.js';
-import './holds.js';
-import './releases.js';
-import './retries.js';
 import './quotas.js';
-import './mail.js';
-import './users.js';
-import './rights.js';
-import './caller.js';
-import './legacy-uses.js';
+import './notifications.js';
+import './callers.js';
 import './libraries.js';
-import './staging.js';
 import './tapes.js';
 import './disks.js';
 import './doctor.js';
 import './plan.js';
 import './site.js';
 import './curves.js';
-import './estimates.js';
 import './verifications.js';
-import './second-copies.js';
-import './renames.js';
-import './withdrawals.js';
-import './volume-changes.js';
-import './audit.js';
 import './suspensions.js';
-import './tokens.js';
-import './webhooks.js';
-import './tries.js';
 import { builder } from './builder.js';
 import { failLate } from './stray-errors.js';
 

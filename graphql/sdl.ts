@@ -1,9 +1,9 @@
 /** The schema as text, for generators and for people; sent again only when it has changed. */
 import type { Request, Response } from 'express';
+import { type GraphQLSchema, lexicographicSortSchema, printSchema } from 'graphql';
 import { KeptBody } from '../src/encodings.js';
 import { HttpError } from '../src/http-body.js';
 import { checkMethod } from './http.js';
-import { printSorted } from './printed.js';
 import { schema } from './schema.js';
 
 /** Below `/graphql`. */
@@ -19,4 +19,17 @@ export function createSdl(isTold: boolean): (req: Request, res: Response) => Pro
     res.setHeader('Content-Type', 'text/plain; charset=utf-8');
     await body.send(res);
   };
+}
+
+const LINE_WIDTH = 120;
+
+export function printSorted(schema: GraphQLSchema): string {
+  const text = printSchema(lexicographicSortSchema(schema))
+    .replace(/^( *)"""(.+)"""$/gm, '$1"""\n$1$2\n$1"""')
+    .replace(/^union \w+ = .+$/gm, wrapUnion);
+  return `${text}\n`;
+}
+
+function wrapUnion(line: string): string {
+  return line.length <= LINE_WIDTH ? line : line.replace(' = ', ' =\n  | ').replaceAll(/(?<=\w) \| /g, '\n  | ');
 }

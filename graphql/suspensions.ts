@@ -9,9 +9,8 @@ import {
   type SuspensionKey,
   suspend,
 } from '../src/operations/suspensions.js';
-import { createBatch } from './batch.js';
 import { builder, pageComplexity } from './builder.js';
-import { createCursors, resolveCursorPage } from './cursors.js';
+import { createBatch, createCursors, resolveCursorPage } from './pages.js';
 
 const KindType = builder.enumType('SuspensionKind', {
   description: 'What can be taken out of service.',
@@ -98,7 +97,7 @@ builder.queryFields((t) => ({
     resolve: (_root, args, ctx) =>
       resolveCursorPage(args, cursors, {
         keyOf: (suspension: Suspension): SuspensionKey => suspension,
-        find: ({ inverted, ...page }) => listSuspensions(ctx, { ...page, descending: inverted }),
+        find: ({ inverted = false, ...page }) => listSuspensions(ctx, { ...page, descending: inverted }),
       }),
   }),
 }));
@@ -126,7 +125,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'suspend' },
     type: SuspensionType,
     description: 'Takes something out of service; a second time changes mode and reason.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SuspendResult' } },
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: SuspendInput, required: true, description: 'What, and how.' }) },
     resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
   }),
@@ -134,7 +133,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'resume' },
     type: SuspensionType,
     description: 'Puts something back into service, and gives the suspension that has ended.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'ResumeResult' } },
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: ResumeInput, required: true, description: 'What.' }) },
     resolve: (_root, { input }, ctx) => resume(ctx, input),
   }),

@@ -2,8 +2,8 @@
 import { ForbiddenError, InvalidInputError } from '../src/errors.js';
 import { listVerifications, verifyAgain } from '../src/operations/catalogue/verifications.js';
 import { builder, pageComplexity } from './builder.js';
-import { ErrorClassType } from './holds.js';
 import { isBigInt, readListPage } from './pages.js';
+import { ErrorClassType } from './requests.js';
 
 const VerificationType = builder.prismaObject('Verification', {
   description: 'A tape copy that could not be confirmed when it was read back.',
@@ -52,7 +52,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'verifyAgain' },
     type: VerifyAgain,
     description: 'Has the tape copies that could not be confirmed tried again, of files whose path holds `match`.',
-    errors: { types: [InvalidInputError, ForbiddenError], union: { name: 'VerifyAgainResult' } },
+    errors: { types: [InvalidInputError, ForbiddenError] },
     args: {
       match: t.arg.string({
         required: true,

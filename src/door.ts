@@ -4,8 +4,7 @@ import { createBytesHandler } from '../rest/bytes/router.js';
 import { createDiscovery, DISCOVERY_PATH, TAPE_PATH } from '../rest/tape/discovery.js';
 import { WEBDAV_ROOT } from '../rest/tape/paths.js';
 import { createProblemHandler, createTapeRouter } from '../rest/tape/router.js';
-import { limitKey } from './access/limits/key.js';
-import { Shares } from './access/limits/turns.js';
+import { limitKey, Shares } from './access/limits.js';
 import type { Context } from './context.js';
 import { CopyDoor } from './engine/disk/copy-door.js';
 

@@ -2,7 +2,7 @@
 import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { createAddressNote } from './access/address.js';
-import { answerInTurn, isAnswering } from './access/limits/pipelines.js';
+import { answerInTurn, isAnswering } from './access/limits.js';
 import { createObserver } from './access/observed.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';

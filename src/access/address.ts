@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
+import { ipKeyGenerator } from 'express-rate-limit';
 import { type AddressRanges, createRangeTest, isLoopback, normalAddress } from '../address-ranges.js';
 import { remember } from '../remembered.js';
 
@@ -97,4 +98,13 @@ export function isConfidential(req: IncomingMessage): boolean {
   if ((req.socket as TLSSocket).encrypted === true) return true;
   // a proxy on this host that is not listed may have had it from anywhere
   return isLoopback(peerOf(req) ?? '') && findForwarded(req) === undefined;
+}
+
+/** Who has an IPv6 address mostly has all of its network: those count together. */
+const IPV6_NETWORK_BITS = 56;
+
+/** @param address of a connection; one that has ended has none */
+export function addressKey(address: string | undefined): string {
+  const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');
+  return plain.includes(':') ? ipKeyGenerator(plain, IPV6_NETWORK_BITS) : plain;
 }

@@ -1,8 +1,12 @@
 /** From who somebody is to what the policy needs to know of a caller. */
 import type { Caller, Quotas, Role, Way } from '../caller.js';
+import type { AccessConfig } from '../config.js';
 import type { Context } from '../context.js';
+import { quote } from '../errors.js';
+import { namesOfIssuer } from '../issuer-urls.js';
 import { readRights } from '../operations/access/members.js';
-import { Recent } from './recent.js';
+import { isPlainName } from '../operations/input.js';
+import { unauthenticated } from './credentials.js';
 
 /** Whoever was told by a way. */
 export interface Identity {
@@ -89,4 +93,87 @@ export function openCaller(address: string | undefined): Caller {
     expiresAt: undefined,
     address,
   };
+}
+
+const MAX_NAME = 255;
+
+/** @throws HttpError 401 */
+export function checkName(name: string, source: string): string {
+  if (name.length <= MAX_NAME && isPlainName(name)) return name;
+  throw unauthenticated(
+    `the user that ${source} names must have 1 to ${MAX_NAME} characters in normal form (NFC), none of them unseen, and no space at its ends`,
+  );
+}
+
+/**
+ * What an issuer calls a user or a group, as it is called here. Names are unique within an issuer: those of the first are as they are, and
+ * those of any other end in its own.
+ */
+export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
+  return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;
+}
+
+/**
+ * Whoever else gives names may give none that an issuer's users and groups are called by, or one could be taken for the other.
+ * @throws HttpError 401
+ */
+export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
+  if (!auth.has('oidc') || oidcIssuers.length < 2) return;
+  const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
+  // no end has an @ in it
+  const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
+  if (taken === undefined) return;
+  throw unauthenticated(`${source} names ${quote(taken)}, as only a listed issuer (OIDC_ISSUER) may`);
+}
+
+const MAX_ENTRIES = 10_000;
+
+/** Values that were found a moment ago, by keys from outside: bounded in time and number. */
+export class Recent<Value> {
+  private readonly keptMs: number;
+  private readonly entries = new Map<string, { until: number; value: Promise<Value> }>();
+
+  private clearings = 0;
+
+  constructor(keptMs: number) {
+    this.keptMs = keptMs;
+  }
+
+  /** A value that cannot be had is asked for again by whoever comes next; one that is cleared while it is looked for, at once. */
+  async get(key: string, load: () => Promise<Value>): Promise<Value> {
+    for (;;) {
+      const begun = this.clearings;
+      const value = await this.find(key, load);
+      if (begun === this.clearings) return value;
+    }
+  }
+
+  private async find(key: string, load: () => Promise<Value>): Promise<Value> {
+    const known = this.entries.get(key);
+    if (known && performance.now() < known.until) return await known.value;
+    this.forgetOld();
+    if (this.entries.size >= MAX_ENTRIES) this.entries.clear();
+    this.entries.delete(key); // its place is that of its age
+    const entry = { until: performance.now() + this.keptMs, value: load() };
+    this.entries.set(key, entry);
+    try {
+      return await entry.value;
+    } catch (error) {
+      if (this.entries.get(key) === entry) this.entries.delete(key);
+      throw error;
+    }
+  }
+
+  /** They are in order of their age. */
+  private forgetOld(): void {
+    for (const [key, { until }] of this.entries) {
+      if (performance.now() < until) return;
+      this.entries.delete(key);
+    }
+  }
+
+  clear(): void {
+    this.clearings += 1;
+    this.entries.clear();
+  }
 }

@@ -8,10 +8,8 @@ import type { AccessConfig } from '../config.js';
 import { quote } from '../errors.js';
 import type { RoleRule } from '../setting-values.js';
 import { addressOf, isProxied } from './address.js';
-import type { Identity } from './callers.js';
+import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
-import { checkName, checkNoIssuers } from './names.js';
-import { readCommonName } from './subject.js';
 
 /**
  * By the user's header.
@@ -82,4 +80,31 @@ function readHeader(req: IncomingMessage, name: string): string | undefined {
   // Node has taken the white space of HTTP; any other space is a part of a name
   const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
+}
+
+/** Attributes are apart by commas or pluses, which a backslash takes that meaning from. */
+const ATTRIBUTE = /\s*([A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)\s*=\s*((?:\\[\s\S]|[^\\",+;<>])*)(?:[,+;]|$)/y;
+
+/**
+ * @returns the common name; undefined where there is none or more than one, and where the subject is written otherwise: in
+ * `/O=Example/CN=Ada`, which has no escapes, nobody can tell an attribute from a part of one
+ */
+export function readCommonName(subject: string): string | undefined {
+  const names: string[] = [];
+  for (ATTRIBUTE.lastIndex = 0; ATTRIBUTE.lastIndex < subject.length; ) {
+    const [, type = '', value = ''] = ATTRIBUTE.exec(subject) ?? [];
+    if (type === '' || value.startsWith('#')) return undefined;
+    if (/^(cn|2\.5\.4\.3)$/i.test(type)) names.push(unescapeValue(value.replace(/^ +|(?<!\\) +$/g, '')));
+  }
+  return names.length === 1 && names[0] !== '' ? names[0] : undefined;
+}
+
+/** `\2C` is a byte of UTF-8; any other backslash stands before the character that is meant. */
+function unescapeValue(text: string): string {
+  const bytes = text.match(/\\[0-9A-Fa-f]{2}|\\?[\s\S]/gu) ?? [];
+  const parts = bytes.map((part) => {
+    if (/^\\[0-9A-Fa-f]{2}$/.test(part)) return Buffer.from(part.slice(1), 'hex');
+    return Buffer.from(part.length > 1 && part.startsWith('\\') ? part.slice(1) : part);
+  });
+  return Buffer.concat(parts).toString('utf8');
 }

@@ -5,11 +5,9 @@ import type { Context } from '../context.js';
 import { Limiter } from '../core/limiter.js';
 import type { TokenRole } from '../generated/prisma/enums.js';
 import { findToken, isMeantAsToken, isToken, type Token } from '../operations/access/tokens.js';
-import { isConfidential } from './address.js';
-import { addressKey } from './address-key.js';
-import { toCaller } from './callers.js';
+import { addressKey, isConfidential } from './address.js';
+import { Recent, toCaller } from './callers.js';
 import { type Credentials, unauthenticated } from './credentials.js';
-import { Recent } from './recent.js';
 
 const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERATOR: 'operator', SERVICE: 'service' };
 

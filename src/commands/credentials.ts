@@ -1,6 +1,5 @@
 /** What a command shows of its caller: a token, which is never an argument. */
-import { isNotedGateway } from '../access/gateway-file.js';
-import { findListeners } from '../access/listeners.js';
+import { findListeners, isNotedGateway } from '../access/gateway-file.js';
 import { readOperatorToken } from '../access/operator-token-file.js';
 import { isLoopback } from '../address-ranges.js';
 import { type Environment, readDataDir } from '../environment.js';

@@ -55,7 +55,7 @@ export async function findDeviceLogin(
 
 /** What the gateway says of itself (RFC 9728). It has moved nowhere: what is said elsewhere is not its word. */
 async function readMetadata(url: string): Promise<Record<string, unknown> | undefined> {
-  const { METADATA_PATH } = await import('../access/discovery.js');
+  const { METADATA_PATH } = await import('../access/credentials.js');
   const { formatNetworkError } = await import('./client.js');
   const options = { redirect: 'error', signal: AbortSignal.timeout(ANSWER_MS) } as const;
   const response = await fetch(url + METADATA_PATH, options).catch((error) => {

@@ -16,6 +16,30 @@ export interface KeyPage<Key> {
   limit: number;
 }
 
+/** A page of a list by the keys of the rows around it; `inverted`: from the end of the list. */
+export interface CursorPage<Key> {
+  after?: Key | undefined;
+  before?: Key | undefined;
+  limit: number;
+  inverted?: boolean;
+}
+
+/**
+ * Returns the conditions of a page, and its order and limit.
+ * @param descending the list begins with the greatest key
+ */
+export function boundsOf(
+  key: Sql,
+  { after, before, limit, inverted = false }: CursorPage<number | bigint>,
+  { descending = false } = {},
+): { conditions: Sql[]; order: Sql } {
+  const [above, below] = descending ? [before, after] : [after, before];
+  const conditions: Sql[] = [];
+  if (above !== undefined) conditions.push(sql`${key} > ${above}::bigint`);
+  if (below !== undefined) conditions.push(sql`${key} < ${below}::bigint`);
+  return { conditions, order: sql`ORDER BY ${key} ${raw(inverted === descending ? 'ASC' : 'DESC')} LIMIT ${limit}` };
+}
+
 /** A list: its tables and filter, the column of its ids, and the one that it is in order of, which is unique. */
 export interface KeyedList {
   /** `table alias WHERE condition` */

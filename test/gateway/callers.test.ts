@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { countConnections } from '../../src/access/limits/connections.js';
+import { countConnections } from '../../src/access/limits.js';
 import type { Config, Limits } from '../../src/config.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { createToken } from '../../src/operations/access/tokens.js';

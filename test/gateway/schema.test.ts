@@ -20,8 +20,8 @@ import {
   validate,
 } from 'graphql';
 import { expect, test } from 'vitest';
-import { START_QUERY } from '../../graphql/graphiql-start.js';
-import { printSorted } from '../../graphql/printed.js';
+import { START_QUERY } from '../../graphql/graphiql.js';
+import { printSorted } from '../../graphql/sdl.js';
 import { integerFields } from '../../src/commands/answers.js';
 import { packageRoot } from '../../src/package-root.js';
 import { startBeside } from '../support/app.js';

@@ -11,7 +11,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createErrorMask } from '../../graphql/errors.js';
 import { EventStreams, type Pipeline, type StreamLimits } from '../../graphql/event-streams.js';
 import { createErrorHandler, readParams } from '../../graphql/http.js';
-import { Shares } from '../../src/access/limits/turns.js';
+import { Shares } from '../../src/access/limits.js';
 import { UnavailableError } from '../../src/errors.js';
 import { drain, readEvents, subscribe, take } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';

@@ -6,7 +6,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
-import { findListeners } from '../../src/access/listeners.js';
+import { findListeners } from '../../src/access/gateway-file.js';
 import { createDatabase } from '../support/database.js';
 import { closeServer, listen } from '../support/ports.js';
 import { cleanUp, runCli, serveHere, startProcess } from '../support/process.js';

@@ -1,7 +1,8 @@
 /** What callers who show nothing ask for: counted by day, so that an operator sees when nobody does any more. */
 import type { Context } from '../../context.js';
-import { allOf, empty, raw, type Sql, sql } from '../../database/sql.js';
+import { allOf, sql } from '../../database/sql.js';
 import type { LegacyUse } from '../../generated/prisma/client.js';
+import { boundsOf, type CursorPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 /** Days for which they are kept: addresses and users are in them. */
@@ -37,24 +38,13 @@ export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[
   );
 }
 
-/** Which of them, by the ids that bound them. */
-export interface LegacyUsePage {
-  after?: bigint | undefined;
-  before?: bigint | undefined;
-  limit: number;
-  /** From the other end of the list. */
-  inverted?: boolean;
-}
-
 /** The latest days first. */
-export async function listLegacyUses(ctx: Context, page: LegacyUsePage): Promise<LegacyUse[]> {
+export async function listLegacyUses(ctx: Context, page: CursorPage<bigint>): Promise<LegacyUse[]> {
   allow(ctx, 'listLegacyUses');
-  const conditions: Sql[] = [];
-  if (page.after !== undefined) conditions.push(sql`l.id < ${page.after}`);
-  if (page.before !== undefined) conditions.push(sql`l.id > ${page.before}`);
+  const { conditions, order } = boundsOf(sql`l.id`, page, { descending: true });
   const { rows } = await ctx.db.pool.query<LegacyUse>(
     sql`SELECT l.id, l.day, l.endpoint, l.address, l."user", l.uses, l.refused, l.last_at AS "lastAt" FROM legacy_use l
-        WHERE ${allOf(conditions)} ORDER BY l.id ${page.inverted ? empty : raw('DESC')} LIMIT ${page.limit}`,
+        WHERE ${allOf(conditions)} ${order}`,
   );
   return rows;
 }

@@ -10,6 +10,7 @@ import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
 import { isBefore } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkCallerName, checkText, checkTime } from '../input.js';
+import type { CursorPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 /** By which a token is known where it turns up, in a log or in a repository. */
@@ -101,15 +102,12 @@ function checkToken(input: CreateTokenInput, now: string) {
 }
 
 /** All that were ever made, oldest first: a page of those with ids between two others. */
-export async function listTokens(
-  ctx: Context,
-  page: { after?: number | undefined; before?: number | undefined; limit: number; descending?: boolean },
-): Promise<Token[]> {
+export async function listTokens(ctx: Context, page: CursorPage<number>): Promise<Token[]> {
   allow(ctx, 'listTokens');
-  const { after = 0, before = MAX_ID, limit, descending = false } = page;
+  const { after = 0, before = MAX_ID, limit, inverted } = page;
   return await ctx.db.prisma.apiToken.findMany({
     where: { id: { gt: after, lt: before } },
-    orderBy: { id: descending ? 'desc' : 'asc' },
+    orderBy: { id: inverted ? 'desc' : 'asc' },
     take: limit,
     omit: shown,
   });

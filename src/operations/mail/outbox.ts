@@ -12,6 +12,7 @@ import { allOf, empty, raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
 import { isLive } from '../conditions.js';
+import { boundsOf, type CursorPage } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
 
 export interface Letter {
@@ -243,29 +244,18 @@ export interface WaitingMail {
   lastError: string | null;
 }
 
-/** Which users, by the ids of their quotas that bound them. */
-export interface WaitingMailPage {
-  after?: number | undefined;
-  before?: number | undefined;
-  limit: number;
-  /** From the other end of the list. */
-  inverted?: boolean;
-}
-
 /** A row a user with letters that wait, of those that the caller may see, in the order of their quotas. */
-export async function listWaitingMail(ctx: Context, page: WaitingMailPage): Promise<WaitingMail[]> {
+export async function listWaitingMail(ctx: Context, page: CursorPage<number>): Promise<WaitingMail[]> {
   allow(ctx, 'listWaitingMail');
   const now = ctx.now();
   const { mailRate, userMailRate } = ctx.config.limits;
-  const conditions: Sql[] = [isVisibleQuota(ctx)];
-  if (page.after !== undefined) conditions.push(sql`q.id > ${page.after}`);
-  if (page.before !== undefined) conditions.push(sql`q.id < ${page.before}`);
+  const { conditions, order } = boundsOf(sql`q.id`, page);
   const user = { rate: userMailRate, usedUntil: sql`t.used_until`, now };
   const site = { rate: mailRate, usedUntil: sql`s.used_until`, now };
   const { rows } = await ctx.db.pool.query<WaitingMail>(
     sql`${waitingUsers}, page AS (
           SELECT q.id, q."user" FROM waiting w JOIN quota q ON q.id = w.quota_id
-          WHERE ${allOf(conditions)} ORDER BY q.id ${page.inverted ? raw('DESC') : empty} LIMIT ${page.limit})
+          WHERE ${allOf([isVisibleQuota(ctx), ...conditions])} ${order})
         SELECT p.id, p."user", l.letters, l.since, first.last_error AS "lastError",
           CASE WHEN first.next_try_at > ${now}::timestamp THEN 'RETRY' WHEN NOT ${hasTurn(user)} THEN 'USER_RATE'
             WHEN NOT ${hasTurn(site)} THEN 'RATE' ELSE 'ENGINE' END AS "waitsFor",

@@ -2,7 +2,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { lockAdvisory, locking } from '../../database/locks.js';
-import { allOf, empty, raw, type Sql, sql } from '../../database/sql.js';
+import { allOf, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../errors.js';
 import { newestNumber } from '../../event-numbers.js';
@@ -12,6 +12,7 @@ import { createTargets, findTargetProblem } from '../../webhook-targets.js';
 import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
+import { boundsOf, type CursorPage } from '../page-keys.js';
 import { allow, allowManage, isManagedQuota } from '../policy.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
@@ -260,24 +261,13 @@ const columns = sql`w.id, q."user", w.url, w.events::text[] AS events, w.note, w
   w.last_error AS "lastError", w.sent_at AS "sentAt", w.next_try_at AS "nextTryAt",
   (SELECT count(*)::int FROM webhook_message m WHERE m.webhook_id = w.id AND m.state = 'PENDING') AS waiting`;
 
-/** By ids, or those between two others. */
-export interface WebhookPage {
-  after?: number | undefined;
-  before?: number | undefined;
-  limit: number;
-  /** From the other end of the list. */
-  inverted?: boolean;
-}
-
 /** Those of the quotas that the caller manages, and for operators all, in the order of their ids. */
-export async function listWebhooks(ctx: Context, page: WebhookPage): Promise<ShownWebhook[]> {
+export async function listWebhooks(ctx: Context, page: CursorPage<number>): Promise<ShownWebhook[]> {
   allow(ctx, 'listWebhooks');
-  const conditions: Sql[] = [isManagedQuota(ctx)];
-  if (page.after !== undefined) conditions.push(sql`w.id > ${page.after}::bigint`);
-  if (page.before !== undefined) conditions.push(sql`w.id < ${page.before}::bigint`);
+  const { conditions, order } = boundsOf(sql`w.id`, page);
   const { rows } = await ctx.db.pool.query<ShownWebhook>(
     sql`SELECT ${columns} FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id
-        WHERE ${allOf(conditions)} ORDER BY w.id ${page.inverted ? raw('DESC') : empty} LIMIT ${page.limit}`,
+        WHERE ${allOf([isManagedQuota(ctx), ...conditions])} ${order}`,
   );
   return rows;
 }
@@ -318,25 +308,18 @@ export interface ShownMessage {
   lastError: string | null;
 }
 
-export interface MessagePage {
-  webhookId: number;
-  after?: bigint | undefined;
-  before?: bigint | undefined;
-  limit: number;
-  inverted?: boolean;
-}
-
 /** What one was told of late, and is to be told, newest first. @throws NotFoundError */
-export async function listWebhookMessages(ctx: Context, page: MessagePage): Promise<ShownMessage[]> {
+export async function listWebhookMessages(
+  ctx: Context,
+  page: CursorPage<bigint> & { webhookId: number },
+): Promise<ShownMessage[]> {
   allow(ctx, 'listWebhookMessages');
   await readWebhook(ctx, page.webhookId);
-  const conditions: Sql[] = [sql`m.webhook_id = ${page.webhookId}`];
-  if (page.after !== undefined) conditions.push(sql`m.id < ${page.after}`);
-  if (page.before !== undefined) conditions.push(sql`m.id > ${page.before}`);
+  const { conditions, order } = boundsOf(sql`m.id`, page, { descending: true });
   const { rows } = await ctx.db.pool.query<ShownMessage>(
     sql`SELECT m.id, m.message_id AS "messageId", m.type, m.request_id AS "requestId", m.body, m.state, m.attempts,
           m.created_at AS "createdAt", m.next_try_at AS "nextTryAt", m.sent_at AS "sentAt", m.last_error AS "lastError"
-        FROM webhook_message m WHERE ${allOf(conditions)} ORDER BY m.id ${page.inverted ? empty : raw('DESC')} LIMIT ${page.limit}`,
+        FROM webhook_message m WHERE ${allOf([sql`m.webhook_id = ${page.webhookId}`, ...conditions])} ${order}`,
   );
   return rows;
 }

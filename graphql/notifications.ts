@@ -1,6 +1,7 @@
 /** Webhooks: what is told to programs elsewhere, and what came of it. */
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../src/errors.js';
 import { WebhookEvent, WebhookMessageState } from '../src/generated/prisma/enums.js';
+import { listWaitingMail, type MailWait, type WaitingMail } from '../src/operations/mail/outbox.js';
 import { eventTypes } from '../src/operations/webhooks/news.js';
 import {
   createWebhook,
@@ -15,7 +16,7 @@ import {
   type WebhookWithSecret,
 } from '../src/operations/webhooks/webhooks.js';
 import { builder, pageComplexity } from './builder.js';
-import { createBigIntCursors, createIntCursors, resolveCursorPage } from './cursors.js';
+import { resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const EventType = builder.enumType('WebhookEvent', {
   description: 'What a webhook may be told of.',
@@ -118,20 +119,13 @@ const WithSecretType = builder.objectRef<WebhookWithSecret>('WebhookWithSecret')
   }),
 });
 
-const webhookCursors = createIntCursors('Webhook');
-const messageCursors = createBigIntCursors('WebhookMessage');
-
 builder.queryFields((t) => ({
   webhooks: t.connection({
     authScopes: { operation: 'listWebhooks' },
     type: WebhookType,
     description: 'The webhooks of the quotas that the caller manages, and for operators all; oldest first.',
     complexity: pageComplexity,
-    resolve: (_root, args, ctx) =>
-      resolveCursorPage(args, webhookCursors, {
-        keyOf: ({ id }: ShownWebhook) => id,
-        find: (page) => listWebhooks(ctx, page),
-      }),
+    resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
   }),
   webhookMessages: t.connection({
     authScopes: { operation: 'listWebhookMessages' },
@@ -140,10 +134,7 @@ builder.queryFields((t) => ({
     complexity: pageComplexity,
     args: { webhookId: t.arg.int({ required: true, description: 'Of the webhook.' }) },
     resolve: (_root, { webhookId, ...args }, ctx) =>
-      resolveCursorPage(args, messageCursors, {
-        keyOf: ({ id }: ShownMessage) => id,
-        find: (page) => listWebhookMessages(ctx, { webhookId, ...page }),
-      }),
+      resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
   }),
 }));
 
@@ -183,10 +174,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'createWebhook' },
     type: WithSecretType,
     description: 'Has a URL told of the requests of a quota, from now on, and shows its secret, once.',
-    errors: {
-      types: [InvalidInputError, NotFoundError, UnknownUserError, ForbiddenError],
-      union: { name: 'CreateWebhookResult' },
-    },
+    errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, ForbiddenError] },
     args: { input: t.arg({ type: CreateInput, required: true, description: 'Which one.' }) },
     resolve: (_root, { input }, ctx) => createWebhook(ctx, input),
   }),
@@ -194,7 +182,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'setWebhook' },
     type: WebhookType,
     description: 'Changes a webhook, or switches it off or on.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError], union: { name: 'SetWebhookResult' } },
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: SetInput, required: true, description: 'What changes.' }) },
     resolve: (_root, { input }, ctx) => setWebhook(ctx, input),
   }),
@@ -202,7 +190,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'rotateWebhookSecret' },
     type: WithSecretType,
     description: 'Exchanges the secret of a webhook. For a day messages are signed with both.',
-    errors: { types: [NotFoundError, ForbiddenError], union: { name: 'RotateWebhookSecretResult' } },
+    errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => rotateWebhookSecret(ctx, id),
   }),
@@ -211,7 +199,7 @@ builder.mutationFields((t) => ({
     type: WebhookType,
     description:
       'Sends a webhook a `webhook.test`, unless one waits to be sent; `webhookMessages` has what came of it.',
-    errors: { types: [NotFoundError, ForbiddenError], union: { name: 'TestWebhookResult' } },
+    errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => testWebhook(ctx, id),
   }),
@@ -219,8 +207,48 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'removeWebhook' },
     type: WebhookType,
     description: 'Removes a webhook, with what it was still to be told.',
-    errors: { types: [NotFoundError, ForbiddenError], union: { name: 'RemoveWebhookResult' } },
+    errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => removeWebhook(ctx, id),
+  }),
+}));
+
+const meanings: Record<MailWait, string> = {
+  ENGINE: 'For an engine with a mail server: where there is one it is sent at once.',
+  RETRY: 'For its next try, or the end of this one.',
+  USER_RATE: 'For its turn: the user has had the letters of a minute (half of `MAIL_RATE`).',
+  RATE: 'For its turn: all users together have had the letters of a minute (`MAIL_RATE`).',
+};
+
+const MailWaitType = builder.enumType('MailWait', {
+  description: 'What a letter waits for.',
+  values: Object.fromEntries(Object.entries(meanings).map(([name, description]) => [name, { description }])) as Record<
+    MailWait,
+    { description: string }
+  >,
+});
+
+const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement({
+  description: 'Letters of a user that wait to be sent. None is lost: they go out in order, each once.',
+  fields: (t) => ({
+    user: t.exposeString('user', { description: 'Whose requests they are about.' }),
+    letters: t.exposeInt('letters', { description: 'How many wait.' }),
+    since: t.expose('since', { type: 'DateTime', description: 'When the oldest of them was written.' }),
+    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'What the first of them waits for.' }),
+    nextAt: t.expose('nextAt', { type: 'DateTime', description: 'The first of them is sent no earlier.' }),
+    lastError: t.exposeString('lastError', {
+      nullable: true,
+      description: 'Why the last try of that one failed; null before one has.',
+    }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  waitingMail: t.connection({
+    authScopes: { operation: 'listWaitingMail' },
+    type: WaitingMailType,
+    description: 'The users with letters that wait to be sent, in the order of their quotas.',
+    complexity: pageComplexity,
+    resolve: (_root, args, ctx) => resolveIdPage(args, 'mail', (page) => listWaitingMail(ctx, page)),
   }),
 }));
