@@ -2,16 +2,14 @@
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import { remember } from './remembered.js';
 
-/** Addresses, and ranges such as 192.0.2.0/24 and 2001:db8::/32, in the order in which they were given. */
 export type AddressRanges = readonly string[];
 
-/** Separated by commas or spaces; undefined where one of them is neither an address nor a range. */
+/** Parses a list separated by commas or spaces; undefined if it is empty or contains anything else. */
 export function parseRanges(text: string): AddressRanges | undefined {
   const ranges = splitRanges(text);
   return ranges.length > 0 && ranges.every(isRange) ? ranges : undefined;
 }
 
-/** As they are written, be they ranges or not. */
 export function splitRanges(text: string): string[] {
   return text.split(/[\s,]+/).filter((range) => range !== '');
 }
@@ -22,7 +20,9 @@ export function isRange(text: string): boolean {
   return family !== 0 && Number(prefix ?? 0) <= (family === 4 ? 32 : 128) && !address.includes('%');
 }
 
-/** @returns whether an address is in one of them; what is no address is in none. A look at the list makes an object of the address. */
+/**
+ * Returns a test whether an address is in one of the ranges. It remembers answers, since a look-up creates an object.
+ */
 export function createRangeTest(ranges: AddressRanges): (address: string) => boolean {
   if (ranges.length === 0) return () => false;
   const list = new BlockList();
@@ -40,12 +40,12 @@ export function createRangeTest(ranges: AddressRanges): (address: string) => boo
 
 const isOfLoopback = createRangeTest(['127.0.0.0/8', '::1']);
 
-/** Does nobody but this host reach it? An address, or a name that always is this host. */
+/** Returns whether only this host can reach the address or name. */
 export function isLoopback(host: string): boolean {
   return isOfLoopback(host) || host === 'localhost';
 }
 
-/** As people write it: an address of IPv4 that came in by IPv6 is one of IPv4. */
+/** Returns IPv4 addresses that came as IPv6 as IPv4. */
 export function normalAddress(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.\d+\.\d+\.\d+$)/i, '').toLowerCase();
 }

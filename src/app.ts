@@ -1,5 +1,4 @@
 /** The gateway: everything it serves over HTTP, put together in one place. */
-
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, {
@@ -12,35 +11,38 @@ import express, {
 } from 'express';
 import type { Logger } from 'pino';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
+import { createBytesHandler } from '../rest/bytes/router.js';
 import { REST_PREFIX as REST } from '../rest/openapi.js';
 import { createOpenapi } from '../rest/openapi-page.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
+import { createDiscovery, DISCOVERY_PATH, TAPE_PATH } from '../rest/tape/discovery.js';
+import { WEBDAV_ROOT } from '../rest/tape/paths.js';
+import { createProblemHandler, createTapeRouter } from '../rest/tape/router.js';
 import { AnswersInHand } from './access/answers-in-hand.js';
 import { createBrowserGuard, createSecurityHeaders } from './access/browsers.js';
 import { createMetadataHandler, METADATA_PATH } from './access/credentials.js';
 import { callerOf, createIdentifier, type Identifier } from './access/identify.js';
-import { type CallerLimits, keepTurn, limitCallers, limitKey } from './access/limits.js';
+import { type CallerLimits, keepTurn, limitCallers, limitKey, Shares } from './access/limits.js';
 import { traceparentOf } from './access/observed.js';
 import { readerOf } from './access/reader.js';
 import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { createDashboard } from './dashboard.js';
 import { Standbys } from './database/standbys.js';
-import { DOOR_PATHS, joinSlashes, mountDoor, mountDoorErrors } from './door.js';
-import { classOf } from './errors.js';
-import { METRICS_PATH, mountHealth, mountMetrics } from './health.js';
+import { CopyDoor } from './engine/disk/copy-door.js';
+import { classOf, ForbiddenError } from './errors.js';
 import { HttpError } from './http-body.js';
 import { checkTarget } from './http-target.js';
 import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js';
 import { createPlainServer, listen } from './listen.js';
+import { tellMetrics } from './metrics/listener.js';
 import { type Metrics, openMetrics } from './metrics/metrics.js';
+import { allowMetrics } from './operations/site/figures.js';
 import { idOf } from './request-ids.js';
 import { count } from './signals.js';
 
 export interface Gateway {
-  /** `http://host:port`, or https where it speaks TLS, with the port it was given. */
   url: string;
-  /** Lets answers in hand go out and ends all streams. */
   close(): Promise<void>;
   metrics: Metrics;
 }
@@ -52,7 +54,6 @@ interface Handlers {
   limits: CallerLimits;
   standbys: Standbys | undefined;
   metrics: Metrics;
-  /** In which a request is served. */
   contextFor(req: IncomingMessage): Context;
 }
 
@@ -97,8 +98,8 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * The context in which a request is served. Each is named, since to copy an object of which the engine does not know what it has takes as long
- * as a look-up of the database has of this process.
+ * Returns the context of a request. Copying the object by spread took as long as a look-up in the database takes of
+ * this process.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf } = ctx;
@@ -127,7 +128,6 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
   };
 }
 
-/** For what is neither REST nor GraphQL: express's own would show a stack, with the paths of files in it. */
 function createErrorHandler(ctx: Context): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const known = error instanceof HttpError ? error : new HttpError(500, 'Internal error');
@@ -138,7 +138,6 @@ function createErrorHandler(ctx: Context): ErrorRequestHandler {
   };
 }
 
-/** @throws Error when the port is taken */
 export async function startGateway(ctx: Context): Promise<Gateway> {
   const createTlsServer = await openTls(ctx.config, ctx.log);
   const standbys = openStandbys(ctx);
@@ -179,8 +178,8 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Closes a connection whose client neither reads its answer nor sends its body, so that it keeps neither memory nor a list open. A slow client may be
- * as slow as it is, unless others wait for its slot (database/long-reads.ts): Node.js counts the bytes that the system has taken since.
+ * Closes a connection whose client neither reads nor sends. A slow client may be slow, unless others wait for its slot
+ * (database/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {
@@ -190,4 +189,71 @@ function dropStalled(ms: number): RequestHandler {
     });
     next();
   };
+}
+
+export const DOOR_PATHS = [TAPE_PATH, WEBDAV_ROOT];
+
+const SLASHES = /^\/{2,}(?=(?:webdav|tape_rest)(?:[/?]|$))/;
+
+/** Grid clients join host and path with two slashes. */
+export const joinSlashes: RequestHandler = (req, _res, next) => {
+  req.url = req.url.replace(SLASHES, '/');
+  next();
+};
+
+export function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Context): void {
+  app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
+  app.use(TAPE_PATH, createTapeRouter(contextFor, ctx.log));
+  const copies = new CopyDoor({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout });
+  const { downloads, longLists } = ctx.config.limits;
+  const shareOf = (what: string, all: number) => {
+    const shares = new Shares(what, { all, one: Math.floor(all / 2) });
+    return (req: Request) => shares.take(limitKey(req));
+  };
+  const [enter, enterFolder] = [
+    shareOf('files that are read', downloads),
+    shareOf('folders that are listed', longLists),
+  ];
+  app.use(WEBDAV_ROOT, createBytesHandler(contextFor, { copies, enter, enterFolder }));
+}
+
+export function mountDoorErrors(app: Express, { log }: Context): void {
+  app.use([...DOOR_PATHS], createProblemHandler(log));
+}
+
+interface Parts {
+  answers: AnswersInHand;
+  standbys: Standbys | undefined;
+}
+
+export function mountHealth(app: Express, ctx: Context, { answers, standbys }: Parts): void {
+  app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
+  app.get('/health/ready', (_req, res) => {
+    if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
+    const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
+    const status = isReady ? 'ready' : 'the database does not answer';
+    res.status(isReady ? 200 : 503).json({ status, ...tellStandbys(standbys) });
+  });
+}
+
+/** Standbys in use, and how far the last one is behind. */
+function tellStandbys(standbys: Standbys | undefined): object {
+  if (!standbys) return {};
+  const all = standbys.status;
+  const used = all.filter(({ problem }) => problem === undefined).length;
+  const behindBytes = Math.max(0, ...all.map((standby) => Number(standby.behindBytes ?? 0n)));
+  return { standbys: { used, of: all.length, behindBytes } };
+}
+
+export const METRICS_PATH = '/metrics';
+
+export function mountMetrics(app: Express, metrics: Metrics, contextFor: (req: Request) => Context): void {
+  app.get(METRICS_PATH, async (req, res) => {
+    try {
+      allowMetrics(contextFor(req));
+    } catch (error) {
+      throw error instanceof ForbiddenError ? new HttpError(403, error.message) : error;
+    }
+    await tellMetrics(metrics, res);
+  });
 }

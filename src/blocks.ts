@@ -1,31 +1,29 @@
 /**
- * Memory for bytes on their way, which is used again. What is made for each chunk of a file has to be collected: V8 looks through all that a process
- * has for every few megabytes of such memory, which took an engine four times as long as the bytes themselves.
- *
- * A block has one owner at a time. Whoever is done with the bytes for good gives it back; one that is not given back is collected as anything else. It is
- * known by the very object that was handed on, and by that once: of what somebody has cut it into, the first piece says nothing of the others.
+ * A pool of buffers for bytes in flight. A new buffer for each chunk made an engine four times as slow, because of
+ * garbage collection.
+ * A block has one owner, who gives it back, or leaves it to garbage collection. It is known by the object that was
+ * handed on: a piece of it says nothing about the rest.
  */
 
-/** What TLS and the kernel give is joined up to this: it fits the caches of a processor, and makes what each chunk costs small. */
+/** Chunks of TLS and the kernel are joined up to this size, which fits processor caches. */
 export const BLOCK_BYTES = 256 * 1024;
 
-/** A chunk that is smaller is copied: a block that is waiting for a disk with little in it would keep memory that nobody counts. */
+/** Smaller chunks are copied: a waiting block with few bytes in it would waste memory that is not counted. */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
-/** What is kept for the next one at most: as much as is read ahead, and waits to be written. */
 const MOST_FREE = 128;
 
 const free: Buffer[] = [];
 const lent = new WeakSet<Uint8Array>();
 
-/** Whatever was in it before is in it still. */
+/** The block still contains old bytes. */
 export function takeBlock(): Buffer {
   const block = free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   lent.add(block);
   return block;
 }
 
-/** The bytes of a block from one place to another, as a chunk that belongs to its reader; the block is not to be used any more. */
+/** Returns bytes of a block as a chunk owned by its reader. Do not use the block afterwards. */
 export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   const chunk = block.subarray(start, end);
   if (chunk.length < LEAST_BYTES) {
@@ -37,7 +35,7 @@ export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   return chunk;
 }
 
-/** Nobody uses the chunk any more. What is of no block, is a part of one, or was given back, is left alone. */
+/** Returns a chunk to the pool. Anything else, or a second call, is ignored. */
 export function giveBack(chunk: Uint8Array): void {
   if (lent.delete(chunk) && free.length < MOST_FREE) free.push(Buffer.from(chunk.buffer));
 }

@@ -18,7 +18,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Their names change with what is in them. */
+/** Names of assets change with their contents. */
 const ASSET = /^\/assets\//;
 const FOR_GOOD = 'public, max-age=31536000, immutable';
 
@@ -27,7 +27,6 @@ interface Piece {
   type: string;
 }
 
-/** Answers GET and HEAD of the page and of what belongs to it, and leaves all else alone. */
 export function createDashboard(config: DashboardConfig): RequestHandler {
   if (!config.dashboard) return (_req, _res, next) => next();
   const policy = policyFor(config.access);
@@ -66,14 +65,13 @@ function listFolder(): string[] {
   }
 }
 
-/** Below a prefix the page may be asked for with and without a slash at its end, and finds its pieces only by this. */
+/** Behind a path prefix, the page is served with and without a trailing slash. */
 function withBase(page: Buffer, publicUrl: string | undefined): Buffer {
   const prefix = publicUrl === undefined ? '' : new URL(publicUrl).pathname.replace(/\/$/, '');
   if (prefix === '') return page;
   return Buffer.from(page.toString().replace('<head>', `<head><base href="${encodeURI(decodeURI(prefix))}/" />`));
 }
 
-/** Nothing but its own pieces, and no other host but those where users sign in. */
 function policyFor({ auth, oidcIssuers }: AccessConfig): string {
   const issuers = auth.has('oidc') ? oidcIssuers.map((issuer) => new URL(issuer).origin) : [];
   const directives = {

@@ -1,7 +1,6 @@
 /**
- * A small archive of real bytes on a few volumes, and two users, so that there is something to try at once.
- *
- * The bytes follow from the path and the users come last: killed anywhere, it is made again and finds what it had done.
+ * A small archive of real bytes on a few volumes with two users, for a first try. The bytes follow from the paths, and
+ * the users are stored last: after a kill it continues.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';
@@ -18,24 +17,22 @@ import type { WritableBackend } from './tape/backend.js';
 const YEARS = [2023, 2024, 2025];
 const FILES_A_YEAR = 8;
 const FILE_BYTES = 1_500_000;
-/** A year a volume. */
 const VOLUME_BYTES = BigInt(FILES_A_YEAR * FILE_BYTES);
 
 const PREFIX = '/demo/ocean';
 const BOB = { user: 'bob', size: 10_000_000n, email: 'bob@example.org', notes: 'demo, small on purpose' };
 const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', notes: 'demo' };
 
-/** `made`: just now; `unused`: it was there, and nobody has made a request yet. */
 export type Demo = 'made' | 'unused';
 
 /**
- * Does nothing where there is another user, or a file of anything else, or where the demo is complete.
- * @returns what there is to tell of the demo, if anything
+ * Does nothing if there is another user or file, or if the demo is complete.
+ * @returns undefined if there is nothing to say about the demo
  */
 export async function makeDemo(ctx: Context, backend: WritableBackend): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
   try {
-    // of processes that start side by side on an empty database, one makes the demo
+    // processes may start at the same time on an empty database
     await client.query(sql`SELECT pg_advisory_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.demo}::int)`);
     const { rows } = await client.query<{ isUsed: boolean; isComplete: boolean }>(sql`
       WITH user_of_demo AS (
@@ -76,7 +73,6 @@ async function archiveFiles(ctx: Context, backend: WritableBackend): Promise<voi
   }
 }
 
-/** Looks like noise, and is the same each time. */
 function makeBytes(name: string): Buffer {
   const key = createHash('md5').update(name).digest();
   return createCipheriv('aes-128-ctr', key, Buffer.alloc(16)).update(Buffer.alloc(FILE_BYTES));

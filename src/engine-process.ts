@@ -23,10 +23,8 @@ import { createBackend } from './tape/kinds.js';
 
 const ALIVE_MS = 1000;
 
-/** For connections to be closed: one that stays open in a process that hangs may hold locks. */
 const CLOSE_MS = 1000;
 
-/** A drive reads its queue, starts, finishes and charges; each pass has one. */
 const CONNECTIONS = 6;
 
 hideSecretsOfCrashes();
@@ -37,7 +35,7 @@ let close: () => Promise<void> = async () => {};
 let db: Database | undefined;
 let forwarding: Forwarding | undefined;
 
-// the terminal and service managers signal the whole group; the keeper says when it is time
+// terminals and service managers signal the whole group; the parent says when to stop
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 process.on('disconnect', end);
 process.on('message', (order: EngineOrder) => {

@@ -32,7 +32,7 @@ export class UserError extends Error {
   }
 }
 
-/** `problem` follows the field's name in the message; an adapter may put its own name of the field there. */
+/** `problem` follows the field's name in the message. An adapter may use its own name of the field. */
 export class InvalidInputError extends UserError {
   readonly field: string;
   readonly problem: string;
@@ -53,7 +53,6 @@ export class UnknownUserError extends UserError {
   }
 }
 
-/** All figures are bytes. */
 export class QuotaExceededError extends UserError {
   readonly user: string;
   readonly size: bigint;
@@ -76,7 +75,7 @@ export class QuotaExceededError extends UserError {
   }
 }
 
-/** `limit` is the variable that says how many a user may have at once. */
+/** `limit` is the setting. */
 export class LimitReachedError extends UserError {
   readonly user: string;
   readonly limit: string;
@@ -84,7 +83,6 @@ export class LimitReachedError extends UserError {
   readonly present: number;
   readonly added: number;
 
-  /** @param what is counted, in the plural */
   constructor(what: string, figures: { user: string; limit: string; allowed: number; present: number; added: number }) {
     const { user, limit, allowed, present, added } = figures;
     super(
@@ -111,7 +109,6 @@ export class NotFoundError extends UserError {
   }
 }
 
-/** The caller is known, and may not do what it asks for. */
 export class ForbiddenError extends UserError {
   /** @param what follows "may not" */
   constructor(caller: string, what: string) {
@@ -119,14 +116,12 @@ export class ForbiddenError extends UserError {
   }
 }
 
-/** Who resumes after an event that is kept no longer would miss what followed it, and is to begin anew. */
 export class EventsGoneError extends UserError {
   constructor(after: bigint, last: bigint) {
     super('EVENTS_GONE', `the events up to ${last} are kept no longer: begin again without after, not after ${after}`);
   }
 }
 
-/** The message says what still needs the thing, with the figures. */
 export class InUseError extends UserError {
   constructor(message: string) {
     super('IN_USE', message);
@@ -134,36 +129,33 @@ export class InUseError extends UserError {
 }
 
 /**
- * The service cannot answer now, which is nobody's mistake: trying again later may help. `away`: the database does not
- * answer, which is told once for the whole process; `busy`: it does, and this took too long or found no room.
+ * The service cannot answer now, and a later try may succeed. `away`: the database does not answer, which the process
+ * logs once; `busy`: this took too long or found no room.
  */
 export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
   readonly retryAfterSeconds = 5;
 
-  /** @param problem is followed by the advice */
   constructor(kind: 'away' | 'busy', problem: string, cause?: unknown, advice = 'try again later') {
     super(`${problem}: ${advice}`, { cause });
     this.kind = kind;
   }
 }
 
-/** Of what is waited for when whoever asked for it has gone. */
 export const unwanted = (): UnavailableError => new UnavailableError('busy', 'nobody waits for it any more');
 
-/** @throws UnavailableError where nobody waits for it any more */
 export function checkWanted(wanted: AbortSignal | undefined): void {
   if (wanted?.aborted) throw unwanted();
 }
 
-/** There is room, and none for this caller, who has its share: it is to wait until it has less. */
+/** There is room, but this caller has used its part. */
 export class OverShareError extends UnavailableError {
   constructor(problem: string) {
     super('busy', problem);
   }
 }
 
-/** The database was away when it should have said that a change is stored, so that it may be: nobody is to repeat it blindly. */
+/** The database was lost before it confirmed a commit: the change may be stored, so do not repeat it blindly. */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
     super('away', 'the database has not confirmed the change, which may be stored', cause, 'look before you repeat it');

@@ -1,17 +1,14 @@
 /**
- * The event table as it is read: events by their numbers, which they get after their commit.
- *
- * Numbers (event-numbers.ts) grow in the order in which events can be seen: who has read up to one has missed none below it.
+ * The event table. Numbers grow in the order in which events become visible: a reader that has read up to a number has
+ * missed none below it.
  */
-import { type Sql, sql } from './database/sql.js';
+
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { empty, type Sql, sql } from './database/sql.js';
 import { EventsGoneError } from './errors.js';
-import { type AskDatabase, lastPruned, newestNumber } from './event-numbers.js';
-import { SharedReads } from './event-reads.js';
 import type { RequestState, Stage } from './generated/prisma/enums.js';
 
-/** A file's change of stage. */
 export interface StageEvent {
-  /** Its number, by which it is known outside. */
   id: bigint;
   batchId: string;
   at: string;
@@ -19,11 +16,9 @@ export interface StageEvent {
   path: string;
   from: Stage;
   to: Stage;
-  /** The live requests that held the file at that moment. */
   requestIds: number[];
 }
 
-/** A request's progress. Sizes are bytes. */
 export interface ProgressEvent {
   id: bigint;
   batchId: string;
@@ -43,27 +38,23 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
   return 'fileId' in event && event.fileId !== null;
 }
 
-/** Which events a reader wants; the SQL condition may use `e` (event) and `f` (its file). */
+/** The condition may use `e` (event) and `f` (its file). */
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
-  /** The only request whose progress is wanted: it is looked up, however much there is beside it. */
+  /** The only request whose progress is wanted, which is looked up directly. */
   requestId?: number;
 }
 
-/** Some numbers one after another, of events that all can be seen. */
+/** A range of numbers whose events are all visible. */
 export interface NumberRange {
-  /** Numbers greater than this … */
   after: bigint;
-  /** … and up to this. */
   upTo: bigint;
-  /** The last number of the batch with which it begins. */
   batchEnd: bigint;
-  /** Some of what came before it is kept no longer. */
+  /** Something before it was pruned. */
   isBroken: boolean;
 }
 
-/** Numbers of a page: so many events at most. */
 export const RANGE = 4000n;
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
@@ -73,14 +64,13 @@ const COLUMNS = sql`${NUMBER} AS id, e.batch_id::text AS "batchId", e.at, e.file
   e.bytes_on_disk AS "bytesOnDisk"`;
 export class EventTable {
   private readonly query: AskDatabase;
-  /** Of readers that follow the same request from the same event, such as all of them after a large batch. */
+  /** Readers often follow the same request from the same event. */
   private readonly shared = new SharedReads();
 
   constructor(query: AskDatabase) {
     this.query = query;
   }
 
-  /** @throws EventsGoneError when whoever goes on after this number would miss what is kept no longer */
   async checkKept(after: bigint): Promise<void> {
     const [row] = await this.shared.read('pruned', () =>
       this.query<{ last: bigint }>(sql`SELECT ${lastPruned} AS last`),
@@ -89,8 +79,8 @@ export class EventTable {
   }
 
   /**
-   * The events after a number that pass the filter, in order, by the page; `upTo` is how far it has come with that.
-   * @throws EventsGoneError when some of them are kept no longer
+   * Reads pages of the events after a number that pass the filter, in order; `upTo` is how far a page goes.
+   * @throws EventsGoneError if some of them were pruned
    */
   async *read<E extends AnyEvent>(
     after: bigint,
@@ -101,7 +91,7 @@ export class EventTable {
         filter.requestId === undefined
           ? await this.readNext(last, filter.condition)
           : await this.readOfRequest(filter.requestId, last);
-      // after it was read: what goes is marked before it goes
+      // after the read, since events are marked before they are deleted
       await this.checkKept(last);
       if (!page) return;
       last = page.upTo;
@@ -109,7 +99,7 @@ export class EventTable {
     }
   }
 
-  /** The next numbers that some events have, few enough for a page; undefined when there are none yet. */
+  /** Returns the next numbers, few enough for a page; undefined if there are none yet. */
   async nextRange(after: bigint): Promise<NumberRange | undefined> {
     const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint; isBroken: boolean }>(
       sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest, ${lastPruned} > ${after} AS "isBroken" FROM event_batch b
@@ -122,8 +112,8 @@ export class EventTable {
   }
 
   /**
-   * The events of a range that pass the condition, in order. Batch by batch, each by the primary key: left to itself,
-   * PostgreSQL might join tables that it takes for small.
+   * Reads the matching events of a range in order. Batch by batch by the primary key, since PostgreSQL might join
+   * tables that it takes for small.
    */
   async readRange({ after, upTo }: NumberRange, condition: Sql): Promise<AnyEvent[]> {
     return await this.query<AnyEvent>(
@@ -158,5 +148,102 @@ export class EventTable {
     );
     const last = events.at(-1)?.id ?? newest;
     return { events, upTo: events.length === Number(RANGE) || last > newest ? last : newest };
+  }
+}
+
+/**
+ * Numbers of events: the first reader numbers what is committed by then, by one statement (function `number_events`),
+ * which waits for no lock and keeps none.
+ */
+
+export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
+
+/** How far a view of the database goes: events up to a number, and those of batches without one. */
+export interface Present {
+  newest: bigint;
+  unnumbered: string[];
+}
+
+export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.last_number IS NOT NULL)`;
+
+/** The greatest number of a pruned event; 0 if none was pruned. */
+export const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
+
+/** Another process is numbering, which takes milliseconds. */
+const BUSY_MS = 10;
+
+export class EventNumbers {
+  private readonly query: AskDatabase;
+  /** A snapshot in which everything is numbered. */
+  private seen: string | undefined;
+
+  constructor(query: AskDatabase) {
+    this.query = query;
+  }
+
+  forget(): void {
+    this.seen = undefined;
+  }
+
+  async number(): Promise<void> {
+    for (;;) {
+      const [row] = await this.query<{ seen: string | null }>(
+        sql`SELECT number_events(${this.seen ?? null}::pg_snapshot)::text AS seen`,
+      );
+      if (typeof row?.seen === 'string') {
+        this.seen = row.seen;
+        return;
+      }
+      await sleep(BUSY_MS, undefined, { ref: false });
+    }
+  }
+
+  async newest(): Promise<bigint> {
+    const [row] = await this.query<{ newest: bigint }>(sql`SELECT ${newestNumber} AS newest`);
+    return row?.newest ?? 0n;
+  }
+
+  /**
+   * Selects `newest` and `unnumbered`: how far the statement sees.
+   * @param isConcerned a condition on batches `b`
+   */
+  present(isConcerned = sql`true`): Sql {
+    const { seen } = this;
+    const isOpen = seen
+      ? sql`AND (b.transaction_id >= pg_snapshot_xmax(${seen}::pg_snapshot)::text::bigint
+          OR b.transaction_id = ANY(ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(${seen}::pg_snapshot) x)))`
+      : empty;
+    return sql`${newestNumber} AS newest,
+      ARRAY(SELECT b.id::text FROM event_batch b WHERE b.last_number IS NULL ${isOpen} AND ${isConcerned}) AS unnumbered`;
+  }
+}
+
+/**
+ * Reads that many readers share: each serves all readers that ask before it begins, since it may miss what a later
+ * reader must see.
+ */
+export class SharedReads {
+  private readonly waiting = new Map<string, Promise<unknown>>();
+  private readonly running = new Map<string, Promise<unknown>>();
+
+  read<Result>(key: string | undefined, ask: () => Promise<Result>): Promise<Result> {
+    if (key === undefined) return ask();
+    const known = this.waiting.get(key) ?? this.begin(key, ask);
+    return known as Promise<Result>;
+  }
+
+  private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
+    const before = this.running.get(key)?.catch(() => {}) ?? nextTurn(); // its own readers get its error
+    const read = before.then(() => {
+      this.waiting.delete(key);
+      this.running.set(key, read);
+      return ask();
+    });
+    this.waiting.set(key, read);
+    const end = () => {
+      if (this.running.get(key) === read) this.running.delete(key);
+    };
+    read.then(end, end);
+    return read;
   }
 }

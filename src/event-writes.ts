@@ -1,6 +1,6 @@
 /**
- * Events are written: rows of an append-only table, in the transaction that makes them true, and as its last, so that the order of their
- * ids is that of the commits wherever two transactions have to do with each other. They are read by events.ts.
+ * Writes events as the last rows of the transaction that makes them true, so that the order of their ids is that of the
+ * commits of transactions that touch the same rows.
  */
 import { prepared } from './database/prepared.js';
 import { sql } from './database/sql.js';
@@ -14,7 +14,6 @@ interface Pending {
 
 const pendingOf = new WeakMap<Transaction, Pending>();
 
-/** Dates events by the clock of the operation, as the rows are that change with them. */
 interface Clock {
   now(): string;
 }
@@ -28,12 +27,10 @@ function pending(ctx: Clock, tx: Transaction): Pending {
   return fresh;
 }
 
-/** Records that files moved. The rows are inserted at the end of the transaction. */
 export function recordMoves(ctx: Clock, tx: Transaction, ids: bigint[], move: { from: Stage; to: Stage }): void {
   if (ids.length > 0) pending(ctx, tx).moves.push({ ids, ...move });
 }
 
-/** Records the progress of requests, as it is at the end of the transaction. */
 export function recordProgress(ctx: Clock, tx: Transaction, requestIds: readonly number[]): void {
   for (const id of requestIds) pending(ctx, tx).requests.add(id);
 }

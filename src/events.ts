@@ -1,45 +1,43 @@
 /**
- * Events, for who is told of them: rows of an append-only table (event-writes.ts); NOTIFY is only the doorbell.
- *
- * They are numbered after their commit by whoever listens (event-table.ts): writers wait for nobody, and a reader that asks
- * for what comes after a number misses none.
+ * The event feed of a process: rows of an append-only table, read once for all readers; NOTIFY only wakes up the feed.
+ * Writers wait for nobody: the feed numbers events after their commit (event-table.ts), and a reader that asks for what
+ * comes after a number misses none.
  */
-
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
-import { type AskDatabase, EventNumbers } from './event-numbers.js';
-import { Queue } from './event-queue.js';
-import { SharedReads } from './event-reads.js';
-import { type AnyEvent, type EventFilter, EventTable, RANGE } from './event-table.js';
+import {
+  type AnyEvent,
+  type AskDatabase,
+  type EventFilter,
+  EventNumbers,
+  EventTable,
+  RANGE,
+  SharedReads,
+} from './event-table.js';
 import { secondsSince, time } from './signals.js';
 import { secondsBetween } from './time.js';
 
-/** Events kept for one slow reader; beyond, it reads the table again from where it was. */
+/** Events kept for one slow reader, which reads the table again afterwards. */
 const MAX_QUEUE = Number(RANGE) / 2;
-/** A lost doorbell costs at most this. */
+/** Delay after a lost notification. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'forgotten', 'webhook'];
-/** By which an operator knows the connection in pg_stat_activity. */
 const LISTENER = 'tapegate events';
-/** A database that hangs is not waited for. */
 const END_MS = 1000;
 
-/** One for each process: listens on one connection, reads what is new once for all readers, and passes the other bells on. */
 export class EventFeed {
   private readonly db: Database;
   private readonly emitter = new EventEmitter().setMaxListeners(0);
   private client: pg.Client | undefined;
   private name = LISTENER;
   readonly numbers: EventNumbers;
-  /** What the readers of the same events read beside them. */
   readonly shared = new SharedReads();
-  /** What is new is read on the connection that listens, for all: those of the pool may all be waiting for locks. */
+  /** New events are read on the listening connection: those of the pool may all wait for locks. */
   private readonly news: EventTable;
-  /** Of which each reader reads what came before. */
   private readonly table: EventTable;
   private turn: Promise<unknown> = Promise.resolve();
   private last: bigint | undefined;
@@ -47,7 +45,6 @@ export class EventFeed {
   private hasRung = false;
   private isClosed = false;
   private poll: NodeJS.Timeout | undefined;
-  /** Of `performance.now()`: since when there is something to be read. */
   private behindSince: number | undefined;
 
   constructor(db: Database) {
@@ -66,50 +63,47 @@ export class EventFeed {
     this.poll = setInterval(() => this.ring(), POLL_MS).unref();
   }
 
-  /** Calls `listener` when rows were added to a table that rings (`event`, `recall`, `notification`), or disks may have `room`. */
+  /** Calls `listener` when rows were added to a table (`event`, `recall`, `notification`), or disks may have `room`. */
   onRing(table: string, listener: () => void): () => void {
     this.emitter.on(`ring:${table}`, listener);
     return () => this.emitter.off(`ring:${table}`, listener);
   }
 
-  /** Readers that follow just now. */
   get readers(): number {
     return this.emitter.listenerCount('event');
   }
 
-  /** For how long there has been something to read that was not read yet. */
+  /** How long there have been events that were not read yet. */
   get lagSeconds(): number {
     return this.behindSince === undefined ? 0 : secondsSince(this.behindSince);
   }
 
-  /** The id of the newest event that is committed. */
   async newestId(): Promise<bigint> {
     await this.numbers.number();
     return await this.numbers.newest();
   }
 
-  /** @throws EventsGoneError when who comes back after this event would miss what is kept no longer */
   async checkKept(after: bigint): Promise<void> {
     await this.table.checkKept(after);
   }
 
   /**
-   * Two columns for a statement that reads something else, which say how far it goes: `newest`, the id of the newest
-   * event, and `unnumbered`, the batches that it has seen beyond. Of the latter there are few after `newestId`.
+   * Selects two columns that say how far a statement sees: `newest`, the newest event, and `unnumbered`, batches beyond
+   * it.
    */
   get present(): Sql {
     return this.numbers.present();
   }
 
   /**
-   * The events after an id that pass the filter, in order, without end: first those in the table, then new ones.
-   * Ends when the feed is closed or the signal aborts.
-   * @throws EventsGoneError when it is so slow that some of them are kept no longer
+   * Yields the events after an id that pass the filter, in order, first from the table. Ends when the feed is closed or
+   * the signal aborts.
+   * @throws EventsGoneError if the reader is so slow that some were pruned
    */
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
     let last = after;
     while (!this.isClosed && !signal.aborted) {
-      // first, so that nothing falls between the table and the queue
+      // first, so that nothing is lost between the table and the queue
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
@@ -132,7 +126,6 @@ export class EventFeed {
     }
   }
 
-  /** Ends all readers; their subscriptions complete. */
   endReaders(): void {
     this.isClosed = true;
     this.emitter.emit('close');
@@ -145,7 +138,7 @@ export class EventFeed {
     await Promise.race([ended, sleep(END_MS, undefined, { ref: false })]);
   }
 
-  /** One after another, since there is one connection; while it is lost, one of the pool does. */
+  /** One statement at a time on the listening connection; while it is lost, on the pool. */
   private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
     const { pool } = this.db;
     const ask = async () =>
@@ -211,7 +204,7 @@ export class EventFeed {
     }
   }
 
-  /** Where nobody follows there is nothing to read; whoever comes later begins with the table. */
+  /** Without readers there is nothing to read: a later reader begins with the table. */
   private async passOver(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
@@ -224,8 +217,7 @@ export class EventFeed {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
     this.hasRung = true; // there may be more
-    // what one statement wrote for thousands of files must not keep the watchers of others waiting: each reads its own
-    // and what was given up before it was read here, each finds missing by itself
+    // each watcher reads a large batch by itself, or one must wait for the events of others
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;
@@ -243,7 +235,7 @@ export class EventFeed {
     const onEvent = (event: AnyEvent) => {
       if (filter.accepts(event)) queue.push(event);
     };
-    /** Up to there, the queue has had all. */
+    /** The queue contains everything up to this number. */
     const gap = { begin: 0n };
     const onGap = () => {
       if (!queue.hasOverflowed) gap.begin = this.last ?? 0n;
@@ -261,5 +253,49 @@ export class EventFeed {
       signal.removeEventListener('abort', stop);
     };
     return { queue, leave, gap };
+  }
+}
+
+/** What waits for one reader: bounded, however slow the reader is. */
+export class Queue<Item> {
+  /** Something came when the queue was full. It and all after it are missing. */
+  hasOverflowed = false;
+  private readonly waiting: Item[] = [];
+  private readonly limit: number;
+  private isStopped = false;
+  private wake = () => {};
+
+  constructor(limit: number) {
+    this.limit = limit;
+  }
+
+  push(item: Item): void {
+    if (this.hasOverflowed || this.isStopped) return;
+    if (this.waiting.length === this.limit) this.hasOverflowed = true;
+    else this.waiting.push(item);
+    this.wake();
+  }
+
+  overflow(): void {
+    this.hasOverflowed = true;
+    this.wake();
+  }
+
+  stop(): void {
+    this.isStopped = true;
+    this.wake();
+  }
+
+  async *items(): AsyncGenerator<Item> {
+    for (;;) {
+      const next = this.waiting.shift();
+      if (next !== undefined) yield next;
+      else if (this.isStopped || this.hasOverflowed) return;
+      else {
+        await new Promise<void>((resolve) => {
+          this.wake = resolve;
+        });
+      }
+    }
   }
 }

@@ -1,14 +1,11 @@
-/** Where a request goes: the forms of a target that RFC 9112 (3.2) has, and the host. */
+/** Targets of requests in the forms of RFC 9112 (3.2), and hosts. */
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { quote } from './errors.js';
 import { HttpError } from './http-body.js';
 import { remember } from './remembered.js';
 
-/**
- * The target becomes path and query. A proxy may send a whole URL, which every server must take; its host goes before that
- * of the header.
- */
+/** Reduces the target to path and query. A proxy may send a whole URL, whose host replaces that of the header. */
 export function toOriginForm(req: IncomingMessage): void {
   const target = req.url ?? '/';
   if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return;
@@ -18,8 +15,7 @@ export function toOriginForm(req: IncomingMessage): void {
 }
 
 /**
- * Takes the path prefix away by which users find the gateway. A proxy in front of it may have done so already: what has no
- * prefix stays as it is.
+ * Removes the path prefix under which users find the gateway, unless a proxy has done so.
  * @param prefix such as `/tapes`; may be empty
  */
 export function dropPrefix(req: IncomingMessage, prefix: string): void {
@@ -28,19 +24,16 @@ export function dropPrefix(req: IncomingMessage, prefix: string): void {
   if (target.startsWith(prefix) && /^([/?]|$)/.test(rest)) req.url = rest.startsWith('/') ? rest : `/${rest}`;
 }
 
-/** The path prefix of a URL without a slash at its end; empty where it has none. */
 export const prefixOf = (url: string | undefined): string => (url ? new URL(url).pathname.replace(/\/$/, '') : '');
 
-/** A name or an address, and a port. */
 const HOST = /^([a-z0-9_.~!$&'()*+,;=%-]+|\[[0-9a-f:.]+\])(:\d{0,5})?$/i;
 
 const isHost = remember((host) => HOST.test(host) && URL.canParse(`http://${host}/`));
 
-/** @throws HttpError 400: what makes a URL of the target or the host would fail at one that is none */
 export function checkTarget({ url = '/', headers: { host = '' }, rawHeaders }: IncomingMessage): void {
   if (!url.startsWith('/') && url !== '*')
     throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
-  // of two, who stands between may have gone by the other one (RFC 9112, 3.2)
+  // a proxy may have used the other one (RFC 9112, 3.2)
   if (rawHeaders.filter(isHostName).length > 1) throw new HttpError(400, 'Host must be there once');
   if (host !== '' && !isHost(host))
     throw new HttpError(400, `Host must be a name or an address, and a port, not ${quote(host)}`);
@@ -48,7 +41,7 @@ export function checkTarget({ url = '/', headers: { host = '' }, rawHeaders }: I
 
 const isHostName = (text: string, at: number) => at % 2 === 0 && text.length === 4 && text.toLowerCase() === 'host';
 
-/** The name or address of a host as browsers write it, without its port: one of IPv6 has brackets. */
+/** Returns a host as browsers write it, without its port; IPv6 addresses have brackets. */
 export const hostnameOf = remember((host): string | undefined => {
   const name = isIPv6(host) ? `[${host}]` : host;
   return isHost(name) ? new URL(`http://${name}/`).hostname.replace(/\.$/, '') : undefined;

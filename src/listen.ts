@@ -9,7 +9,6 @@ import { codeOf, messageOf } from './errors.js';
 import { dropPrefix, prefixOf, toOriginForm } from './http-target.js';
 import { isImport } from './import-endpoint.js';
 
-/** What the parser of HTTP throws, and what it is answered with; anything else is 400. */
 const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
   HPE_HEADER_OVERFLOW: [
     '431 Request Header Fields Too Large',
@@ -19,7 +18,7 @@ const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
   ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not come in time'],
 };
 
-/** What is no request is in nobody's hands: it is answered here, in the form of REST, and its connection ends. */
+/** Answers what is not HTTP in the form of REST, and closes the connection. */
 function refuseMalformed(error: Error, socket: Socket): void {
   if (!socket.writable || isAnswering(socket)) return void socket.destroy();
   const [status, message] = PARSER_ANSWERS[codeOf(error) ?? ''] ?? [
@@ -36,7 +35,6 @@ function refuseMalformed(error: Error, socket: Socket): void {
   socket.end(`HTTP/1.1 ${[status, ...head].join('\r\n')}\r\n\r\n${body}`);
 }
 
-/** So often Node looks for headers that are late. */
 const CHECK_MS = 1000;
 
 export const createPlainServer = (listener: RequestListener) =>
@@ -59,7 +57,7 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      // an import is told to go on once its sender is known
+      // an import continues once its sender is known
       if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
       app(req, res);
     });
@@ -69,7 +67,7 @@ export async function listen(
       resolve(server);
     });
     server.on('clientError', refuseMalformed);
-    // what a client expects beside 100-continue may be passed over (RFC 9110, 10.1.1)
+    // other expectations may be ignored (RFC 9110, 10.1.1)
     server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
     server.on('checkContinue', (req, res) => void server.emit('request', req, res));
   });

@@ -21,9 +21,8 @@ import { checkLibrary, stagingTermsOf } from './tape/kinds.js';
 
 export interface Runtime {
   ctx: Context;
-  /** Of the database, for processes that this one starts. */
+  /** For processes that this one starts. */
   connection: ClientConfig;
-  /** Names of the migrations that were applied. */
   migrated: string[];
   close(): Promise<void>;
 }
@@ -31,13 +30,11 @@ export interface Runtime {
 const DATABASE = 'tapegate';
 
 /**
- * What may be made where it is not there: `database`, what `start` makes on an empty folder; `schema`, what stands in a
- * database that somebody else has made for Tapegate; `nothing`, so that a command in the wrong folder works on no other
- * database than its operator means.
+ * What may be created: `database`, by `start` in an empty directory; `schema`, in a given database; `nothing`, so that
+ * a command in the wrong directory does not work on another database.
  */
 export type Makes = 'database' | 'schema' | 'nothing';
 
-/** @throws NoDatabaseError */
 export async function openRuntime(
   config: Config,
   makes: Makes = 'database',
@@ -69,9 +66,8 @@ export async function openRuntime(
 }
 
 /**
- * What a process needs on a database that it, or another process of ours, has opened; `db.pulse.start` is to be called.
- * @param bounds `poolSize`: connections at most, of a process that another one keeps;
- *   `logTo`: where the log goes, standard error unless given
+ * Opens what a process needs on an open database; call `db.pulse.start` afterwards.
+ * @param bounds `poolSize`: of a process with a parent; `logTo`: standard error by default
  */
 export function attach(
   config: Config,
@@ -80,7 +76,7 @@ export function attach(
 ): Omit<Runtime, 'migrated'> {
   const hooks = { streamWrite: (line: string) => hideSecrets(showSources(line)) };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
-  // of a database that is lost, and of a clock that is wrong, the keeper of such processes tells, once for all of them
+  // the parent logs a lost database or a wrong clock once for all its processes
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {
     log: poolSize === undefined ? log : quiet,
@@ -128,7 +124,6 @@ async function prepareDatabase(config: Config, connection: ClientConfig, makes: 
   await askHosts(databaseUrl, (url) => require({ connectionString: url }));
 }
 
-/** A connection that fails at several addresses has an error without a text. */
 function withReason(error: unknown): unknown {
   if (!(toUnavailable(error) instanceof UnavailableError)) return error;
   const causes = error instanceof AggregateError ? error.errors : [error];

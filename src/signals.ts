@@ -1,5 +1,5 @@
 /**
- * What happens in a process, told to whoever counts it there: nobody, unless the wiring says so (src/metrics/process.ts). Whoever tells it
+ * What happens in a process, told to whoever counts it there: nobody, unless the wiring says so (src/metrics/metrics.ts). Whoever tells it
  * names what it is, and knows nothing of who counts. The values of a label are few, whatever callers send: names of drives and passes,
  * codes, templates of routes; never a user, a path or an address.
  */

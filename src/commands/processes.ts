@@ -142,7 +142,7 @@ async function startParts(
 
 /** Before the first thing that is counted. */
 async function countFromNow(): Promise<void> {
-  const { processMetrics } = await import('../metrics/process.js');
+  const { processMetrics } = await import('../metrics/metrics.js');
   processMetrics();
 }
 

@@ -1,8 +1,7 @@
-/** What a process of the engine counts is told to the one that keeps it, which outlives it: every second, as what has come since. */
+/** An engine process reports what it counts to its parent every second, since the parent outlives it. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Database } from '../database/client.js';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../signals.js';
-import { type Connections, type EngineFigures, engineFigures } from './engine-figures.js';
 
 export interface Told {
   counts: [name: Counted, labels: Record<string, string>, by: number][];
@@ -10,14 +9,12 @@ export interface Told {
   figures: Omit<EngineFigures, 'part'>;
 }
 
-/** Of one name and its labels within a second; what is more is not told. */
 const MOST_TIMES = 10_000;
 
 export function connectionsOf({ totalCount, idleCount, waitingCount }: Database['pool']): Connections {
   return { used: totalCount - idleCount, idle: idleCount, waiting: waitingCount };
 }
 
-/** Counts what this process is told by signals, to be told on. */
 export class Forwarding implements Recorder {
   private readonly part: string;
   private counts = new Map<string, Told['counts'][number]>();
@@ -45,7 +42,6 @@ export class Forwarding implements Recorder {
     else if (known[2].length < MOST_TIMES) known[2].push(seconds);
   }
 
-  /** What has come since the last time. @param db undefined where it is not open yet */
   take(db: Database | undefined): Told {
     const spent = process.cpuUsage(this.cpu);
     this.cpu = process.cpuUsage();
@@ -60,7 +56,6 @@ export class Forwarding implements Recorder {
   }
 }
 
-/** In the process that keeps the one with that pid. */
 export function replay(pid: number, part: string, { counts, times, figures }: Told): void {
   for (const [name, labels, by] of counts) count(name, labels as never, by);
   for (const [name, labels, all] of times) for (const seconds of all) time(name, labels as never, seconds);
@@ -70,3 +65,20 @@ export function replay(pid: number, part: string, { counts, times, figures }: To
 export function forgetProcess(pid: number | undefined): void {
   if (pid !== undefined) engineFigures.delete(pid);
 }
+
+/** Last figures of the engine's processes. */
+
+export interface EngineFigures {
+  part: string;
+  residentBytes: number;
+  loopSeconds: number;
+  connections: Connections;
+}
+
+export interface Connections {
+  used: number;
+  idle: number;
+  waiting: number;
+}
+
+export const engineFigures = new Map<number, EngineFigures>();

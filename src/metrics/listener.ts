@@ -1,6 +1,6 @@
 /**
- * A port for metrics alone (METRICS_LISTEN): of an engine, which has no other, and of a gateway where it is to be another one than callers
- * have. Whoever reaches it may read them: they name drives, libraries and disks, and no user, path or address.
+ * A port for metrics alone (METRICS_LISTEN), of an engine or beside a gateway. It needs no authentication: metrics name
+ * drives, libraries and disks, but no user, path or address.
  */
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -9,16 +9,13 @@ import { logFailure } from '../errors.js';
 import type { Metrics } from './metrics.js';
 
 export interface MetricsListener {
-  /** `http://host:port` */
   url: string;
   close(): Promise<void>;
 }
 
-/** For whoever scrapes: one at a time each, and few of them. */
 const CONNECTIONS = 20;
 const REQUEST_MS = 10_000;
 
-/** @throws Error when the port is taken */
 export async function listenForMetrics(
   { log }: Pick<Context, 'log'>,
   metrics: Metrics,
@@ -41,7 +38,6 @@ export async function listenForMetrics(
   return { url: `http://${family === 'IPv6' ? `[${address}]` : address}:${taken}`, close: () => close(server) };
 }
 
-/** Also for the path of a gateway. */
 export async function tellMetrics(metrics: Metrics, res: ServerResponse): Promise<void> {
   const text = await metrics.text();
   res.setHeader('Content-Type', metrics.contentType);

@@ -1,26 +1,23 @@
-/** All metrics of a process, as Prometheus reads them: what it counts, its own connections and events, and the site. */
+/** All metrics of a process for Prometheus: what it counts, its connections and events, Node.js, and the site. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { Gauge, Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Context } from '../context.js';
 import { packageRoot } from '../package-root.js';
-import { connectionsOf } from './forwarded.js';
-import { processMetrics } from './process.js';
+import { type Counted, counted, type Recorder, recordBy, type Timed, timed } from '../signals.js';
+import { connectionsOf, type EngineFigures, engineFigures } from './forwarded.js';
 import { addSiteGauges } from './site.js';
 
 export interface Metrics {
   contentType: string;
-  /** In the text format of Prometheus. */
   text(): Promise<string>;
 }
 
-/** What a gateway alone knows. */
 export interface GatewayFigures {
-  /** Answers that have begun, or wait, and have not ended. */
   answers(): number;
 }
 
-/** Counts from now on. @param gateway undefined of a process that is none */
+/** @param gateway only of a gateway */
 export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
   const common = processMetrics();
   const own = new Registry();
@@ -35,19 +32,24 @@ export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
   };
 }
 
-function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | undefined): void {
-  const { db, events } = ctx;
-  const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
-  const gauge = (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
+/** Returns what adds a gauge that is set anew by each scrape. */
+const createGauges =
+  (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
     new Gauge({
       name,
       help,
       labelNames,
-      registers: [registry],
+      registers,
       collect() {
+        this.reset();
         set(this);
       },
     });
+
+function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | undefined): void {
+  const { db, events } = ctx;
+  const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
+  const gauge = createGauges([registry]);
   gauge('tapegate_build_info', 'The version of this process', ['version'], (to) => to.set({ version }, 1));
   const pools = { short: db.pool, lists: db.streamPool, imports: db.importPool };
   gauge('tapegate_database_connections', 'Connections of this process', ['pool', 'state'], (to) => {
@@ -70,4 +72,60 @@ function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | u
       to.set(gateway.answers()),
     );
   }
+}
+
+let registry: Registry | undefined;
+
+export function processMetrics(): Registry {
+  registry ??= create();
+  return registry;
+}
+
+function create(): Registry {
+  const made = new Registry();
+  collectDefaultMetrics({ register: made });
+  // these gauges have names that only counters may have
+  for (const what of ['handles', 'requests', 'resources']) made.removeSingleMetric(`nodejs_active_${what}_total`);
+  const registers = [made];
+  const counters = Object.entries(counted).map(
+    ([name, { help, labels }]) => [name, new Counter({ name, help, labelNames: labels, registers })] as const,
+  );
+  const histograms = Object.entries(timed).map(
+    ([name, { help, labels, buckets }]) =>
+      [name, new Histogram({ name, help, labelNames: labels, buckets: [...buckets], registers })] as const,
+  );
+  const [counterOf, histogramOf] = [new Map<string, Counter>(counters), new Map<string, Histogram>(histograms)];
+  const recorder: Recorder = {
+    count: (name: Counted, labels, by) => counterOf.get(name)?.inc(labels, by),
+    time: (name: Timed, labels, seconds) => histogramOf.get(name)?.observe(labels, seconds),
+  };
+  recordBy(recorder);
+  // a counter must exist before its first event, or its growth is not seen
+  for (const place of ['disk', 'tape']) recorder.count('tapegate_hung_calls_total', { place }, 0);
+  for (const code of ['INTERNAL', 'UNAVAILABLE']) recorder.count('tapegate_errors_total', { class: code }, 0);
+  addEngineGauges(registers);
+  return made;
+}
+
+function addEngineGauges(registers: Registry[]): void {
+  const gauge = createGauges(registers);
+  const each = (tell: (figures: EngineFigures) => void) => {
+    for (const figures of engineFigures.values()) tell(figures);
+  };
+  gauge('tapegate_engine_processes', 'Processes of the engine that live', ['part'], (to) =>
+    each(({ part }) => to.inc({ part })),
+  );
+  gauge('tapegate_engine_resident_memory_bytes', 'Memory of the processes of the engine', ['part'], (to) =>
+    each(({ part, residentBytes }) => to.inc({ part }, residentBytes)),
+  );
+  gauge('tapegate_engine_database_connections', 'Their connections', ['part', 'state'], (to) =>
+    each(({ part, connections }) => {
+      for (const [state, number] of Object.entries(connections)) to.inc({ part, state }, number);
+    }),
+  );
+  gauge('tapegate_engine_event_loop_delay_seconds', 'The worst delay of their event loops of late', ['part'], (to) => {
+    const worst = new Map<string, number>();
+    each(({ part, loopSeconds }) => worst.set(part, Math.max(worst.get(part) ?? 0, loopSeconds)));
+    for (const [part, seconds] of worst) to.set({ part }, seconds);
+  });
 }

@@ -1,7 +1,7 @@
 /**
- * The figures of the whole site as metrics. Every process that is asked tells the same, so their names begin with `tapegate_site_`: whoever
- * adds up what several processes say takes the greatest of these. The database is asked for them once for all who scrape this process, and
- * rests ten seconds, or so many times as long as it took, before it is asked again.
+ * Metrics of the whole site. Each process reports the same values, so names begin with `tapegate_site_`: use the
+ * maximum over processes. The database is read once for all scrapes, then rests for ten seconds, or 20 times as long as
+ * the read took.
  */
 import { Gauge, type Registry } from 'prom-client';
 import type { Context } from '../context.js';
@@ -10,13 +10,12 @@ import { readSiteFigures, type SiteFigures } from '../operations/site/figures.js
 
 const REST_MS = 10_000;
 const REST_TIMES = 20;
-/** A scrape goes on without, and tells what is known from before; what is older than that is not told. */
+/** A scrape waits for so long, then reports older figures up to a limit. */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;
 
 type Tell = (name: string, labels: Readonly<Record<string, string>>, value: number) => void;
 
-/** By their names: what they are, and their labels. */
 const gauges: Record<string, [help: string, ...labels: string[]]> = {
   tapegate_site_look_success: ['1 where the last look at the whole site came to its end'],
   tapegate_site_look_seconds: ['How long that look took'],
@@ -53,7 +52,6 @@ interface Seen {
   tookMs: number;
 }
 
-/** Looks at the site when it is asked to, and not too often. */
 class SiteLook {
   private readonly ctx: Context;
   private last: Seen | undefined;
@@ -65,7 +63,7 @@ class SiteLook {
     this.ctx = ctx;
   }
 
-  /** @returns what is known after a moment; undefined where that is nothing, or too old */
+  /** @returns undefined if nothing is known, or only older figures */
   async get(): Promise<Seen | undefined> {
     if (performance.now() >= this.restUntil) this.looking ??= this.look();
     let timer: NodeJS.Timeout | undefined;
@@ -95,7 +93,7 @@ class SiteLook {
   }
 }
 
-/** @returns brings them up to date, before the registry is read */
+/** @returns a function that updates the gauges before the registry is read */
 export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<void> {
   const made = new Map(
     Object.entries(gauges).map(([name, [help, ...labelNames]]) => [

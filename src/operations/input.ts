@@ -10,7 +10,7 @@ const MAX_ADDRESS = 254;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
-/** Text of one line that PostgreSQL, a header and a terminal can all take. */
+/** One line of text that PostgreSQL, a header and a terminal can take. */
 export function checkText(field: string, value: string): string {
   checkStorable(field, value);
   const control = CONTROL.exec(value);
@@ -21,15 +21,15 @@ export function checkText(field: string, value: string): string {
   return value;
 }
 
-/** What looks like another name, or like none: marks that are not seen, and spaces that are none. */
+/** Invisible characters, and spaces other than single ones inside. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]|(?! )\p{Zs}|^ | $/u;
 
-/** Can a name be told from every other one by who reads it, in its one normal form? */
+/** Returns whether a reader can tell the name from every other one. */
 export function isPlainName(name: string): boolean {
   return name !== '' && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
 
-/** Of a user, a group or a service, as callers are known by it. @throws InvalidInputError */
+/** Checks the name of a user, a group or a service. @throws InvalidInputError */
 export function checkCallerName(field: string, value: string): string {
   const name = checkText(field, value);
   if (name === '') throw new InvalidInputError(field, 'must not be empty');
@@ -40,7 +40,6 @@ export function checkCallerName(field: string, value: string): string {
   );
 }
 
-/** A part of a path: any text that a path may hold. */
 export function checkPattern(field: string, value: string): string {
   checkStorable(field, value);
   if (Buffer.byteLength(value) > MAX_PATH_BYTES) {
@@ -49,15 +48,14 @@ export function checkPattern(field: string, value: string): string {
   return value;
 }
 
-/** PostgreSQL refuses NUL, and a lone surrogate has no UTF-8 form. */
 function checkStorable(field: string, value: string): void {
   if (value.includes('\0')) throw new InvalidInputError(field, `must not hold the character NUL: ${quote(value)}`);
   if (!value.isWellFormed()) throw new InvalidInputError(field, `must be valid Unicode: ${quote(value)}`);
 }
 
 /**
- * One of the logical paths of a field: absolute, of parts that a disk takes as they are, so that below a mount point it stays there.
- * Parts have at most 255 bytes (NAME_MAX of Linux), the whole at most 2,048, which an index of PostgreSQL holds.
+ * Checks an absolute path whose parts a disk takes as they are, so that it stays below its mount point. Parts have at
+ * most 255 bytes (NAME_MAX of Linux), the whole at most 2,048, which an index of PostgreSQL takes.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);
@@ -65,7 +63,7 @@ export function checkPath(field: string, value: string): string {
   return value;
 }
 
-/** What is wrong with a logical path, as the rest of a sentence about it; undefined when nothing is. */
+/** Returns what is wrong with a path, as the rest of a sentence about it. */
 export function findPathProblem(value: string): string | undefined {
   if (value.includes('\0') || !value.isWellFormed()) return `is taken by no disk: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;
@@ -80,7 +78,7 @@ export function findPathProblem(value: string): string | undefined {
   return undefined;
 }
 
-/** One plain e-mail address; nothing that could open a second one or another header. */
+/** Checks one plain email address, without anything that could start another one or a header. */
 export function checkAddress(field: string, value: string): string {
   if (value.length > MAX_ADDRESS || CONTROL.test(value) || !value.isWellFormed() || !ADDRESS.test(value)) {
     throw new InvalidInputError(field, `must be an e-mail address, not ${quote(value)}`);
@@ -101,7 +99,6 @@ export function checkTime(field: string, value: string): string {
 
 const MAX_BYTES = 2n ** 63n - 1n;
 
-/** A size in bytes that the database can hold. */
 export function checkBytes(field: string, value: bigint): bigint {
   if (value < 0n || value > MAX_BYTES) {
     throw new InvalidInputError(field, `must be from 0 to ${MAX_BYTES} bytes, not ${value}`);

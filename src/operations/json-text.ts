@@ -1,28 +1,24 @@
 /** JSON that the database makes, with the very bytes that JSON.stringify has for the same values. */
 import { join, type Sql, sql } from '../database/sql.js';
 
-/** Of a text or null. */
 export function jsonText(text: Sql): Sql {
   return sql`coalesce(to_json(${text})::text, 'null')`;
 }
 
-/** Of an integer that is not null, exact at any size. */
 export function jsonInteger(integer: Sql): Sql {
   return sql`${integer}::text`;
 }
 
-/** Of a timestamp of the years 1 to 9999, or null: six digits of fraction where it is not zero. */
+/** Of a timestamp of the years 1 to 9999, or null, with microseconds unless zero. */
 export function jsonTime(time: Sql): Sql {
   return sql`coalesce(replace(to_char(${time}, '\\"YYYY-MM-DD"T"HH24:MI:SS.US\\"'), '.000000', ''), 'null')`;
 }
 
-/** Of one of some values: the text that is due for it. */
 export function jsonChoice(value: Sql, texts: ReadonlyMap<string, string>): Sql {
   const cases = [...texts].map(([each, text]) => sql`WHEN ${each} THEN ${JSON.stringify(text)}`);
   return sql`CASE ${value} ${join(cases, ' ')} END`;
 }
 
-/** An object, of what makes the JSON of its values by their names, in that order. */
 export function jsonObject(values: readonly (readonly [name: string, value: Sql])[]): Sql {
   const parts = values.map(
     ([name, value], at) => sql`${`${at === 0 ? '{' : ','}${JSON.stringify(name)}:`}::text || ${value}`,

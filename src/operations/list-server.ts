@@ -1,64 +1,21 @@
 /**
- * Which server a list is read from. Beside the table of policy.ts: what reads much and decides nothing may be read at a standby
- * (DATABASE_READ_URL), which shows all that was committed when it was asked for. What decides a change, or is a look-up by keys, is read
- * where changes are made; so is what follows events, which are numbered there.
+ * Reads lists at a standby (DATABASE_READ_URL), which shows all that was committed when it was asked. Everything else is read
+ * at the primary: what decides a change, look-ups by keys, and what follows events, which are numbered there.
  */
 import type { Context } from '../context.js';
 import type { Paced } from '../database/snapshot.js';
 import { codeOf, UnavailableError, UserError } from '../errors.js';
-import type { Changing } from './audit/audited.js';
 import type { Operation } from './policy.js';
 
-type Reading = Exclude<Operation, Changing>;
-
-export const listServers = {
-  listFiles: 'standby',
-  listRequests: 'standby',
-  listVolumes: 'standby',
-  listVerifications: 'standby',
-  listQuotasByPage: 'standby',
-  listAudit: 'standby',
-  readVolumeFiguresOf: 'standby',
-  getFile: 'primary',
-  getRequest: 'primary',
-  getQuota: 'primary',
-  listDrives: 'primary',
-  listLibraries: 'primary',
-  readSettings: 'primary',
-  readStagingFigures: 'primary',
-  readUsage: 'primary',
-  listDisksByPage: 'primary',
-  readHostsOf: 'primary',
-  readDriveHosts: 'primary',
-  listSuspensions: 'primary',
-  listWaitingMail: 'primary',
-  listPathRules: 'primary',
-  listLegacyUses: 'primary',
-  listTokens: 'primary',
-  listWebhooks: 'primary',
-  listWebhookMessages: 'primary',
-  listFindings: 'primary',
-  showCaller: 'primary',
-  readMetrics: 'primary',
-  readKept: 'primary',
-  showPlan: 'primary',
-  watchRequest: 'primary',
-  watchStages: 'primary',
-  watchEnd: 'primary',
-  watchRequests: 'primary',
-  watchSite: 'primary',
-  readHistory: 'primary',
-  listProcesses: 'primary',
-  estimateRequest: 'primary',
-} as const satisfies Record<Reading, 'standby' | 'primary'>;
-
-type AtStandby = { [Each in Reading]: (typeof listServers)[Each] extends 'standby' ? Each : never }[Reading];
+type AtStandby = Extract<
+  Operation,
+  `list${'Files' | 'Requests' | 'Volumes' | 'Verifications' | 'QuotasByPage' | 'Audit'}` | 'readVolumeFiguresOf'
+>;
 
 /**
- * Reads a list at a standby where there is one that may be asked, and else where changes are made. What fails at a standby is read a
- * second time, at the primary, unless pages went through `given` by then: who has had some of a list cannot be told all of it.
- * @param _operation in the table, which says that it may
- * @param work is given the context to read by. Whoever it gives pages to may be called twice, and has had none the first time
+ * Reads a list at a standby if there is one, else at the primary. A read that fails at a standby is repeated at the primary, unless pages
+ * went through `given` by then.
+ * @param work reads with the given context. It may be called twice, and has delivered no page the first time
  */
 export async function atListServer<T>(
   ctx: Context,
@@ -88,8 +45,8 @@ export async function atListServer<T>(
 const STATEMENT_TIMED_OUT = '57014';
 
 /**
- * May the primary have an answer where a standby had none? It cancels what stands in the way of changes that it is to replay, ends, or
- * cannot be reached. What has taken its time would take it again; and who has its share of lists, or has gone, is no matter of servers.
+ * Returns whether the primary may answer a read that failed at a standby: replay has cancelled it, or the standby is down. A read that took
+ * too long, or whose caller has no slot or has gone, would fail again.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

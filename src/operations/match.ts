@@ -1,9 +1,13 @@
-/** `match` and `pattern` are plain, case-sensitive substrings: no character of them is a wildcard. */
+/**
+ * Search for plain, case-sensitive substrings of paths: `match` and `pattern` have no wildcards.
+ * The words of a path between delimiters have an index. Digits and dates consist of the same few trigrams everywhere,
+ * so words serve them better than the index of trigrams.
+ */
 import { type Sql, sql } from '../database/sql.js';
 
 /**
- * A condition on the file `f`: its path holds `text`. Whoever looks for a pattern among files does so by this one, since how it is
- * written says which index serves it: the path as an expression is none that the index of trigrams knows.
+ * The path of the file `f` contains `text`. All searches use this condition, since its form selects the index: the
+ * index of trigrams does not serve an expression.
  */
 export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;
@@ -13,63 +17,48 @@ export function holdsText(text: string): Sql {
   return sql`(path_words(f.path) @@ ${wordsQuery(lookup.words)}::tsquery AND f.path || '' LIKE ${like})`;
 }
 
-/** Is each path looked at for this text? */
 export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
 }
 
-/** Is it looked up by a word that is rare in any catalogue? One plan is good for all of these. */
+/** One plan is good for all of these. */
 export function isByRareWord(text: string): boolean {
   const lookup = choosePatternLookup(text);
   return lookup.by === 'words' && lookup.words.some(isRare);
 }
 
-/** Takes the meaning from what LIKE would read as a wildcard. */
 function escapeLike(text: string): string {
   return text.replace(/[\\%_]/g, '\\$&');
 }
 
-/** The tsquery of paths that have all of the words, or are too long for their words to be known (`path_words`). */
+/** The tsquery of paths that contain all words, or are too long for the index (`path_words`). */
 function wordsQuery(words: readonly Word[]): string {
   const all = words.map(({ text, isPrefix }) => quoteWord(text) + (isPrefix ? ':*' : ''));
   return `${all.join(' & ')} | '/'`;
 }
 
-/** As tsquery reads it: between quotes nothing but a quote and a backslash has a meaning, and loses it when it stands twice. */
 function quoteWord(text: string): string {
   return `'${text.replace(/['\\]/g, '$&$&')}'`;
 }
 
-/**
- * How a pattern, which is a plain substring of a path, is looked for.
- *
- * The words of a path, as they stand between delimiters, have an index of their own. Digits and dates are made of the same few
- * trigrams everywhere, so that the index of trigrams has to go through much of the catalogue for them; a word that the pattern holds
- * whole, or begins at its end, is looked up. In the middle of what word the pattern begins nobody knows.
- */
-
-/**
- * By some words that a path must have; by the trigrams of the pattern; or, where it has neither, by a look at each path: PostgreSQL would
- * go through all of the index of trigrams as well, and then look at each path all the same.
- */
+/** By words, by trigrams, or by a scan of all paths, since PostgreSQL would read the whole index of trigrams first. */
 export type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
 
 export interface Word {
   text: string;
-  /** The path has a word that begins so, rather than the word itself. */
+  /** The path has a word that begins with it. */
   isPrefix: boolean;
 }
 
-/** What stands between words: `path_words` in the database has the same. */
+/** As in `path_words` of the database. */
 const DELIMITER = /[/_\-.+=,:@~ ]/;
-/** One more says little more, and costs a look-up: all 12 of a path with its date took four times as long as the three of the date. */
+/** All 12 words of a path with its date took four times as long as the three of the date. */
 const MAX_WORDS = 5;
-/** All words that begin so are read before anything is compared: beside other words that costs more than it saves. */
+/** PostgreSQL reads all words that begin so, which costs more than it saves beside other words. */
 const MIN_PREFIX = { alone: 3, beside: 6 };
-/** Code points. PostgreSQL takes words of 2,046 bytes, and of a long one its beginning is enough. */
+/** Code points. PostgreSQL takes words of 2,046 bytes. */
 const MAX_WORD = 100;
 
-/** @param pattern not empty */
 export function choosePatternLookup(pattern: string): PatternLookup {
   const [cut = '', ...rest] = pattern.split(DELIMITER);
   const last = rest.pop() ?? '';
@@ -81,8 +70,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Letters have rare trigrams, and these serve what the pattern begins with, too: words are better where they have digits, and where
- * nothing else would be left.
+ * Letters have rare trigrams, which also cover the beginning of the pattern: words are better for digits, or if nothing
+ * else is left.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;
@@ -90,12 +79,12 @@ function isBetterByWords(cut: string, words: readonly string[]): boolean {
   return left < 3 || (words.some((word) => /\d/.test(word)) && words.some((word) => word.length >= left));
 }
 
-/** A guess: dates, orbits and numbers are in few paths, and the names of an archive's folders in many. */
+/** A guess: dates and numbers are in few paths, directory names in many. */
 function rarityOf(word: string): number {
   return word.length + 4 * word.replace(/\D/g, '').length;
 }
 
-/** A date, or a number that is as long, which no archive has in more than some of its paths. */
+/** A date, or a number of that length. */
 const RARE = 30;
 
 export function isRare({ text }: Word): boolean {
@@ -107,14 +96,14 @@ function shorten(word: Word): Word {
   return characters.length > MAX_WORD ? { text: characters.slice(0, MAX_WORD).join(''), isPrefix: true } : word;
 }
 
-/** In characters of which PostgreSQL makes trigrams; what else it takes for a letter goes by the database's locale. */
+/** In characters that are in trigrams of every locale. */
 function longestRun(text: string): number {
   return Math.max(0, ...text.split(/[^a-z0-9]/i).map((run) => run.length));
 }
 
 /**
- * As PostgreSQL makes trigrams of a pattern: a word has two blanks before it and one after it, where the pattern says that it begins or
- * ends there. What letters beside these are is the database's locale's to say; of a wrong guess a search is slower.
+ * PostgreSQL adds two blanks before a word and one after it, where the pattern shows that the word begins or ends.
+ * Other letters depend on the locale; a wrong guess only makes a search slower.
  */
 function hasTrigrams(pattern: string): boolean {
   const runs = pattern.split(/[^\p{L}\p{N}]/u);

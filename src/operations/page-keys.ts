@@ -1,16 +1,14 @@
 /**
- * Pages of lists, by the value of a key: a page after a row is right even when that row has gone. A list within a list (the files of a
- * request, the requests of a quota) is read by one statement for all parents; Prisma would read each list whole and cut it in memory, and a
- * request may contain a million files.
+ * Pages of lists by the value of a key: the page after a row is right even if that row is gone. Inner lists (files of a
+ * request, requests of a quota) are read by one statement for all parents; Prisma would read each list whole.
  */
 import type { Context } from '../context.js';
 import { prepared } from '../database/prepared.js';
 import { askAtLength, askSoon } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 
-/** A page of a list: so many rows that follow a key, or go before it. */
 export interface KeyPage<Key> {
-  /** The first or last rows where there is none. */
+  /** By default the first or last rows. */
   from: Key | undefined;
   isBackward: boolean;
   limit: number;
@@ -40,17 +38,14 @@ export function boundsOf(
   return { conditions, order: sql`ORDER BY ${key} ${raw(inverted === descending ? 'ASC' : 'DESC')} LIMIT ${limit}` };
 }
 
-/** A list: its tables and filter, the column of its ids, and the one that it is in order of, which is unique. */
+/** A list: tables and filter, ids, and the unique key of its order. */
 export interface KeyedList {
-  /** `table alias WHERE condition` */
   rows: Sql;
   id: Sql;
   key: Sql;
-  /** Aborts when nobody waits for a page any more. */
   reader?: AbortSignal | undefined;
 }
 
-/** The ids of a page, in order of the key. */
 async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unknown>): Promise<Id[]> {
   const { from, isBackward, limit } = page;
   const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
@@ -62,8 +57,8 @@ async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unkn
 }
 
 /**
- * The rows of a page, in order of the key, as `load` gives those with some ids. A row that goes between the two reads
- * would make the page look like the last one; then it is read again, which only another such row makes needful once more.
+ * Reads the rows of a page in order of the key. If a row is deleted between the two reads, the page is read again,
+ * since it would look like the last one.
  */
 export async function readPageRows<Id, Row>(
   ctx: Context,
@@ -78,7 +73,7 @@ export async function readPageRows<Id, Row>(
   }
 }
 
-/** @param list as a KeyedList; `less`: rows among them that do not count */
+/** @param list.less rows that do not count */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -89,20 +84,18 @@ export async function countRows(
   return Number(row?.count ?? 0n);
 }
 
-/** How many rows a list has. */
 export interface RowCount {
   count: number;
-  /** Made of what PostgreSQL knows of the tables, and not counted. */
+  /** By PostgreSQL's statistics. */
   isEstimated: boolean;
 }
 
-/** So many rows are counted by whoever wants an estimate: some milliseconds where they are found at all soon. */
+/** Rows that are counted exactly, which takes milliseconds. */
 const COUNTED = 10_000;
 
 /**
- * Counted where they are few and soon found, else estimated as PostgreSQL does for its plans.
- * @param list as a KeyedList
- * @param list.isSecret is there what the caller is not to know of? An estimate would have some of it in it, so that all are counted
+ * Counts rows if they are few and found quickly, else returns PostgreSQL's estimate.
+ * @param list.isSecret whether an estimate would reveal rows that the caller may not see; then all are counted
  */
 export async function estimateRows(
   ctx: Context,
@@ -120,7 +113,7 @@ export async function estimateRows(
   return { count: Math.max(planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
 
-/** Statements that are prepared, since a page's size is a part of the text and clients choose it: others must find names as well. */
+/** The size of a page is part of the text, and clients choose it: the number of prepared statements is limited. */
 const MAX_PREPARED = 200;
 const known = new Set<string>();
 
@@ -130,13 +123,13 @@ function preparedPage(statement: Sql): Sql {
   return known.has(text) ? prepared(statement) : statement;
 }
 
-/** The planner expects a tenth of the list of a page whose size is a parameter. */
+/** As a parameter, the planner would expect a tenth of the list. */
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
 /**
- * Reads the rows of a page, in order of the key, by one statement.
- * @param list.walk the same rows if the caller may see all of them, and none otherwise: a page is found at once wherever it is; undefined if
- *   the list has a filter
+ * Reads the rows of a page in order of the key, by one statement.
+ * @param list.walk the same rows if the caller may see all of them, else none, so that a page is found at once;
+ * undefined if the list has a filter
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -152,29 +145,26 @@ export async function readPage<Row extends object>(
   return isBackward ? rows.reverse() : rows;
 }
 
-/** A list within a list: its table, the column of the parent, and the one whose integers give the order. */
+/** A list within a list. The integers of `key` give the order. */
 export interface InnerList {
   table: 'any_hold' | 'any_awaited_path' | 'request';
   parent: 'request_id' | 'quota_id';
   key: 'ordinal' | 'id';
-  /** Of the row `c`, and of tables that are joined. */
+  /** Of the row `c` and joined tables. */
   columns: Sql;
   join?: Sql;
-  /** Whether the caller may see the row. */
   isSeen?: Sql;
 }
 
 export interface PageWish {
-  /** Only keys above, and below. */
   above?: number | undefined;
   below?: number | undefined;
   descending: boolean;
   limit: number;
-  /** Only rows at one of these states. */
   states?: readonly string[] | undefined;
 }
 
-/** One place of a page. The caller may not see what is there if it has no row. */
+/** Without a row, the caller may not see it. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;
@@ -186,7 +176,7 @@ interface FlatItem {
   '#seen': boolean;
 }
 
-/** Reads a page of each parent, in order, by one statement. A parent whose page is empty is left out. */
+/** Reads a page of each parent by one statement. A parent with an empty page is left out. */
 export async function readInnerPages<Row>(
   ctx: Context,
   { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,
@@ -210,15 +200,14 @@ export async function readInnerPages<Row>(
   return pages;
 }
 
-/** Of the rows `c` of a parent `p`, those that a page may have. */
 function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(place.parent), raw(place.key)];
-  // conditions are left out rather than made optional, so that the planner sees what it may use an index for
+  // conditions are left out, not made optional, so that the planner can use its indexes
   const conditions = [sql`c.${parent} = p.id`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
   if (place.key === 'ordinal') {
-    // bundles that have none of it are not unpacked
+    // do not unpack bundles outside of the page
     if (wish.above !== undefined) conditions.push(sql`c.last_ordinal > ${wish.above}`);
     if (wish.below !== undefined) conditions.push(sql`c.first_ordinal < ${wish.below}`);
   }

@@ -1,9 +1,7 @@
 /**
- * Who may do what: one table for both protocols. Every operation that a protocol or a command calls is in it and asks
- * `allow` under its own name; GraphQL's fields say the same rights a second time.
- *
- * What a caller may not know of is answered as what does not exist, to the letter: lists, counts and pages leave it out, and
- * a single one is not found. What it may know of and not do is refused by name.
+ * Who may do what: one table for both protocols. Every operation that a protocol or a command calls is in it, and calls
+ * `allow` with its own name.
+ * What a caller may not see is answered like something that does not exist; what it may see and not do is refused.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../caller.js';
 import type { Context } from '../context.js';
@@ -104,7 +102,7 @@ export const policy = {
 
 export type Operation = keyof typeof policy;
 
-/** The roles that have a right, and what it is called in an error, after "may not". */
+/** The roles that have a right, and the text of the refusal after "may not". */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read that' },
   ask: {
@@ -112,7 +110,7 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
     what: 'ask for files: it has no quota to ask for them with',
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
-  // a service acts with quotas, and gives none of them away
+  // a service uses quotas, and gives none of them away
   manage: {
     roles: ['user', 'operator'],
     what: "say who uses quotas, or is told of them: it takes a user's or an operator's token",
@@ -123,23 +121,21 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
 
 const READ_ONLY = "do that: it reads only, and nothing that is an operator's";
 
-/** Whether a caller may call an operation at all, whatever it is called with. */
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
-  // what nobody in particular gives to others would stay when callers are to be known
+  // it would stay when the site requires authentication
   if (right === 'manage' && caller.way === 'open') return false;
   return hasRole(caller, ...rights[right].roles);
 }
 
-/** Why a caller may not call an operation at all. */
 export function refusal(caller: Caller, operation: Operation): ForbiddenError {
   if (caller.isReadOnly) return new ForbiddenError(caller.name, READ_ONLY);
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
 /**
- * @param user of the quota that is to be charged, where there is one
- * @throws ForbiddenError, which is the same whether that user exists or not
+ * @param user of the quota to be charged
+ * @throws ForbiddenError, the same whether that user exists or not
  */
 export function allow({ caller }: Pick<Context, 'caller'>, operation: Operation, user?: string): void {
   if (!may(caller, operation)) throw refusal(caller, operation);
@@ -148,19 +144,14 @@ export function allow({ caller }: Pick<Context, 'caller'>, operation: Operation,
   throw new ForbiddenError(caller.name, `ask for files with the quota of user ${quote(user)}`);
 }
 
-/** A request as the policy sees it. */
 interface OwnedRequest {
   id: number;
-  /** Of its quota. */
   user: string;
-  /** Who has made it; null where nobody noted it. */
+  /** Null if unknown. */
   madeBy: string | null;
 }
 
-/**
- * To be called with a request that the caller may see.
- * @throws ForbiddenError
- */
+/** Call it with a request that the caller may see. @throws ForbiddenError */
 export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Operation, request: OwnedRequest): void {
   allow({ caller }, operation);
   const isOwn = hasQuota(caller.acts, request.user) && request.madeBy === ownerOf(caller);
@@ -172,10 +163,7 @@ export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Oper
   );
 }
 
-/**
- * To be called with the user of a quota.
- * @throws NotFoundError where the caller may not see it, in the words of one that is not there; ForbiddenError
- */
+/** @throws NotFoundError if the caller may not see the user's quota, as if it did not exist; ForbiddenError */
 export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Operation, user: string): void {
   allow({ caller }, operation);
   if (!hasQuota(caller.reads, user)) throw new NotFoundError(`there is no user ${quote(user)}`);
@@ -185,8 +173,8 @@ export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Oper
 }
 
 /**
- * By which callers with the same rights are known: what one of them is told may be told to the others. Those of an account alone have the same
- * key where rules by folders go by who one is; who has no role, and so no rights, shares with nobody.
+ * Returns the same text for callers with the same rights, whose reads can be shared. It names the caller if path rules
+ * may apply. Undefined for a caller without roles, who shares nothing.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, rights } = caller;
@@ -197,17 +185,16 @@ export function rightsKey(caller: Caller): string | undefined {
   return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, who]);
 }
 
-/** What the caller may see of quotas `q`, and so of their requests. */
+/** The quotas `q` that the caller may see, with their requests. */
 export function isVisibleQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.reads === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.reads]}::text[])`;
 }
 
-/** The same for Prisma. */
 export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.QuotaWhereInput {
   return caller.reads === 'all' ? {} : { user: { in: [...caller.reads] } };
 }
 
-/** The quotas `q` that the caller manages; what belongs to none, such as a webhook of all, is an operator's. */
+/** The quotas `q` that the caller manages. What belongs to no quota is an operator's. */
 export function isManagedQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.manages === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.manages]}::text[])`;
 }

@@ -4,8 +4,7 @@ import { raw, type Sql } from '../database/sql.js';
 /**
  * Returns all columns of a table as a list for `SELECT`.
  * @param fields such as `Prisma.RequestScalarFieldEnum`
- * @param alias the table's name in the statement
- * @param prefix stands before the name of each column in the result
+ * @param prefix of the names in the result
  */
 export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
   const columns = Object.keys(fields).map((name) => `${alias}."${columnOf(name)}" AS "${prefix}${name}"`);

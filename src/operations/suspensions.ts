@@ -1,8 +1,7 @@
 /**
- * What operators take out of service: volumes, drives, users, libraries (as back ends) and restore disks. HELD stops what runs, DRAINING
- * lets it end; nothing new begins in either. A volume that fails again and again is held by the engine, and so is a disk
- * that fails (disks/failing.ts), a drive, and a library that refuses what it is asked; that a disk fails stays noted with it where
- * an operator takes it out of service as well.
+ * Suspensions of volumes, drives, users, libraries (kind BACKEND) and restore disks. HELD stops running work, DRAINING
+ * lets it finish; neither starts new work. The engine suspends what fails: volumes, disks (disks/failing.ts), drives
+ * and libraries. A disk keeps failing if an operator suspends it as well.
  */
 import { type AuditKind, auditRowOfEach, type Deed } from '../audit.js';
 import type { Context } from '../context.js';
@@ -23,10 +22,9 @@ export interface Suspension {
   kind: SuspensionKind;
   name: string;
   mode: SuspensionMode;
-  /** For people. */
   reason: string;
   since: string;
-  /** When the engine tries by itself whether it works again; null: it stays so until somebody resumes it. */
+  /** When the engine tries it again; null: not before an operator resumes it. */
   nextTry: string | null;
 }
 
@@ -34,18 +32,16 @@ export type SuspensionKey = Pick<Suspension, 'kind' | 'name'>;
 
 const columns = sql`kind, name, mode, reason, since, retry_at AS "nextTry"`;
 
-/** What is suspended of where a recall runs: the drive, by its name, or its library. */
+/** The drive where a recall would run, and its library. */
 interface Place {
   driveName: string;
   libraryId: number;
 }
 
-/** A drive that reads what its library was asked for already goes on while that one drains: nothing new begins there by it. */
+/** A drive that is `reading` what its library has staged continues while the library drains. */
 export type DriveUse = 'mounting' | 'reading';
 
-/**
- * May the recall `c` begin on a drive? Not while one of what it would use is suspended, in either mode, or all who wait for it are.
- */
+/** The recall `c` may begin on a drive: nothing that it would use is suspended, and a user who waits for it is not. */
 export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(place, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
@@ -54,14 +50,13 @@ export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
         AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)))`;
 }
 
-/** Neither the drive nor its library is suspended, in either mode. */
 function isOpen({ driveName, libraryId }: Place, use: DriveUse): Sql {
   const stops = use === 'mounting' ? sql`true` : sql`s.mode = 'HELD'`;
   return sql`(NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DRIVE' AND s.name = ${driveName})
     AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
 }
 
-/** Takes something out of service; a second time changes mode and reason. @throws NotFoundError, InvalidInputError */
+/** Suspends something, or changes mode and reason. @throws NotFoundError, InvalidInputError */
 export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
   const { kind, name, mode, reason } = input;
   return await audited(
@@ -89,7 +84,7 @@ async function takeOutOfService(
   return rows[0] as Suspension;
 }
 
-/** A disk that the engine holds goes on failing when an operator holds it: nobody is to look at it for that. */
+/** A disk that the engine has suspended goes on failing, so that no engine looks at it. */
 function keepFailing({ kind, name }: SuspensionKey): Sql {
   return sql`UPDATE restore_disk k SET retry_at = s.retry_at FROM suspension s
     WHERE s.kind = ${kind} AND s.name = ${name} AND s.kind = 'DISK' AND k.mountpoint = s.name AND s.retry_at IS NOT NULL`;
@@ -106,7 +101,7 @@ async function checkKey(ctx: Context, { kind, name: given }: SuspensionKey): Pro
   return { kind, name };
 }
 
-/** How each kind of thing is found by its name; the first library has none in the database. */
+/** The first library has no name in the database. */
 function findByName(kind: SuspensionKind, name: string): Sql {
   const queries: Record<SuspensionKind, Sql> = {
     VOLUME: sql`SELECT FROM volume WHERE name = ${name}`,
@@ -118,14 +113,13 @@ function findByName(kind: SuspensionKind, name: string): Sql {
   return queries[kind];
 }
 
-/** `volume "V00001"` */
 function nameOf({ kind, name }: SuspensionKey): string {
   return `${kind.toLowerCase()} ${quote(name)}`;
 }
 
 /**
- * Suspends a thing that fails. A thing that is suspended already stays as it is.
- * @param retryAt when the engine tries it again by itself; null: not before somebody resumes it
+ * Suspends a thing that fails, unless it is suspended already.
+ * @param retryAt when the engine tries it again; null: not before an operator resumes it
  */
 export async function holdFailing(
   ctx: Context,
@@ -143,7 +137,6 @@ export async function holdFailing(
   );
 }
 
-/** Ends the suspension of a failing thing if the time of its next try has come, and returns whether it has. */
 export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`DELETE FROM suspension WHERE kind = ${kind} AND name = ${name} AND retry_at <= ${ctx.now()}`,
@@ -151,21 +144,19 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Of a statement in which `held` gives the names of what it takes out of service: the part that has it in the audit. */
+/** Audits the names that `held`, an earlier part of the statement, returns. */
 export function auditHold(ctx: Context, kind: SuspensionKind, reason: string): Sql {
   return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'HELD', reason } }, sql`SELECT name FROM held`)})`;
 }
 
-/** A kind that does not exist is refused, and so is in the audit without. */
 function auditKind(kind: SuspensionKind): AuditKind {
   return Object.hasOwn(SuspensionKind, kind) ? kind : 'NONE';
 }
 
 /**
- * Puts something back into service; what waits for it may begin at once, with all its tries before it. A disk that has refused to
- * take more, and takes nothing new for a while, is tried again at once.
+ * Resumes something. What waits for it may begin at once, with all its tries. A full disk takes new files again.
  * @returns what has ended
- * @throws NotFoundError when there is no such thing, or it is in service; InvalidInputError
+ * @throws NotFoundError if it does not exist or is in service; InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
   const { kind, name } = input;
@@ -185,7 +176,6 @@ async function putIntoService(ctx: Context, input: SuspensionKey, deed: Deed): P
   throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
 }
 
-/** Whoever resumes a disk, a drive or a library has mended it: when it fails again, its pauses begin anew. */
 async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Promise<void> {
   const forget: Partial<Record<SuspensionKind, Sql>> = {
     DISK: sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${name}`,
@@ -197,8 +187,7 @@ async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Prom
 }
 
 /**
- * What the engine has held of a library, or of its drives, until its next try: other settings may have mended it, and it is tried at once. What an
- * operator has taken out of service stays so.
+ * Tries a library and its drives at once, since other settings may have repaired them. Suspensions by operators stay.
  */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
@@ -208,10 +197,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
   await forgetFailures(ctx, { kind: 'BACKEND', name: library.name });
 }
 
-/**
- * A disk that took nothing new since it had refused to take more (health/circuits.ts) is tried again by what waits for room.
- * @returns what has ended, in the form of a suspension: what ran on it went on
- */
+/** Ends the pause of a full disk (health/circuits.ts). @returns what has ended, as a suspension */
 async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Suspension | undefined> {
   const { rows } = await ctx.db.pool.query<Suspension>(
     sql`WITH full_disk AS (
@@ -228,10 +214,9 @@ async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Su
 }
 
 /**
- * Ends a suspension together with the pauses that it led to, since whoever resumes the thing has mended it; the trigger
- * rings the engine, which wakes what waits for room as far as there is some. Files of a volume were tried while the volume was what failed: those tries do not count; with them
- * a file is none any more by which its volume is judged.
- * @param deed by which a caller asked for it
+ * Ends a suspension and the pauses that it led to. A trigger notifies the engine. Tries of files do not count if it was
+ * their volume that failed.
+ * @param deed if a caller asked for it
  */
 export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
   const audit = deed && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT name FROM ended`)})`;
@@ -261,20 +246,18 @@ export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Prom
 }
 
 export interface ListSuspensionsInput {
-  /** Only what comes after it, or before it. */
   after?: SuspensionKey | undefined;
   before?: SuspensionKey | undefined;
   limit?: number;
   descending?: boolean;
 }
 
-/** Whose recalls are out of service is for those who may see the quota. */
 function isVisibleSuspension(ctx: Context): Sql {
   if (ctx.caller.reads === 'all') return sql`true`;
   return sql`(kind <> 'USER' OR EXISTS (SELECT FROM quota q WHERE q."user" = suspension.name AND ${isVisibleQuota(ctx)}))`;
 }
 
-/** All of them unless told, by kind and name. */
+/** Lists suspensions by kind and name. */
 export async function listSuspensions(ctx: Context, input: ListSuspensionsInput = {}): Promise<Suspension[]> {
   allow(ctx, 'listSuspensions');
   const { after, before, limit, descending = false } = input;
@@ -289,7 +272,6 @@ export async function listSuspensions(ctx: Context, input: ListSuspensionsInput 
   return rows;
 }
 
-/** Those of things of one kind, by their names; what is in service is left out. */
 export async function readSuspensionsOf(
   ctx: Context,
   kind: SuspensionKind,
@@ -302,8 +284,8 @@ export async function readSuspensionsOf(
 }
 
 /**
- * Reads whether a drive may mount something, and whether any recall waits, in whatever library. This is one cheap statement, because drives
- * without work send it every second. Returns undefined while the drive or its library is suspended.
+ * Reads whether a drive may mount, and whether any recall waits. Idle drives send this cheap statement every second.
+ * Returns undefined while the drive or its library is suspended.
  */
 export async function readOpening(ctx: Context, place: Place): Promise<{ isQueued: boolean } | undefined> {
   const { rows } = await ctx.db.pool.query<{ isQueued: boolean }>(
@@ -312,7 +294,6 @@ export async function readOpening(ctx: Context, place: Place): Promise<{ isQueue
   return rows[0];
 }
 
-/** May the drive begin nothing? So it is while it or its library is suspended, in either mode. */
 export async function isSuspended(ctx: Context, place: Place, use: DriveUse = 'mounting'): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(place, use)}`);
   return rowCount === 0;

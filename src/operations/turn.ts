@@ -1,7 +1,7 @@
 /**
- * Whoever changes something may have to wait: for the catalogue while an import has it, for rows that somebody else has locked. It keeps
- * a connection meanwhile, so what waits on behalf of callers has a share of these, and so has each caller of that. What is done with rows
- * that nobody keeps locked has a share of its own: to take something out of service must be possible whoever else waits.
+ * Changes may wait, for the catalogue during an import or for locked rows, and keep a connection meanwhile. So waiting
+ * callers share a part of the connections, fairly. Changes of rows that are never locked for long have their own part,
+ * so that something can be suspended at any time.
  */
 import type { Context } from '../context.js';
 import type { Database } from '../database/client.js';
@@ -16,9 +16,8 @@ const places = { catalogue: 'takers', rows: 'changers', nobody: 'keepers' } as c
 >;
 
 /**
- * Does what may have to wait, in its turn. What has not begun when its caller goes is given up. Turns are not taken within each other.
- * @param waitsFor the catalogue for as long as an import goes on, only what others have locked, or nobody for long
- * @throws UnavailableError, and OverShareError where the caller itself has too many at once; and what the work throws
+ * Works in the caller's turn; gives up if the caller disconnects before. Turns do not nest.
+ * @throws UnavailableError, OverShareError if the caller has too many at once, and what the work throws
  */
 export async function takeTurn<T>(
   { db, share, reader }: Context,
@@ -34,15 +33,11 @@ export async function takeTurn<T>(
   }
 }
 
-/**
- * To be asked once everything that is waited for is there, and nothing has been done yet.
- * @throws UnavailableError where the caller has gone meanwhile
- */
+/** Call it after waiting and before any change. @throws UnavailableError if the caller has disconnected */
 export function checkAsked({ reader }: Context): void {
   checkWanted(reader);
 }
 
-/** Nothing reports how fast it goes on, so that no caller counts as slow. */
 const NO_PACE = { windowMs: Number.POSITIVE_INFINITY, bytesPerSecond: 0 };
 
 /**

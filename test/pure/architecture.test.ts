@@ -66,19 +66,13 @@ const mayImport: [part: string, from: string][] = [
   ['encodings', ''],
   ['http-target', 'errors http-body remembered'],
   ['database/', 'generated/ database-url environment errors package-root time'],
-  [
-    'events event-queue event-numbers event-reads event-table event-writes',
-    `${database} errors event-queue event-numbers event-reads event-table signals time`,
-  ],
+  ['events event-table event-writes', `${database} errors event-table signals time`],
   ['stages', `${database} events`],
   ['audit', `${database} audit caller errors`],
   ['context', 'audit caller config database/ events'],
   ['tape/', 'core/ blocks errors'],
   ['planner/', 'time'],
-  [
-    'operations/',
-    `${domain} ${database} planner/ config context events event-numbers event-table event-writes mail webhook-targets`,
-  ],
+  ['operations/', `${domain} ${database} planner/ config context events event-table event-writes mail webhook-targets`],
   [
     'engine/',
     `operations/ planner/ tape/ core/ audit blocks context deadline errors mail package-root secrets signals time traces
@@ -99,7 +93,7 @@ const mayImport: [part: string, from: string][] = [
 
 /** Connects the parts, and may import all of them. */
 const wiring = pathsOf(
-  `app cli commands/ dashboard demo door engine-process health import-endpoint listen open-traces runtime tapegate`,
+  `app cli commands/ dashboard demo engine-process import-endpoint listen open-traces runtime tapegate`,
 );
 
 /** Returns `file -> import` for each import of these files that is not allowed. */
@@ -236,7 +230,7 @@ const rules: Rule[] = [
   {
     rule: 'only the endpoints know HTTP',
     pattern: /from 'express'/,
-    only: 'access/ rest/ graphql/ app dashboard door encodings health',
+    only: 'access/ rest/ graphql/ app dashboard encodings',
     finds: "from 'express'",
   },
   {

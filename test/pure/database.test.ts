@@ -10,9 +10,7 @@ import { findMismatch, type Position } from '../../src/database/standbys.js';
 import { nameOfUrl, splitHosts } from '../../src/database-url.js';
 import { NotFoundError, OverShareError, UnavailableError } from '../../src/errors.js';
 import { Prisma } from '../../src/generated/prisma/client.js';
-import { isChanging } from '../../src/operations/audit/audited.js';
-import { isOfStandby, listServers } from '../../src/operations/list-server.js';
-import { type Operation, policy } from '../../src/operations/policy.js';
+import { isOfStandby } from '../../src/operations/list-server.js';
 
 const plain = ({ text, values }: Sql) => ({ text, values });
 
@@ -187,9 +185,4 @@ test.each([
   ['an error of the caller', new NotFoundError('x'), false],
 ])('whether a failed read is repeated at the primary: %s', (_what, error, isAgain) => {
   expect(isOfStandby(error)).toBe(isAgain);
-});
-
-test('each reading operation declares which servers may answer it', () => {
-  const reading = (Object.keys(policy) as Operation[]).filter((operation) => !isChanging(operation));
-  expect(Object.keys(listServers).sort()).toEqual(reading.sort());
 });

@@ -17,10 +17,8 @@ const charged = sql`(SELECT coalesce(sum(h.size), 0) FROM live_hold h WHERE h.qu
 
 const quotaUsed: FaultKind = {
   kind: 'quota-used',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT q.id::bigint AS key, 'user ' || q."user" AS thing, c.bytes || ' bytes held' AS expected,
+  find: (after, limit) => sql`SELECT q.id::bigint AS key, 'user ' || q."user" AS thing,
+      c.bytes || ' bytes held' AS expected,
       q.used || ' bytes used' AS found
     FROM quota q CROSS JOIN LATERAL (SELECT ${charged} AS bytes) c
     WHERE q.id > ${after} AND q.used <> c.bytes ORDER BY q.id LIMIT ${limit}`,

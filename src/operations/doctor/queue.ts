@@ -32,10 +32,8 @@ const isOverdue = sql`d.lease_until < timezone('utc', clock_timestamp())`;
 /** The engine repairs the others first: it takes over drives with expired leases (engine/drive/drive.ts). */
 export const recallLost: FaultKind = {
   kind: 'recall-lost',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT c.file_id AS key, f.path AS thing, 'a drive that runs the recall in epoch ' || coalesce(c.epoch::text, 'none') AS expected,
+  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
+      'a drive that runs the recall in epoch ' || coalesce(c.epoch::text, 'none') AS expected,
       CASE WHEN d.id IS NULL THEN 'no drive' WHEN d.epoch IS DISTINCT FROM c.epoch THEN d.name || ' in epoch ' || d.epoch
         WHEN d.lease_until IS NULL THEN d.name || ', which nobody holds' WHEN c.disk_id IS NULL THEN d.name || ', without a disk'
         ELSE d.name || ', whose lease ran out at ' || to_char(d.lease_until, 'YYYY-MM-DD"T"HH24:MI:SS') END AS found
@@ -66,10 +64,8 @@ function idsOf(fileIds: readonly bigint[]): Sql {
 
 const recallUnheld: FaultKind = {
   kind: 'recall-without-hold',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT c.file_id AS key, f.path AS thing, 'a live hold that its recall is for' AS expected,
+  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
+      'a live hold that its recall is for' AS expected,
       'none, and a recall made at ' || to_char(c.created_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
     WHERE c.state = 'WAITING' AND c.file_id > ${after} AND NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)
@@ -84,10 +80,8 @@ const recallUnheld: FaultKind = {
 
 const fileOrphaned: FaultKind = {
   kind: 'restoring-without-recall',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT f.id AS key, f.path AS thing, 'a recall that runs, the file being RESTORING' AS expected,
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
+      'a recall that runs, the file being RESTORING' AS expected,
       coalesce((SELECT 'one that is ' || c.state FROM recall c WHERE c.file_id = f.id), 'none') AS found
     FROM tape_file f WHERE f.id > ${after} AND ${isOrphan} ORDER BY f.id LIMIT ${limit}`,
   repair: async (ctx) => {
@@ -97,10 +91,8 @@ const fileOrphaned: FaultKind = {
 
 const recallAstray: FaultKind = {
   kind: 'recall-astray',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT c.file_id AS key, f.path AS thing, 'RESTORING, since its recall runs' AS expected, f.stage::text AS found
+  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
+      'RESTORING, since its recall runs' AS expected, f.stage::text AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
     WHERE c.state = 'RUNNING' AND c.file_id > ${after} AND f.stage = 'ONTAPE' ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
@@ -116,10 +108,8 @@ const recallAstray: FaultKind = {
 
 const recallMisplaced: FaultKind = {
   kind: 'recall-misplaced',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT c.file_id AS key, f.path AS thing, ${tellPlace('f')} || ', as the file says' AS expected,
+  find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
+      ${tellPlace('f')} || ', as the file says' AS expected,
       ${tellPlace('c')} AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
     WHERE c.state = 'WAITING' AND c.file_id > ${after} AND ${isMisplaced} ORDER BY c.file_id LIMIT ${limit}`,
@@ -147,10 +137,8 @@ const requestNames = sql`'request' || CASE WHEN count(*) > 1 THEN 's ' ELSE ' ' 
 
 const holdAhead: FaultKind = {
   kind: 'hold-ahead',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT f.id AS key, f.path AS thing, 'on disk, as the holds of ' || ${requestNames} || ' say' AS expected,
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
+      'on disk, as the holds of ' || ${requestNames} || ' say' AS expected,
       f.stage::text AS found
     FROM live_hold h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.state = 'ON_DISK' AND NOT (${isOnDisk})
@@ -170,10 +158,8 @@ const holdAhead: FaultKind = {
 /** An import of an older version could do this; no job would look for the copy or recall it. */
 const restoredUncopied: FaultKind = {
   kind: 'restored-without-copy',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT f.id AS key, f.path AS thing, 'a noted copy, its file being RESTORED' AS expected, 'none' AS found
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
+      'a noted copy, its file being RESTORED' AS expected, 'none' AS found
     FROM tape_file f WHERE ${isWithoutCopy} AND f.id > ${after} ORDER BY f.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairUncopied', async (tx) => {
@@ -194,10 +180,8 @@ const restoredUncopied: FaultKind = {
  */
 export const holdUnserved: FaultKind = {
   kind: 'hold-without-recall',
-  find: (
-    after,
-    limit,
-  ) => sql`SELECT f.id AS key, f.path AS thing, 'a recall, since ' || ${requestNames} || ' wait' AS expected,
+  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
+      'a recall, since ' || ${requestNames} || ' wait' AS expected,
       'none, and the file is ' || f.stage AS found
     FROM live_hold h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.state = 'WAITING' AND NOT ${isChanged}
@@ -297,24 +281,19 @@ const thing = sql`f.path || ' at library ' || coalesce(b.name, 'the first')`;
 
 const tables = sql`staging s JOIN tape_file f ON f.id = s.file_id JOIN library b ON b.id = s.library_id`;
 
-const isUnheldLong = (
-  now: Sql,
-) => sql`(s.state IN ('ASKED', 'READY') AND s.since < ${now} - make_interval(mins => ${UNHELD_MINUTES}) AND NOT ${isStagingWanted}
+const isUnheldLong = (now: Sql) => sql`(s.state IN ('ASKED', 'READY')
+  AND s.since < ${now} - make_interval(mins => ${UNHELD_MINUTES}) AND NOT ${isStagingWanted}
   AND NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id)
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND t.rest_until > ${now}))`;
 
-const isStuck = (
-  now: Sql,
-) => sql`(s.state IN ('INTENDED', 'RELEASING') AND s.since < ${now} - make_interval(hours => ${STUCK_HOURS})
+const isStuck = (now: Sql) => sql`(s.state IN ('INTENDED', 'RELEASING')
+  AND s.since < ${now} - make_interval(hours => ${STUCK_HOURS})
   AND NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id))`;
 
 const stagingUnheld: FaultKind = {
   kind: 'staging-without-recall',
-  find: (
-    after,
-    limit,
-    now,
-  ) => sql`SELECT s.file_id AS key, ${thing} AS thing, 'a recall that it was asked for' AS expected,
+  find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
+      'a recall that it was asked for' AS expected,
       'none, and it is ' || s.state || ' there since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM ${tables} WHERE s.file_id > ${after} AND ${isUnheldLong(now)} ORDER BY s.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>

@@ -12,7 +12,7 @@ import { prepared } from '../../database/prepared.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { allOf, empty, type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
-import type { Present } from '../../event-numbers.js';
+import type { Present } from '../../event-table.js';
 import { type AnyEvent, isStageEvent, type ProgressEvent, type StageEvent } from '../../event-table.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import type { Stage } from '../../stages.js';

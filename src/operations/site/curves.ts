@@ -8,7 +8,7 @@ import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
-import { newestNumber } from '../../event-numbers.js';
+import { newestNumber } from '../../event-table.js';
 import { addSeconds, isBefore } from '../../time.js';
 import { isClaimed } from '../conditions.js';
 import { allow } from '../policy.js';

@@ -5,7 +5,7 @@ import { lockAdvisory, locking } from '../../database/locks.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../errors.js';
-import { newestNumber } from '../../event-numbers.js';
+import { newestNumber } from '../../event-table.js';
 import { WebhookEvent, type WebhookMessageState } from '../../generated/prisma/enums.js';
 import { addSeconds } from '../../time.js';
 import { createTargets, findTargetProblem } from '../../webhook-targets.js';
