@@ -1,6 +1,6 @@
 /**
- * Types of the operations that the page and the client in TypeScript send, of the committed schema: what they ask for and what they are told is
- * checked when they are built.
+ * Generates the types of the operations that the dashboard, the client in TypeScript and the commands send, from the committed schema. So
+ * the compiler checks what they request and what they receive.
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { codegen } from '@graphql-codegen/core';
@@ -38,8 +38,10 @@ async function generate(folder, output, { integer, config, plugins }) {
   writeFileSync(new URL(`src/generated/${output}`, top), text);
 }
 
-/** Each operation as a text with the fragments that it names: the client needs nothing of GraphQL's own but that. */
-const texts = {
+const isFragment = ({ kind }) => kind === 'FragmentDefinition';
+
+/** Each operation as a text with the fragments that it names. @param declare makes its line of the text and the name of its type */
+const createTexts = (declare) => ({
   plugin: (_schema, parsed) => {
     const definitions = parsed.flatMap(({ document }) => document.definitions);
     const fragments = new Map(definitions.filter(isFragment).map((each) => [each.name.value, print(each)]));
@@ -51,12 +53,37 @@ const texts = {
         const all = new Set(named(text));
         for (const name of all) for (const inner of named(fragments.get(name))) all.add(inner);
         const whole = [text, ...[...all].map((name) => fragments.get(name))].join('\n');
-        return `export const ${each.name.value}Text = ${JSON.stringify(whole.replace(/\s+/g, ' '))};`;
+        const kind = each.operation[0].toUpperCase() + each.operation.slice(1);
+        return declare(each.name.value, JSON.stringify(whole.replace(/\s+/g, ' ')), `${each.name.value}${kind}`);
       });
     return lines.join('\n');
   },
+});
+
+/** For the client in TypeScript: it needs nothing of GraphQL's own but the texts. */
+const texts = createTexts((name, text) => `export const ${name}Text = ${text};`);
+
+/** For the commands: each text has the types of its answer and variables. */
+const typedTexts = createTexts(
+  (name, text, type) => `export const ${name} = ${text} as Operation<${type}, ${type}Variables>;`,
+);
+
+const operationType = {
+  plugin: () =>
+    `/** The text of an operation, with the types of what it returns and of its variables. */
+export type Operation<Answer, Variables> = string & { readonly types?: (variables: Variables) => Answer };`,
 };
-const isFragment = ({ kind }) => kind === 'FragmentDefinition';
+
+/** The fields that are BigInt, in whichever type: they arrive as text. */
+const integers = {
+  plugin: () => {
+    const fields = schema.definitions
+      .filter(({ kind }) => /^(Object|Interface)TypeDefinition$/.test(kind))
+      .flatMap((type) => type.fields.filter((field) => print(field.type).replace(/[![\]]/g, '') === 'BigInt'));
+    const names = [...new Set(fields.map(({ name }) => name.value))].sort();
+    return `export const integerFields: ReadonlySet<string> = new Set(${JSON.stringify(names)});`;
+  },
+};
 
 await generate('src/web/operations/', 'web-operations.ts', {
   integer: 'string',
@@ -67,4 +94,9 @@ await generate('clients/typescript/operations/', 'client-operations.ts', {
   integer: { input: 'bigint | number | string', output: 'bigint' },
   config: { skipTypename: true },
   plugins: { operations, texts },
+});
+await generate('src/commands/operations/', 'command-operations.ts', {
+  integer: 'bigint',
+  config: { skipTypename: true },
+  plugins: { operations, operationType, typedTexts, integers },
 });

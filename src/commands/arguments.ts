@@ -31,6 +31,9 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
+/** For `.option`: a number of a range, as `readNumber` has it. */
+export const toNumber = (option: string, range?: NumberRange) => (text: string) => readNumber(option, text, range);
+
 const PEOPLE_LIMIT = 1000;
 
 /** What `--limit` does, for its help. @param forScripts the options of the command that a script gives */
@@ -50,6 +53,18 @@ export function readSize(option: string, text: string): bigint {
   if (size !== undefined) return size;
   throw new UsageError(`${option} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`);
 }
+
+/** For `.option`. */
+export const toSize = (option: string) => (text: string) => readSize(option, text);
+
+/** For `.option`: reads a value, or leaves `none` as it is; `noneToNull` reads it, because commander allows no null. */
+export const orNone =
+  <T>(read: (text: string) => T) =>
+  (text: string): T | 'none' =>
+    text === 'none' ? text : read(text);
+
+/** Returns null for `none`, which removes a value. */
+export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefined => (value === 'none' ? null : value);
 
 /**
  * A time, or how long ago it was, such as 10m or 3d.
@@ -118,10 +133,4 @@ export async function readPaths(given: string[]): Promise<string[]> {
   }
   if (paths.length === 0) throw new UsageError('--file names no path');
   return paths;
-}
-
-/** Reads an option that `none` takes away: null then, and undefined where it is not given. */
-export function orNone<T>(text: string | undefined, read: (text: string) => T): T | null | undefined {
-  if (text === undefined) return undefined;
-  return text === 'none' ? null : read(text);
 }

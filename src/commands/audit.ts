@@ -1,7 +1,14 @@
 /** `audit`: who asked for which change, for people, and for what keeps it elsewhere. */
 import type { Command } from 'commander';
+import {
+  Audit,
+  type AuditRowFragment,
+  LatestAudit,
+  type LatestAuditQuery,
+  type LatestAuditQueryVariables,
+} from '../generated/command-operations.js';
 import { limitHelp, readLimit, readPast } from './arguments.js';
-import { ask, askNow, askPages, findLast, type Page, readUrl } from './client.js';
+import { ask, askNow, askPages, PAGE_SIZE, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printable, printJson, printTable, printText } from './output.js';
 import { formatTime } from './times.js';
@@ -28,37 +35,10 @@ interface AuditOptions extends OutputOptions {
   limit?: string;
 }
 
-interface AuditNode {
-  at: string;
-  who: string;
-  way: string;
-  tokenId: number | null;
-  address: string | null;
-  operation: string;
-  objectKind: string;
-  object: string;
-  given: string;
-  result: string;
-  count: number;
-}
-
 const columns = [
   ...(['at', 'who', 'way', 'tokenId', 'address', 'operation'] as const),
   ...(['objectKind', 'object', 'given', 'result', 'count'] as const),
 ];
-
-const LIST = `query ($who: String, $operation: String, $since: DateTime, $until: DateTime, $first: Int, $after: String) {
-  audit(who: $who, operation: $operation, since: $since, until: $until, first: $first, after: $after) {
-    edges { node { ${columns.join(' ')} } }
-    pageInfo { hasNextPage endCursor }
-  }
-}`;
-
-const LAST = `query ($who: String, $operation: String, $since: DateTime, $until: DateTime, $last: Int, $before: String) {
-  audit(who: $who, operation: $operation, since: $since, until: $until, last: $last, before: $before) {
-    edges { cursor } pageInfo { hasPreviousPage startCursor }
-  }
-}`;
 
 /** Page by page as it comes, however much there is: all of it, or the latest. */
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
@@ -68,15 +48,8 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const until = await readBound(url, '--until', options.until);
   const limit = readLimit({ ...options, json: json || csv });
   const wanted = { who, operation, since, until };
-  const isAll = limit === Number.POSITIVE_INFINITY;
-  const from = isAll
-    ? null
-    : await findLast(limit, async (page) => (await ask<LastPage>(url, LAST, { ...wanted, ...page })).audit);
-  const pages = askPages(
-    limit,
-    async (page) => (await ask<{ audit: Page<AuditNode> }>(url, LIST, { ...wanted, ...page })).audit,
-    from,
-  );
+  const from = limit === Number.POSITIVE_INFINITY ? null : await findLatest(url, wanted, limit);
+  const pages = askPages(url, Audit, wanted, ({ list }) => list, { limit, from });
   if (csv) printText(`${columns.join(',')}\n`);
   const rows: string[][] = [];
   for await (const { edges } of pages) {
@@ -90,11 +63,24 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
   if (from !== null) noteLine('there is more before that; --limit shows it');
 }
 
-interface LastPage {
-  audit: { edges: { cursor: string }[]; pageInfo: { hasPreviousPage: boolean; startCursor: string | null } };
+/** Returns the cursor before the latest entries; null if there are no others. */
+async function findLatest(url: string, wanted: LatestAuditQueryVariables, count: number): Promise<string | null> {
+  let before: string | null = null;
+  for (let left = count + 1; ; ) {
+    const answer: LatestAuditQuery = await ask(url, LatestAudit, {
+      ...wanted,
+      last: Math.min(PAGE_SIZE, left),
+      before,
+    });
+    const { edges, pageInfo } = answer.audit;
+    left -= edges.length;
+    if (left <= 0) return edges[0]?.cursor ?? null;
+    if (!pageInfo.hasPreviousPage) return null;
+    before = pageInfo.startCursor;
+  }
 }
 
-function cellsOf({ at, who, way, address, operation, objectKind, object, result, count }: AuditNode): string[] {
+function cellsOf({ at, who, way, address, operation, objectKind, object, result, count }: AuditRowFragment): string[] {
   const repeats = count > 1 ? ` (${count} times)` : '';
   const what = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object}`.trimEnd();
   return [formatTime(at), who === '' ? '-' : who, `${address ?? '-'} (${way})`, operation, what, `${result}${repeats}`];

@@ -1,19 +1,24 @@
 /**
- * The way to a Tapegate server: GraphQL over HTTP, and over SSE for what goes on. The library for the latter takes long
- * to load, so it is loaded when it is used.
+ * Sends operations to a Tapegate server: GraphQL over HTTP, and over SSE for subscriptions. The library for SSE takes long to load, so
+ * it is loaded when it is used. The first call of `fetch` takes 0.1 s of processor time, more than all else that most commands do;
+ * `node:http` takes a tenth of that.
  */
-import { readServerUrl } from '../environment.js';
+import type { IncomingHttpHeaders } from 'node:http';
+import { text as readText } from 'node:stream/consumers';
+import { findListeners, isNotedGateway } from '../access/gateway-file.js';
+import { readOperatorToken } from '../access/operator-token-file.js';
+import { isLoopback } from '../address-ranges.js';
+import { type Environment, readDataDir, readServerUrl } from '../environment.js';
 import { codeOf, quote } from '../errors.js';
+import { type Operation, ServerTime } from '../generated/command-operations.js';
 import { readIntegers } from './answers.js';
-import { readCredentialHeaders } from './credentials.js';
-import { CommandError, ConnectionError, describeNetworkError, NotKnownError, UsageError } from './failure.js';
+import { CommandError, ConnectionError, formatNetworkError, NotKnownError, nameOption, UsageError } from './failure.js';
 import { environment } from './io.js';
-import { nameOption } from './option-names.js';
+import { readKept } from './kept-tokens.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
-import { post } from './post.js';
 
 /**
- * Where the server is, by TAPEGATE_URL, else by the user's own settings.
+ * Returns the URL of the server, from TAPEGATE_URL or else the user's own settings.
  * @throws ConfigError
  */
 export function readUrl(): string {
@@ -23,18 +28,61 @@ export function readUrl(): string {
 }
 
 /**
- * The answer to one query or mutation.
- * @throws CommandError in one line, whatever went wrong
+ * TAPEGATE_TOKEN; else what `login` has kept for the server; else, of a server on this host, the operator's token of DATA_DIR,
+ * where this user may read it.
+ * @returns the header to send, or none
+ * @throws CommandError where kept tokens cannot be read, or somebody has to log in again
  */
-export async function ask<Answer>(url: string, query: string, variables: object = {}): Promise<Answer> {
-  return await askAs<Answer>({ url, headers: await readCredentialHeaders(url, environment()) }, query, variables);
+export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
+  const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env)) || (await findOperatorToken(url, env));
+  return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** The same with headers that say who asks. */
-export async function askAs<Answer>(
+/** One that an identity provider has issued is renewed before it ends. */
+async function findKeptToken(url: string, env: Environment): Promise<string | undefined> {
+  const kept = await readKept(url, env);
+  if (kept?.login?.renewAt === undefined || Date.now() < kept.login.renewAt) return kept?.token;
+  const { renewToken } = await import('./issuer-login.js');
+  return await renewToken(url, env);
+}
+
+/**
+ * It is shown to a gateway that was started with this very DATA_DIR only, and not to whoever happens to listen on its port: while
+ * the gateway does not run, that may be any user, and a tunnel of our own to another host. Nobody gets it who could not read it: root,
+ * ourselves, and its owner, as whom the gateway runs. A caller without it is an ordinary one.
+ */
+async function findOperatorToken(url: string, env: Environment): Promise<string | undefined> {
+  const { protocol, hostname, port } = new URL(url);
+  const host = hostname.replace(/^\[|\]$/g, '');
+  if (!isLoopback(host)) return undefined;
+  const dataDir = readDataDir(env);
+  const known = await readOperatorToken(dataDir);
+  if (!known) return undefined;
+  const number = Number(port || (protocol === 'https:' ? 443 : 80));
+  const users = [0, known.owner, ...(process.getuid ? [process.getuid()] : [])];
+  const met = await findListeners(host, number);
+  if (met?.length === 0 || met?.some(({ uid }) => !users.includes(uid))) return undefined;
+  const sockets = met?.map(({ socket }) => socket);
+  return (await isNotedGateway(dataDir, number, sockets)) ? known.secret : undefined;
+}
+
+/**
+ * Returns the answer to a query or mutation.
+ * @throws CommandError in one line, whatever went wrong
+ */
+export async function ask<Answer, Variables>(
+  url: string,
+  operation: Operation<Answer, Variables>,
+  variables?: Variables,
+): Promise<Answer> {
+  return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
+}
+
+/** Does the same with given headers for authentication. */
+export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
-  query: string,
-  variables: object = {},
+  query: Operation<Answer, Variables>,
+  variables?: Variables,
 ): Promise<Answer> {
   const isChange = query.startsWith('mutation');
   const target = `${url}/graphql`;
@@ -51,6 +99,47 @@ export async function askAs<Answer>(
   const isDone = answer.status < 300;
   if (data && isDone) return readIntegers(data);
   throw new CommandError(`${url} answers ${answer.status}${isDone && isChange ? `: ${UNCONFIRMED}` : ''}`);
+}
+
+const CONNECT_MS = 10_000;
+
+/** For a server that has received the request. */
+const ANSWER_MS = 300_000;
+
+interface Posted {
+  status: number;
+  headers: IncomingHttpHeaders;
+  text: string;
+}
+
+/**
+ * Posts a body. A redirect is returned like any other response.
+ * @throws Error with the failure of the connection as its cause, also if the response breaks off
+ */
+async function post(url: string, headers: Record<string, string>, body: string): Promise<Posted> {
+  const target = new URL(url);
+  if (target.username || target.password)
+    throw new Error('a URL with a password is not asked: TAPEGATE_TOKEN is for a token');
+  const isTls = target.protocol === 'https:';
+  const { request } = await (isTls ? import('node:https') : import('node:http'));
+  return await new Promise<Posted>((resolve, reject) => {
+    const fail = (cause: Error) => reject(new Error(`no answer: ${cause.message}`, { cause }));
+    const length = Buffer.byteLength(body);
+    const req = request(target, { method: 'POST', headers: { ...headers, 'Content-Length': length } }, (answer) => {
+      const { statusCode: status = 0, headers: given } = answer;
+      readText(answer).then((read) => resolve({ status, headers: given, text: read }), fail);
+    });
+    req.on('error', fail);
+    req.setTimeout(ANSWER_MS, () => req.destroy(new Error(`nothing comes for ${ANSWER_MS / 1000} s`)));
+    req.on('socket', (socket) => {
+      if (!socket.connecting) return;
+      const late = Object.assign(new Error('the connection is not made in time'), { code: 'ETIMEDOUT' });
+      const timer = setTimeout(() => req.destroy(late), CONNECT_MS);
+      const stop = () => clearTimeout(timer);
+      socket.once(isTls ? 'secureConnect' : 'connect', stop).once('close', stop);
+    });
+    req.end(body);
+  });
 }
 
 /** GraphQL takes integers beyond 2^53 as strings. */
@@ -95,137 +184,100 @@ function isUnsent(error: unknown): boolean {
   return [error, (error as { cause?: unknown }).cause].some((each) => UNSENT_CODES.test(codeOf(each) ?? ''));
 }
 
-/** The time of the server, UTC without a zone. */
+/** Returns the time of the server, UTC without a zone. */
 export async function askNow(url: string): Promise<string> {
-  const { plan } = await ask<{ plan: { at: string } }>(url, '{ plan { at } }');
+  const { plan } = await ask(url, ServerTime);
   return plan.at.replace(/Z$/, '');
 }
 
-/** What a query asks of a failure, beside what it expects of a result union. */
-export const FAILURE = '... on Failure { message ... on InvalidInput { field } }';
+/** A failure in place of the result that an operation requests. */
+interface Failed {
+  message: string;
+  field?: string;
+}
 
-/** A result union: what the query expects, or `FAILURE`. */
-export type Result<Node> = Node & { message?: string; field?: string };
+/** The type of the results of an operation, without failures. */
+export type Done<Result> = Exclude<Result, Failed>;
+
+/** Returns the failure that a result is, if it is one. */
+export function findFailure(result: object): Failed | undefined {
+  return 'message' in result ? (result as Failed) : undefined;
+}
 
 /**
- * What was expected of a result union.
+ * Returns a result that is no failure.
  * @param ownOptions options of the command, for fields that have another name elsewhere
  * @throws CommandError with the message of a failure; UsageError of one that names a field
  */
-export function unwrapResult<Node extends object>(
-  result: Result<Node>,
+export function unwrapResult<Result extends object>(
+  result: Result,
   ownOptions: Readonly<Record<string, string>> = {},
-): Node {
-  const { message, field } = result;
-  if (message === undefined) return result;
-  if (field === undefined) throw new CommandError(message);
-  throw new UsageError(nameOption(message, field, ownOptions));
+): Done<Result> {
+  const failure = findFailure(result);
+  if (!failure) return result as Done<Result>;
+  const { message, field } = failure;
+  throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, ownOptions));
 }
 
-/**
- * Asks for a change, and returns what it made.
- * @param call the mutation with the types of its arguments, such as `suspend(input: SuspendInput!)`
- * @param made the type that it returns, and the fields that are wanted of it, such as `Suspension { kind name }`
- * @param ownOptions as of `unwrapResult`, which says what it throws
- */
-export async function askChange<Node extends object>(
+/** Requests a change, and returns its result. @throws as `unwrapResult` */
+export async function askChange<Result extends object, Variables>(
   url: string,
-  [call, made]: readonly [call: string, made: string],
-  variables: object,
+  operation: Operation<{ result: Result }, Variables>,
+  variables: Variables,
   ownOptions?: Readonly<Record<string, string>>,
-): Promise<Node> {
-  return unwrapResult(await askResult<Node>(url, [call, made], variables), ownOptions);
-}
-
-/** The same with a failure as the server returns it. */
-export async function askResult<Node extends object>(
-  url: string,
-  [call, made]: readonly [call: string, made: string],
-  variables: object,
-): Promise<Result<Node>> {
-  const query = declare('mutation', call, `{ ... on ${made} ${FAILURE} }`);
-  return (await ask<{ result: Result<Node> }>(url, query, variables)).result;
-}
-
-/** Returns an operation of one field whose arguments are all variables. */
-function declare(kind: 'query' | 'mutation', call: string, selection: string): string {
-  const [, field, types = ''] = /^(\w+)\((.*)\)$/s.exec(call) ?? [];
-  const variables = types.replace(/(\w+): /g, '$$$1: ');
-  const values = types.replace(/(\w+): [^,]+/g, '$1: $$$1');
-  return `${kind} (${variables}) { result: ${field}(${values}) ${selection} }`;
+): Promise<Done<Result>> {
+  return unwrapResult((await ask(url, operation, variables)).result, ownOptions);
 }
 
 /** A page of a connection. */
-export interface Page<Node> {
+interface Page<Node> {
   edges: { node: Node }[];
   pageInfo: { hasNextPage: boolean; endCursor: string | null };
 }
 
+/** The arguments of a connection. */
+interface PageVariables {
+  first?: number | null | undefined;
+  after?: string | null | undefined;
+}
+
+/** The largest page of the server. */
+export const PAGE_SIZE = 1000;
+
 /**
- * After which cursor the last nodes of a list begin; undefined where that is its beginning. What is added meanwhile follows them.
- * @param askPage asks for the page that goes before a cursor, or the last one, with the cursors of its nodes
+ * Yields the pages of a list, until its end or until they contain `limit` nodes.
+ * @param pageOf returns the connection of an answer
+ * @param range.from the cursor before the first node
  */
-export async function findLast(
-  count: number,
-  askPage: (page: { last: number; before: string | null }) => Promise<{
-    edges: { cursor: string }[];
-    pageInfo: { hasPreviousPage: boolean; startCursor: string | null };
-  }>,
-): Promise<string | null> {
-  let before: string | null = null;
-  for (let left = count + 1; ; ) {
-    const { edges, pageInfo } = await askPage({ last: Math.min(PAGE_SIZE, left), before });
-    left -= edges.length;
-    if (left <= 0) return edges[0]?.cursor ?? null;
-    if (!pageInfo.hasPreviousPage) return null;
-    before = pageInfo.startCursor;
-  }
-}
-
-/** Which page: the arguments of a connection. */
-export interface PageArguments {
-  first: number;
-  after: string | null;
-}
-
-/** The most that the server gives at once. */
-const PAGE_SIZE = 1000;
-
-/** The pages of a list as they come, from its beginning or a cursor, until its end or until they hold `limit` nodes. */
-export async function* askPages<OnePage extends Page<unknown>>(
-  limit: number,
-  askPage: (page: PageArguments) => Promise<OnePage>,
-  from: string | null = null,
+export async function* askPages<Answer, Variables extends PageVariables, OnePage extends Page<unknown>>(
+  url: string,
+  operation: Operation<Answer, Variables>,
+  variables: Omit<Variables, keyof PageVariables>,
+  pageOf: (answer: Answer) => OnePage,
+  { limit = Number.POSITIVE_INFINITY, from = null }: { limit?: number; from?: string | null } = {},
 ): AsyncGenerator<OnePage> {
   let after = from;
   for (let left = limit; ; ) {
-    const page: OnePage = await askPage({ first: Math.min(PAGE_SIZE, left), after });
-    yield page;
-    left -= page.edges.length;
-    after = page.pageInfo.endCursor;
-    if (!page.pageInfo.hasNextPage || left <= 0) return;
+    const page = { ...variables, first: Math.min(PAGE_SIZE, left), after } as unknown as Variables;
+    const answer = pageOf(await ask(url, operation, page));
+    yield answer;
+    left -= answer.edges.length;
+    after = answer.pageInfo.endCursor;
+    if (!answer.pageInfo.hasNextPage || left <= 0) return;
   }
 }
 
-/**
- * Returns the nodes of a list, from its beginning.
- * @param list the field with the types of its arguments but those of the page, such as `requests(quota: String)`
- * @param fields that are wanted of each node
- */
-export async function askNodes<Node>(
+/** Returns the nodes of a list, from its beginning. */
+export async function askNodes<Node, Variables extends PageVariables>(
   url: string,
-  [list, fields]: readonly [list: string, fields: string],
-  variables: object = {},
+  operation: Operation<{ list: Page<Node> }, Variables>,
+  variables: Omit<Variables, keyof PageVariables>,
   limit = Number.POSITIVE_INFINITY,
 ): Promise<Node[]> {
-  const selection = `{ edges { node { ${fields} } } pageInfo { hasNextPage endCursor } }`;
-  const call = `${list.includes('(') ? `${list.slice(0, -1)}, ` : `${list}(`}first: Int, after: String)`;
-  const query = declare('query', call, selection);
-  const pages = askPages(limit, async (page) => {
-    return (await ask<{ result: Page<Node> }>(url, query, { ...variables, ...page })).result;
-  });
   const nodes: Node[] = [];
-  for await (const { edges } of pages) nodes.push(...edges.map(({ node }) => node));
+  for await (const { edges } of askPages(url, operation, variables, ({ list }) => list, { limit })) {
+    nodes.push(...edges.map(({ node }) => node));
+  }
   return nodes;
 }
 
@@ -233,10 +285,10 @@ export async function askNodes<Node>(
  * The values of a subscription. Ends when the server completes it, or the signal aborts.
  * @throws ConnectionError without trying again
  */
-export async function* follow<Value>(
+export async function* follow<Value, Variables extends object>(
   url: string,
-  query: string,
-  variables: Record<string, unknown>,
+  query: Operation<Value, Variables>,
+  variables: Variables,
   signal?: AbortSignal,
 ): AsyncGenerator<Value> {
   const { createClient } = await import('graphql-sse');
@@ -297,12 +349,4 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
   // below the mutation's own field the change is made, and only its answer failed
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
-}
-
-/** Why a server cannot be reached. */
-export function formatNetworkError(url: string, error: unknown): string {
-  const cause = (error as { cause?: unknown }).cause;
-  const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
-  if (isDown) return `no Tapegate answers at ${url} (TAPEGATE_URL)`;
-  return `${url}: ${describeNetworkError(error)}`;
 }

@@ -3,14 +3,15 @@ import path from 'node:path';
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { DiskState } from '../engine/disk/setup.js';
+import { DiskHosts, RemoveDisk, ResizeDisk, RestoreDisks } from '../generated/command-operations.js';
 import type { DiskRow, ForgottenDisk } from '../operations/disks/disks.js';
 import { plural } from '../plural.js';
-import { readSize } from './arguments.js';
-import { askDisks, hostsOf, readRow } from './disks-afar.js';
+import { toSize } from './arguments.js';
+import { askNodes } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printResult, printRows } from './output.js';
 import { formatSuspension } from './suspensions.js';
-import { changeAfar, operate, runThere } from './where.js';
+import { changeAfar, operate, runThere, withSerial } from './where.js';
 
 export function registerDisk(program: Command): void {
   const disk = program.command('disk');
@@ -40,18 +41,17 @@ export function registerDisk(program: Command): void {
     .action((mountpoint, options) => removeDisk(mountpoint, options));
 }
 
-const sizeOption = ['--size <size>', 'bytes, such as 500G or 10T'] as const;
+const sizeOption = ['--size <size>', 'bytes, such as 500G or 10T', toSize('--size')] as const;
 
 interface DiskOptions extends OutputOptions {
-  size: string;
+  size: bigint;
   create?: boolean;
   mark?: boolean;
 }
 
 /** What a disk needs that is new, or is to be marked, only a host that has it can do. */
 async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
-  const size = readSize('--size', options.size);
-  const [create, mark] = [options.create === true, options.mark === true];
+  const { size, create = false, mark = false } = options;
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
     here: async (ctx) => {
       const setup = await import('../engine/disk/setup.js');
@@ -59,7 +59,7 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
     },
     afar: async (url) => {
       const place = readAbsolute(mountpoint);
-      const hosts = await hostsOf(url, place);
+      const hosts = (await askHosts(url)).get(place);
       if (hosts === undefined) {
         throw new CommandError(runThere(`there is no restore disk ${JSON.stringify(place)} yet`));
       }
@@ -71,8 +71,14 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
   if (problem !== undefined) throw new CommandError(problem);
 }
 
+/** Returns the hosts whose engines have recently checked each disk, by mount point. */
+export async function askHosts(url: string): Promise<Map<string, string[]>> {
+  const disks = await askNodes(url, DiskHosts, {});
+  return new Map(disks.map(({ mountpoint, hosts }) => [mountpoint, hosts]));
+}
+
 async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<void> {
-  const size = readSize('--size', options.size);
+  const { size } = options;
   const disk = await operate<DiskRow>({
     here: async (ctx) => {
       const disks = await import('../operations/disks/disks.js');
@@ -83,14 +89,10 @@ async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<voi
   tellSize(disk, options);
 }
 
-const FIELDS = 'id mountpoint size used reserved';
-
 async function resizeAfar(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
   const { checkBytes } = await import('../operations/input.js');
-  checkBytes('size', size); // more than GraphQL carries is refused in the same words
-  type Node = Omit<DiskRow, 'id'> & { id: string };
-  const call = ['resizeDisk(input: ResizeDiskInput!)', `RestoreDisk { ${FIELDS} }`] as const;
-  return readRow<DiskRow>(await changeAfar<Node>(url, call, { input: { mountpoint, size } }));
+  checkBytes('size', size); // GraphQL would reject more with another message
+  return withSerial(await changeAfar(url, ResizeDisk, { input: { mountpoint, size } }));
 }
 
 function tellSize(disk: DiskRow, options: OutputOptions): void {
@@ -105,16 +107,11 @@ function readAbsolute(mountpoint: string): string {
 
 async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {
   const { disk, problem } = await operate<{ disk: ForgottenDisk; problem: string | undefined }>({
-    here: async (ctx) => {
-      const setup = await import('../engine/disk/setup.js');
-      return await setup.removeDisk(ctx, path.resolve(mountpoint));
-    },
+    here: async (ctx) => (await import('../engine/disk/setup.js')).removeDisk(ctx, path.resolve(mountpoint)),
     afar: async (url) => {
-      type Node = Omit<ForgottenDisk, 'id'> & { id: string };
-      const call = ['removeDisk(mountpoint: String!)', `RemovedDisk { ${FIELDS} leftBehind }`] as const;
-      const removed = await changeAfar<Node>(url, call, { mountpoint: readAbsolute(mountpoint) });
+      const removed = await changeAfar(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
       const problem = 'the disk is not looked at from here; "disk add --mark" would take it again';
-      return { disk: readRow<ForgottenDisk>(removed), problem };
+      return { disk: withSerial(removed), problem };
     },
   });
   printResult(disk, `restore disk ${disk.mountpoint} is removed; what stands there is left alone`, options);
@@ -124,11 +121,11 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
 
 async function listDisks(options: OutputOptions): Promise<void> {
   const disks = await operate<DiskState[]>({
-    here: async (ctx) => {
-      const { describeDisks } = await import('../engine/disk/setup.js');
-      return await describeDisks(ctx);
+    here: async (ctx) => (await import('../engine/disk/setup.js')).describeDisks(ctx),
+    afar: async (url) => {
+      const disks = (await askNodes(url, RestoreDisks, {})).map(withSerial);
+      return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1)); // as the database sorts them
     },
-    afar: askDisks,
   });
   printRows(disks, options, {
     header: ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'REALLY FREE', 'STATE'],

@@ -1,14 +1,21 @@
 /** `doctor`: what is on disk, and what the database says of it. */
 import type { Command } from 'commander';
 import type { Report } from '../engine/doctor/doctor.js';
+import {
+  DoctorFindings,
+  DoctorRows,
+  RepairFindings,
+  type RepairFindingsMutation,
+  type RowFindingFragment,
+} from '../generated/command-operations.js';
 import type { Finding } from '../operations/doctor/findings.js';
 import { plural } from '../plural.js';
-import { askHosts } from './disks-afar.js';
-import { findAfar } from './doctor-afar.js';
+import { ask, askPages, type Done } from './client.js';
+import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './failure.js';
 import { present } from './io.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
-import { operate, runThere } from './where.js';
+import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { changeAfar, operate, runThere } from './where.js';
 
 export function registerDoctor(program: Command): void {
   program
@@ -66,4 +73,46 @@ function formatReport({ lookedAt, found, repaired }: Report): string {
   const looked = lookedAt.copies === undefined ? `${rows}, and at no disk` : `${rows}${onDisks}${links}`;
   if (found === 0) return `${looked}: nothing is wrong`;
   return `${looked}: ${plural(found, 'fault')}, ${repaired} repaired`;
+}
+
+/**
+ * Checks rows through a gateway, and reports which restore disks were not checked.
+ * @param tell is called with each finding at once
+ */
+async function findAfar(
+  url: string,
+  { repair, tell }: { repair: boolean; tell: (finding: Finding) => void },
+): Promise<Report> {
+  let [found, repaired, left] = [0, 0, 0];
+  for await (const findings of repair ? repairPages(url) : findPages(url)) {
+    for (const { needsHost, ...finding } of findings) {
+      found++;
+      if (finding.isRepaired) repaired++;
+      if (needsHost) left++;
+      tell(finding);
+    }
+  }
+  const { lookedAt, notLookedAt } = (await ask(url, DoctorRows)).doctorFindings;
+  if (left > 0) {
+    const mended = plural(left, 'fault is mended', 'faults are mended');
+    noteLine(`${mended} by "tapegate doctor --repair" on a host that has the restore disks`);
+  }
+  if (notLookedAt !== null) noteLine(notLookedAt);
+  return { lookedAt, found, repaired };
+}
+
+async function* findPages(url: string): AsyncGenerator<RowFindingFragment[]> {
+  for await (const { edges } of askPages(url, DoctorFindings, {}, ({ list }) => list))
+    yield edges.map(({ node }) => node);
+}
+
+async function* repairPages(url: string): AsyncGenerator<RowFindingFragment[]> {
+  for (let after: string | null | undefined; after !== null; ) {
+    const { findings, next }: Done<RepairFindingsMutation['result']> = await changeAfar(url, RepairFindings, {
+      first: 500,
+      after,
+    });
+    yield findings;
+    after = next;
+  }
 }

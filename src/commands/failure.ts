@@ -61,9 +61,54 @@ export function describeNetworkError(error: unknown): string {
   return `${messageOf(cause ?? error)}${remedy}`;
 }
 
+/** Returns why a server cannot be reached. */
+export function formatNetworkError(url: string, error: unknown): string {
+  const cause = (error as { cause?: unknown }).cause;
+  const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
+  if (isDown) return `no Tapegate answers at ${url} (TAPEGATE_URL)`;
+  return `${url}: ${describeNetworkError(error)}`;
+}
+
 /** The server knows no request with the id that was given. */
 export class UnknownRequestError extends CommandError {
   constructor(id: number) {
     super(`there is no request with id ${id}`);
   }
+}
+
+/** Options by the names of fields in operations and GraphQL. An argument of a command has its own name there, too. */
+const optionNames: Readonly<Record<string, string>> = {
+  depthBytes: '--depth-bytes',
+  depthFiles: '--depth-files',
+  drives: '--drives',
+  email: '--email',
+  files: '--file',
+  kind: '--kind',
+  label: '--label',
+  maxBytes: '--max-bytes',
+  maxFiles: '--max-files',
+  medium: '--medium',
+  notes: '--notes',
+  operation: '--operation',
+  notifyOnFirstFile: '--notify-first',
+  notifyOnLastFile: '--notify-last',
+  paths: '--file',
+  pattern: '--pattern',
+  quota: '--quota',
+  reason: '--reason',
+  retention: '--retention',
+  size: '--size',
+  since: '--since',
+  until: '--until',
+  weight: '--weight',
+};
+
+/**
+ * Puts the name of an option in place of that of its field at the beginning of a message.
+ * @param own options of one command only, by field
+ */
+export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
+  const option = own[field] ?? optionNames[field];
+  const begins = message.startsWith(`${field} `);
+  return option !== undefined && begins ? `${option}${message.slice(field.length)}` : message;
 }

@@ -1,11 +1,110 @@
-/** Lists of other systems, of which an import makes rows: with what a list does not say, from options. */
+/** The file of an import: what its beginning says that it is, and lists of other systems, whose missing values come from options. */
+import { createHash, type Hash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { open, readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { pipeline, type Readable, Transform } from 'node:stream';
+import { constants, gunzipSync } from 'node:zlib';
+import { messageOf } from '../errors.js';
+import type { RowSource } from '../operations/catalogue/import-faults.js';
+import type { RowError } from '../operations/catalogue/import-lines.js';
+import type { CatalogueRow } from '../operations/catalogue/import-rows.js';
 import type { Skipped } from '../operations/catalogue/lists/list-rows.js';
 import { createPlainReader } from '../operations/catalogue/lists/plain-list.js';
-import { type ListFormat, readList } from '../operations/catalogue/lists/read-list.js';
-import type { InventorySettings } from '../operations/catalogue/lists/s3-inventory.js';
-import { UsageError } from './failure.js';
-import { openInventory } from './import-inventory.js';
-import type { ImportSource, OpenList } from './import-source.js';
+import { detectFormat, type ListFormat, listFormats, readList } from '../operations/catalogue/lists/read-list.js';
+import {
+  createInventoryReader,
+  type InventorySettings,
+  type Manifest,
+  type ManifestFile,
+  parseManifest,
+} from '../operations/catalogue/lists/s3-inventory.js';
+import { CommandError, UsageError } from './failure.js';
+import { stdin } from './io.js';
+
+export interface ImportSource {
+  /** As it was given. */
+  file: string;
+  /** What it is, as far as that is certain. */
+  detected: ListFormat | undefined;
+  /** Bytes, where that is known. */
+  size: number | undefined;
+  /** The file from its beginning; to be called once. */
+  read(): Readable;
+}
+
+/** A list that is open. */
+export interface OpenList {
+  /** Bytes, where that is known. */
+  size: number | undefined;
+  /** To be called once. @param meter what is read goes through it */
+  rows(meter: (source: Readable) => Readable): RowSource;
+  skipped: Skipped;
+  /** A message that names lines, with the files of which they are. */
+  nameLines(message: string): string;
+}
+
+const HEAD_BYTES = 4096;
+
+/** @param file `-` is standard input */
+export async function openSource(file: string): Promise<ImportSource> {
+  if (file === '-') return await peek(file, stdin());
+  const handle = await open(file);
+  const stat = await handle.stat();
+  if (!stat.isFile()) return await peek(file, handle.createReadStream());
+  const { buffer, bytesRead } = await handle.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0);
+  const detected = detectFormat(unzipHead(buffer.subarray(0, bytesRead)));
+  return { file, detected, size: stat.size, read: () => handle.createReadStream({ start: 0 }) };
+}
+
+/** What cannot be read twice goes through, and is looked at as far as it takes to know it: more may be long in coming. */
+async function peek(file: string, stream: Readable): Promise<ImportSource> {
+  let head = Buffer.alloc(0);
+  let isKnown = false;
+  const { tap, detected } = await new Promise<{ tap: Transform; detected: ListFormat | undefined }>(
+    (resolve, reject) => {
+      const settle = (isOver: boolean) => {
+        const text = unzipHead(head);
+        isKnown = isOver || head.length >= HEAD_BYTES || /\S.*\n\s*\S.*\n/.test(text);
+        if (isKnown) resolve({ tap, detected: detectFormat(text) });
+      };
+      const tap = new Transform({
+        transform(chunk: Buffer, _encoding, done) {
+          if (!isKnown) {
+            head = Buffer.concat([head, chunk]);
+            settle(false);
+          }
+          done(null, chunk);
+        },
+        flush(done) {
+          if (!isKnown) settle(true);
+          done();
+        },
+      });
+      pipeline(stream, tap, (error) => error && reject(error)); // what fails later, fails what reads it
+    },
+  );
+  return { file, detected, size: undefined, read: () => tap };
+}
+
+/** As far as it can be: it breaks off somewhere. */
+function unzipHead(head: Buffer): string {
+  if (head[0] !== 0x1f || head[1] !== 0x8b) return head.toString();
+  try {
+    return gunzipSync(head, { finishFlush: constants.Z_SYNC_FLUSH }).toString('utf8', 0, HEAD_BYTES);
+  } catch {
+    return '';
+  }
+}
+
+/** @param given by `--format` @throws UsageError where it is none, or the file is certainly something else */
+export function chooseFormat({ file, detected }: ImportSource, given: string | undefined): ListFormat {
+  if (given === undefined) return detected ?? 'csv';
+  const format = listFormats.find((name) => name === given);
+  if (!format) throw new UsageError(`--format must be one of ${listFormats.join(', ')}, not ${JSON.stringify(given)}`);
+  if (detected === undefined || detected === format) return format;
+  throw new UsageError(`--format says ${format}, and ${file === '-' ? 'standard input' : file} is ${detected}`);
+}
 
 /** What the command was given beside the file. */
 export interface ListOptions {
@@ -68,4 +167,116 @@ function readFolder(option: 'prefix' | 'strip', options: ListOptions): string {
     throw new UsageError(`${NAMES[option]} must begin with "/", not be ${JSON.stringify(folder)}`);
   }
   return folder.replace(/\/+$/, '');
+}
+
+/** A manifest of 100,000 files has 20 MB. */
+const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
+
+interface Part extends ManifestFile {
+  /** Where it is here. */
+  file: string;
+  /** The number of its first line among those of all parts. */
+  first: number;
+}
+
+/** @throws CommandError where the manifest, or what it lists, is not as it should be */
+async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
+  if (file === '-')
+    throw new CommandError('an inventory of S3 is given as its manifest.json, beside which its files are');
+  const manifest = await readManifest(file);
+  const parts: Part[] = [];
+  for (const listed of manifest.files) parts.push({ ...listed, file: await findPart(file, listed), first: 1 });
+  return {
+    size: parts.reduce((sum, { size }) => sum + size, 0),
+    rows: (meter) => readParts(parts, { manifest, settings, skipped, meter }),
+    skipped,
+    nameLines: (message) => message.replace(LINES, (_whole, numbers: string) => nameLines(parts, numbers)),
+  };
+}
+
+/** How faults begin: `line 3: …`, `lines 3 and 70000: …` */
+const LINES = /(?<=^\s*)lines? (\d+(?: and \d+)*)(?=: )/gm;
+
+function nameLines(parts: readonly Part[], numbers: string): string {
+  const named = numbers.split(' and ').map((text) => {
+    const part = parts.findLast(({ first }) => first <= Number(text));
+    return part ? `${part.file} line ${Number(text) - part.first + 1}` : `line ${text}`;
+  });
+  return named.join(' and ');
+}
+
+async function readManifest(file: string): Promise<Manifest> {
+  const { size } = await stat(file);
+  if (size > MAX_MANIFEST_BYTES) {
+    throw new CommandError(`${file} is no manifest: it has ${size} bytes, more than ${MAX_MANIFEST_BYTES}`);
+  }
+  try {
+    return parseManifest(await readFile(file, 'utf8'));
+  } catch (error) {
+    throw new CommandError(`${file} is no manifest of an S3 inventory in CSV: ${messageOf(error)}`);
+  }
+}
+
+/**
+ * The keys of a manifest are of the bucket that it is written to. Its files are where a copy of the bucket has them, seen from the
+ * manifest, or beside it.
+ */
+async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
+  const folder = path.dirname(path.resolve(manifest));
+  const name = path.posix.basename(key);
+  const above = key
+    .split('/')
+    .map((_part, depth) => path.join(folder, ...new Array<string>(depth + 1).fill('..'), key));
+  const places = [
+    path.join(folder, name),
+    path.join(folder, 'data', name),
+    path.join(folder, '..', 'data', name),
+    ...above,
+  ];
+  for (const place of places) {
+    const found = await stat(place).catch(() => undefined);
+    if (!found?.isFile()) continue;
+    if (found.size === size) return place;
+    throw new CommandError(`${place} has ${found.size} bytes, and ${manifest} says ${size}`);
+  }
+  throw new CommandError(`${key} of ${manifest} is not here: it was looked for beside it, and at ${places.at(-1)}`);
+}
+
+async function* readParts(
+  parts: readonly Part[],
+  {
+    manifest,
+    settings,
+    skipped,
+    meter,
+  }: {
+    manifest: Manifest;
+    settings: InventorySettings;
+    skipped: Skipped;
+    meter: (source: Readable) => Readable;
+  },
+): AsyncGenerator<CatalogueRow | RowError> {
+  let lines = 0;
+  for (const part of parts) {
+    part.first = lines + 1;
+    const md5 = createHash('md5');
+    const bytes = hashed(meter(createReadStream(part.file)), md5);
+    lines += yield* readList(bytes, createInventoryReader(manifest, settings, skipped), part.first);
+    const found = md5.digest('hex');
+    if (part.md5 === null || found === part.md5) continue;
+    throw new CommandError(
+      `${part.file} has the MD5 ${found}, and the manifest says ${part.md5}: it is damaged, or another one`,
+    );
+  }
+}
+
+/** What fails in the source fails what reads it. */
+function hashed(source: Readable, md5: Hash): Readable {
+  const tap = new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      md5.update(chunk);
+      done(null, chunk);
+    },
+  });
+  return pipeline(source, tap, () => {}) as Transform;
 }

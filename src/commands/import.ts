@@ -2,15 +2,16 @@
 import { pipeline, Readable, type Transform } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
+import { KnowsDryRun } from '../generated/command-operations.js';
 import type { RowSource } from '../operations/catalogue/import-faults.js';
 import type { ImportResult } from '../operations/catalogue/import-incoming.js';
 import { plural } from '../plural.js';
-import { readNumber } from './arguments.js';
+import { toNumber } from './arguments.js';
+import { ask } from './client.js';
 import { CommandError, UsageError } from './failure.js';
-import type { ListOptions } from './import-list.js';
+import type { ListOptions, OpenList } from './import-list.js';
 import { createImportView, type ImportView } from './import-progress.js';
-import type { OpenList } from './import-source.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { dryRunOption, jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate } from './where.js';
 
 export function registerImport(program: Command): void {
@@ -26,24 +27,25 @@ export function registerImport(program: Command): void {
     .option('--spot <name>', 'the storage spot that the files of a list come from')
     .option('--storage-class <names>', 'of an inventory of S3, objects of these classes alone: GLACIER,DEEP_ARCHIVE')
     .option('--complete <folder>', 'the list has all files below the folder: others are withdrawn')
-    .option('--max-withdrawn <percent>', 'with --complete: refuse to withdraw more of them (default: 5)')
+    .option('--max-withdrawn <percent>', 'with --complete: refuse to withdraw more of them (default: 5)', toPercent)
     .option('--force', 'with --complete: withdraw whatever the list does not have')
-    .option('--dry-run', 'say what would be done, and do nothing')
+    .option(...dryRunOption)
     .action((file, options) => importFile(file, options));
 }
+
+const toPercent = toNumber('--max-withdrawn', { to: 100, expected: 'a whole number of percent' });
 
 interface ImportOptions extends OutputOptions, ListOptions {
   progress?: boolean;
   format?: string;
   complete?: string;
-  maxWithdrawn?: string;
+  maxWithdrawn?: number;
   force?: boolean;
   dryRun?: boolean;
 }
 
 async function importFile(file: string, options: ImportOptions): Promise<void> {
-  const { chooseFormat, openSource } = await import('./import-source.js');
-  const { openList, refuseListOptions } = await import('./import-list.js');
+  const { chooseFormat, openList, openSource, refuseListOptions } = await import('./import-list.js');
   const source = await openSource(file);
   const format = chooseFormat(source, options.format);
   if (format === 'ls' || format === 's3-inventory') {
@@ -110,14 +112,11 @@ async function send(
   }).finally(() => view?.end());
 }
 
-/** One of before would pass over what it is asked for, and import all the same. @throws CommandError */
+/** An older gateway would ignore the options, and import. @throws CommandError */
 async function refuseOldGateway(url: string): Promise<void> {
-  const { ask } = await import('./client.js');
-  const { known } = await ask<{ known: object | null }>(url, '{ known: __type(name: "ChosenFiles") { name } }');
-  if (known === null)
-    throw new CommandError(
-      `the gateway at ${url} is older than this command: it knows neither --dry-run nor --complete`,
-    );
+  const { known } = await ask(url, KnowsDryRun);
+  if (known !== null) return;
+  throw new CommandError(`the gateway at ${url} is older than this command: it knows neither --dry-run nor --complete`);
 }
 
 /** @returns in percent @throws UsageError */
@@ -125,10 +124,7 @@ function readMost({ complete, maxWithdrawn, force }: ImportOptions): number | un
   if (complete === undefined && (maxWithdrawn !== undefined || force)) {
     throw new UsageError(`${force ? '--force' : '--max-withdrawn'} is for --complete`);
   }
-  if (force) return 100;
-  return maxWithdrawn === undefined
-    ? undefined
-    : readNumber('--max-withdrawn', maxWithdrawn, { to: 100, expected: 'a whole number of percent' });
+  return force ? 100 : maxWithdrawn;
 }
 
 function queryOf({ complete, dryRun }: ImportOptions, most: number | undefined): string {

@@ -1,48 +1,8 @@
-/** All commands of an installation. Each is in this folder and registers itself. */
+/** The commands of an installation. */
 import type { Commands } from './program.js';
-import * as table from './table.js';
+import { commandFiles } from './table.js';
 
-/** In the order of the help. */
 export const installation: Commands = {
-  commands: [
-    table.processes,
-    table.migrate,
-    table.backup,
-    table.adopt,
-    table.importFiles,
-    table.archive,
-    table.scan,
-    table.quota,
-    table.user,
-    table.disk,
-    table.library,
-    table.volume,
-    table.doctor,
-    table.simulate,
-    table.ls,
-    table.request,
-    table.requests,
-    table.watch,
-    table.plan,
-    table.verify,
-    table.withdraw,
-    table.rename,
-    table.audit,
-    table.update,
-    table.cancel,
-    table.show,
-    table.suspensions,
-    table.status,
-    table.mail,
-    table.legacy,
-    table.priority,
-    table.member,
-    table.rule,
-    table.release,
-    table.retry,
-    table.token,
-    table.webhook,
-    table.login,
-  ],
+  commands: Object.values(commandFiles),
   where: 'The environment says where the database or the server is: "tapegate start --help" names all of it.',
 };

@@ -1,6 +1,6 @@
 /**
- * The tokens that a user keeps for servers: `tapegate/tokens.json` in the user's own configuration (XDG_CONFIG_HOME, else
- * `~/.config`), by the server's URL, for nobody else to read.
+ * The tokens that a user keeps for servers: `tapegate/tokens.json` in the user's own configuration (XDG_CONFIG_HOME, else `~/.config`), by
+ * the server's URL, unreadable for others.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
@@ -11,7 +11,7 @@ import { takeFileLock } from '../database/file-lock.js';
 import { type Environment, readConfigDir } from '../environment.js';
 import { codeOf } from '../errors.js';
 import { CommandError } from './failure.js';
-import { holdSignals } from './held-signals.js';
+import { present } from './io.js';
 
 /** What is shown to a server. */
 export interface Kept {
@@ -213,5 +213,30 @@ async function readClockBeside(file: string): Promise<number> {
   } finally {
     await handle.close();
     await rm(probe, { force: true });
+  }
+}
+
+const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+
+/** What would end the process waits for the end of what must not be torn apart, which is bounded. */
+async function holdSignals<T>(work: () => Promise<T>): Promise<T> {
+  if (present().signal) return await work(); // the process is not the command's
+  let held: NodeJS.Signals | undefined;
+  const hold = (signal: NodeJS.Signals) => {
+    held ??= signal;
+  };
+  const others = SIGNALS.map((signal) => ({
+    signal,
+    listeners: process.rawListeners(signal) as NodeJS.SignalsListener[],
+  }));
+  for (const { signal } of others) process.removeAllListeners(signal).on(signal, hold);
+  try {
+    return await work();
+  } finally {
+    for (const { signal, listeners } of others) {
+      process.off(signal, hold);
+      for (const listener of listeners) process.on(signal, listener);
+    }
+    if (held) process.kill(process.pid, held);
   }
 }

@@ -1,24 +1,19 @@
 /** `library add`, `library set`, `library list`, `library remove`: the tape systems of the site. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import {
+  AddLibrary,
+  Libraries,
+  type LibraryRowFragment,
+  RemoveLibrary,
+  SetLibrary,
+} from '../generated/command-operations.js';
 import type { LibraryState } from '../operations/libraries/libraries.js';
 import type { RemovedLibrary } from '../operations/libraries/remove.js';
 import { plural } from '../plural.js';
-import { readNumber, readSize } from './arguments.js';
+import { noneToNull, orNone, toNumber, toSize } from './arguments.js';
 import { askNodes } from './client.js';
-import {
-  changeLibrary,
-  formatDepth,
-  formatDrives,
-  formatUsage,
-  LIBRARY_FIELDS,
-  type LibraryNode,
-  presentLibrary,
-  readNode,
-  readSettings,
-  SECRETS,
-} from './library-nodes.js';
-import { registerLibrarySet } from './library-set.js';
+import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
@@ -32,12 +27,37 @@ export function registerLibrary(program: Command): void {
     .option(...jsonOption)
     .requiredOption('--kind <kind>', 'what it is, such as directory')
     .option('--set <key=value...>', 'settings of its kind; a value that begins with [ or { is JSON')
-    .option('--drives <n>', 'its drives; of one that stages files, what reads from it at once (default: 2)')
-    .option('--depth-files <n>', 'of one that stages: files that may be asked for at the same time')
-    .option('--depth-bytes <size>', 'the same in bytes, such as 10T')
+    .option(
+      '--drives <n>',
+      'its drives; of one that stages files, what reads from it at once (default: 2)',
+      toNumber('--drives'),
+    )
+    .option(
+      '--depth-files <n>',
+      'of one that stages: files that may be asked for at the same time',
+      toNumber('--depth-files'),
+    )
+    .option('--depth-bytes <size>', 'the same in bytes, such as 10T', toSize('--depth-bytes'))
     .addHelpText('after', SECRETS)
     .action((name, options) => addLibrary(name, options));
-  registerLibrarySet(library);
+  library
+    .command('set <name>')
+    .description('change a tape system: only what is given; engines follow without a restart')
+    .option(...jsonOption)
+    .option('--kind <kind>', 'must be what it is: another kind could not read its volumes')
+    .option('--set <key=value...>', 'settings of its kind; one without a value is taken away')
+    .option('--drives <n>', 'its drives; of one that stages files, what reads from it at once', toNumber('--drives'))
+    .option(
+      '--depth-files <n>',
+      'of one that stages: files that may be asked for at the same time, or none',
+      orNone(toNumber('--depth-files')),
+    )
+    .option('--depth-bytes <size>', 'the same in bytes, such as 10T, or none', orNone(toSize('--depth-bytes')))
+    .addHelpText(
+      'after',
+      `\nA depth that is "none" is taken away. What is read from it just now may be read again.\n${SECRETS}`,
+    )
+    .action((name, options) => setLibrary(name, options));
   library
     .command('list')
     .description('all tape systems')
@@ -57,28 +77,22 @@ export function registerLibrary(program: Command): void {
 interface AddOptions extends OutputOptions {
   kind: string;
   set?: string[];
-  drives?: string;
-  depthFiles?: string;
-  depthBytes?: string;
+  drives?: number;
+  depthFiles?: number;
+  depthBytes?: bigint;
 }
 
 async function addLibrary(name: string, options: AddOptions): Promise<void> {
   const settings = readSettings(options.set ?? []);
-  const input = {
-    ...{ name, kind: options.kind },
-    drives: options.drives === undefined ? undefined : readNumber('--drives', options.drives),
-    depthFiles: options.depthFiles === undefined ? undefined : readNumber('--depth-files', options.depthFiles),
-    depthBytes: options.depthBytes === undefined ? undefined : readSize('--depth-bytes', options.depthBytes),
-  };
+  const { kind, drives, depthFiles, depthBytes } = options;
+  const input = { name, kind, drives, depthFiles, depthBytes };
   const library = await operate<LibraryState>({
     here: async (ctx) => {
       const add = await import('../operations/libraries/add.js');
       return { ...(await add.addLibrary(ctx, { ...input, settings })), volumes: 0, suspension: null, usage: [] };
     },
-    afar: async (url) => {
-      const variables = { input: { ...input, settings: JSON.stringify(settings) } };
-      return await changeLibrary(url, 'addLibrary(input: AddLibraryInput!)', variables);
-    },
+    afar: async (url) =>
+      readNode(await changeAfar(url, AddLibrary, { input: { ...input, settings: JSON.stringify(settings) } })),
   });
   const added = `library ${library.name} is added, of the kind ${library.kind}: ${formatDrives(library)}`;
   printResult(presentLibrary(library), added, options);
@@ -86,19 +100,16 @@ async function addLibrary(name: string, options: AddOptions): Promise<void> {
 
 async function listLibraries(options: OutputOptions): Promise<void> {
   const libraries = await operate<LibraryState[]>({
-    here: async (ctx) => {
-      const { describeLibraries } = await import('../operations/libraries/libraries.js');
-      return await describeLibraries(ctx);
-    },
-    afar: async (url) => (await askNodes<LibraryNode>(url, ['libraries', LIBRARY_FIELDS])).map(readNode),
+    here: async (ctx) => (await import('../operations/libraries/libraries.js')).describeLibraries(ctx),
+    afar: async (url) => (await askNodes(url, Libraries, {})).map(readNode),
   });
   printRows(libraries, options, {
     header: ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
     cells: (library) => [
       library.name,
       library.kind,
-      String(library.volumes),
-      String(library.drives),
+      library.volumes,
+      library.drives,
       formatDepth(library),
       formatUsage(library),
       library.suspension ? formatSuspension(library.suspension) : 'in service',
@@ -107,20 +118,10 @@ async function listLibraries(options: OutputOptions): Promise<void> {
   });
 }
 
-const REMOVED = 'RemovedLibrary { name drives volumes leftFiles leftBytes left { path demand until } }';
-
-interface RemoveOptions extends OutputOptions {
-  force?: boolean;
-}
-
-async function removeLibrary(name: string, { force, json }: RemoveOptions): Promise<void> {
-  type Removed = Omit<RemovedLibrary, 'id'>;
-  const removed = await operate<Removed>({
-    here: async (ctx) => {
-      const remove = await import('../operations/libraries/remove.js');
-      return await remove.removeLibrary(ctx, name, { force });
-    },
-    afar: (url) => changeAfar<Removed>(url, ['removeLibrary(name: String!, force: Boolean)', REMOVED], { name, force }),
+async function removeLibrary(name: string, { force, json }: OutputOptions & { force?: boolean }): Promise<void> {
+  const removed = await operate<Omit<RemovedLibrary, 'id'>>({
+    here: async (ctx) => (await import('../operations/libraries/remove.js')).removeLibrary(ctx, name, { force }),
+    afar: (url) => changeAfar(url, RemoveLibrary, { name, force }),
   });
   const { name: was, drives, volumes, leftFiles, leftBytes, left } = removed;
   if (json) return printJson({ name: was, drives, volumes, leftFiles, leftBytes, left });
@@ -131,7 +132,99 @@ async function removeLibrary(name: string, { force, json }: RemoveOptions): Prom
   );
   printTable(
     ['FILE', 'DEMAND', 'UNTIL'],
-    left.map(({ path, demand, until }) => [path, demand ?? '-', until === null ? '-' : formatTime(until)]),
+    left.map(({ path, demand, until }) => [path, demand, until && formatTime(until)]),
   );
   if (left.length < leftFiles) printLine(`and ${leftFiles - left.length} more`);
+}
+
+interface SetOptions extends OutputOptions {
+  kind?: string;
+  set?: string[];
+  drives?: number;
+  depthFiles?: number | 'none';
+  depthBytes?: bigint | 'none';
+}
+
+async function setLibrary(name: string, options: SetOptions): Promise<void> {
+  const { kind, set, drives } = options;
+  const [depthFiles, depthBytes] = [noneToNull(options.depthFiles), noneToNull(options.depthBytes)];
+  if ([kind, set, drives, depthFiles, depthBytes].every((given) => given === undefined)) {
+    throw new UsageError('give what is to change: --set, --drives, --depth-files or --depth-bytes');
+  }
+  const settings = set && readSettings(set);
+  const input = { name, kind, drives, depthFiles, depthBytes };
+  const library = await operate<LibraryState>({
+    here: async (ctx) => {
+      const change = await import('../operations/libraries/set.js');
+      const { describeLibraries } = await import('../operations/libraries/libraries.js');
+      const changed = await change.setLibrary(ctx, { ...input, settings });
+      const state = (await describeLibraries(ctx)).find(({ id }) => id === changed.id);
+      return { volumes: 0, suspension: null, usage: [], ...state, ...changed };
+    },
+    afar: async (url) => {
+      const sent = { ...input, settings: settings && JSON.stringify(settings) };
+      return readNode(await changeAfar(url, SetLibrary, { input: sent }));
+    },
+  });
+  const changed = `library ${library.name} is changed, of the kind ${library.kind}: ${formatDrives(library)}`;
+  printResult(presentLibrary(library), changed, options);
+}
+
+/** The end of the help of commands that take settings. */
+const SECRETS = `
+Settings stand in the database. What is secret stays in a file or a variable of the engines' hosts, and a setting says
+where: --set tokenFile=/etc/tapegate/token, --set tokenEnv=SITE_TOKEN.`;
+
+/** `key=value`, each key once. @throws UsageError, without the value, which may be a secret */
+function readSettings(given: readonly string[]): object {
+  const settings = new Map<string, unknown>();
+  for (const each of given) {
+    const at = each.indexOf('=');
+    const key = each.slice(0, Math.max(at, 0));
+    if (key === '') throw new UsageError('--set must be key=value, with a key before the sign');
+    if (settings.has(key)) throw new UsageError(`--set gives ${key} twice`);
+    settings.set(key, readValue(key, each.slice(at + 1)));
+  }
+  return Object.fromEntries(settings);
+}
+
+function readValue(key: string, text: string): unknown {
+  if (!/^[[{]/.test(text)) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new UsageError(`--set gives ${key} a value that begins as JSON, and is none`);
+  }
+}
+
+/** GraphQL has the settings as a text. */
+function readNode({ settings, ...node }: LibraryRowFragment): LibraryState {
+  return { ...node, id: 0, settings: JSON.parse(settings) };
+}
+
+/** Returns the fields in one order, from either way. */
+function presentLibrary(library: LibraryState): object {
+  const { name, kind, contract, settings, drives, depthFiles, depthBytes, volumes, suspension, usage } = library;
+  return { name, kind, contract, settings, drives, depthFiles, depthBytes, volumes, suspension, usage };
+}
+
+function formatDrives({ contract, drives }: LibraryState): string {
+  return contract === 'DRIVE' ? `${plural(drives, 'drive')}` : `stages files, read ${drives} at a time`;
+}
+
+function formatDepth({ contract, depthFiles, depthBytes }: LibraryState): string {
+  if (contract === 'DRIVE') return '-';
+  const parts = [
+    depthFiles === null ? [] : `${plural(depthFiles, 'file')}`,
+    depthBytes === null ? [] : formatBytes(depthBytes),
+  ];
+  return parts.flat().join(', ') || 'default';
+}
+
+/** Formats what was sent to a library, as far as that is counted. */
+function formatUsage({ usage }: LibraryState): string {
+  if (usage.length === 0) return '-';
+  const sent = usage.reduce((sum, each) => sum + each.sent, 0n);
+  const bytes = usage.reduce((sum, each) => sum + each.bytes, 0n);
+  return `${plural(sent, 'request')}, ${formatBytes(bytes)} read`;
 }

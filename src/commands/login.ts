@@ -2,6 +2,7 @@
 import { buffer as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { isLoopback } from '../address-ranges.js';
+import { Caller } from '../generated/command-operations.js';
 import { askAs, readUrl } from './client.js';
 import { CommandError, InterruptedError, NotKnownError, UsageError } from './failure.js';
 import { environment, onInterrupt, stderr, stdin } from './io.js';
@@ -49,7 +50,7 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 
 async function checkToken(url: string, token: string): Promise<void> {
   // a token that is not known there is told now, and not by the next command
-  await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, '{ __typename }').catch((error) => {
+  await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof NotKnownError ? new CommandError(error.reason) : error;
   });
 }
@@ -58,12 +59,12 @@ async function tellKept(url: string, kept: Kept): Promise<void> {
   printLine(`the token for ${url} is kept in ${await keep(url, kept, environment())}`);
 }
 
-type Offer = import('./device-login.js').DeviceLogin;
+type Offer = import('./issuer-login.js').DeviceLogin;
 
 /** @throws CommandError where it was asked for, and there is none */
 async function findOffer(url: string, options: LoginOptions): Promise<Offer | undefined> {
   const { device, audience, issuer } = options;
-  const { findDeviceLogin } = await import('./device-login.js');
+  const { findDeviceLogin } = await import('./issuer-login.js');
   const offer = await findDeviceLogin(url, options);
   if (offer || !(device || audience !== undefined || issuer !== undefined)) return offer;
   throw new CommandError(
@@ -73,7 +74,7 @@ async function findOffer(url: string, options: LoginOptions): Promise<Offer | un
 
 /** Whoever ends it has nothing kept, and the provider takes back what it may have given. */
 async function loginByDevice(url: string, offer: Offer): Promise<void> {
-  const { logInByDevice } = await import('./device-login.js');
+  const { logInByDevice } = await import('./issuer-login.js');
   const end = new AbortController();
   onInterrupt(() => end.abort(), ['SIGINT', 'SIGTERM', 'SIGHUP']);
   let given: Kept | undefined;
@@ -106,7 +107,7 @@ async function logout(url: string): Promise<void> {
 /** @returns why a provider has not taken its token back */
 async function revoke(kept: Kept | undefined): Promise<string | undefined> {
   if (!kept?.login) return undefined;
-  const { IssuerClient } = await import('./issuer-client.js');
+  const { IssuerClient } = await import('./issuer-login.js');
   try {
     const client = await IssuerClient.open(kept.login.issuer, kept.login);
     await client.revoke(kept.login.refreshToken ?? kept.token);

@@ -1,4 +1,5 @@
 /** What commands print: tables for people, JSON for scripts. */
+import { Help } from 'commander';
 import { formatJson } from '../json.js';
 import { stderr, stdout } from './io.js';
 
@@ -39,12 +40,15 @@ export function printResult(value: unknown, line: string, { json }: OutputOption
   else printLine(line);
 }
 
+/** A cell of a table. Null is a minus sign. */
+export type Cell = string | number | bigint | null;
+
 interface Rows<Row> {
   header: string[];
-  cells(row: Row): string[];
+  cells(row: Row): Cell[];
   /** The line in place of an empty table. */
   none?: string;
-  /** Returns what scripts get of a row, unless that is all of it. */
+  /** Returns the JSON of a row. Default: the row. */
   present?(row: Row): unknown;
 }
 
@@ -56,9 +60,15 @@ export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, ho
   else printTable(header, rows.map(cells));
 }
 
-/** Columns as wide as their widest cell; in a terminal that is too narrow for them, a line for each cell. */
-export function printTable(header: string[], rows: string[][]): void {
-  const cells = [header, ...rows].map((row) => row.map(printable));
+/** Prints a line, or writes it to standard error if standard output is for a script. */
+export function printNote(text: string, { json, printPaths }: OutputOptions & { printPaths?: boolean }): void {
+  if (json || printPaths) noteLine(text);
+  else printLine(text);
+}
+
+/** Prints columns as wide as their widest cell; a line for each cell in a terminal that is too narrow for them. */
+export function printTable(header: string[], rows: Cell[][]): void {
+  const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
   const widths = header.map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)));
   const { isTTY, columns = 80 } = stdout();
   const width = widths.reduce((sum, each) => sum + each + 2, -2);
@@ -88,23 +98,12 @@ export function printFacts(facts: readonly (readonly [name: string, fact: string
   const { isTTY, columns = 80 } = stdout();
   const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;
   const room = isTTY ? Math.max(columns - width, MIN_FACT) : Number.POSITIVE_INFINITY;
+  const help = Object.assign(new Help(), { minWidthToWrap: MIN_FACT });
   for (const [name, fact] of facts) {
-    const [first = '', ...more] = wrap(printable(fact), room);
+    const [first = '', ...more] = help.boxWrap(printable(fact), room).split('\n');
     stdout().write(`${(printable(name).padEnd(width) + first).trimEnd()}\n`);
     for (const line of more) stdout().write(`${' '.repeat(width)}${line}\n`);
   }
-}
-
-/** Lines of whole words; a word that is longer than a line, as a path may be, has one for itself. */
-function wrap(text: string, room: number): string[] {
-  if (text.length <= room) return [text];
-  const lines: string[] = [];
-  for (const word of text.split(' ')) {
-    const last = lines.at(-1);
-    if (last !== undefined && last.length + 1 + word.length <= room) lines[lines.length - 1] = `${last} ${word}`;
-    else lines.push(word);
-  }
-  return lines;
 }
 
 /**

@@ -1,17 +1,22 @@
 /** `start`, `serve`, `work`: the processes that stay. */
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import path from 'node:path';
 import type { Command } from 'commander';
 import type { Gateway } from '../app.js';
 import type { Config } from '../config.js';
 import type { Context } from '../context.js';
 import type { Demo } from '../demo.js';
-import { codeOf, messageOf } from '../errors.js';
+import { defaultServerUrl } from '../environment.js';
+import { codeOf, logFailure, messageOf } from '../errors.js';
 import type { Metrics } from '../metrics/metrics.js';
+import { packageRoot } from '../package-root.js';
 import type { Makes, Runtime } from '../runtime.js';
 import type { TapeBackend } from '../tape/backend.js';
-import { announce } from './announcement.js';
 import { readEnvironment } from './context.js';
 import { environment, ownLog, whenStopped } from './io.js';
-import { printLine } from './output.js';
+import { printable, printLine, printText } from './output.js';
 
 export function registerProcesses(program: Command): void {
   program
@@ -111,7 +116,6 @@ async function startParts(
   const { openTraces } = await import('../open-traces.js');
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
-  const { keepHeartbeat } = await import('./heartbeat.js');
   closers.unshift(await keepHeartbeat(ctx, parts));
   const { createBackend } = await import('../tape/kinds.js');
   const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
@@ -223,4 +227,62 @@ async function listen(ctx: Context): Promise<Gateway> {
 function cannotListen(error: unknown, { port, host, names }: { port: number; host: string; names: string }): Error {
   const reason = codeOf(error) === 'EADDRINUSE' ? 'another process has the port' : messageOf(error);
   return new Error(`cannot listen on port ${port} of ${host} (${names}): ${reason}`, { cause: error });
+}
+
+/**
+ * Records that this process runs, and what it is, until it ends. A failed attempt is repeated at the next beat.
+ * @returns a function that ends this
+ */
+async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {
+  const { BEAT_MS, forgetProcess, noteProcess } = await import('../operations/site/processes.js');
+  const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
+  const kinds = [...(parts.gateway ? ['GATEWAY' as const] : []), ...(parts.engine ? ['ENGINE' as const] : [])];
+  const processes = kinds.map((kind) => ({ id: randomUUID(), kind, host: hostname(), pid: process.pid, version }));
+  let last: Promise<unknown> = Promise.resolve();
+  const beat = () => {
+    last = Promise.all(processes.map((each) => noteProcess(ctx, each))).catch((error) =>
+      logFailure(ctx.log, error, 'that this process lives'),
+    );
+  };
+  beat();
+  await last;
+  const timer = setInterval(beat, BEAT_MS).unref();
+  return async () => {
+    clearInterval(timer);
+    await last;
+    await Promise.all(processes.map(({ id }) => forgetProcess(ctx, id))).catch(() => {}); // its last word is old soon
+  };
+}
+
+const OPEN_DOOR = '  access     open to whoever reaches it; AUTH=token closes the door, see src/access/README.md';
+const NO_ENGINE =
+  '  engine     none here; "tapegate work" runs one, on a host that has the tapes and the restore disks';
+
+/** How a demo is tried is told until somebody has asked for files: the start that made it may have failed after that. */
+function announce(
+  config: Config,
+  url: string,
+  { demo, hasEngine }: { demo: Demo | undefined; hasEngine: boolean },
+): void {
+  const dataDir = path.resolve(config.dataDir);
+  const { auth } = config.access;
+  const found = config.publicUrl ?? url; // by whoever is not on this host
+  const server = found === defaultServerUrl ? '' : `TAPEGATE_URL=${found} `;
+  const lines = [
+    `Tapegate is ready at ${url}`,
+    `  REST       ${found}/tape_control/api/v1/requests`,
+    `  GraphQL    ${found}/graphql`,
+    `  tapes      ${path.join(dataDir, 'library')}`,
+    `  restored   ${path.join(dataDir, 'restore')}`,
+    `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
+    ...(hasEngine ? [] : [NO_ENGINE]),
+    auth.has('open') ? OPEN_DOOR : `  access     ${[...auth].join(', ')} (AUTH)`,
+    '',
+  ];
+  if (demo) {
+    const what = demo === 'made' ? 'A demo archive was made' : 'There is a demo archive';
+    lines.push(`${what}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
+    lines.push('', `  ${server}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
+  } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
+  printText(`${lines.map(printable).join('\n')}\n`); // at once: whoever waits for it has all of it
 }

@@ -8,11 +8,10 @@ import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedErro
 import { packageRoot } from '../package-root.js';
 import { showSources } from '../source-positions.js';
 import { examples } from './examples.js';
-import { CommandError, exitCodes, InterruptedError } from './failure.js';
+import { CommandError, exitCodes, InterruptedError, nameOption } from './failure.js';
 import { type CommandIo, environment, hideSecrets, type Output, present, runWith, stderr, stdout } from './io.js';
-import { nameOption } from './option-names.js';
 import { printable } from './output.js';
-import { type CommandFile, completion, man } from './table.js';
+import type { CommandFile } from './table.js';
 import { tellTimesTo } from './times.js';
 
 /**
@@ -45,7 +44,7 @@ export async function createProgram(
         '4 the server or its database does not answer.\n' +
         where,
     );
-  await addCommands(program, [...files, completion, man], args);
+  await addCommands(program, files, args);
   showExamples(program, []);
   program.hook('preAction', () => tellTimesTo(stdout().isTTY && !program.opts().utc ? 'people' : 'scripts'));
   requireOptionsLast(program);

@@ -1,15 +1,32 @@
-/** `quota set`, `quota list`, `quota show`, `quota remove`: users and their quotas. `quota history` is in a file of its own. */
+/** `quota`: users and their quotas. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { quote } from '../errors.js';
-import type { RemovedQuota } from '../operations/quotas/quotas.js';
+import {
+  Quota,
+  QuotaHistory,
+  Quotas,
+  RemoveQuota,
+  SetQuota,
+  type SetQuotaInput,
+} from '../generated/command-operations.js';
 import { plural } from '../plural.js';
-import { readSize } from './arguments.js';
-import { ask, askNodes } from './client.js';
+import { parseZonedTime } from '../time.js';
+import { readPast, toSize } from './arguments.js';
+import { ask, askNodes, askNow } from './client.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printFacts, printJson, printLine, printResult, printRows } from './output.js';
-import { addQuotaHistory } from './quota-history.js';
-import { changeAfar, operate, serialOf } from './where.js';
+import {
+  jsonOption,
+  type OutputOptions,
+  printFacts,
+  printJson,
+  printLine,
+  printResult,
+  printRows,
+  printTable,
+} from './output.js';
+import { formatTime } from './times.js';
+import { changeAfar, operate, withSerial } from './where.js';
 
 export function registerQuota(program: Command): void {
   const quota = program.command('quota');
@@ -17,10 +34,10 @@ export function registerQuota(program: Command): void {
     .command('set <user>')
     .description('make a quota, or change what is given of one')
     .option(...jsonOption)
-    .option('--size <size>', 'bytes, such as 500000000, 500M or 10T; a new quota needs it')
+    .option('--size <size>', 'bytes, such as 500000000, 500M or 10T; a new quota needs it', toSize('--size'))
     .option('--email <address>')
     .option('--notes <text>')
-    .option('--weight <n>', 'part of the drives: who has 2 may have twice the drive time of who has 1')
+    .option('--weight <n>', 'part of the drives: who has 2 may have twice the drive time of who has 1', toWeight)
     .action((user, options) => setQuota(user, options));
   quota
     .command('list')
@@ -32,7 +49,12 @@ export function registerQuota(program: Command): void {
     .description('one quota')
     .option(...jsonOption)
     .action((user, options) => showQuota(user, options));
-  addQuotaHistory(quota);
+  quota
+    .command('history <user>')
+    .description('what was used of a quota, each hour in which that changed, and now')
+    .option(...jsonOption)
+    .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 12h or 90d', '30d')
+    .action((user, options) => showHistory(user, options));
   quota
     .command('remove <user>')
     .description('take away the quota of a user without live requests, and revoke its tokens')
@@ -41,10 +63,10 @@ export function registerQuota(program: Command): void {
 }
 
 interface QuotaOptions extends OutputOptions {
-  size?: string;
+  size?: bigint;
   email?: string;
   notes?: string;
-  weight?: string;
+  weight?: number;
 }
 
 interface QuotaRow {
@@ -57,46 +79,34 @@ interface QuotaRow {
   weight: number;
 }
 
-/** The same of GraphQL. */
-type QuotaNode = Omit<QuotaRow, 'id'> & { id: string };
-
-const FIELDS = 'id user size used email notes weight';
-
 async function setQuota(user: string, options: QuotaOptions): Promise<void> {
-  const size = options.size === undefined ? undefined : readSize('--size', options.size);
-  const weight = options.weight === undefined ? undefined : readWeight(options.weight);
-  if ([size, options.email, options.notes, weight].every((change) => change === undefined)) {
+  const { size, email, notes, weight } = options;
+  if ([size, email, notes, weight].every((change) => change === undefined)) {
     throw new UsageError('give what is to be set: --size, --email, --notes or --weight');
   }
-  const input = { user, size, email: options.email, notes: options.notes, weight };
+  const input = { user, size, email, notes, weight };
   const quota = await operate({
     here: async (ctx) => {
       const quotas = await import('../operations/quotas/quotas.js');
-      const { readUsed } = await import('../operations/quotas/quotas.js');
       const set = await quotas.setQuota(ctx, input);
-      return { ...set, used: await readUsed(ctx, set) };
+      return { ...set, used: await quotas.readUsed(ctx, set) };
     },
-    afar: async (url) => {
-      const call = ['setQuota(input: SetQuotaInput!)', `Quota { ${FIELDS} }`] as const;
-      return readNode(await changeAfar<QuotaNode>(url, call, { input: await checkCarried(input) }));
-    },
+    afar: async (url) => withSerial(await changeAfar(url, SetQuota, { input: await checkCarried(input) })),
   });
   printResult(presentQuota(quota), `quota of ${quota.user}: ${plural(quota.size, 'byte')}`, options);
 }
 
-/** What GraphQL would not carry, as a number that is none of JSON, is refused in the words of the operation. */
-async function checkCarried<Input extends { size: bigint | undefined; weight: number | undefined }>(
-  input: Input,
-): Promise<Input> {
+/** Rejects what GraphQL would not carry, such as an infinite number, with the message of the operation. */
+async function checkCarried(input: SetQuotaInput): Promise<SetQuotaInput> {
   const { checkWeight } = await import('../operations/quotas/quotas.js');
   const { checkBytes } = await import('../operations/input.js');
-  if (input.size !== undefined) checkBytes('size', input.size);
-  if (input.weight !== undefined) checkWeight(input.weight);
+  if (typeof input.size === 'bigint') checkBytes('size', input.size);
+  if (typeof input.weight === 'number') checkWeight(input.weight);
   return input;
 }
 
-/** Which ones there are, the operation says. */
-function readWeight(text: string): number {
+/** The operation checks the range. */
+function toWeight(text: string): number {
   const weight = Number(text);
   if (!Number.isNaN(weight)) return weight;
   throw new UsageError(`--weight must be a number, not ${JSON.stringify(text)}`);
@@ -105,38 +115,32 @@ function readWeight(text: string): number {
 async function listQuotas(options: OutputOptions): Promise<void> {
   const rows = await operate({
     here: async (ctx): Promise<QuotaRow[]> => {
-      const quotas = await import('../operations/quotas/quotas.js');
-      const { readUsedOf } = await import('../operations/quotas/quotas.js');
-      const all = await quotas.listQuotas(ctx);
-      const used = await readUsedOf(
-        ctx,
-        all.map((quota) => quota.id),
-      );
+      const { listQuotas: readQuotas, readUsedOf } = await import('../operations/quotas/quotas.js');
+      const all = await readQuotas(ctx);
+      const ids = all.map(({ id }) => id);
+      const used = await readUsedOf(ctx, ids);
       return all.map((quota) => ({ ...quota, used: used.get(quota.id) ?? 0n }));
     },
-    afar: async (url) => (await askNodes<QuotaNode>(url, ['quotas', FIELDS])).map(readNode),
+    afar: async (url) => (await askNodes(url, Quotas, {})).map(withSerial),
   });
   printRows(rows, options, {
     header: ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
-    cells: (q) => [q.user, formatBytes(q.size), formatBytes(q.used), String(q.weight), q.email, q.notes],
+    cells: (q) => [q.user, formatBytes(q.size), formatBytes(q.used), q.weight, q.email, q.notes],
     present: presentQuota,
   });
 }
-
-const QUOTA = `query ($user: String!) { quota(user: $user) { ${FIELDS} } }`;
 
 async function showQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await operate({
     here: async (ctx): Promise<QuotaRow> => {
       const quotas = await import('../operations/quotas/quotas.js');
-      const { readUsed } = await import('../operations/quotas/quotas.js');
       const found = await quotas.getQuota(ctx, user);
-      return { ...found, used: await readUsed(ctx, found) };
+      return { ...found, used: await quotas.readUsed(ctx, found) };
     },
     afar: async (url) => {
-      const { quota: found } = await ask<{ quota: QuotaNode | null }>(url, QUOTA, { user });
+      const { quota: found } = await ask(url, Quota, { user });
       if (!found) throw new CommandError(`there is no user ${quote(user)}`);
-      return readNode(found);
+      return withSerial(found);
     },
   });
   if (options.json) return printJson(presentQuota(quota));
@@ -152,14 +156,8 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
 
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
   const quota = await operate({
-    here: async (ctx) => {
-      const quotas = await import('../operations/quotas/quotas.js');
-      return await quotas.removeQuota(ctx, user);
-    },
-    afar: (url) => {
-      const made = 'RemovedQuota { user tokens memberOf ruledFolders }';
-      return changeAfar<RemovedQuota>(url, ['removeQuota(user: String!)', made], { user });
-    },
+    here: async (ctx) => (await import('../operations/quotas/quotas.js')).removeQuota(ctx, user),
+    afar: (url) => changeAfar(url, RemoveQuota, { user }),
   });
   const { user: removed, tokens, memberOf, ruledFolders } = quota;
   if (options.json) return printJson({ user: removed, tokens, memberOf, ruledFolders });
@@ -171,10 +169,33 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
   }
 }
 
-function readNode(node: QuotaNode): QuotaRow {
-  return { ...node, id: serialOf(node.id) };
-}
-
 function presentQuota({ id, user, size, used, email, notes, weight }: QuotaRow) {
   return { id, user, size, used, email, notes, weight };
 }
+
+async function showHistory(user: string, options: OutputOptions & { since: string }): Promise<void> {
+  const points = await operate<{ at: string; used: bigint; size: bigint }[]>({
+    here: async (ctx) => {
+      const since = await readPast('--since', options.since, async () => ctx.now());
+      const { getQuota } = await import('../operations/quotas/quotas.js');
+      const { readQuotaHistory } = await import('../operations/site/quota-history.js');
+      const { id } = await getQuota(ctx, user);
+      const found = await readQuotaHistory(ctx, [id], parseZonedTime(since) ?? since);
+      return (found.get(id) ?? []).map((point) => ({ ...point, at: `${point.at}Z` }));
+    },
+    afar: async (url) => {
+      const since = await readPast('--since', options.since, () => askNow(url));
+      const { quota } = await ask(url, QuotaHistory, { user, since });
+      if (!quota) throw new CommandError(`there is no user ${quote(user)}`);
+      return quota.history;
+    },
+  });
+  if (options.json) return points.forEach(printJson);
+  printTable(
+    ['AT', 'USED', 'SIZE', 'PART'],
+    points.map(({ at, used, size }) => [formatTime(at), formatBytes(used), formatBytes(size), formatPart(used, size)]),
+  );
+}
+
+const formatPart = (used: bigint, size: bigint): string =>
+  size === 0n ? '-' : `${Math.round((Number(used) / Number(size)) * 100)}%`;

@@ -1,17 +1,32 @@
 /** `request`: files are asked for, or with --dry-run what asking would take. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import {
+  CreateRequest,
+  type CreateRequestInput,
+  type EstimatedFragment,
+  EstimateRequest,
+} from '../generated/command-operations.js';
 import { plural } from '../plural.js';
-import { fileOption, readNumber, readPaths, readRetention, readSize } from './arguments.js';
-import { askChange, askNow, readUrl } from './client.js';
-import { estimateRequest, type RequestInput } from './dry-run.js';
-import { UsageError } from './failure.js';
+import { fileOption, readPaths, readRetention, toNumber, toSize } from './arguments.js';
+import { ask, askChange, askNow, readUrl, unwrapResult } from './client.js';
+import { CommandError, UsageError } from './failure.js';
 import { environment } from './io.js';
-import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
-import { atPrimaryPlace, createNullOption, createPathsOption, type PathsOptions, printPlaces } from './places.js';
-import { formatWholeTime } from './times.js';
+import {
+  atPrimaryPlace,
+  createNullOption,
+  createPathsOption,
+  describeNoMatch,
+  describeUnknown,
+  findFolders,
+  findMissing,
+  IncompleteError,
+  type PathsOptions,
+  printPlaces,
+} from './request-files.js';
+import { formatEnd, formatWholeTime } from './times.js';
 import { watchRequest } from './watch.js';
 
 export function registerRequest(program: Command): void {
@@ -23,8 +38,12 @@ export function registerRequest(program: Command): void {
     .option(...fileOption)
     .option('--retention <date>', 'how long the files stay on disk: a UTC date, or 3d, 12h; five days unless given')
     .option('--label <text>')
-    .option('--max-files <n>', 'what the request may hold at most, also of files that appear later')
-    .option('--max-bytes <size>', 'the same in bytes, such as 10T')
+    .option(
+      '--max-files <n>',
+      'what the request may hold at most, also of files that appear later',
+      toNumber('--max-files'),
+    )
+    .option('--max-bytes <size>', 'the same in bytes, such as 10T', toSize('--max-bytes'))
     .option('--notify-first <address>', 'mail when the first file is on disk')
     .option('--notify-last <address>', 'mail when nothing is left to do; to the address of the quota unless given')
     .option('--no-mail', 'no mail to the address of the quota')
@@ -41,8 +60,8 @@ interface RequestOptions extends OutputOptions, PathsOptions {
   file?: string[];
   retention?: string;
   label?: string;
-  maxFiles?: string;
-  maxBytes?: string;
+  maxFiles?: number;
+  maxBytes?: bigint;
   notifyFirst?: string;
   notifyLast?: string;
   mail: boolean;
@@ -65,8 +84,7 @@ function readQuota({ quota = readOwnSettings(environment()).quota }: RequestOpti
   throw new UsageError(`give --quota <user>, or set "quota" in ${ownSettingsFile(environment())}`);
 }
 
-/** The `CreateRequestInput` of GraphQL. */
-async function readInput(url: string, options: RequestOptions): Promise<RequestInput> {
+async function readInput(url: string, options: RequestOptions): Promise<CreateRequestInput> {
   if ((options.pattern === undefined) === (options.file === undefined)) {
     throw new UsageError('give either --pattern or --file');
   }
@@ -78,35 +96,19 @@ async function readInput(url: string, options: RequestOptions): Promise<RequestI
       `--file takes paths of files; --pattern ${JSON.stringify(folder)} takes all that are below it`,
     );
   }
+  const { retention } = options;
   return {
     quota: readQuota(options),
     pattern: options.pattern,
-    retention:
-      options.retention === undefined
-        ? undefined
-        : await readRetention('--retention', options.retention, () => askNow(url)),
+    retention: retention === undefined ? undefined : await readRetention('--retention', retention, () => askNow(url)),
     files,
     label: options.label,
-    maxFiles: options.maxFiles === undefined ? undefined : readNumber('--max-files', options.maxFiles),
-    maxBytes: options.maxBytes === undefined ? undefined : readSize('--max-bytes', options.maxBytes),
+    maxFiles: options.maxFiles,
+    maxBytes: options.maxBytes,
     notifyOnFirstFile: options.notifyFirst,
     notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined), // empty: the quota's own
   };
 }
-
-interface CreatedNode {
-  requestId: number;
-  state: string;
-  filesTotal: number;
-  bytesTotal: bigint;
-  filesUnknown: number;
-  retention: string;
-  restoredBelow: string[];
-  filesAtPrimaryPlace: number;
-}
-
-const CREATED =
-  'Request { requestId label state filesTotal bytesTotal filesUnknown retention restoredBelow filesAtPrimaryPlace }';
 
 /** What was made: whether files may be missing of it, and nothing is left to do. */
 interface Made {
@@ -115,9 +117,8 @@ interface Made {
   isFinished: boolean;
 }
 
-async function createRequest(url: string, input: object, options: RequestOptions): Promise<Made> {
-  const call = ['createRequest(input: CreateRequestInput!)', CREATED] as const;
-  const request = await askChange<CreatedNode>(url, call, { input });
+async function createRequest(url: string, input: CreateRequestInput, options: RequestOptions): Promise<Made> {
+  const request = await askChange(url, CreateRequest, { input });
   if (options.json) printJson(request);
   else {
     const unknown =
@@ -136,4 +137,65 @@ async function createRequest(url: string, input: object, options: RequestOptions
     mayMiss: request.filesUnknown > 0 || request.filesTotal === 0,
     isFinished: request.state === 'COMPLETED' || request.state === 'PARTIAL',
   };
+}
+
+/** Prints what a request would take. @throws CommandError if the quota is too small for it */
+async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
+  const { plan, result } = await ask(url, EstimateRequest, { input });
+  const estimate = unwrapResult(result);
+  if (options.json) printJson(estimate);
+  else {
+    const folders = await findFolders(url, estimate.unknownPaths);
+    for (const line of formatEstimate(plan.at, estimate, folders)) printLine(line);
+    if (input.pattern && estimate.files === 0) printLine(describeNoMatch(input.pattern));
+    printLine('nothing was asked for');
+  }
+  if (!estimate.isEnough) {
+    throw new CommandError(
+      `the quota of user "${estimate.user}" is too small: ${estimate.quotaUsedAfter} bytes would be used of ${estimate.quotaSize}`,
+    );
+  }
+}
+
+function formatUnknown({ unknownPaths, filesUnknown }: EstimatedFragment, folders: ReadonlySet<string>): string[] {
+  const unknown = { paths: unknownPaths, count: filesUnknown, folders };
+  const [first = '', ...named] = describeUnknown(
+    `${plural(filesUnknown, 'path')} that the catalogue does not know`,
+    unknown,
+  );
+  return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
+}
+
+/** A line each. */
+function formatEstimate(now: string, estimate: EstimatedFragment, folders: ReadonlySet<string>): string[] {
+  const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
+  const lines = [
+    `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
+    `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPlace(estimate.filesAtPrimaryPlace)}`,
+    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${estimate.mounts} to be mounted`,
+  ];
+  if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are asked for already`);
+  if (estimate.volumesSuspended > 0)
+    lines.push(
+      `            ${plural(estimate.volumesSuspended, 'volume is out of service', 'volumes are out of service')}`,
+    );
+  if (estimate.filesWithoutPlace > 0)
+    lines.push(`no place    ${estimate.filesWithoutPlace}: on no volume that is known`);
+  if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, folders));
+  if (!estimate.hasRoom) lines.push('no room     the restore disks have less left: files wait until others leave');
+  lines.push(
+    `quota       ${user}: ${formatBytes(quotaUsed)} used, then ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)}`,
+  );
+  lines.push(...formatPrices(estimate), `end         ${formatEnd(now, estimate.end, { why: estimate.endUnknown })}`);
+  return lines;
+}
+
+/** By library, and all together where there are several. */
+function formatPrices({ prices, price }: EstimatedFragment): string[] {
+  const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
+    const what = `${plural(files, 'file')}, ${formatBytes(bytes)}`;
+    return `${amount} ${currency} at ${library} for ${what}${note && `: ${note}`}`;
+  });
+  if (prices.length > 1) lines.push(price ? `${price.amount} ${price.currency} together` : 'in several currencies');
+  return lines.map((line, n) => `${n === 0 ? 'cost' : '    '}        ${line}`);
 }

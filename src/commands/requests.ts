@@ -1,6 +1,7 @@
 /** `requests`: the requests of a user, or of all. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { QuotaUser, type RequestState, Requests } from '../generated/command-operations.js';
 import { ask, askNodes, readUrl } from './client.js';
 import { CommandError } from './failure.js';
 import { jsonOption, type OutputOptions, printRows } from './output.js';
@@ -20,48 +21,30 @@ interface ListOptions extends OutputOptions {
   all?: boolean;
 }
 
-interface RequestNode {
-  requestId: number;
-  label: string;
-  state: string;
-  requestDate: string;
-  retention: string;
-  filesTotal: number;
-  filesOnDisk: number;
-  filesFailed: number;
-  bytesTotal: bigint;
-  quota: { user: string };
-}
-
-const FIELDS =
-  'requestId label state requestDate retention filesTotal filesOnDisk filesFailed bytesTotal quota { user }';
-
-/** A user without requests is told from one that there is not. */
+/** Rejects a user without a quota, who is not a user without requests. */
 async function requireUser(url: string, user: string): Promise<void> {
-  const query = 'query ($user: String!) { quota(user: $user) { user } }';
-  const { quota } = await ask<{ quota: object | null }>(url, query, { user });
+  const { quota } = await ask(url, QuotaUser, { user });
   if (!quota) throw new CommandError(`there is no quota for user ${JSON.stringify(user)}`);
 }
 
-const ALL_STATES = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+const ALL_STATES: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 async function listRequests(url: string, options: ListOptions): Promise<void> {
   const filter = { quota: options.quota, states: options.all ? ALL_STATES : undefined };
-  const list = 'requests(quota: String, states: [RequestState!])';
-  const requests = await askNodes<RequestNode>(url, [list, FIELDS], filter);
+  const requests = await askNodes(url, Requests, filter);
   if (requests.length === 0 && options.quota !== undefined) await requireUser(url, options.quota);
   printRows(requests, options, {
     header: ['ID', 'USER', 'STATE', 'ON DISK', 'FAILED', 'FILES', 'SIZE', 'UNTIL', 'LABEL'],
-    cells: (request) => [
-      String(request.requestId),
-      request.quota.user,
-      request.state,
-      String(request.filesOnDisk),
-      String(request.filesFailed),
-      String(request.filesTotal),
-      formatBytes(request.bytesTotal),
-      formatShortTime(request.retention),
-      request.label,
+    cells: ({ requestId, quota, state, filesOnDisk, filesFailed, filesTotal, bytesTotal, retention, label }) => [
+      requestId,
+      quota.user,
+      state,
+      filesOnDisk,
+      filesFailed,
+      filesTotal,
+      formatBytes(bytesTotal),
+      formatShortTime(retention),
+      label,
     ],
   });
 }

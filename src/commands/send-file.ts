@@ -4,9 +4,8 @@ import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
-import { formatNetworkError, UNCONFIRMED } from './client.js';
-import { readCredentialHeaders } from './credentials.js';
-import { CommandError, ConnectionError } from './failure.js';
+import { readCredentialHeaders, UNCONFIRMED } from './client.js';
+import { CommandError, ConnectionError, formatNetworkError } from './failure.js';
 import type { ImportView } from './import-progress.js';
 import { environment } from './io.js';
 

@@ -1,5 +1,12 @@
 /** `hold`, `drain`, `resume`, `suspensions`: what is taken out of service and put back. */
 import { Argument, type Command } from 'commander';
+import {
+  Resume,
+  Suspend,
+  type SuspensionKind,
+  type SuspensionMode,
+  Suspensions,
+} from '../generated/command-operations.js';
 import { askChange, askNodes, readUrl } from './client.js';
 import { jsonOption, type OutputOptions, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
@@ -19,7 +26,7 @@ export function registerSuspensions(program: Command): void {
     .action((options) => listSuspensions(readUrl(), options));
 }
 
-function registerSuspend(program: Command, command: string, mode: Mode) {
+function registerSuspend(program: Command, command: string, mode: SuspensionMode) {
   program
     .command(command)
     .option(...jsonOption)
@@ -34,9 +41,9 @@ function createKind(): Argument {
   return new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'library', 'user', 'disk', 'backend']);
 }
 
-/** A library by the name that it had when there was one only, too. */
-function readKind(kind: string): string {
-  return kind === 'library' ? 'BACKEND' : kind.toUpperCase();
+/** Commander has checked the kind. A library has the name that it had when there was only one, too. */
+function readKind(kind: string): SuspensionKind {
+  return kind === 'library' ? 'BACKEND' : (kind.toUpperCase() as SuspensionKind);
 }
 
 const nameArgument = ['<name>', 'of the volume, drive or library; the user; the mount point of the disk'] as const;
@@ -52,26 +59,13 @@ user     the user's files wait, but for those that another user waits for too
 disk     a restore disk: recalls go to the other disks, or wait; what is on it stays
 library  all drives of a tape system; \`backend\` is the same`;
 
-type Mode = 'HELD' | 'DRAINING';
-
-interface SuspensionNode {
-  kind: string;
-  name: string;
-  mode: Mode;
-  reason: string;
-  since: string;
-}
-
-const FIELDS = 'kind name mode reason since';
-
 async function suspend(
   url: string,
-  { kind, name, mode }: { kind: string; name: string; mode: Mode },
+  { kind, name, mode }: { kind: string; name: string; mode: SuspensionMode },
   options: OutputOptions & { reason?: string },
 ): Promise<void> {
   const input = { kind: readKind(kind), name, mode, reason: options.reason };
-  const call = ['suspend(input: SuspendInput!)', `Suspension { ${FIELDS} }`] as const;
-  const suspension = await askChange<SuspensionNode>(url, call, { input });
+  const suspension = await askChange(url, Suspend, { input });
   printResult(suspension, `${kind} ${suspension.name} is ${formatSuspension(suspension)}`, options);
 }
 
@@ -85,14 +79,12 @@ async function resume(
   { kind, name }: { kind: string; name: string },
   options: OutputOptions,
 ): Promise<void> {
-  const input = { kind: readKind(kind), name };
-  const call = ['resume(input: ResumeInput!)', `Suspension { ${FIELDS} }`] as const;
-  const ended = await askChange<SuspensionNode>(url, call, { input });
+  const ended = await askChange(url, Resume, { input: { kind: readKind(kind), name } });
   printResult(ended, `${kind} ${ended.name} is in service again`, options);
 }
 
 async function listSuspensions(url: string, options: OutputOptions): Promise<void> {
-  printRows(await askNodes<SuspensionNode>(url, ['suspensions', FIELDS]), options, {
+  printRows(await askNodes(url, Suspensions, {}), options, {
     none: 'everything is in service',
     header: ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
     cells: ({ kind, name, mode, since, reason }) => [kind.toLowerCase(), name, mode, formatTime(since), reason],

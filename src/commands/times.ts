@@ -1,4 +1,5 @@
 /** How commands tell times; GraphQL gives them with a zone. */
+import type { EndFragment } from '../generated/command-operations.js';
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../time.js';
 import { present } from './io.js';
 
@@ -64,13 +65,6 @@ export function formatDuration(seconds: number): string {
   return `${Math.floor(seconds / 86_400)}d${pad((seconds % 86_400) / 3600)}h`;
 }
 
-/** When a request will be done: what the plan says, and how far off it may be. */
-export interface EndRange {
-  earliest: string;
-  planned: string;
-  latest: string;
-}
-
 const WHY_UNKNOWN = 'something is out of service, no restore disk has room, or no engine works';
 
 /**
@@ -80,7 +74,7 @@ const WHY_UNKNOWN = 'something is out of service, no restore disk has room, or n
  */
 export function formatEnd(
   now: string,
-  end: EndRange | null,
+  end: EndFragment | null,
   { why = null, nextTry = null }: { why?: string | null; nextTry?: string | null } = {},
 ): string {
   if (!end) return `when it will be done cannot be told: ${why ?? WHY_UNKNOWN}`;

@@ -1,6 +1,6 @@
 /** `user forget`: what is kept of a person goes. */
 import type { Command } from 'commander';
-import type { ForgetResult } from '../operations/users/forget.js';
+import { ForgetUser } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 import { changeAfar, operate } from './where.js';
@@ -15,17 +15,9 @@ export function registerUser(program: Command): void {
 }
 
 async function forgetUser(user: string, options: OutputOptions): Promise<void> {
-  const result = await operate<ForgetResult>({
-    here: async (ctx) => {
-      const users = await import('../operations/users/forget.js');
-      return await users.forgetUser(ctx, user);
-    },
-    afar: (url) =>
-      changeAfar<ForgetResult>(
-        url,
-        ['forgetUser(user: String!)', 'ForgottenUser { pseudonym requests letters tokens auditRows }'],
-        { user },
-      ),
+  const result = await operate({
+    here: async (ctx) => (await import('../operations/users/forget.js')).forgetUser(ctx, user),
+    afar: (url) => changeAfar(url, ForgetUser, { user }),
   });
   if (options.json) return printJson(result);
   const { pseudonym, requests, letters, tokens, auditRows } = result;

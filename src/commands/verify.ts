@@ -1,10 +1,11 @@
 /** `verify`: tape copies that could not be confirmed. */
 import type { Command } from 'commander';
+import { Verifications, type VerificationsQuery, VerifyAgain } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { limitHelp, readLimit } from './arguments.js';
-import { ask, askChange, askPages, type Page, readUrl } from './client.js';
+import { askChange, askPages, readUrl } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printResult, printTable } from './output.js';
+import { jsonOption, type OutputOptions, printNote, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
 
 export function registerVerify(program: Command): void {
@@ -28,60 +29,32 @@ interface VerifyOptions extends OutputOptions {
   limit?: string;
 }
 
-interface VerificationNode {
-  file: { path: string; volume: { name: string } | null; position: bigint | null };
-  attempts: number;
-  errorClass: string;
-  error: string;
-  at: string;
-  nextTry: string | null;
-}
-
-const LIST = `query ($match: String, $first: Int, $after: String) {
-  verifications(match: $match, first: $first, after: $after) {
-    totalCount
-    edges { node { file { path volume { name } position } attempts errorClass error at nextTry } }
-    pageInfo { hasNextPage endCursor }
-  }
-}`;
-
-type VerificationPage = Page<VerificationNode> & { totalCount: number };
-
 async function listVerifications(url: string, match: string | undefined, options: VerifyOptions): Promise<void> {
   const limit = Math.max(readLimit(options), 1);
-  const pages = askPages(limit, async (page) => {
-    return (await ask<{ verifications: VerificationPage }>(url, LIST, { match, ...page })).verifications;
-  });
-  const verifications: VerificationNode[] = [];
+  const verifications: VerificationsQuery['list']['edges'][number]['node'][] = [];
   let total = 0;
-  for await (const { edges, totalCount } of pages) {
+  for await (const { edges, totalCount } of askPages(url, Verifications, { match }, ({ list }) => list, { limit })) {
     verifications.push(...edges.map(({ node }) => node));
     total = totalCount;
   }
-  const isCut = verifications.length < total;
-  const cut = `${verifications.length} of ${plural(total, 'file')}; --limit shows more`;
-  if (options.json) {
-    verifications.forEach(printJson);
-    if (isCut) noteLine(cut);
-    return;
-  }
-  if (total === 0) return printLine('no tape copy has failed to be confirmed');
-  printTable(
-    ['PATH', 'VOLUME', 'POSITION', 'TRIES', 'NEXT TRY', 'WHY'],
-    verifications.map(({ file, attempts, error, nextTry }) => [
+  printRows(verifications, options, {
+    none: 'no tape copy has failed to be confirmed',
+    header: ['PATH', 'VOLUME', 'POSITION', 'TRIES', 'NEXT TRY', 'WHY'],
+    cells: ({ file, attempts, error, nextTry }) => [
       file.path,
-      file.volume?.name ?? '-',
-      String(file.position ?? '-'),
-      String(attempts),
+      file.volume?.name ?? null,
+      file.position,
+      attempts,
       nextTry === null ? 'none' : formatTime(nextTry),
       error,
-    ]),
-  );
-  if (isCut) printLine(cut);
+    ],
+  });
+  if (verifications.length < total) {
+    printNote(`${verifications.length} of ${plural(total, 'file')}; --limit shows more`, options);
+  }
 }
 
 async function verifyAgain(url: string, match: string, options: VerifyOptions): Promise<void> {
-  const call = ['verifyAgain(match: String!, staged: Boolean)', 'VerifyAgain { files }'] as const;
-  const again = await askChange<{ files: number }>(url, call, { match, staged: options.staged });
+  const again = await askChange(url, VerifyAgain, { match, staged: options.staged });
   printResult(again, `${plural(again.files, 'file is tried again', 'files are tried again')}`, options);
 }

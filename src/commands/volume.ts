@@ -1,13 +1,29 @@
-/** `volume set`, `volume list`: what operators say of their cartridges. What becomes of them is in volume-changes.ts. */
+/** `volume`: media of cartridges, and cartridges that are copied onto others or leave the archive. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import {
+  AllVolumes,
+  MoveVolume,
+  ReinstateVolume,
+  RetireVolume,
+  SetVolume,
+  Volumes,
+} from '../generated/command-operations.js';
 import type { VolumeFigures } from '../operations/catalogue/volumes.js';
 import { plural } from '../plural.js';
 import { askNodes } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printResult, printTable } from './output.js';
+import {
+  dryRunOption,
+  jsonOption,
+  type OutputOptions,
+  printable,
+  printJson,
+  printLine,
+  printResult,
+  printTable,
+} from './output.js';
 import { formatTime } from './times.js';
-import { registerVolumeChanges } from './volume-changes.js';
 import { changeAfar, operate } from './where.js';
 
 export function registerVolume(program: Command): void {
@@ -25,7 +41,27 @@ export function registerVolume(program: Command): void {
     .option(...jsonOption)
     .option('--retired', 'those that are retired as well, and why')
     .action((options) => listVolumes(options));
-  registerVolumeChanges(volume);
+  volume
+    .command('move <from> <to>')
+    .description('say that a cartridge was copied 1:1 onto another one: its files are there from now on')
+    .option(...jsonOption)
+    .option(...dryRunOption)
+    .addHelpText('after', MOVE_HELP)
+    .action((from, to, options) => moveVolume({ from, to }, options));
+  volume
+    .command('retire <name>')
+    .description('take a volume out of the archive: its files are read from their other copies')
+    .option(...jsonOption)
+    .option('--why <text>', 'for people: those who wait for a file that is withdrawn are told')
+    .option('--withdraw', 'withdraw the files that can be read nowhere else')
+    .option(...dryRunOption)
+    .addHelpText('after', RETIRE_HELP)
+    .action((name, options) => retireVolume(name, options));
+  volume
+    .command('reinstate <name>')
+    .description('have a retired volume used again; its files do not come back by themselves')
+    .option(...jsonOption)
+    .action((name, options) => reinstateVolume(name, options));
 }
 
 interface MediumOptions extends OutputOptions {
@@ -44,18 +80,12 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
     },
     afar: async (url) => {
       const input = all ? { all, medium } : { names, medium };
-      const call = ['setVolume(input: SetVolumeInput!)', 'ChangedVolumes { volumes }'] as const;
-      return (await changeAfar<{ volumes: number }>(url, call, { input })).volumes;
+      return (await changeAfar(url, SetVolume, { input })).volumes;
     },
   });
   const changed = plural(volumes, 'volume is of the medium', 'volumes are of the medium');
   printResult({ medium, volumes }, `${changed} ${medium}`, options);
 }
-
-type VolumeNode = Omit<VolumeFigures, 'library' | 'retiredAt' | 'retiredWhy'> &
-  Partial<Pick<VolumeFigures, 'retiredAt' | 'retiredWhy'>> & { library: { name: string } };
-
-const inUse = { retiredAt: null, retiredWhy: null };
 
 interface ListOptions extends OutputOptions {
   retired?: boolean;
@@ -70,10 +100,9 @@ async function listVolumes(options: ListOptions): Promise<void> {
       return found.map((volume) => ({ ...volume, retiredAt: volume.retiredAt && `${volume.retiredAt}Z` }));
     },
     afar: async (url) => {
-      // a gateway from before is not asked for what it does not know
-      const fields = `name library { name } medium files bytes${retired ? ' retiredAt retiredWhy' : ''}`;
-      const list = retired ? 'volumes(retired: Boolean)' : 'volumes';
-      const nodes = await askNodes<VolumeNode>(url, [list, fields], retired ? { retired } : {});
+      // an older gateway does not know retired volumes
+      const inUse = { retiredAt: null, retiredWhy: null };
+      const nodes = await (retired ? askNodes(url, AllVolumes, {}) : askNodes(url, Volumes, {}));
       return nodes.map((node): VolumeFigures => ({ ...inUse, ...node, library: node.library.name }));
     },
   });
@@ -88,7 +117,7 @@ async function listVolumes(options: ListOptions): Promise<void> {
         volume.name,
         volume.library,
         volume.medium,
-        String(volume.files),
+        volume.files,
         formatBytes(volume.bytes),
         ...(retired ? [tellRetirement(volume)] : []),
       ]),
@@ -99,4 +128,71 @@ async function listVolumes(options: ListOptions): Promise<void> {
 function tellRetirement({ retiredAt, retiredWhy }: VolumeFigures): string {
   if (retiredAt === null) return '-';
   return `${formatTime(retiredAt)}${retiredWhy === null ? '' : `: ${retiredWhy}`}`;
+}
+
+const MOVE_HELP = `
+Nothing is copied: the new cartridge has each file at the same position as the old one. A volume that is not known is made, in the same
+library. What waits for the old one is read from the new one.`;
+
+const RETIRE_HELP = `
+Nothing is put on a retired volume any more. Without --withdraw a volume with files that can be read nowhere else is refused.
+While a drive has it, hold or drain it first. A command that was broken off is repeated: it does the rest.`;
+
+interface ChangeOptions extends OutputOptions {
+  dryRun?: boolean;
+}
+
+async function moveVolume(names: { from: string; to: string }, { json, dryRun }: ChangeOptions): Promise<void> {
+  const moved = await operate({
+    here: async (ctx) => {
+      const moves = await import('../operations/catalogue/volume-moves.js');
+      return await moves.moveVolume(ctx, { ...names, isDryRun: dryRun });
+    },
+    afar: (url) => changeAfar(url, MoveVolume, { input: { ...names, dryRun } }),
+  });
+  const { files, bytes, requests } = moved;
+  if (json) return printJson({ files, bytes, requests });
+  const done = dryRun ? 'would be' : 'now';
+  printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${done} on ${printable(names.to)}`);
+  tellRequests(requests);
+}
+
+interface RetireOptions extends ChangeOptions {
+  why?: string;
+  withdraw?: boolean;
+}
+
+async function retireVolume(name: string, { json, dryRun, why, withdraw }: RetireOptions): Promise<void> {
+  const retired = await operate({
+    here: async (ctx) => {
+      const retirements = await import('../operations/catalogue/retirements.js');
+      return await retirements.retireVolume(ctx, { name, why, withdraw, isDryRun: dryRun });
+    },
+    afar: (url) => changeAfar(url, RetireVolume, { input: { name, why, withdraw, dryRun } }),
+  });
+  const { files, bytes, elsewhere, withdrawn, requests } = retired;
+  if (json) return printJson({ files, bytes, elsewhere, withdrawn, requests });
+  const is = dryRun ? 'would be ' : 'is ';
+  const are = (count: number) => (dryRun ? `${count} would be` : plural(count, 'is', 'are'));
+  printLine(`volume ${printable(name)} ${is}retired: ${plural(files, 'file')}, ${formatBytes(bytes)}`);
+  if (elsewhere > 0) printLine(`${are(elsewhere)} read from other copies`);
+  if (withdrawn > 0) printLine(`${are(withdrawn)} withdrawn`);
+  const before = files - elsewhere - withdrawn;
+  if (before > 0) printLine(`${before} ${before === 1 ? 'was' : 'were'} withdrawn before, and on no volume any more`);
+  tellRequests(requests);
+}
+
+function tellRequests(requests: number): void {
+  if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
+}
+
+async function reinstateVolume(name: string, { json }: OutputOptions): Promise<void> {
+  await operate<unknown>({
+    here: async (ctx) => (await import('../operations/catalogue/retirements.js')).reinstateVolume(ctx, name),
+    afar: (url) => changeAfar(url, ReinstateVolume, { name }),
+  });
+  if (json) return printJson({ name });
+  printLine(
+    `volume ${printable(name)} is used again; its files do not come back by themselves: import those that are to be there, and reinstate what was withdrawn`,
+  );
 }

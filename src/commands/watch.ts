@@ -3,18 +3,32 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { SingleBar } from 'cli-progress';
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import {
+  type EndFragment,
+  RequestProgress,
+  type RequestProgressSubscription,
+} from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { readId } from './arguments.js';
 import { follow, readUrl } from './client.js';
-import { describePartial } from './failed-files.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
-import { findMissing, IncompleteError } from './missing.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { createNullOption, createPathsOption, hasLetGo, type PathsOptions, printPaths, tellPlaces } from './places.js';
 import { createBar } from './progress-bar.js';
-import { type EndRange, formatDuration, formatEnd, secondsBetween } from './times.js';
-import { followWaiting, type WaitingView } from './waiting.js';
+import {
+  createNullOption,
+  createPathsOption,
+  describePartial,
+  findMissing,
+  followWaiting,
+  hasLetGo,
+  IncompleteError,
+  type PathsOptions,
+  printPaths,
+  tellPlaces,
+  type WaitingView,
+} from './request-files.js';
+import { formatDuration, formatEnd, secondsBetween } from './times.js';
 
 export function registerWatch(program: Command): void {
   program
@@ -25,24 +39,7 @@ export function registerWatch(program: Command): void {
     .action((id, options) => watchRequest(readUrl(), readId(id), options));
 }
 
-const PROGRESS = `subscription ($id: Int!) {
-  requestProgress(id: $id) {
-    requestId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta at eventId
-  }
-}`;
-
-interface Progress {
-  requestId: number;
-  state: string;
-  filesTotal: number;
-  filesOnDisk: number;
-  filesFailed: number;
-  bytesTotal: bigint;
-  bytesOnDisk: bigint;
-  eta: string | null;
-  at: string;
-  eventId: bigint;
-}
+type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
@@ -116,7 +113,7 @@ interface View {
   isDrawn: boolean;
   waiting?: WaitingView | undefined;
   /** The range that was told last. */
-  told?: EndRange;
+  told?: EndFragment;
   /** Why it waits, as it was told last. */
   toldReason?: string | undefined;
 }
@@ -128,7 +125,7 @@ const WORTH_TELLING_SECONDS = 60;
  * A line above the bar: the range that the plan gives, and another one when the plan has left that.
  * @param now by the clock of the server: that of this host may be off
  */
-function tellEnd(view: View, now: string, end: EndRange): void {
+function tellEnd(view: View, now: string, end: EndFragment): void {
   if (secondsBetween(now, end.planned) < WORTH_TELLING_SECONDS) return;
   const { told } = view;
   if (told && secondsBetween(told.earliest, end.planned) >= 0 && secondsBetween(end.planned, told.latest) >= 0) return;
@@ -143,7 +140,7 @@ async function* followRequest(url: string, id: number, signal: AbortSignal): Asy
   for (let failures = 0; ; ) {
     let lost: ConnectionError | undefined;
     try {
-      for await (const { requestProgress } of follow<{ requestProgress: Progress }>(url, PROGRESS, { id }, signal)) {
+      for await (const { requestProgress } of follow(url, RequestProgress, { id }, signal)) {
         last = requestProgress;
         failures = 0;
         yield last;

@@ -1,10 +1,23 @@
 /** `webhook`: programs elsewhere that are told of requests. */
 import type { Command } from 'commander';
-import { readLimit, readNumber } from './arguments.js';
+import {
+  CreateWebhook,
+  RemoveWebhook,
+  RotateWebhook,
+  SetWebhook,
+  TestWebhook,
+  type WebhookEvent,
+  type WebhookMessageState,
+  WebhookMessages,
+  type WebhookRowFragment,
+  type WebhookSecretFragment,
+  Webhooks,
+} from '../generated/command-operations.js';
+import { limitHelp, readLimit, readNumber } from './arguments.js';
 import { askChange, askNodes, readUrl } from './client.js';
 import { UsageError } from './failure.js';
 import { environment } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printResult, printRows } from './output.js';
+import { jsonOption, noteLine, type OutputOptions, printResult, printRows } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { formatTime } from './times.js';
 
@@ -49,7 +62,7 @@ export function registerWebhook(program: Command): void {
   webhook
     .command('log <id>')
     .description('what it was told, and is to be told, newest first')
-    .option('--limit <n>', 'at most so many (default: 1000, and all for a script: --json)')
+    .option('--limit <n>', limitHelp('at most so many'))
     .option(...jsonOption)
     .action((id, options) => showLog(readUrl(), readNumber('<id>', id), options));
   webhook
@@ -60,7 +73,7 @@ export function registerWebhook(program: Command): void {
 }
 
 /** As messages call them, and as GraphQL does. */
-const events: Record<string, string> = {
+const events: Record<string, WebhookEvent> = {
   'request.started': 'REQUEST_STARTED',
   'request.first_file': 'REQUEST_FIRST_FILE',
   'request.finished': 'REQUEST_FINISHED',
@@ -75,26 +88,6 @@ const EVENT_HELP = `of what it is told, all unless given: ${Object.keys(events).
 const SECRET_HELP = `
 The secret is all that goes to standard output, and is shown once: its receiver checks with it who has sent a message.`;
 
-interface WebhookNode {
-  webhookId: number;
-  user: string | null;
-  url: string;
-  events: string[];
-  note: string;
-  isEnabled: boolean;
-  disabledReason: string | null;
-  failingSince: string | null;
-  lastError: string | null;
-  sentAt: string | null;
-  nextTryAt: string;
-  waiting: number;
-}
-
-const FIELDS =
-  'webhookId user url events note madeAt madeBy isEnabled disabledAt disabledReason failingSince failures lastError sentAt nextTryAt waiting';
-const WITH_SECRET = `WebhookWithSecret { secret webhook { ${FIELDS} } }`;
-const ONE = `Webhook { ${FIELDS} }`;
-
 interface SettingOptions extends OutputOptions {
   url?: string;
   event?: string[];
@@ -103,7 +96,7 @@ interface SettingOptions extends OutputOptions {
 
 const ARGUMENTS = { url: '<url>', events: '--event', note: '--note' };
 
-function readEvents(given: string[] | undefined): string[] | undefined {
+function readEvents(given: string[] | undefined): WebhookEvent[] | undefined {
   return given?.map((name) => {
     const event = events[name.toLowerCase()];
     if (event !== undefined) return event;
@@ -126,26 +119,19 @@ function readQuota({ all, quota }: AddOptions): string | undefined {
   );
 }
 
-type WithSecret = { secret: string; webhook: WebhookNode };
-
 async function addWebhook(url: string, target: string, options: AddOptions): Promise<void> {
   const input = { url: target, quota: readQuota(options), events: readEvents(options.event), note: options.note };
-  const call = ['createWebhook(input: CreateWebhookInput!)', WITH_SECRET] as const;
-  showSecret(await askChange<WithSecret>(url, call, { input }, ARGUMENTS), options, 'is there');
+  showSecret(await askChange(url, CreateWebhook, { input }, ARGUMENTS), options, 'is there');
 }
 
 async function rotate(url: string, id: number, options: OutputOptions): Promise<void> {
-  const rotated = await askChange<WithSecret>(url, ['rotateWebhookSecret(id: Int!)', WITH_SECRET], { id });
+  const rotated = await askChange(url, RotateWebhook, { id });
   showSecret(rotated, options, 'has another secret, and for a day the old one as well');
 }
 
-function showSecret({ secret, webhook }: WithSecret, options: OutputOptions, what: string): void {
-  if (options.json) {
-    printJson({ ...webhook, secret });
-    return;
-  }
-  printLine(secret);
-  noteLine(`webhook ${webhook.webhookId} ${what}; the secret is not shown again`);
+function showSecret({ secret, webhook }: WebhookSecretFragment, options: OutputOptions, what: string): void {
+  printResult({ ...webhook, secret }, secret, options);
+  if (!options.json) noteLine(`webhook ${webhook.webhookId} ${what}; the secret is not shown again`);
 }
 
 async function setWebhook(
@@ -159,71 +145,55 @@ async function setWebhook(
   if (Object.values(input).filter((value) => value !== undefined).length === 1) {
     throw new UsageError('give what is to change: --url, --event, --note, --on or --off');
   }
-  const call = ['setWebhook(input: SetWebhookInput!)', ONE] as const;
-  const webhook = await askChange<WebhookNode>(url, call, { input }, { ...ARGUMENTS, url: '--url' });
+  const webhook = await askChange(url, SetWebhook, { input }, { ...ARGUMENTS, url: '--url' });
   printResult(webhook, `webhook ${id} ${describe(webhook)}`, options);
 }
 
 async function test(url: string, id: number, options: OutputOptions): Promise<void> {
-  const webhook = await askChange<WebhookNode>(url, ['testWebhook(id: Int!)', ONE], { id });
+  const webhook = await askChange(url, TestWebhook, { id });
   printResult(webhook, `a test waits to be sent: "tapegate webhook log ${id}" says what came of it`, options);
 }
 
 async function removeWebhook(url: string, id: number, options: OutputOptions): Promise<void> {
-  const webhook = await askChange<WebhookNode>(url, ['removeWebhook(id: Int!)', ONE], { id });
+  const webhook = await askChange(url, RemoveWebhook, { id });
   printResult(webhook, `webhook ${id} is removed: ${webhook.url}`, options);
 }
 
-function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }: WebhookNode): string {
+function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }: WebhookRowFragment): string {
   if (!isEnabled) return `is off: ${disabledReason ?? ''}`;
   if (failingSince !== null) return `fails since ${formatTime(failingSince)}: ${lastError ?? ''}`;
   return sentAt === null ? 'is on, and was told nothing yet' : `took its last message at ${formatTime(sentAt)}`;
 }
 
 async function listWebhooks(url: string, options: OutputOptions): Promise<void> {
-  printRows(await askNodes<WebhookNode>(url, ['webhooks', FIELDS]), options, {
+  printRows(await askNodes(url, Webhooks, {}), options, {
     none: 'there are no webhooks',
     header: ['ID', 'TOLD OF', 'URL', 'WAITING', 'IT', 'NOTE'],
     cells: (webhook) => [
-      String(webhook.webhookId),
+      webhook.webhookId,
       webhook.user ?? 'all',
       webhook.url,
-      String(webhook.waiting),
+      webhook.waiting,
       describe(webhook),
       webhook.note,
     ],
   });
 }
 
-interface MessageNode {
-  type: string;
-  requestId: number | null;
-  state: 'PENDING' | 'SENT' | 'GIVEN_UP';
-  attempts: number;
-  createdAt: string;
-  nextTryAt: string | null;
-  sentAt: string | null;
-  lastError: string | null;
-}
-
-const MESSAGE = 'messageId type requestId body state attempts createdAt nextTryAt sentAt lastError';
-
-const outcomes: Record<MessageNode['state'], string> = { PENDING: 'waits', SENT: 'sent', GIVEN_UP: 'given up' };
+const outcomes: Record<WebhookMessageState, string> = { PENDING: 'waits', SENT: 'sent', GIVEN_UP: 'given up' };
 
 async function showLog(url: string, id: number, options: OutputOptions & { limit?: string }): Promise<void> {
-  const list = ['webhookMessages(webhookId: Int!)', MESSAGE] as const;
-  const messages = await askNodes<MessageNode>(url, list, { webhookId: id }, readLimit(options));
-  printRows(messages, options, {
+  printRows(await askNodes(url, WebhookMessages, { id }, readLimit(options)), options, {
     none: 'it was told nothing yet',
     header: ['WRITTEN', 'TYPE', 'REQUEST', 'IS', 'TRIES', 'NEXT', 'ERROR'],
     cells: ({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [
       formatTime(createdAt),
       type,
-      requestId === null ? '-' : String(requestId),
+      requestId,
       outcomes[state],
-      String(attempts),
-      nextTryAt === null ? '-' : formatTime(nextTryAt),
-      lastError ?? '-',
+      attempts,
+      nextTryAt && formatTime(nextTryAt),
+      lastError,
     ],
   });
 }

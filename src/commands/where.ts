@@ -4,7 +4,8 @@ import path from 'node:path';
 import type { Context } from '../context.js';
 import { readDataDir } from '../environment.js';
 import { InvalidInputError } from '../errors.js';
-import { askResult, type Result, readUrl, unwrapResult } from './client.js';
+import type { Operation } from '../generated/command-operations.js';
+import { ask, type Done, findFailure, readUrl, unwrapResult } from './client.js';
 import { opensDatabases, readEnvironment, withContext } from './context.js';
 import { environment } from './io.js';
 import { readOwnSettings } from './own-settings.js';
@@ -38,21 +39,21 @@ export function runThere(why: string, hosts: readonly string[] = []): string {
   return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
 }
 
-/** As `askChange`, with the errors of `unwrapOperated`. */
-export async function changeAfar<Node extends object>(...asked: Parameters<typeof askResult>): Promise<Node> {
-  return unwrapOperated(await askResult<Node>(...asked));
-}
-
-/** As `unwrapResult`; a field that is at fault is told as it is where the command works on the database. */
-export function unwrapOperated<Node extends object>(result: Result<Node>): Node {
-  const { message, field } = result;
+/** Requests a change as `askChange` does; a field at fault is reported as it is by a command that works on the database. */
+export async function changeAfar<Result extends object, Variables>(
+  url: string,
+  operation: Operation<{ result: Result }, Variables>,
+  variables: Variables,
+): Promise<Done<Result>> {
+  const { result } = await ask(url, operation, variables);
+  const { message, field } = findFailure(result) ?? {};
   if (message !== undefined && field !== undefined && message.startsWith(`${field} `)) {
     throw new InvalidInputError(field, message.slice(field.length + 1));
   }
   return unwrapResult(result);
 }
 
-/** The number that the id of a node stands for, as the database has it. */
-export function serialOf(id: string): number {
-  return Number(Buffer.from(id, 'base64').toString().split(':').at(-1));
+/** Returns a node with the number of the database in place of its id. */
+export function withSerial<Node extends { id: string }>(node: Node): Omit<Node, 'id'> & { id: number } {
+  return { ...node, id: Number(Buffer.from(node.id, 'base64').toString().split(':').at(-1)) };
 }

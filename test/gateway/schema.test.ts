@@ -22,7 +22,7 @@ import {
 import { expect, test } from 'vitest';
 import { START_QUERY } from '../../graphql/graphiql.js';
 import { printSorted } from '../../graphql/sdl.js';
-import { integerFields } from '../../src/commands/answers.js';
+import { integerFields } from '../../src/generated/command-operations.js';
 import { packageRoot } from '../../src/package-root.js';
 import { startBeside } from '../support/app.js';
 import { addPaths, addQuota } from '../support/factories.js';

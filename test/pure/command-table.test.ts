@@ -1,9 +1,9 @@
 /** The table of commands, from which help is shown without loading them. */
 import { Command, Help } from 'commander';
 import { expect, test } from 'vitest';
-import * as table from '../../src/commands/table.js';
+import { commandFiles } from '../../src/commands/table.js';
 
-test.each(Object.entries(table))(
+test.each(Object.entries(commandFiles))(
   '%s registers the commands that the table lists',
   async (_name, { commands, load }) => {
     const program = new Command();

@@ -1,8 +1,7 @@
 /** How the command line polls for the token of a device login, and which identity providers it accepts. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { findDeviceLogin, pollForGrant } from '../../src/commands/device-login.js';
 import { type CommandError, ConnectionError } from '../../src/commands/failure.js';
-import { IssuerRefusal } from '../../src/commands/issuer-client.js';
+import { findDeviceLogin, IssuerRefusal, pollForGrant } from '../../src/commands/issuer-login.js';
 
 afterEach(() => vi.unstubAllGlobals());
 

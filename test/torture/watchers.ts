@@ -1,6 +1,7 @@
 /** Clients that watch: they reconnect when the gateway goes away, and resume after the last event that they received. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { follow } from '../../src/commands/client.js';
+import type { Operation } from '../../src/generated/command-operations.js';
 import { urlOf } from './gateway.js';
 import type { World } from './world.js';
 
@@ -41,7 +42,7 @@ async function watch(world: World, query: string, id: number | undefined, signal
     try {
       const after = watched.received.at(-1) ?? 0n;
       type Data = { event: { eventId: string; state?: string } };
-      for await (const { event } of follow<Data>(urlOf(world) ?? '', query, { id, after })) {
+      for await (const { event } of follow(urlOf(world) ?? '', query as Operation<Data, object>, { id, after })) {
         watched.received.push(BigInt(event.eventId));
         state = event.state ?? state;
         if (signal.aborted) return;

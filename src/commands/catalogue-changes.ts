@@ -1,0 +1,82 @@
+/** `withdraw`, `reinstate`, `rename`, `forget`: changes of files of the catalogue. */
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import {
+  type ChosenFragment,
+  ForgetFiles,
+  ReinstateFiles,
+  RenameFiles,
+  WithdrawFiles,
+} from '../generated/command-operations.js';
+import { plural } from '../plural.js';
+import { askChange, readUrl } from './client.js';
+import { dryRunOption, jsonOption, type OutputOptions, printJson, printLine, printResult } from './output.js';
+
+export function registerCatalogueChanges(program: Command): void {
+  program
+    .command('withdraw <path>')
+    .option(...jsonOption)
+    .option('--why <text>', 'for people: those who wait for one of the files are told')
+    .option(...dryRunOption)
+    .addHelpText('after', WITHDRAW_HELP)
+    .action(async (path, options) => {
+      const input = { path, dryRun: options.dryRun, why: options.why };
+      const own = { path: '<path>', why: '--why' };
+      printChosen(await askChange(readUrl(), WithdrawFiles, { input }, own), 'withdrawn', options);
+    });
+  program
+    .command('reinstate <path>')
+    .option(...jsonOption)
+    .option(...dryRunOption)
+    .action(async (path, options) => {
+      const input = { path, dryRun: options.dryRun };
+      printChosen(await askChange(readUrl(), ReinstateFiles, { input }, { path: '<path>' }), 'back', options);
+    });
+  program
+    .command('rename <from> <to>')
+    .option(...jsonOption)
+    .option('--in-library', 'a library that finds files by their paths calls them so as well by now')
+    .option(...dryRunOption)
+    .addHelpText('after', RENAME_HELP)
+    .action(async (from, to, options) => {
+      const input = { from, to, dryRun: options.dryRun, inLibrary: options.inLibrary };
+      const own = { from: '<from>', to: '<to>' };
+      printChosen(await askChange(readUrl(), RenameFiles, { input }, own), 'renamed', options);
+    });
+  program
+    .command('forget <path>')
+    .option(...jsonOption)
+    .option(...dryRunOption)
+    .addHelpText('after', FORGET_HELP)
+    .action((path, options) => forgetFiles(path, options));
+}
+
+const WITHDRAW_HELP = `
+Who waits for one of the files is told why it does not come, unless a drive reads it just then. What is on disk stays there as long as
+requests have it. \`tapegate reinstate\` brings back what is withdrawn.`;
+
+const RENAME_HELP = `
+Requests keep the files, and copies that are on disk stay where they are. Libraries that find files by their paths are asked for
+them by the names of before, unless --in-library says that they were renamed there as well.`;
+
+const FORGET_HELP = `
+Nothing brings it back. What is still on disk, or in a live request, is passed over: ask again when it has gone.`;
+
+interface ChangeOptions extends OutputOptions {
+  dryRun?: boolean;
+}
+
+function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRun }: ChangeOptions): void {
+  const { files, bytes, requests } = chosen;
+  const line = `${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}${done}`;
+  printResult(chosen, line, { json });
+  if (!json && requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
+}
+
+async function forgetFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
+  const forgotten = await askChange(readUrl(), ForgetFiles, { input: { path, dryRun } }, { path: '<path>' });
+  if (json) return printJson(forgotten);
+  const { files, bytes, kept } = forgotten;
+  printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}forgotten`);
+  if (kept > 0) printLine(`${plural(kept, 'file is', 'files are')} still on disk or in live requests, and passed over`);
+}

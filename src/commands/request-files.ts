@@ -1,0 +1,264 @@
+/** How it goes with the files of a request: where they are, which are missing, which have failed, and what the others wait for. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Option } from 'commander';
+import {
+  type EndFragment,
+  FailedHolds,
+  FilesBelow,
+  FilesOnDisk,
+  MissingFiles,
+  RequestPlaces,
+  WaitingParts,
+} from '../generated/command-operations.js';
+import { plural } from '../plural.js';
+import { ask, askPages } from './client.js';
+import { CommandError, exitCodes, UnknownRequestError } from './failure.js';
+import { stdout } from './io.js';
+import { printable, printLine } from './output.js';
+import { formatWholeTime } from './times.js';
+
+/** For `.addOption(createPathsOption())` and `.addOption(createNullOption())`, in commands that know where files are. */
+export function createPathsOption(): Option {
+  const help = "print nothing but where the files are on disk, a path a line, for xargs -d '\\n'";
+  return new Option('--print-paths', help).conflicts('json');
+}
+
+export function createNullOption(): Option {
+  return new Option('-0, --null', 'the same, each path ended by NUL, for xargs -0').implies({ printPaths: true });
+}
+
+export interface PathsOptions {
+  printPaths?: boolean;
+  null?: boolean;
+}
+
+/** Returns where a file that is on disk can be read: at its copy in the restore area, or at its primary place. */
+export function placeOf({ path, restoredPath }: { path: string; restoredPath: string | null }): string {
+  return restoredPath ?? path;
+}
+
+/** @throws CommandError for a path of several lines, unless NUL ends each */
+export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
+  if (!endsWithNul && /[\n\r]/.test(path)) {
+    throw new CommandError(`${JSON.stringify(path)} has several lines: -0 prints paths for xargs -0`);
+  }
+  const text = stdout().isTTY ? printable(path) : path;
+  stdout().write(`${text}${endsWithNul ? '\0' : '\n'}`);
+}
+
+/** Returns a request that an answer contains. @throws UnknownRequestError */
+export function requireRequest<Request>(id: number, request: Request | null): Request {
+  if (!request) throw new UnknownRequestError(id);
+  return request;
+}
+
+/** Prints where the files of a request are that are on disk. @throws CommandError */
+export async function printPaths(url: string, id: number, options: PathsOptions): Promise<void> {
+  const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).holds);
+  for await (const { edges } of pages) for (const { node } of edges) printPath(placeOf(node.file), options);
+}
+
+/** Returns the end of a line that counts files on disk. */
+export function atPrimaryPlace(files: number): string {
+  return files === 0 ? '' : `, ${files} of them at their primary place`;
+}
+
+/** Whether a request has ended: its files may be on disk, but not for it. */
+export const hasLetGo = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
+
+interface Places {
+  restoredBelow: readonly string[];
+  /** On restore disks. */
+  copies: number;
+}
+
+/** Prints below which directories restored files are; or, if some were renamed, which command shows it. */
+export function printPlaces(id: number, { restoredBelow, copies }: Places): void {
+  for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
+  if (restoredBelow.length === 0 && copies > 0) printLine(whereTold(id));
+}
+
+export const whereTold = (id: number) =>
+  `not all of its files are at their archive paths: \`tapegate show ${id} --print-paths\` says where they are`;
+
+/** Does the same for a request. */
+export async function tellPlaces(url: string, id: number): Promise<void> {
+  const { request } = await ask(url, RequestPlaces, { id });
+  if (!request) return;
+  const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
+  printPlaces(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
+}
+
+/** Failed files that an error names; `show` lists all. */
+const NAMED_FAILED = 2;
+
+/** Returns the error of a request of which files have failed: how many, why the first of them did, and what to do. */
+export async function describePartial(
+  url: string,
+  { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
+): Promise<CommandError> {
+  const { request } = await ask(url, FailedHolds, { id, first: NAMED_FAILED });
+  const named = request?.holds.edges.map(({ node }) => `${node.file.path}: ${node.error ?? 'failed'}`) ?? [];
+  const lines = [
+    `request ${id} is partial: ${filesFailed} of ${plural(filesTotal, 'file')} failed`,
+    ...listPaths(named, named.length > 0 ? filesFailed : 0),
+    `"tapegate show ${id}" tells of each, "tapegate retry ${id}" has them tried again`,
+  ];
+  return new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
+}
+
+/** Missing paths that are named. */
+const NAMED_MISSING = 20;
+
+/** States in which files join a request. */
+const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
+
+/**
+ * Returns what a request has no file for, a line each: a pattern that matches nothing, paths that the catalogue does not know, and files
+ * without room in the quota; and, while the request lives, what becomes of these. Files beyond the request's own limits are not missing.
+ */
+export async function findMissing(url: string, id: number): Promise<string[]> {
+  const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
+  const { state, retention, pattern, filesTotal, filesReleased, filesUnknown, filesRefused, awaited } = request;
+  const pathsOf = (reason: string) =>
+    awaited.edges.filter(({ node }) => node.reason === reason).map(({ node }) => node.path);
+  const lines: string[] = [];
+  const isEmpty = pattern !== '' && filesTotal + filesReleased === 0 && awaited.edges.length === 0;
+  if (isEmpty) lines.push(describeNoMatch(pattern));
+  if (filesUnknown > 0) {
+    const paths = pathsOf('UNKNOWN');
+    const folders = await findFolders(url, paths);
+    const what = `${filesUnknown} of its paths ${filesUnknown === 1 ? 'is' : 'are'} not in the catalogue`;
+    lines.push(...describeUnknown(what, { paths, count: filesUnknown, folders }));
+  }
+  if (filesRefused > 0) {
+    lines.push(`${filesRefused} of its files found no room in the quota:`);
+    lines.push(...listPaths(pathsOf('QUOTA_FULL'), filesRefused));
+  }
+  if (lines.length > 0 && LIVE.includes(state)) {
+    const joins = [isEmpty || filesUnknown > 0 ? 'appears' : '', filesRefused > 0 ? 'finds room' : ''].filter(Boolean);
+    const what = `what ${joins.join(' or ')} later joins it and is charged to its quota`;
+    lines.push(`request ${id} stays until ${formatWholeTime(retention)}: ${what}; "tapegate cancel ${id}" ends it`);
+  }
+  return lines;
+}
+
+/** Paths and files for each that are checked: the text may be anywhere in their paths. */
+const CHECKED = { paths: 5, files: 20 };
+
+/** Returns those of the first unknown paths that are folders of known files: a hint, which an error does not replace. */
+export async function findFolders(url: string, paths: readonly string[]): Promise<Set<string>> {
+  const folders = new Set<string>();
+  for (const path of paths.slice(0, CHECKED.paths)) {
+    const match = `${path}/`;
+    try {
+      const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
+      if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) folders.add(path);
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error; // with its slash a path may be too long for a search
+    }
+  }
+  return folders;
+}
+
+/** A request has finished and lacks files. */
+export class IncompleteError extends CommandError {
+  constructor(id: number, missing: readonly string[]) {
+    super(
+      `request ${id} has finished without all of its files:\n${missing.map(printable).join('\n')}`,
+      exitCodes.incomplete,
+    );
+  }
+}
+
+/** Describes a pattern, or the text of `ls`, that matches no file. */
+export function describeNoMatch(text: string, hasStages = false): string {
+  const where = hasStages ? 'at these stages' : 'of the catalogue';
+  return `no file ${where} has ${JSON.stringify(text)} in its path${hintFor([text])}`;
+}
+
+/** Paths that the catalogue does not know, as far as they are named. */
+interface UnknownPaths {
+  paths: readonly string[];
+  count: number;
+  folders: ReadonlySet<string>;
+}
+
+/** Lists unknown paths below a line that counts them. */
+export function describeUnknown(what: string, { paths, count, folders }: UnknownPaths): string[] {
+  const named = paths.map((path) =>
+    folders.has(path) ? `${path} (a folder: --pattern ${JSON.stringify(`${path}/`)} takes the files below it)` : path,
+  );
+  return [`${what}${hintFor(paths)}:`, ...listPaths(named, count)];
+}
+
+function hintFor(texts: readonly string[]): string {
+  const wildcards = texts.some((text) => /[*?[\]]/.test(text)) ? ', and * ? [ ] stand for themselves' : '';
+  return ` (upper and lower case differ${wildcards})`;
+}
+
+function listPaths(paths: readonly string[], count: number): string[] {
+  const more = count > paths.length ? [`  and ${count - paths.length} more`] : [];
+  return [...paths.map((path) => `  ${path}`), ...more];
+}
+
+/** What the plan says of a request that waits. */
+export interface WaitingView {
+  /** The time of the plan by the server's clock. */
+  at: string;
+  /** A drive reads some of it. */
+  isReading: boolean;
+  end: EndFragment | null;
+  /** Why it waits, for people. */
+  reason: string | undefined;
+}
+
+/** Reasons that pass as the drives go on. */
+const GOING = ['READING', 'MOUNTED', 'QUEUED'];
+
+/** Reading the plan looks at the whole queue. */
+const PAUSE_MS = 5000;
+
+/** Reports what the plan says, again and again until the signal aborts. Failed attempts report nothing. */
+export async function followWaiting(
+  url: string,
+  id: number,
+  { signal, tell }: { signal: AbortSignal; tell: (view: WaitingView | undefined) => void },
+): Promise<void> {
+  while (!signal.aborted) {
+    const view = await readWaiting(url, id).catch((error: unknown) => {
+      if (error instanceof CommandError) return undefined;
+      throw error;
+    });
+    if (!signal.aborted) tell(view);
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // woken by the end
+  }
+}
+
+async function readWaiting(url: string, id: number): Promise<WaitingView | undefined> {
+  const waiting = await readParts(url, id);
+  if (!waiting) return undefined;
+  const { at, end, parts } = waiting;
+  const kept = parts.find(({ reason }) => !GOING.includes(reason)) ?? parts[0];
+  const volume = kept?.volume ? `${kept.volume}: ` : '';
+  const isReading = parts.some(({ reason }) => reason === 'READING');
+  return { at, isReading, end, reason: kept && `${volume}${kept.explanation}` };
+}
+
+async function readParts(url: string, id: number) {
+  const { request } = await ask(url, WaitingParts, { id });
+  const waiting = request?.waiting;
+  return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
+}
+
+/** Reasons of the whole queue, which no file reports. */
+const OF_ALL = ['NO_DRIVE', 'NO_PLACE'];
+
+/** Returns why files of a request wait without having been tried: each reason once, with the number of its files. */
+export async function readReasons(url: string, id: number): Promise<string[]> {
+  const files = new Map<string, number>();
+  for (const part of (await readParts(url, id))?.parts ?? []) {
+    if (OF_ALL.includes(part.reason)) files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
+  }
+  return [...files].map(([explanation, count]) => `${explanation} (${plural(count, 'file')})`);
+}

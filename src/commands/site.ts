@@ -1,0 +1,123 @@
+/** `status`, `mail`, `legacy`: what operators watch: processes, email that waits, and callers that show nothing. */
+import type { Command } from 'commander';
+import { formatBytes } from '../bytes.js';
+import { messageOf } from '../errors.js';
+import {
+  Kept,
+  type KeptQuery,
+  LegacyUses,
+  Processes,
+  WaitingMail,
+  type WaitingMailQuery,
+} from '../generated/command-operations.js';
+import { plural } from '../plural.js';
+import { limitHelp, readLimit } from './arguments.js';
+import { ask, askNodes, readUrl } from './client.js';
+import { jsonOption, type OutputOptions, printJson, printLine, printRows, printTable } from './output.js';
+import { formatTime } from './times.js';
+
+export function registerStatus(program: Command): void {
+  program
+    .command('status')
+    .option(...jsonOption)
+    .action((options) => showStatus(readUrl(), options));
+}
+
+async function showStatus(url: string, options: OutputOptions): Promise<void> {
+  const { processes } = await ask(url, Processes);
+  const kept = await readKept(url);
+  if (options.json) return printJson({ processes, kept: typeof kept === 'string' ? null : kept });
+  printRows(processes, options, {
+    none: 'no process says that it runs',
+    header: ['KIND', 'HOST', 'PID', 'VERSION', 'STATE', 'BEHIND', 'STARTED', 'SEEN'],
+    cells: ({ kind, host, pid, version, isAlive, lagSeconds, startedAt, seenAt }) => [
+      kind.toLowerCase(),
+      host,
+      pid,
+      version,
+      isAlive ? 'lives' : 'silent',
+      `${lagSeconds.toFixed(1)} s`,
+      formatTime(startedAt),
+      formatTime(seenAt),
+    ],
+  });
+  printLine('');
+  if (typeof kept === 'string') return printLine(`what is kept cannot be told: ${kept}`);
+  printTable(
+    ['KEPT', 'FOR', 'ROWS', 'SIZE', 'SINCE'],
+    kept.map(({ kind, days, rows, bytes, oldest }) => [
+      kind.toLowerCase().replaceAll('_', ' '),
+      plural(days, 'day'),
+      rows && Math.round(rows),
+      formatBytes(bytes),
+      oldest && formatTime(oldest),
+    ]),
+  );
+}
+
+/** Returns why it failed as a text: the processes are shown all the same. */
+async function readKept(url: string): Promise<NonNullable<KeptQuery['kept']> | string> {
+  try {
+    return (await ask(url, Kept)).kept ?? [];
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+interface ListOptions extends OutputOptions {
+  limit?: string;
+}
+
+export function registerMail(program: Command): void {
+  program
+    .command('mail')
+    .option(...jsonOption)
+    .option('--limit <n>', limitHelp('list at most so many', '--json'))
+    .action((options) => listMail(readUrl(), options));
+}
+
+const reasons: Record<WaitingMailQuery['list']['edges'][number]['node']['waitsFor'], string> = {
+  ENGINE: 'an engine with a mail server',
+  RETRY: 'the next try',
+  USER_RATE: 'the rate of the user',
+  RATE: 'the rate of all mail',
+};
+
+async function listMail(url: string, options: ListOptions): Promise<void> {
+  printRows(await askNodes(url, WaitingMail, {}, readLimit(options)), options, {
+    none: 'no letter waits to be sent',
+    header: ['USER', 'LETTERS', 'SINCE', 'WAIT FOR', 'NEXT', 'ERROR'],
+    cells: ({ user, letters, since, waitsFor, nextAt, lastError }) => [
+      user,
+      letters,
+      formatTime(since),
+      reasons[waitsFor],
+      formatTime(nextAt),
+      lastError,
+    ],
+  });
+}
+
+export function registerLegacy(program: Command): void {
+  program
+    .command('legacy')
+    .option(...jsonOption)
+    .option('--limit <n>', limitHelp('list at most so many', '--json'))
+    .action((options) => listLegacy(readUrl(), options));
+}
+
+async function listLegacy(url: string, options: ListOptions): Promise<void> {
+  printRows(await askNodes(url, LegacyUses, {}, readLimit(options)), options, {
+    none: 'nobody has asked without showing who it is',
+    header: ['DAY', 'ENDPOINT', 'FROM', 'USER', 'USES', 'REFUSED', 'LAST'],
+    cells: ({ day, endpoint, address, user, uses, refused, lastAt }) => [
+      day.slice(0, 10),
+      endpoint,
+      address || 'others',
+      user || '-',
+      uses,
+      refused,
+      formatTime(lastAt),
+    ],
+  });
+}
