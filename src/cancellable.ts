@@ -1,6 +1,6 @@
 /**
- * An async generator that waits for something cannot be ended from outside: its `return()` waits in line behind the
- * `next()` that is pending. This one aborts a signal first, on which `run` must end what it waits for.
+ * An async generator that can be ended while it waits: a plain `return()` waits for the pending `next()`. This one
+ * aborts a signal first, on which `run` must end its wait.
  */
 export function cancellable<T>(run: (signal: AbortSignal) => AsyncGenerator<T>): AsyncGenerator<T> {
   const controller = new AbortController();

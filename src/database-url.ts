@@ -1,13 +1,11 @@
-/** DATABASE_URL, which names several servers as libpq has it: `postgresql://user@a,b:5433/tapegate`. */
-
-/** A URL for each server that a URL names, in its order; the URL itself where it names one. */
+/** Splits a DATABASE_URL with several servers, as for libpq: `postgresql://user@a,b:5433/tapegate`. */
 export function splitHosts(url: string): string[] {
   const [, scheme, user = '', hosts, rest] = /^([a-z]+:\/\/)([^/?#]*@)?([^/?#]*)(.*)$/s.exec(url) ?? [];
   if (scheme === undefined || hosts === undefined || !hosts.includes(',')) return [url];
   return hosts.split(',').map((host) => `${scheme}${user}${host}${rest}`);
 }
 
-/** Servers and database of a URL, and nothing that is secret. */
+/** Returns servers and database without secrets. */
 export function nameOfUrl(url: string): string {
   const urls = splitHosts(url).map((each) => new URL(each));
   const hosts = urls.map(({ host, searchParams }) => searchParams.get('host') ?? host);

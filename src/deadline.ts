@@ -1,11 +1,8 @@
-/** A bound on time beside other reasons to stop. */
-
 /**
- * `AbortSignal.any` with `AbortSignal.timeout` is not it: Node.js 20 holds such a timeout so weakly that it is collected as
- * garbage, and never fires. Here the timer holds it.
- * @param milliseconds from now on
- * @returns a signal that aborts with the first of the signals, or with a DOMException of name TimeoutError; `end` is to be
- *   called when nothing is left to stop
+ * Node.js 20 may collect the timeout of `AbortSignal.any` with `AbortSignal.timeout` as garbage, so it never fires.
+ * Here the timer keeps it.
+ * @returns a signal that aborts with the first of the signals, or with a DOMException named TimeoutError; call `end`
+ * when nothing is left to stop
  */
 export function startDeadline(
   milliseconds: number,

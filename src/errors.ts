@@ -110,7 +110,6 @@ export class NotFoundError extends UserError {
 }
 
 export class ForbiddenError extends UserError {
-  /** @param what follows "may not" */
   constructor(caller: string, what: string) {
     super('FORBIDDEN', `${quote(caller)} may not ${what}`);
   }
@@ -162,16 +161,15 @@ export class UnconfirmedError extends UnavailableError {
   }
 }
 
-/** A value for an error message: quoted, and cut where it is long. */
+/** Quotes a value for an error message, and shortens a long one. */
 export function quote(value: string): string {
   const text = JSON.stringify(value);
   return text.length <= 120 ? text : `${text.slice(0, 100)}…" (${value.length} characters)`;
 }
 
 /**
- * The class of a failed recall decides whether and when it is tried again:
- * TRANSIENT may pass by itself, MEDIA is the cartridge, SPACE is room, in the restore area or at a library, POLICY is a rule of the site,
- * PERMANENT will not change by trying.
+ * The class of a failed recall decides about further tries: TRANSIENT may pass, MEDIA is the cartridge, SPACE is room,
+ * POLICY is a rule of the site, PERMANENT does not change.
  */
 export type ErrorClass = 'TRANSIENT' | 'PERMANENT' | 'MEDIA' | 'SPACE' | 'POLICY';
 
@@ -184,12 +182,11 @@ export class TapeError extends Error {
   }
 }
 
-/** A setting of a library that cannot be used. The message says what it should be and what it is; a secret is not told. */
+/** An unusable setting of a library. The message shows expected and actual value, but no secret. */
 export class SettingsError extends Error {
   readonly setting: string;
   readonly problem: string;
 
-  /** @param problem follows the name of the setting */
   constructor(setting: string, problem: string) {
     super(`${setting} ${problem}`);
     this.setting = setting;
@@ -197,16 +194,12 @@ export class SettingsError extends Error {
   }
 }
 
-/** What a failure is told to; pino's logger is one. */
 export interface FailureLog {
   warn(figures: object, text: string): void;
   error(figures: object, text: string): void;
 }
 
-/**
- * Tells the log that something failed which nobody expected. That the database is away is told once, where it is found out,
- * and not by each who needs it; that it is busy says nothing of the program, and is a line.
- */
+/** Logs an unexpected failure. A lost database is logged once elsewhere, and a busy one is a warning. */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
   else if (error.kind === 'busy') log.warn({ ...figures, ...causeOf(error) }, `${what}: ${error.message}`);
@@ -216,22 +209,20 @@ function causeOf(error: UnavailableError): object {
   return error.cause === undefined ? {} : { cause: messageOf(error.cause) };
 }
 
-/** The `code` of a Node or PostgreSQL error, when it has one. */
 export function codeOf(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | undefined)?.code;
   return typeof code === 'string' ? code : undefined;
 }
 
-/** Of a process, or of its host, that has too many files open. */
 const EXHAUSTED = ['EMFILE', 'ENFILE'];
 
-/** Whether something failed for a reason that says nothing of the file, the volume or the disk that was to be used. */
+/** Returns whether it failed because too many files are open, which says nothing about the file, volume or disk. */
 export function isExhausted(error: unknown): boolean {
   if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;
   return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);
 }
 
-/** By which errors are counted: a code of this program, the status of what was refused before it was looked at, or INTERNAL. */
+/** Returns the label by which errors are counted: a code, an HTTP status or INTERNAL. */
 export function classOf(error: unknown): string {
   if (error instanceof UserError) return error.code;
   if (error instanceof OverShareError) return 'OVER_SHARE';
@@ -241,14 +232,13 @@ export function classOf(error: unknown): string {
   return typeof status === 'number' && status >= 400 && status < 500 ? `HTTP_${status}` : 'INTERNAL';
 }
 
-/** The text of anything thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
 const MAX_LINE = 4000;
 
-/** A text from outside as one line that a database, a mail and a terminal take: a drive may say anything. */
+/** Makes one line of a text from outside that a database, a mail and a terminal take. */
 export function oneLine(text: string, maxLength = MAX_LINE): string {
   return text
     .replace(/[\p{Cc}\u2028\u2029]+/gu, ' ')

@@ -1,8 +1,6 @@
-/** JSON whose integers are exact: a bigint is a number literal of any size. */
-
 /**
- * Returns the JSON of plain values, as `JSON.stringify` does, with bigints as number literals. Members that are undefined are left out.
- * `JSON.stringify` throws on a bigint, and Node.js 20 has no `JSON.rawJSON`.
+ * Returns JSON as `JSON.stringify` does, with bigints as number literals. `JSON.stringify` throws on a bigint, and
+ * Node.js 20 has no `JSON.rawJSON`.
  */
 export function formatJson(value: unknown): string {
   if (typeof value === 'bigint') return String(value);

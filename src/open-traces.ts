@@ -1,18 +1,17 @@
 /**
- * Sends spans to a collector by OTLP over HTTP, where one is configured (OTEL_EXPORTER_OTLP_ENDPOINT). What the SDK of OpenTelemetry is asked
- * by its own variables (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, OTEL_EXPORTER_OTLP_HEADERS and the others) it reads by itself. It is loaded here alone.
+ * Sends spans by OTLP over HTTP if a collector is configured (OTEL_EXPORTER_OTLP_ENDPOINT). The SDK, loaded only here,
+ * reads its other variables itself.
  */
 import type { Logger } from 'pino';
 import type { Config } from './config.js';
 import { type SpanOptions, traceBy } from './traces.js';
 
-/** A collector that is away is told of once in so long. */
+/** Failures are logged once in so long. */
 const TOLD_MS = 60_000;
 
-/** What is not sent by then is lost when a process ends. */
 const FLUSH_MS = 2000;
 
-/** @returns what ends it, and sends what is left; undefined where no collector is configured */
+/** @returns a function that sends what is left; undefined if no collector is configured */
 export async function openTraces(config: Config, log: Logger): Promise<(() => Promise<void>) | undefined> {
   if (!config.telemetry.traces) return undefined;
   const [api, sdk, { OTLPTraceExporter }, { defaultResource, detectResources, envDetector, resourceFromAttributes }] =

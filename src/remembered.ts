@@ -1,14 +1,13 @@
 /**
- * What is worked out of the same few texts for every request: who asks sends the same host, the same headers and the same address each time.
- * Anybody may send others, so that few are remembered, and no long ones.
+ * A cache for results of short texts that come with every request, such as hosts and addresses. It is small, since
+ * anybody may send others.
  */
 
-/** All are forgotten when there is one more. */
 const MOST = 200;
-/** Characters; a name of a host has 253 at most. */
+/** Characters; a host name has at most 253. */
 const LONGEST = 300;
 
-/** The same function, of which answers to short texts are remembered. @param work gives the same for the same text, and nothing that is changed */
+/** @param work depends on the text alone */
 export function remember<Answer>(work: (text: string) => Answer): (text: string) => Answer {
   const answers = new Map<string, { answer: Answer }>();
   return (text) => {

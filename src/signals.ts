@@ -1,16 +1,12 @@
 /**
- * What happens in a process, told to whoever counts it there: nobody, unless the wiring says so (src/metrics/metrics.ts). Whoever tells it
- * names what it is, and knows nothing of who counts. The values of a label are few, whatever callers send: names of drives and passes,
- * codes, templates of routes; never a user, a path or an address.
+ * Counters and timings of a process, sent to its recorder, if any (src/metrics/metrics.ts). Labels have few values,
+ * whatever callers send: never a user, a path or an address.
  */
 
-/** From a millisecond to a minute. */
 const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60] as const;
 
-/** From a second to a week. */
 const SLOW = [1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800] as const;
 
-/** What only grows. */
 export const counted = {
   tapegate_errors_total: { help: 'Errors that were told to callers, by their code', labels: ['class'] },
   tapegate_recalls_started_total: { help: 'Recalls that began', labels: ['drive'] },
@@ -34,7 +30,6 @@ export const counted = {
   },
 } as const;
 
-/** What takes time, in seconds. */
 export const timed = {
   tapegate_http_request_seconds: {
     help: 'From the header of a request to the end of its answer, streams included, by the template of its route',
@@ -68,10 +63,8 @@ export interface Recorder {
 
 let recorder: Recorder | undefined;
 
-/** Does anybody count in this process? */
 export const isCounting = (): boolean => recorder !== undefined;
 
-/** From now on all is told to it, in this process. */
 export function recordBy(given: Recorder): void {
   recorder = given;
 }
@@ -84,7 +77,7 @@ export function time<Name extends Timed>(name: Name, labels: LabelsOf<(typeof ti
   recorder?.time(name, labels, seconds);
 }
 
-/** Of `performance.now()`. */
+/** @param startedAt of `performance.now()` */
 export function secondsSince(startedAt: number): number {
   return (performance.now() - startedAt) / 1000;
 }

@@ -4,14 +4,13 @@ import { SourceMap, type SourceMapping } from 'node:module';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The folder of the bundle, or of the files that are compiled one by one. */
+/** Directory of the compiled files. */
 const FOLDER = fileURLToPath(new URL('..', import.meta.url));
 const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
 
-/** Parsing one takes up to a tenth of a second. */
 const maps = new Map<string, SourceMap | undefined>();
 
-/** Returns the text with the positions of its stacks in the sources, where there are source maps. */
+/** Replaces the positions in stacks by those of the sources, if there are source maps. */
 export function showSources(text: string): string {
   if (!text.includes(FOLDER)) return text;
   return text.replace(POSITION, (position, file: string, line: string, column: string) => {

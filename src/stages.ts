@@ -1,6 +1,6 @@
 /**
- * The stages of a tape file, and every legal move between them. The one function that moves is in
- * operations/catalogue/moves.ts. Source of the letters: section 3 of the REST contract.
+ * The stages of a tape file and its legal moves, made by operations/catalogue/moves.ts. Source of the letters: section
+ * 3 of the REST contract.
  */
 
 import type { Stage } from './generated/prisma/enums.js';
@@ -15,17 +15,15 @@ export const stageLetters = {
   RESTORED: 'R',
 } as const satisfies Record<Stage, string>;
 
-/** The stage of a letter, in either case; undefined for any other text. */
+/** Returns the stage of a letter in either case. */
 export function stageOfLetter(letter: string): Stage | undefined {
   return stages.find((stage) => stageLetters[stage] === letter.toUpperCase());
 }
 
 export const stages = Object.keys(stageLetters) as Stage[];
 
-/** Stages at which the bytes are on disk, so that a hold is satisfied at once. */
 export const onDiskStages: readonly Stage[] = ['UNVERIFIED', 'ONDISK', 'RESTORED'];
 
-/** Every legal move: who makes it, and why. */
 export const moves = [
   {
     from: 'UNVERIFIED',
@@ -71,7 +69,7 @@ export const moves = [
   },
 ] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];
 
-/** A pair of stages of the list above, so that an illegal move does not compile. */
+/** An illegal move does not compile. */
 export type Move = (typeof moves)[number] extends infer M
   ? M extends { from: infer F; to: infer T }
     ? { from: F; to: T }

@@ -1,16 +1,14 @@
-/** What the files of a gateway's certificate and its key must be, at the start and while it serves. */
+/** Checks of a gateway's certificate and key, at the start and when they change. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from './errors.js';
 
-/** By their names. */
 export interface TlsFiles {
   cert: string;
   key: string;
 }
 
-/** What is in them. */
 export interface TlsCredentials {
   cert: Buffer;
   key: Buffer;
@@ -21,7 +19,7 @@ const parts = {
   key: { variable: 'TLS_KEY', parse: createPrivateKey, is: 'key in PEM without a passphrase' },
 } as const;
 
-/** For a start, which tells all of them at once. @returns a line for each file, or one where they do not belong together */
+/** Returns all faults of the files: a line for each, or one if they do not belong together. */
 export function findTlsFaults(files: TlsFiles): string[] {
   const faults: string[] = [];
   const read = (part: keyof typeof parts): Buffer | undefined => {
@@ -44,7 +42,6 @@ export function findTlsFaults(files: TlsFiles): string[] {
   return faults;
 }
 
-/** @throws Error that names the variables and the files */
 export function checkTls(files: TlsFiles, credentials: TlsCredentials): void {
   for (const part of ['cert', 'key'] as const) {
     try {

@@ -1,20 +1,19 @@
 /**
- * Spans of traces, told to whoever sends them on: nobody, unless the wiring says so (src/open-traces.ts). A trace goes from process to process
- * as `traceparent` (W3C Trace Context), and with a request in the database. It imports nothing.
+ * Spans of traces for a tracer, if any (src/open-traces.ts). A trace passes between processes as `traceparent` (W3C
+ * Trace Context), and through the database with a request. Imports nothing.
  */
 
 export type Attributes = Readonly<Record<string, string | number | boolean>>;
 
 export interface Span {
-  /** For what is done as a part of it; undefined where the trace is not recorded. */
+  /** For parts of the span; undefined if the trace is not recorded. */
   traceparent: string | undefined;
-  /** @param error what went wrong, for people; undefined where nothing did */
+  /** @param error for people */
   end(attributes?: Attributes, error?: string): void;
 }
 
 export interface SpanOptions {
   kind: 'server' | 'internal';
-  /** Of what it is a part. */
   parent?: string | undefined;
   attributes?: Attributes;
 }
@@ -23,25 +22,24 @@ export interface Tracer {
   start(name: string, options: SpanOptions): Span;
 }
 
-/** As who asks may send it: version 00, and no ids of zeros. */
+/** Version 00, with ids other than zero. */
 const TRACEPARENT = /^00-(?!0{32})[\da-f]{32}-(?!0{16})[\da-f]{16}-[\da-f]{2}$/;
 
 let tracer: Tracer | undefined;
 
-/** From now on spans are begun by it, in this process. */
 export function traceBy(given: Tracer): void {
   tracer = given;
 }
 
 export const isTracing = (): boolean => tracer !== undefined;
 
-/** Of a request that a caller has sent, who may have begun the trace. */
+/** Starts a span for a caller's request, which may continue the caller's trace. */
 export function startServerSpan(name: string, given: unknown, attributes: Attributes): Span | undefined {
   const parent = typeof given === 'string' && TRACEPARENT.test(given) ? given : undefined;
   return tracer?.start(name, { kind: 'server', parent, attributes });
 }
 
-/** A part of something that is traced; undefined where that is not. */
+/** Starts a part of a traced span. */
 export function startPart(
   name: string,
   parent: string | null | undefined,

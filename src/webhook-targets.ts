@@ -1,28 +1,27 @@
 /**
- * Where webhooks may go. Whoever has a quota names a URL, and an engine within the site's network calls it: so no address that only
- * this network reaches is called, by whatever name, unless the site has listed it (WEBHOOK_HOSTS).
+ * Allowed targets of webhooks. Users choose URLs that an engine in the site's network calls, so private addresses are
+ * refused unless the site lists them (WEBHOOK_HOSTS).
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { createRangeTest, isLoopback, isRange, normalAddress } from './address-ranges.js';
 
-/** Names, addresses and ranges of one's own network that may be called all the same, and without TLS. */
+/** Names, addresses and ranges of the own network that may be called, even without TLS. */
 export type WebhookHosts = readonly string[];
 
-/** Separated by commas or spaces; undefined where one of them is neither a name, an address nor a range. */
+/** Parses a list separated by commas or spaces; undefined if it is empty or contains anything else. */
 export function parseWebhookHosts(text: string): WebhookHosts | undefined {
   const hosts = text.split(/[\s,]+/).filter((host) => host !== '');
   const isKnown = (host: string) => isRange(host) || (!host.includes('/') && /^[a-z\d]([\w.-]*[a-z\d])?$/i.test(host));
   return hosts.length > 0 && hosts.every(isKnown) ? hosts.map((host) => host.toLowerCase()) : undefined;
 }
 
-// the registries of special addresses: IANA, RFC 6890 and its updates
 const isSpecial4 = createRangeTest([
   ...['0.0.0.0/8', '10.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16', '172.16.0.0/12', '192.0.0.0/24'],
   ...['192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],
   ...['224.0.0.0/4', '240.0.0.0/4'],
 ]);
-// whatever stands for an address of IPv4 (mapped, NAT64, 6to4, Teredo) might stand for a private one
+// addresses that contain one of IPv4 (mapped, NAT64, 6to4, Teredo) might reach a private one
 const isGlobal6 = createRangeTest(['2000::/3']);
 const isSpecial6 = createRangeTest(['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']);
 
@@ -37,9 +36,7 @@ function isPublic(address: string): boolean {
 }
 
 export interface WebhookTargets {
-  /** Is the host of a URL, or its address, listed? */
   isListed(host: string): boolean;
-  /** @param host by which the address was found */
   mayCall(host: string, address: string): boolean;
 }
 
@@ -56,12 +53,11 @@ export function createTargets(hosts: WebhookHosts): WebhookTargets {
   };
 }
 
-/** Of a URL, as names and addresses are compared. */
 export function hostOf({ hostname }: URL): string {
   return hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 }
 
-/** What is wrong with a URL, as the rest of a sentence about it; undefined where it may be called, by all that can be seen of it. */
+/** Returns what is wrong with a URL, as the rest of a sentence about it. */
 export function findTargetProblem(text: string, targets: WebhookTargets): string | undefined {
   if (!URL.canParse(text)) return 'must be a URL';
   const url = new URL(text);

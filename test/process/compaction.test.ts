@@ -491,9 +491,3 @@ test('the doctor compares compact requests with their bundles, and repairs lose 
   expect((await viewRequest(app, pattern)).holds).toHaveLength(100);
   expect((await viewRequest(app, list)).awaited.map(({ path }) => path)).toEqual(['/unknown/b', '/unknown/a', '/left']);
 });
-
-test('an older version, which knows no bundles, cannot revive a compact request', async () => {
-  const id = await makeEnded(['/old/1']);
-  await compactIn(31);
-  await expect(sql(`UPDATE request SET state = 'QUEUED' WHERE id = $1`, [id])).rejects.toThrow('request_form_check');
-});
