@@ -2,11 +2,15 @@
  * The endpoints of the REST contract: who answers each, what it takes, and what it answers. Routes, the
  * OpenAPI document and its page are all made of this table.
  */
+import type { ErrorRequestHandler, Request, Router } from 'express';
+import type { Logger } from 'pino';
+import type { Context } from '../src/context.js';
 import * as files from './files.js';
 import { arrayOfOne, type JsonSchema, pathForms, queryForms, refTo } from './forms.js';
 import * as quotas from './quotas.js';
 import * as requests from './requests.js';
-import type { Handler, Route } from './routes.js';
+import { sendError } from './respond.js';
+import { createErrorHandler, createRouter, type Handler, type Route } from './routes.js';
 
 export interface Parameter {
   name: string;
@@ -255,3 +259,14 @@ export function routesOf(table: readonly Endpoint[]): Route[] {
   }
   return [...routes.values()];
 }
+
+/**
+ * To be mounted at /tape_control/api/v1.
+ * @param contextOf gives the context in which a request is served
+ */
+export function createRestRouter(contextOf: (req: Request) => Context, log: Logger): Router {
+  return createRouter(routesOf(endpoints), contextOf, createRestErrorHandler(log));
+}
+
+/** Of the router, and for what goes wrong on the way to it. */
+export const createRestErrorHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, sendError);

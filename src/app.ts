@@ -12,9 +12,9 @@ import express, {
 import type { Logger } from 'pino';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createBytesHandler } from '../rest/bytes/router.js';
+import { createRestErrorHandler, createRestRouter } from '../rest/endpoints.js';
 import { REST_PREFIX as REST } from '../rest/openapi.js';
 import { createOpenapi } from '../rest/openapi-page.js';
-import { createRestErrorHandler, createRestRouter } from '../rest/router.js';
 import { createDiscovery, DISCOVERY_PATH, TAPE_PATH } from '../rest/tape/discovery.js';
 import { WEBDAV_ROOT } from '../rest/tape/paths.js';
 import { createProblemHandler, createTapeRouter } from '../rest/tape/router.js';

@@ -1,49 +1,44 @@
-/** What every drive library keeps to: Tapegate decides what is mounted and in which order it is read. */
+/** The contract of drive libraries: Tapegate decides which volume is mounted, and in which order its files are read. */
 import { TapeError } from '../errors.js';
 
-/**
- * The volume itself cannot be had (gone from the library, closed, its file system away): no file is to blame, and none is
- * given up for it. What `mount` throws is taken as this.
- */
+/** Types of the first library: TAPE_BACKEND takes these names. */
+export const backendNames = ['directory', 'memory'] as const;
+
+/** The volume is not available: it left the library, or its file system did. No file fails for it. An error of `mount` counts as this. */
 export class VolumeError extends TapeError {}
 
-/**
- * The drive cannot be used: busy, broken, or not what the settings say. Neither the volume nor the library is to blame, and another drive may
- * have the volume at once. TRANSIENT where it may pass by itself.
- */
+/** The drive does not work: it is busy, broken, or not what the settings say. Another drive may read the volume at once. */
 export class DriveError extends VolumeError {}
 
-/** The library itself is not there, as seen from this process: no volume is to blame either, and none is held for it. */
+/** This process cannot reach the library. No volume is suspended for it. */
 export class LibraryError extends VolumeError {}
 
-/** A file as the catalogue knows it: some libraries find it on its volume by its position, others by its path. */
+/** A file of the catalogue. Some libraries find it by its position, others by its path. */
 export interface FileOnVolume {
   /** Logical path. */
   path: string;
-  /** Null where the catalogue knows none, which only libraries are given that find files by their paths. */
+  /** Null if the catalogue has none; only libraries that find files by path are asked for such a file. */
   position: bigint | null;
-  /** Bytes; what is read may have more or fewer, which is for the reader to find out. */
+  /** Bytes in the catalogue. The reader compares them with what it reads. */
   size: bigint;
-  /** Where whoever reads it compares what it reads with one: `adler32:…`. */
+  /** `adler32:…`, if the reader compares it with what it reads. */
   checksum?: string | null | undefined;
 }
 
 /**
- * The contract of a tape back end. Every back end passes the suite in test/support/tape-backend.ts, and one that can be written that of tape-backend-writes.ts.
+ * The contract of a drive library, with a suite in test/support/tape-backend.ts, and one for writing in tape-backend-writes.ts.
  *
- * A back end knows volumes and files on them and nothing of requests, users or the database. Each method may be called
- * many times and from several drives at once, never for one volume on two drives. Whatever fails is a TapeError whose
- * class tells whether trying again can help; what is aborted rejects with the signal's reason; any other error is a bug
- * of the back end.
+ * A library knows volumes and files, and no requests, users or database. Each method may be called many times and from several drives at
+ * once, but never for one volume on two drives. Every failure is a TapeError, whose class says whether a retry can help. An aborted call
+ * rejects with the reason of its signal. Any other error is a bug of the library.
  */
 export interface TapeBackend {
-  /** Within which a call ends by limits of the library's own, where it has any: until then none counts as one that hangs. */
+  /** Seconds after which the library's own limits end a call. Until then a call does not count as stalled. */
   readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
 
   /**
-   * Makes a volume ready for reading on a drive; blocks until it is, or until the signal aborts.
-   * @throws TapeError MEDIA when the library has no such volume; DriveError when it is the drive that fails, and LibraryError when there is no
-   *   library, where that can be told
+   * Mounts a volume; waits until it can be read.
+   * @throws TapeError MEDIA if the library has no such volume; DriveError, LibraryError
    */
   mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
 }
@@ -51,40 +46,33 @@ export interface TapeBackend {
 /** A drive library that `archive` writes to. */
 export interface WritableBackend extends TapeBackend {
   /**
-   * Finds the library; whoever writes calls it first. From then on what is written goes to that library, or is refused. A back end
-   * whose library cannot be away has none of this.
-   * @param make the library may be missing, and is made then: as the very first one is
+   * Finds the library; called before the first write. Later writes go to this library, or fail. Absent if the library cannot be away.
+   * @param make whether to create it if it is missing
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
 
   /**
-   * Writes a file to a volume, which is made when it does not exist. The file is durable when the promise resolves,
-   * or where the back end has a `sync` when that one does, and is not there at all when it rejects. A chunk is used until the next one is asked for; what `bytes` throws is
-   * thrown on as it is.
-   * @param position where; one that is taken is refused as PERMANENT, never overwritten
-   * @returns the number of bytes written
-   * @throws LibraryError when there is no library, where that can be told: a write never makes one
+   * Writes a file, and creates its volume if needed. The file is durable when the promise resolves (or that of `sync`, if there is one), and
+   * does not exist if it rejects. A chunk is used until the next one is requested. Errors of `bytes` are thrown as they are.
+   * @param position an occupied one is refused as PERMANENT, never overwritten
+   * @returns bytes written
+   * @throws LibraryError if there is no library: a write never creates one
    */
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 
-  /**
-   * Makes durable what was written to a volume: of many small files together that takes far less time than of one after the
-   * other. Whoever writes calls it before the files are relied on. Where it rejects, none of them is to be relied on.
-   */
+  /** Makes all files written to a volume durable, faster than one by one. If it rejects, none of them is. */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }
 
 export interface MountedVolume {
   /**
-   * The bytes of a file, in order. A chunk belongs to the reader. The engine reads one file at a time
-   * and in the order of its plan; it may stop early, and the back end then lets go of the file. Rejects when the
-   * signal aborts.
-   * @throws TapeError PERMANENT when there is no such file on the volume; VolumeError when the volume is what fails, where
-   *   that can be told
+   * Reads the bytes of a file, in order. A chunk belongs to the reader. The engine reads one file at a time, in the order of its plan, and may
+   * stop early. Rejects when the signal aborts.
+   * @throws TapeError PERMANENT if the volume has no such file; VolumeError if the volume fails
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;
 
-  /** Called once, after the last read has ended. @throws DriveError where the drive does not let go of the volume */
+  /** Called once, after the last read. @throws DriveError if the drive keeps the volume */
   unmount(): Promise<void>;
 }

@@ -63,7 +63,12 @@ const NAMES_SECRET = /(secret|password|token|credentials|key)/i;
 
 function show({ input, path = [] }: Issue): string {
   if (path.some((part) => NAMES_SECRET.test(String(part)))) return 'what is given';
-  return typeof input === 'string' ? quote(input) : quote(JSON.stringify(input) ?? 'nothing').slice(1, -1);
+  return showValue(input);
+}
+
+/** Shows a value of JSON in a message, a text in quotes. */
+export function showValue(value: unknown): string {
+  return typeof value === 'string' ? quote(value) : quote(JSON.stringify(value) ?? 'nothing').slice(1, -1);
 }
 
 /** The message of each fault of a setting. */

@@ -1,11 +1,8 @@
-/**
- * What every staging library keeps to: a system that orders its tapes by itself. It is asked for many files, says which of them are
- * ready, gives their bytes, and is told which are not needed any more.
- */
+/** The contract of staging libraries: systems that order their tapes themselves. They stage files on request, provide the bytes, and release files. */
 import { TapeError } from '../errors.js';
 import { LibraryError } from './backend.js';
 
-/** The library cannot answer now, and has said when to ask again. */
+/** The library cannot answer now, and has said when to retry. */
 export class RetryLaterError extends LibraryError {
   readonly retryAfterSeconds: number;
 
@@ -15,25 +12,39 @@ export class RetryLaterError extends LibraryError {
   }
 }
 
-/** A file as the catalogue knows it. */
+/** The file was replaced: what was read of it before is worthless, and it must be read from its beginning. */
+export class ChangedError extends TapeError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('TRANSIENT', message, options);
+  }
+}
+
+/** The file was ready, and is on disk no longer: it must be staged again, which does not count as a failure. */
+export class NotReadyError extends LibraryError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('TRANSIENT', message, options);
+  }
+}
+
+/** A file of the catalogue. */
 export interface StagedFile {
-  /** Logical path; what the library calls it follows from its settings. */
+  /** Logical path; the settings of the library say what the system calls it. */
   path: string;
-  /** For systems that are to be told; the volume may stand for the whole library, and a position may be unknown. */
+  /** For systems that need it. The volume may stand for the whole library, and the position may be unknown. */
   volume: string;
   position: bigint | null;
   /** Bytes. */
   size: bigint;
-  /** Where whoever reads it compares what it reads with one, which need not be done twice: `adler32:…`. */
+  /** `adler32:…`, if the reader compares it with what it reads: the library need not do so as well. */
   checksum?: string | null | undefined;
 }
 
 /**
  * What a library says of a file:
  * - `waiting`: it is on its way;
- * - `ready`: it can be read, until `until` (UTC, as a JavaScript Date) where the library says so, else until it is released, or was found gone;
- * - `failed`: it does not come; the class of the TapeError tells whether asking again can help;
- * - `forgotten`: the library knows nothing of the demand: it is to be asked again.
+ * - `ready`: it can be read, until `until` if the library says so, else until it is released or has left;
+ * - `failed`: it does not come; the class of the TapeError says whether a retry can help;
+ * - `forgotten`: the library does not know the demand, which must be repeated.
  */
 export type FileState =
   | { path: string; state: 'waiting' }
@@ -41,131 +52,101 @@ export type FileState =
   | { path: string; state: 'failed'; error: TapeError }
   | { path: string; state: 'forgotten' };
 
-/** A demand that the library has taken, by the name that the library gave it. */
+/** A demand that the library has accepted. */
 export interface Demand {
-  /** Null where the library gives none: it knows files by their paths alone. */
+  /** The library's name of it; null if it has none and knows files by their paths. */
   id: string | null;
   files: readonly StagedFile[];
 }
 
-/**
- * What is on disk at a library, or still comes, after it was told that the file is not needed any more: it leaves by itself.
- */
+/** A file that is on disk at a library, or still arrives, although it was released. */
 export interface Kept {
   path: string;
-  /** When; null where the library does not say, or cannot before the file has come. It is told of the file again after a while then. */
+  /** When it leaves; null if the library does not say, or not yet: then the release is repeated after a while. */
   until: Date | null;
 }
 
-/**
- * Which state of its bytes reads of a file are of that go on from each other. Whoever reads has an empty one for them; the library notes in
- * it what the system says with the first bytes, where it says anything, and gives no others into it.
- */
+/** The version of a file that reads continue. A reader starts with an empty one; the library fills it in, and refuses other versions. */
 export interface ReadVersion {
-  /** As the system has it: a strong entity tag. */
+  /** A strong entity tag of the system. */
   tag?: string;
 }
 
-/** What it costs to have files staged, where that is charged for: the sum of its parts. */
+/** What it costs to stage files: the sum of the parts. */
 export interface Price {
-  /** Three letters, as the settings have it: `EUR`. */
+  /** Three letters: `EUR`. */
   currency: string;
   parts: readonly Charge[];
 }
 
 export interface Charge {
-  /** Millionths of the currency, rounded up: whole numbers, so that sums of them are exact. */
+  /** Millionths of the currency, rounded up. */
   micros: bigint;
-  /** For people, as it stands after the amount: `for 200 restore requests`. */
+  /** Follows the amount in a text: `for 200 restore requests`. */
   what: string;
 }
 
-/**
- * On what terms a library stages files, as far as its settings tell: read before anybody asks for a file, also on hosts that do not have
- * the library, and without turning to the system.
- */
+/** What the settings say of the terms of a library. No call to the system is needed, nor a host that has the library. */
 export interface StagingTerms {
-  /** What it costs to have files staged that are not on disk there; absent where nobody charges for it. */
+  /** For files that are not on disk there; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
-  /**
-   * Seconds from asking for a file until it can be read, least and most; absent where the settings do not tell. What files have really
-   * taken counts for more, once it is known.
-   */
+  /** Seconds until a requested file can be read; absent if unknown. Measured times take precedence. */
   waitSeconds?: { least: number; most: number };
-  /** One of these begins the path of each file that it has a name for; absent where it may be any. */
+  /** The path of each file of the library begins with one of these; absent if it may be any path. */
   prefixes?: readonly string[];
 }
 
-/** What a bill is made of. */
+/** The basis of a bill. */
 export interface Usage {
-  /** That were sent, also those whose answers were lost. */
+  /** Sent, also those whose answers were lost. */
   requests: number;
-  /** Of files, as they came with the answers. */
+  /** Of files, as received. */
   bytes: bigint;
 }
 
 /**
- * The contract of a staging library. Every one passes the suite in test/support/staging-library.ts.
+ * The contract of a staging library, with a suite in test/support/staging-library.ts.
  *
- * It knows paths, demands and bytes and nothing of requests, users or the database, and remembers nothing between calls: any process may
- * make the next one, also after a crash. Each method may be called many times and at once. Paths in an answer are those that were
- * given, whatever form the system uses; a file of which the system said nothing is missing from an answer, never guessed. What concerns
- * one file is that file's state; what concerns the whole call is thrown as LibraryError (RetryLaterError where the system said when): as
- * PERMANENT or POLICY where trying again does not help before somebody changes something, such as rights, a name or a certificate.
- * What is aborted rejects with the signal's reason; any other error is a bug of the library.
+ * A library knows paths, demands and bytes, and no requests, users or database. It keeps nothing between calls: any process may make the next
+ * call, also after a crash. Methods may be called many times and at once. Answers contain the paths that were given, whatever form the
+ * system uses; a file of which the system says nothing is missing from an answer. What concerns one file is its state; what concerns the whole
+ * call is thrown as LibraryError, or RetryLaterError if the system says when to retry. The class is PERMANENT or POLICY if a retry does
+ * not help until an operator changes something, such as rights or a certificate. An aborted call rejects with the reason of its signal. Any
+ * other error is a bug of the library.
  */
 export interface StagingLibrary {
-  /** How many files one call of each kind takes at most. */
+  /** Files that one call accepts. */
   readonly limits: { stage: number; poll: number; release: number };
 
-  /** Seconds between two looks at a demand, least and most, where the system does not say. */
+  /** Seconds between two polls of a demand, unless the system says when. */
   readonly pollSeconds: { least: number; most: number };
 
-  /** Within which a call, or a read until its next bytes, ends by limits of the library's own, where it has any. */
+  /** Seconds after which the library's own limits end a call, or the wait for the next bytes of a read. */
   readonly ownSeconds?: { call?: number; read?: number };
 
   /**
-   * Asks for files. Asking again for what was asked for already is safe. What was taken although the answer was lost is found again by
-   * asking again.
-   * @returns the demand's name, and what is known of files at once: those that are ready already, and those that are refused
+   * Requests files. May be repeated: this also finds demands again whose answers were lost.
+   * @returns the demand's name, and the files that are ready or refused at once
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 
-  /** @param demand of one earlier `stage`; its files may be fewer than were asked for */
+  /** @param demand of one earlier `stage`, with all or some of its files */
   poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
 
   /**
-   * The bytes of a file that is ready, in order, from a byte on. A chunk belongs to the reader, who may stop early.
-   * @param version of the reads before that this one goes on from
-   * @throws TapeError PERMANENT when there is no such file; NotReadyError when it is not on disk there (any more); ChangedError when it is
-   *   there in another version. Where the system tells none, only its checksum shows that a file was exchanged between two reads
+   * Reads the bytes of a ready file, in order, from a byte on. A chunk belongs to the reader, who may stop early.
+   * @param version of earlier reads that this one continues
+   * @throws TapeError PERMANENT if there is no such file; NotReadyError if it is on disk no longer; ChangedError if it has another version.
+   *   If the system shows no versions, only the checksum reveals a file that was replaced between two reads
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 
   /**
-   * The files are not needed any more, or not wanted any more before they came: safe to repeat, as is done for what stays without a word of how
-   * long. What the system does not know is released.
-   * @returns what stays, or comes, all the same, and until when
+   * Releases files, also before they have arrived. May be repeated. Unknown files count as released.
+   * @returns files that stay or arrive all the same
    */
   release(demand: Demand, signal: AbortSignal): Promise<Kept[]>;
 
-  /**
-   * What the system was asked for since this was made, by the names of requests in its documentation; it grows while calls are made. Absent
-   * where that is not counted.
-   */
+  /** Requests sent since this was made, by their names in the system's documentation; it grows. Absent if they are not counted. */
   readonly usage?: Readonly<Record<string, Usage>>;
-}
-
-/** The file there is another one by now: what was read of it before is worth nothing, and it is to be read from its beginning. */
-export class ChangedError extends TapeError {
-  constructor(message: string, options?: ErrorOptions) {
-    super('TRANSIENT', message, options);
-  }
-}
-
-/** The file was ready, and is not on disk any more: it is to be staged again, which is no failure of its own. */
-export class NotReadyError extends LibraryError {
-  constructor(message: string, options?: ErrorOptions) {
-    super('TRANSIENT', message, options);
-  }
 }

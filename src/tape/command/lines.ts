@@ -1,5 +1,6 @@
 /** JSON lines: what a script is told of files, and what it says of them. */
 import { type ErrorClass, oneLine, quote, TapeError } from '../../errors.js';
+import { showValue as show } from '../kind.js';
 import type { FileState, Kept, StagedFile } from '../staging.js';
 
 /** A path of 4096 bytes takes six times as much where each is escaped. */
@@ -145,8 +146,4 @@ function readError(path: string, { class: given, message }: Record<string, unkno
     errorClass,
     text === '' ? `the library does not have ${quote(path)}, and says nothing of why` : text,
   );
-}
-
-function show(value: unknown): string {
-  return typeof value === 'string' ? quote(value) : quote(JSON.stringify(value) ?? 'nothing').slice(1, -1);
 }

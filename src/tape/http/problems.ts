@@ -24,12 +24,13 @@ const MAX_RETRY_SECONDS = 3600;
 
 export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Problem> {
   const { response, name } = reply;
-  const status = response.statusCode ?? 0;
+  const status = response.statusCode;
   const body = await readText(reply, { maxBytes: MAX_BYTES, signal }).catch(() => {
     signal.throwIfAborted();
     return '';
   });
-  const said = readWords(body, response.headers['content-type']) || headerWords(response.headers);
+  // some servers put what belongs into the body into headers
+  const said = readWords(body, response.headers['content-type']) || joinWords(response.headers);
   // some repeat the token that they refuse, and what they say is told to whoever has asked for a file
   const words = oneLine(hide(said || response.statusMessage || '', reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
@@ -53,11 +54,6 @@ function readWords(body: string, type: string | undefined): string | undefined {
   } catch {
     return body;
   }
-}
-
-/** Some servers put what belongs into the body into headers. */
-function headerWords(headers: Record<string, unknown>): string | undefined {
-  return joinWords(headers);
 }
 
 function joinWords(problem: Record<string, unknown> | null): string | undefined {

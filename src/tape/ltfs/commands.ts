@@ -6,6 +6,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf, oneLine } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import { untilAborted } from '../until-aborted.js';
 
 /** What a changer with thousands of slots says fits well. */
 const MAX_OUTPUT = 4 * 1024 * 1024;
@@ -43,20 +44,8 @@ export interface CommandOptions {
  * @throws CommandFailure; LibraryError where it cannot be run; the signal's reason
  */
 export async function runCommand(args: readonly string[], options: CommandOptions): Promise<string> {
-  const { signal } = options;
-  signal.throwIfAborted();
-  let onAbort = () => {};
-  const aborted = new Promise<never>((_resolve, reject) => {
-    onAbort = () => reject(signal.reason);
-    signal.addEventListener('abort', onAbort);
-  });
-  const running = run(args, options);
-  running.catch(() => {}); // nobody may wait for it any more
-  try {
-    return await Promise.race([running, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
+  options.signal.throwIfAborted();
+  return await untilAborted(run(args, options), options.signal);
 }
 
 function run(args: readonly string[], { seconds, lock }: CommandOptions): Promise<string> {

@@ -14,6 +14,7 @@ import type {
   RestoreObjectCommandOutput,
   S3Client,
 } from '@aws-sdk/client-s3';
+import { startDeadline } from '../../deadline.js';
 import type { Answer } from '../http/body.js';
 import { type Exchange, exchange, Pools, type TimeLimits } from '../http/exchange.js';
 import type { Usage } from '../staging.js';
@@ -21,6 +22,8 @@ import { type CredentialsEnvironment, createCredentials } from './credentials.js
 import type { S3Settings } from './settings.js';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
+type OpenSdk = Sdk & { client: S3Client };
+type Asked<Input> = Omit<Input, 'Bucket'>;
 
 export type ObjectAnswer = GetObjectCommandOutput & { Body: S3Body };
 
@@ -38,7 +41,7 @@ export class S3Calls {
   readonly usage: Record<string, Usage> = {};
   private readonly settings: S3Settings;
   private readonly env: CredentialsEnvironment;
-  private opened: Promise<{ sdk: Sdk; client: S3Client }> | undefined;
+  private opened: Promise<OpenSdk> | undefined;
 
   constructor(settings: S3Settings, env: CredentialsEnvironment) {
     this.settings = settings;
@@ -50,34 +53,31 @@ export class S3Calls {
     return `s3://${this.settings.bucket}/${key}`;
   }
 
-  async list(
-    input: Omit<ListObjectsV2CommandInput, 'Bucket'>,
-    signal: AbortSignal,
-  ): Promise<ListObjectsV2CommandOutput> {
-    const { sdk, client } = await this.open();
-    const command = new sdk.ListObjectsV2Command({ ...input, Bucket: this.settings.bucket });
-    return await this.within(signal, (abortSignal) => client.send(command, { abortSignal }));
+  async list(input: Asked<ListObjectsV2CommandInput>, signal: AbortSignal): Promise<ListObjectsV2CommandOutput> {
+    const Bucket = this.settings.bucket;
+    return await this.within(signal, (s3, abort) =>
+      s3.client.send(new s3.ListObjectsV2Command({ ...input, Bucket }), abort),
+    );
   }
 
-  async head(input: Omit<HeadObjectCommandInput, 'Bucket'>, signal: AbortSignal): Promise<HeadObjectCommandOutput> {
-    const { sdk, client } = await this.open();
-    const command = new sdk.HeadObjectCommand({ ...input, Bucket: this.settings.bucket });
-    return await this.within(signal, (abortSignal) => client.send(command, { abortSignal }));
+  async head(input: Asked<HeadObjectCommandInput>, signal: AbortSignal): Promise<HeadObjectCommandOutput> {
+    const Bucket = this.settings.bucket;
+    return await this.within(signal, (s3, abort) =>
+      s3.client.send(new s3.HeadObjectCommand({ ...input, Bucket }), abort),
+    );
   }
 
-  async restore(
-    input: Omit<RestoreObjectCommandInput, 'Bucket'>,
-    signal: AbortSignal,
-  ): Promise<RestoreObjectCommandOutput> {
-    const { sdk, client } = await this.open();
-    const command = new sdk.RestoreObjectCommand({ ...input, Bucket: this.settings.bucket });
-    return await this.within(signal, (abortSignal) => client.send(command, { abortSignal }));
+  async restore(input: Asked<RestoreObjectCommandInput>, signal: AbortSignal): Promise<RestoreObjectCommandOutput> {
+    const Bucket = this.settings.bucket;
+    return await this.within(signal, (s3, abort) =>
+      s3.client.send(new s3.RestoreObjectCommand({ ...input, Bucket }), abort),
+    );
   }
 
   /** The limit of time is for the answer to begin; its body has that between any two pieces, and ends with the signal. */
-  async get(input: Omit<GetObjectCommandInput, 'Bucket'>, signal: AbortSignal): Promise<ObjectAnswer> {
-    const { sdk, client } = await this.open();
-    const command = new sdk.GetObjectCommand({ ...input, Bucket: this.settings.bucket });
+  async get(input: Asked<GetObjectCommandInput>, signal: AbortSignal): Promise<ObjectAnswer> {
+    const { client, GetObjectCommand } = await this.open();
+    const command = new GetObjectCommand({ ...input, Bucket: this.settings.bucket });
     const { Body, ...answer } = await client.send(command, { abortSignal: signal });
     if (!(Body instanceof S3Body)) throw new Error('the body of GetObject is not of its request handler');
     return { ...answer, Body };
@@ -94,28 +94,28 @@ export class S3Calls {
     return used;
   }
 
-  private async open(): Promise<{ sdk: Sdk; client: S3Client }> {
-    this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ sdk, client: this.createClient(sdk) }));
+  private async open(): Promise<OpenSdk> {
+    this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
     return await this.opened;
   }
 
   /** The whole of an answer, within the limit: one that drips, or does not end, is none. */
-  private async within<T>(signal: AbortSignal, send: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  private async within<T>(
+    signal: AbortSignal,
+    send: (s3: OpenSdk, options: { abortSignal: AbortSignal }) => Promise<T>,
+  ): Promise<T> {
+    const s3 = await this.open();
     signal.throwIfAborted();
-    const abort = new AbortController();
-    const stop = () => abort.abort();
     const { timeoutSeconds } = this.settings;
-    const timer = setTimeout(stop, timeoutSeconds * 1000);
-    signal.addEventListener('abort', stop);
+    const deadline = startDeadline(timeoutSeconds * 1000, signal);
     try {
-      return await send(abort.signal);
+      return await send(s3, { abortSignal: deadline.signal });
     } catch (error) {
       signal.throwIfAborted();
-      if (abort.signal.aborted) throw new Error(`no answer within ${timeoutSeconds} seconds`, { cause: error });
+      if (deadline.signal.aborted) throw new Error(`no answer within ${timeoutSeconds} seconds`, { cause: error });
       throw error;
     } finally {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', stop);
+      deadline.end();
     }
   }
 

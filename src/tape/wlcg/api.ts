@@ -63,22 +63,12 @@ export class TapeApi {
 
   /** What is on its way is to come no more. Demands that are not known there are cancelled. */
   async cancel(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
-    const place = `${placeOf(id)}/cancel`;
-    await this.parts.release.send(
-      paths,
-      (part) => this.command({ method: 'POST', place, body: { paths: part } }, signal),
-      ignore,
-    );
+    await this.commandParts(`${placeOf(id)}/cancel`, paths, signal);
   }
 
   /** What the demand does not have, where the server looks at that, is passed over. */
   async release(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
-    const place = `/release/${encodeURIComponent(id)}`;
-    await this.parts.release.send(
-      paths,
-      (part) => this.command({ method: 'POST', place, body: { paths: part } }, signal),
-      ignore,
-    );
+    await this.commandParts(`/release/${encodeURIComponent(id)}`, paths, signal);
   }
 
   async delete(id: string, signal: AbortSignal): Promise<void> {
@@ -107,6 +97,11 @@ export class TapeApi {
     return new Map(found.flatMap((part) => [...part]));
   }
 
+  private async commandParts(place: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
+    const send = (part: readonly string[]) => this.command({ method: 'POST', place, body: { paths: part } }, signal);
+    await this.parts.release.send(paths, send, () => {});
+  }
+
   private async command(sent: Sent, signal: AbortSignal): Promise<void> {
     const reply = await this.call({ ...sent, also: [...REFUSALS, 404, 410] }, signal);
     if (isFine(reply)) await readText(reply, { maxBytes: MAX_ANSWER, signal });
@@ -117,22 +112,16 @@ export class TapeApi {
   /** The base may have moved: where it is not found, it is looked for once more. */
   private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
     const base = await this.discovery.find(signal);
-    const reply = await this.send(base, sent, signal);
-    const isKnown = isFine(reply) || sent.also?.includes(reply.response.statusCode ?? 0);
+    let reply = await this.send(base, sent, signal);
+    const isKnown = () => isFine(reply) || sent.also?.includes(reply.response.statusCode);
     if (reply.response.statusCode === 404) {
-      const moved = await this.discovery.findMoved(base, { isSure: !isKnown }, signal);
+      const moved = await this.discovery.findMoved(base, { isSure: !isKnown() }, signal);
       if (moved !== undefined) {
         await readProblem(reply, signal);
-        return await this.sendOnce(moved, sent, signal);
+        reply = await this.send(moved, sent, signal);
       }
     }
-    if (isKnown) return reply;
-    throw toLibraryError(await readProblem(reply, signal));
-  }
-
-  private async sendOnce(base: string, sent: Sent, signal: AbortSignal): Promise<Reply> {
-    const reply = await this.send(base, sent, signal);
-    if (isFine(reply) || sent.also?.includes(reply.response.statusCode ?? 0)) return reply;
+    if (isKnown()) return reply;
     throw toLibraryError(await readProblem(reply, signal));
   }
 
@@ -169,10 +158,8 @@ function placeOf(id: string): string {
   return `/stage/${encodeURIComponent(id)}`;
 }
 
-function ignore(): void {}
-
 function isFine({ response }: Reply): boolean {
-  return [200, 201, 202, 204].includes(response.statusCode ?? 0);
+  return [200, 201, 202, 204].includes(response.statusCode);
 }
 
 async function refuse(reply: Reply, signal: AbortSignal): Promise<void> {
