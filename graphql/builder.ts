@@ -154,6 +154,12 @@ builder.queryType({ description: 'What can be asked.' });
 builder.mutationType({ description: 'What can be done. What a caller can put right is a member of the result.' });
 builder.subscriptionType({ description: 'What can be watched.' });
 
+/** Returns the values of an enum with their descriptions. */
+export function describeValues<Name extends string>(texts: Record<Name, string>, end = '') {
+  const entries = Object.entries<string>(texts).map(([name, text]) => [name, { description: `${text}${end}` }]);
+  return Object.fromEntries(entries) as Record<Name, { description: string }>;
+}
+
 /** Arguments of a connection say how many items it reads; nested lists multiply. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };

@@ -8,7 +8,7 @@ import { type ShownCaller, showCaller } from '../src/operations/access/caller.js
 import { listLegacyUses } from '../src/operations/access/legacy-uses.js';
 import { createToken, listTokens, revokeToken, type Token } from '../src/operations/access/tokens.js';
 import { listAudit } from '../src/operations/audit/lists.js';
-import { builder, pageComplexity } from './builder.js';
+import { builder, describeValues, pageComplexity } from './builder.js';
 import { isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
@@ -166,15 +166,9 @@ builder.queryFields((t) => ({
   }),
 }));
 
-/** One for each kind that there is. */
-function describe(texts: Record<AuditKind, string>) {
-  const entries = Object.entries(texts).map(([kind, description]) => [kind, { description }]);
-  return Object.fromEntries(entries) as Record<AuditKind, { description: string }>;
-}
-
 const KindType = builder.enumType('AuditKind', {
   description: 'What a change may be about.',
-  values: describe({
+  values: describeValues<AuditKind>({
     REQUEST: 'A request, by its `requestId`.',
     QUOTA: 'A quota, by its user.',
     USER: 'A user, by name.',

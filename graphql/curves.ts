@@ -1,9 +1,9 @@
 /** What the site did, and the processes that run it. */
 import { type CurvePoint, readHistory } from '../src/operations/site/curves.js';
-import { type Kept, type KeptKind, keptKinds, readKept } from '../src/operations/site/housekeeping.js';
+import { type Kept, type KeptKind, readKept } from '../src/operations/site/housekeeping.js';
 import { listProcesses, type RunningProcess } from '../src/operations/site/processes.js';
 import { type QuotaPoint, readQuotaHistory } from '../src/operations/site/quota-history.js';
-import { builder } from './builder.js';
+import { builder, describeValues } from './builder.js';
 
 /** As many points as there may be. */
 const HISTORY_COMPLEXITY = 100;
@@ -91,10 +91,7 @@ const keptTexts: Record<KeptKind, string> = {
 
 const KeptKindType = builder.enumType('KeptKind', {
   description: 'What is kept of what was.',
-  values: Object.fromEntries(keptKinds.map((kind) => [kind, { description: keptTexts[kind] }])) as Record<
-    KeptKind,
-    { description: string }
-  >,
+  values: describeValues(keptTexts),
 });
 
 const KeptType = builder.objectRef<Kept>('Kept').implement({

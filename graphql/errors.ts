@@ -21,13 +21,11 @@ import {
   WrongQuotaError,
 } from '../src/errors.js';
 import { count } from '../src/signals.js';
-import { builder } from './builder.js';
+import { builder, describeValues } from './builder.js';
 
 const FailureCode = builder.enumType('FailureCode', {
   description: 'What kind of failure it is; each has a type of its own.',
-  values: Object.fromEntries(
-    Object.entries(userErrorCodes).map(([code, description]) => [code, { description: `${description}.` }]),
-  ) as Record<UserErrorCode, { description: string }>,
+  values: describeValues<UserErrorCode>(userErrorCodes, '.'),
 });
 
 const Failure = builder.interfaceRef<UserError>('Failure').implement({

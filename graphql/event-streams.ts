@@ -88,7 +88,6 @@ const PING = ':\n\n';
 /** The text of a subscription stays in memory until it ends. */
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
 
-/** Runs an operation as `prepare` has set it up. */
 const run = ({ rootValue }: ExecutionArgs) => (rootValue as () => OperationResult)();
 
 export class EventStreams {

@@ -7,7 +7,6 @@ import { idOf } from '../src/request-ids.js';
 import { count } from '../src/signals.js';
 import { RefusedDocument } from './persisted.js';
 
-/** What is to be run. */
 export interface Params {
   query: string;
   operationName?: string | null;
@@ -110,7 +109,6 @@ function nameOf(value: unknown): string {
   return isObject(value) ? 'an object' : `a ${typeof value === 'bigint' ? 'number' : typeof value}`;
 }
 
-/** Answers with errors instead of a result. */
 export function sendErrors(res: Response, status: number, errors: readonly object[]): void {
   res.status(status).json({ errors });
 }

@@ -15,7 +15,7 @@ import {
   testWebhook,
   type WebhookWithSecret,
 } from '../src/operations/webhooks/webhooks.js';
-import { builder, pageComplexity } from './builder.js';
+import { builder, describeValues, pageComplexity } from './builder.js';
 import { resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const EventType = builder.enumType('WebhookEvent', {
@@ -222,10 +222,7 @@ const meanings: Record<MailWait, string> = {
 
 const MailWaitType = builder.enumType('MailWait', {
   description: 'What a letter waits for.',
-  values: Object.fromEntries(Object.entries(meanings).map(([name, description]) => [name, { description }])) as Record<
-    MailWait,
-    { description: string }
-  >,
+  values: describeValues(meanings),
 });
 
 const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement({

@@ -89,7 +89,6 @@ function badCursor(cursor: unknown): GraphQLError {
   return new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
 }
 
-/** A list that belongs to a parent. */
 export interface InnerPages<Row> {
   descending?: boolean;
   /** Reads a page of each parent by one statement. */
@@ -135,7 +134,6 @@ function isTooLarge(cursor: unknown): boolean {
   return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
 }
 
-/** A page as Prisma is asked for it. */
 export interface PageQuery {
   cursor?: Record<string, unknown>;
   take: number;

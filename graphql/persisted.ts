@@ -13,14 +13,12 @@ import type { Context } from '../src/context.js';
 import { messageOf, quote } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
 
-/** What names a document, in the body of a request. */
 interface Named {
   query?: unknown;
   documentId?: unknown;
   extensions?: Record<string, unknown> | null;
 }
 
-/** Says which document a request is about. */
 export interface Documents {
   /**
    * @returns the text; undefined where the request has none and names none

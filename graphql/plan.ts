@@ -13,7 +13,7 @@ import {
   watchEnd,
 } from '../src/operations/plan/waiting.js';
 import { timeOf } from '../src/time.js';
-import { builder, pageComplexity } from './builder.js';
+import { builder, describeValues, pageComplexity } from './builder.js';
 import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
 
@@ -140,9 +140,7 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
 
 const WaitingReasonType = builder.enumType('WaitingReason', {
   description: 'Why files wait.',
-  values: Object.fromEntries(
-    Object.entries(waitingReasons).map(([reason, words]) => [reason, { description: `${words}.` }]),
-  ) as Record<keyof typeof waitingReasons, { description: string }>,
+  values: describeValues<keyof typeof waitingReasons>(waitingReasons, '.'),
 });
 
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({

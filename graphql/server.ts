@@ -24,7 +24,6 @@ import { createSdl, SDL_PATH } from './sdl.js';
 import { hearStrayErrors } from './stray-errors.js';
 
 export interface GraphqlHandlers {
-  /** For /graphql. */
   handler: RequestHandler;
   onError: ErrorRequestHandler;
   /** Ends all streams without `complete`; their clients reconnect. */

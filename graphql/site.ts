@@ -2,14 +2,12 @@
 import { cancellable } from '../src/cancellable.js';
 import { type SiteChange, siteParts, watchSite } from '../src/operations/site/watch.js';
 import { type RequestChange, type RequestChanges, watchRequests } from '../src/operations/site/watch-requests.js';
-import { builder } from './builder.js';
+import { builder, describeValues } from './builder.js';
 import { RequestStateType } from './requests.js';
 
 const SitePartType = builder.enumType('SitePart', {
   description: 'A part of the site.',
-  values: Object.fromEntries(
-    Object.entries(siteParts).map(([part, words]) => [part, { description: `${words}.` }]),
-  ) as Record<keyof typeof siteParts, { description: string }>,
+  values: describeValues<keyof typeof siteParts>(siteParts, '.'),
 });
 
 const SiteChangeType = builder.objectRef<SiteChange>('SiteChange').implement({

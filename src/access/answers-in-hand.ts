@@ -23,7 +23,6 @@ export class AnswersInHand {
   private isOver = false;
   private onEnd: () => void = () => {};
 
-  /** Whether the gateway stops, so that others are to be asked. */
   get isStopping(): boolean {
     return this.isOver;
   }

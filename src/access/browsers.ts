@@ -126,7 +126,6 @@ const SENT_HEADERS = [
 /** What pages may read beside the body and its type. */
 const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];
 
-/** How long a browser need not ask again whether it may. */
 const MAX_AGE_SECONDS = 600;
 
 /** Without a listed origin it does nothing at all. Cookies and the like of a proxy are not meant to be sent by other pages. */

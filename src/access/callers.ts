@@ -8,7 +8,6 @@ import { readRights } from '../operations/access/members.js';
 import { isPlainName } from '../operations/input.js';
 import { unauthenticated } from './credentials.js';
 
-/** Whoever was told by a way. */
 export interface Identity {
   name: string;
   way: Way;
@@ -16,7 +15,6 @@ export interface Identity {
   groups?: readonly string[];
   /** Users for whom a service acts. */
   quotas?: readonly string[];
-  /** It changes nothing, whatever its roles. */
   isReadOnly?: boolean;
   tokenId?: number | undefined;
   expiresAt?: string | undefined;

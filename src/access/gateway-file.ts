@@ -17,9 +17,7 @@ interface Note {
   host?: string;
 }
 
-/** Where a gateway listens. */
 interface Place {
-  /** An address. */
   host: string;
   port: number;
 }

@@ -73,7 +73,6 @@ export class LegacyCallers {
       this.count('refused', endpoint, req, nameInPath(req));
   }
 
-  /** Writes down what is counted. */
   async close(): Promise<void> {
     clearTimeout(this.timer);
     this.write();

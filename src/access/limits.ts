@@ -167,7 +167,6 @@ export function endTurn(res: ServerResponse): void {
 }
 
 interface Kept {
-  /** By so many. */
   count: number;
   gives: (() => void)[];
 }

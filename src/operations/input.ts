@@ -40,6 +40,12 @@ export function checkCallerName(field: string, value: string): string {
   );
 }
 
+/** One of the names of an enum. @throws InvalidInputError */
+export function checkOneOf(field: string, value: string, values: object): void {
+  if (Object.hasOwn(values, value)) return;
+  throw new InvalidInputError(field, `must be one of ${Object.keys(values).join(', ')}, not ${quote(value)}`);
+}
+
 export function checkPattern(field: string, value: string): string {
   checkStorable(field, value);
   if (Buffer.byteLength(value) > MAX_PATH_BYTES) {

@@ -4,7 +4,7 @@ import { raw, sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { MemberKind } from '../../generated/prisma/enums.js';
 import { audited, type Note } from '../audit/audited.js';
-import { checkCallerName, checkText } from '../input.js';
+import { checkCallerName, checkOneOf, checkText } from '../input.js';
 import { allowManage } from '../policy.js';
 
 export interface Member {
@@ -32,12 +32,7 @@ const ring = sql`pg_notify('tapegate', 'rights')::text`;
 function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
   const quota = checkText('quota', input.quota);
   allowManage(ctx, operation, quota);
-  if (!Object.hasOwn(MemberKind, input.kind)) {
-    throw new InvalidInputError(
-      'kind',
-      `must be one of ${Object.keys(MemberKind).join(', ')}, not ${quote(input.kind)}`,
-    );
-  }
+  checkOneOf('kind', input.kind, MemberKind);
   const name = checkCallerName('name', input.name);
   return { quota, kind: input.kind, name };
 }
@@ -81,24 +76,20 @@ async function storeMember(ctx: Context, input: MemberInput & { isManager: boole
 
 /** @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function removeMember(ctx: Context, input: MemberInput): Promise<Member> {
-  const { quota, ...given } = input;
-  return await audited(ctx, { operation: 'removeMember', kind: 'QUOTA', object: quota, given }, (note) =>
-    dropMember(ctx, input, note),
-  );
-}
-
-async function dropMember(ctx: Context, input: MemberInput, note: Note): Promise<Member> {
-  const { quota, kind, name } = checkMember(ctx, 'removeMember', input);
-  const { rows } = await ctx.db.pool.query<Member>(
-    sql`WITH removed AS (
-          DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
-            AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
-        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
-  );
-  const [removed] = rows;
-  if (!removed)
-    throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is no member of the quota of ${quote(quota)}`);
-  return { kind: removed.kind, name: removed.name, isManager: removed.isManager };
+  const { quota: object, ...given } = input;
+  return await audited(ctx, { operation: 'removeMember', kind: 'QUOTA', object, given }, async (note) => {
+    const { quota, kind, name } = checkMember(ctx, 'removeMember', input);
+    const { rows } = await ctx.db.pool.query<Member>(
+      sql`WITH removed AS (
+            DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
+              AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
+          ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
+    );
+    const [removed] = rows;
+    if (!removed)
+      throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is no member of the quota of ${quote(quota)}`);
+    return { kind: removed.kind, name: removed.name, isManager: removed.isManager };
+  });
 }
 
 /** Of quotas that the caller sees, by their ids: users first, by name. */

@@ -4,8 +4,8 @@ import { raw, sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { PathRule } from '../../generated/prisma/client.js';
 import { PathAction, RuleKind } from '../../generated/prisma/enums.js';
-import { audited, type Note } from '../audit/audited.js';
-import { checkCallerName, checkPath } from '../input.js';
+import { audited } from '../audit/audited.js';
+import { checkCallerName, checkOneOf, checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
 export interface PathRuleInput {
@@ -31,12 +31,8 @@ export const shownFolder = (folder: string): string => keptFolder(folder) || '/'
 /** @throws InvalidInputError */
 function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
   const { action, kind } = input;
-  if (!Object.hasOwn(PathAction, action)) {
-    throw new InvalidInputError('action', `must be one of ${Object.keys(PathAction).join(', ')}, not ${quote(action)}`);
-  }
-  if (!Object.hasOwn(RuleKind, kind)) {
-    throw new InvalidInputError('kind', `must be one of ${Object.keys(RuleKind).join(', ')}, not ${quote(kind)}`);
-  }
+  checkOneOf('action', action, PathAction);
+  checkOneOf('kind', kind, RuleKind);
   const name = input.name ? checkCallerName('name', input.name) : '';
   if ((name === '') !== (kind === 'EVERYBODY')) {
     throw new InvalidInputError('name', kind === 'EVERYBODY' ? 'is for users and groups only' : 'must not be empty');
@@ -53,45 +49,38 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
  * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
-  const { prefix, ...given } = input;
-  return await audited(ctx, { operation: 'setPathRule', kind: 'RULE', object: shownFolder(prefix), given }, (note) =>
-    storeRule(ctx, input, note),
-  );
+  return await audited(ctx, deedOf('setPathRule', input), async (note) => {
+    allow(ctx, 'setPathRule');
+    const { prefix, action, kind, name } = checkRule(input);
+    const { rows } = await ctx.db.pool.query<PathRule>(
+      sql`WITH made AS (
+            INSERT INTO path_rule (prefix, action, kind, name)
+            VALUES (${prefix}, ${action}::"PathAction", ${kind}::"RuleKind", ${name})
+            ON CONFLICT (prefix, action, kind, name) DO UPDATE SET name = excluded.name RETURNING ${columns}
+          ), noted AS (${note()}) SELECT m.*, ${ring} FROM made m`,
+    );
+    return rows[0] as PathRule;
+  });
 }
 
-async function storeRule(ctx: Context, input: PathRuleInput, note: Note): Promise<PathRule> {
-  allow(ctx, 'setPathRule');
-  const { prefix, action, kind, name } = checkRule(input);
-  const { rows } = await ctx.db.pool.query<PathRule>(
-    sql`WITH made AS (
-          INSERT INTO path_rule (prefix, action, kind, name)
-          VALUES (${prefix}, ${action}::"PathAction", ${kind}::"RuleKind", ${name})
-          ON CONFLICT (prefix, action, kind, name) DO UPDATE SET name = excluded.name RETURNING ${columns}
-        ), noted AS (${note()}) SELECT m.*, ${ring} FROM made m`,
-  );
-  return rows[0] as PathRule;
-}
+const deedOf = (operation: string, { prefix, ...given }: PathRuleInput) =>
+  ({ operation, kind: 'RULE', object: shownFolder(prefix), given }) as const;
 
 /** @throws NotFoundError, InvalidInputError */
 export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
-  const { prefix, ...given } = input;
-  return await audited(ctx, { operation: 'removePathRule', kind: 'RULE', object: shownFolder(prefix), given }, (note) =>
-    dropRule(ctx, input, note),
-  );
-}
-
-async function dropRule(ctx: Context, input: PathRuleInput, note: Note): Promise<PathRule> {
-  allow(ctx, 'removePathRule');
-  const { prefix, action, kind, name } = checkRule(input);
-  const { rows } = await ctx.db.pool.query<PathRule>(
-    sql`WITH removed AS (
-          DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
-            AND name = ${name} RETURNING ${columns}
-        ), noted AS (${note({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
-  );
-  const [removed] = rows;
-  if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownFolder(prefix))}`);
-  return removed;
+  return await audited(ctx, deedOf('removePathRule', input), async (note) => {
+    allow(ctx, 'removePathRule');
+    const { prefix, action, kind, name } = checkRule(input);
+    const { rows } = await ctx.db.pool.query<PathRule>(
+      sql`WITH removed AS (
+            DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
+              AND name = ${name} RETURNING ${columns}
+          ), noted AS (${note({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
+    );
+    const [removed] = rows;
+    if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownFolder(prefix))}`);
+    return removed;
+  });
 }
 
 /** All of them, in no order. */

@@ -9,7 +9,7 @@ import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
 import { isBefore } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
-import { checkCallerName, checkText, checkTime } from '../input.js';
+import { checkCallerName, checkOneOf, checkText, checkTime } from '../input.js';
 import type { CursorPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
@@ -79,12 +79,7 @@ function checkToken(input: CreateTokenInput, now: string) {
   const name = checkCallerName('name', input.name);
   if (isReserved(name)) throw new InvalidInputError('name', `must be none that Tapegate uses itself: ${quote(name)}`);
   if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
-  if (!Object.hasOwn(TokenRole, input.role)) {
-    throw new InvalidInputError(
-      'role',
-      `must be one of ${Object.keys(TokenRole).join(', ')}, not ${quote(input.role)}`,
-    );
-  }
+  checkOneOf('role', input.role, TokenRole);
   const quotas = [...new Set(input.quotas ?? [])].map((user) => checkText('quotas', user));
   if ((input.role === 'SERVICE') !== quotas.length > 0) {
     const problem =

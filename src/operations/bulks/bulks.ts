@@ -282,9 +282,10 @@ function localityOf(stage: string, problem: LocalityProblem | null): Locality {
   return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
 }
 
+/** Files of a bulk in one request, by the paths that they have by now. */
 interface Members {
-  /** Of each request that holds some, what they are called by now. */
-  requests: { id: number; paths: string[] }[];
+  id: number;
+  paths: string[];
 }
 
 /**
@@ -317,7 +318,7 @@ export async function releaseInAll(ctx: Context, paths: readonly string[]): Prom
         WHERE ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
         GROUP BY b.bulk_id, r.id ORDER BY r.id`,
   );
-  for (const { bulkId, ...request } of rows) await letGoAll(ctx, bulkId, { requests: [request] });
+  for (const { bulkId, ...request } of rows) await letGoAll(ctx, bulkId, [request]);
 }
 
 /**
@@ -362,7 +363,7 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
   }
 }
 
-async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members> {
+async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members[]> {
   const given = new Map(paths.map((path) => [bulkKeyOf(path), path]));
   const { rows } = await ctx.db.pool.query<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
     // a client knows a file by the path by which it has staged it, also when it was renamed since
@@ -383,11 +384,11 @@ async function findMembers(ctx: Context, id: string, paths: readonly string[]): 
     byRequest.set(requestId, own);
     own.push(name);
   }
-  return { requests: [...byRequest].map(([request, own]) => ({ id: request, paths: own })) };
+  return [...byRequest].map(([request, own]) => ({ id: request, paths: own }));
 }
 
 /** What was on disk by then has been completed, whatever becomes of it. */
-async function letGoAll(ctx: Context, bulkId: string, { requests }: Members): Promise<void> {
+async function letGoAll(ctx: Context, bulkId: string, requests: readonly Members[]): Promise<void> {
   for (const { id, paths } of requests) {
     await ctx.db.pool.query(
       sql`UPDATE bulk_file b SET was_on_disk = true FROM hold h JOIN tape_file f ON f.id = h.file_id

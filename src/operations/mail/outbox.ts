@@ -41,7 +41,6 @@ export type SendResult =
 /** A letter in hand is left to who has it for so long; whoever sends has to end before, with the pauses of a slow database. */
 const CLAIM_SECONDS = 180;
 
-/** How long sending may take. */
 export const SEND_SECONDS = 120;
 
 /**

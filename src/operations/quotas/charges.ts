@@ -86,7 +86,6 @@ async function refuse(tx: Transaction, quota: QuotaRow, requested: bigint): Prom
   throw new QuotaExceededError({ user: quota.user, size: figures?.size ?? 0n, used: figures?.used ?? 0n, requested });
 }
 
-/** What a quota is charged and counted for. */
 export interface Charge extends Partial<Counts> {
   quotaId: number;
   bytes: bigint;
@@ -186,7 +185,6 @@ export function checkCounts({ config }: Context, user: string, have: Counts, add
   }
 }
 
-/** Two counts together. */
 export function addCounts(one: Counts, other: Counts): Counts {
   return {
     openRequests: one.openRequests + other.openRequests,

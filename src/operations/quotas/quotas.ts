@@ -9,7 +9,7 @@ import { InUseError, InvalidInputError, NotFoundError, quote } from '../../error
 import { Prisma, type Quota } from '../../generated/prisma/client.js';
 import { plural } from '../../plural.js';
 import { shownFolder } from '../access/path-rules.js';
-import { audited, type Note } from '../audit/audited.js';
+import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkAddress, checkBytes, checkCallerName, checkText, isPlainName } from '../input.js';
 import { atListServer } from '../list-server.js';
@@ -44,36 +44,32 @@ export function checkWeight(weight: number): number {
 /** Makes a quota, or changes what is given of a known one; one that was removed is there again. A size below what is used stops new requests only. */
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const { user, ...given } = input;
-  await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, (note) =>
-    changeQuota(ctx, input, note),
-  );
-  return await ctx.db.prisma.quota.findUniqueOrThrow({ where: { user } });
-}
-
-async function changeQuota(ctx: Context, input: SetQuotaInput, note: Note): Promise<void> {
-  allow(ctx, 'setQuota');
-  const user = checkText('user', input.user);
-  if (user === '') throw new InvalidInputError('user', 'must not be empty');
-  const size = input.size == null ? undefined : checkBytes('size', input.size);
-  const email = input.email ? checkAddress('email', input.email) : (input.email ?? null);
-  const notes = input.notes == null ? null : checkText('notes', input.notes);
-  const weight = input.weight == null ? null : checkWeight(input.weight);
-  const changes = sql`email = coalesce(${email}::text, q.email), notes = coalesce(${notes}::text, q.notes),
+  await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (note) => {
+    allow(ctx, 'setQuota');
+    checkText('user', user);
+    if (user === '') throw new InvalidInputError('user', 'must not be empty');
+    const size = input.size == null ? undefined : checkBytes('size', input.size);
+    const email = input.email ? checkAddress('email', input.email) : (input.email ?? null);
+    const notes = input.notes == null ? null : checkText('notes', input.notes);
+    const weight = input.weight == null ? null : checkWeight(input.weight);
+    const changes = sql`email = coalesce(${email}::text, q.email), notes = coalesce(${notes}::text, q.notes),
     weight = coalesce(${weight}::float8, q.weight)`;
-  await transaction(ctx.db.pool, 'setQuota', async (tx) => {
-    await checkNewUser(tx, user);
-    const changed = await tx.query(
-      size === undefined
-        ? sql`UPDATE quota q SET ${changes} WHERE q."user" = ${user} AND q.removed_at IS NULL RETURNING q.id`
-        : sql`INSERT INTO quota AS q ("user", size, email, notes, weight)
+    await transaction(ctx.db.pool, 'setQuota', async (tx) => {
+      await checkNewUser(tx, user);
+      const changed = await tx.query(
+        size === undefined
+          ? sql`UPDATE quota q SET ${changes} WHERE q."user" = ${user} AND q.removed_at IS NULL RETURNING q.id`
+          : sql`INSERT INTO quota AS q ("user", size, email, notes, weight)
               VALUES (${user}, ${size}, coalesce(${email}::text, ''), coalesce(${notes}::text, ''), coalesce(${weight}::float8, 1))
               ON CONFLICT ("user") DO UPDATE SET size = excluded.size, removed_at = NULL, ${changes} RETURNING q.id`,
-    );
-    if (changed.length === 0) {
-      throw new InvalidInputError('size', `must be given for a new quota, and user ${quote(user)} has none yet`);
-    }
-    await tx.query(note());
+      );
+      if (changed.length === 0) {
+        throw new InvalidInputError('size', `must be given for a new quota, and user ${quote(user)} has none yet`);
+      }
+      await tx.query(note());
+    });
   });
+  return await ctx.db.prisma.quota.findUniqueOrThrow({ where: { user } });
 }
 
 /**
@@ -134,7 +130,6 @@ export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Pro
   return new Map(rows.map((row) => [row.id, row.used]));
 }
 
-/** The same of one. */
 export async function readUsed(ctx: Context, quota: { id: number }): Promise<bigint> {
   return (await readUsedOf(ctx, [quota.id])).get(quota.id) ?? 0n;
 }

@@ -19,7 +19,6 @@ const DAY_SECONDS = 24 * 3600;
 const BUNDLE = 1000;
 /** Holds, and awaited paths, of a step: some tens of milliseconds. */
 const STEP = 10_000;
-/** Of a step. */
 const LETTERS = 1000;
 
 /** Brings the requests that ended more than `REQUEST_DAYS` ago into their compact form. Any number of engines may do so at once. */

@@ -237,7 +237,6 @@ export interface Wish {
   files: readonly string[] | undefined;
 }
 
-/** A request that is being made. */
 export interface NewRequest {
   wish: Wish;
   label: string;
@@ -376,7 +375,6 @@ export async function storeMatching(
 
 /** Of a bulk whose row is there. The paths are distinct ones, also among its other parts. */
 export interface BulkPart {
-  /** Of the bulk. */
   id: string;
   files: readonly BulkFileInput[];
 }

@@ -8,7 +8,7 @@ import { InvalidInputError, quote } from '../../errors.js';
 import { recordProgress } from '../../event-writes.js';
 import { isBefore } from '../../time.js';
 import { isAllowedIn } from '../access/paths.js';
-import { audited, type Note } from '../audit/audited.js';
+import { audited } from '../audit/audited.js';
 import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
 import { checkPath, checkPattern } from '../input.js';
 import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
@@ -136,38 +136,30 @@ export async function releaseFiles(
   { mayHaveEnded = false }: { mayHaveEnded?: boolean } = {},
 ): Promise<number> {
   const { id, ...given } = input;
-  await audited(ctx, { operation: 'releaseFiles', kind: 'REQUEST', object: id, given }, (note) =>
-    release(ctx, input, { note, mayHaveEnded }),
-  );
-  return id;
-}
-
-async function release(
-  ctx: Context,
-  input: ReleaseFilesInput,
-  { note, mayHaveEnded }: { note: Note; mayHaveEnded: boolean },
-): Promise<void> {
-  const choice = checkChoice(input);
-  await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
-    const request = await lockOwnRequest(ctx, tx, 'releaseFiles', input.id);
-    const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
-    if (isOver && !mayHaveEnded) {
-      throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are let go already`);
-    }
-    const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
-    const isTogether = await planRelease(tx, request, choice);
-    await chooseFiles(tx, request, choice, isTogether);
-    if (isOver) return;
-    const held = await letGoHolds(tx, request.id, isTogether);
-    const dropped = await dropAwaited(tx, request.id, isTogether);
-    if (held.files + dropped.paths + keptOut === 0) return;
-    refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
-    await dropRecalls(tx, { files: sql`SELECT file_id FROM chosen`, count: held.files });
-    tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
-    tx.send(plannedByKeys());
-    await recountAndAdvance(ctx, tx, [request.id]);
-    tx.send(note());
+  await audited(ctx, { operation: 'releaseFiles', kind: 'REQUEST', object: id, given }, async (note) => {
+    const choice = checkChoice(input);
+    await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
+      const request = await lockOwnRequest(ctx, tx, 'releaseFiles', id);
+      const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
+      if (isOver && !mayHaveEnded) {
+        throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are let go already`);
+      }
+      const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
+      const isTogether = await planRelease(tx, request, choice);
+      await chooseFiles(tx, request, choice, isTogether);
+      if (isOver) return;
+      const held = await letGoHolds(tx, request.id, isTogether);
+      const dropped = await dropAwaited(tx, request.id, isTogether);
+      if (held.files + dropped.paths + keptOut === 0) return;
+      refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
+      await dropRecalls(tx, { files: sql`SELECT file_id FROM chosen`, count: held.files });
+      tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
+      tx.send(plannedByKeys());
+      await recountAndAdvance(ctx, tx, [request.id]);
+      tx.send(note());
+    });
   });
+  return id;
 }
 
 type Choice = { paths: readonly string[] } | { match: string };

@@ -261,7 +261,6 @@ const searchable = (ctx: Context) => sql`
     AND r.files_total < ${mostFiles(ctx)} AND (r.bytes_total + r.left_out_size <= r.max_bytes) IS NOT FALSE
   ORDER BY r.id`;
 
-/** Files that are looked for together. */
 const SEARCHED = 10_000;
 
 /** Each time something joins, or the size says that there is no room for anything. */

@@ -274,7 +274,6 @@ interface NewFile {
   size: number;
 }
 
-/** Matches, stored many at a time. */
 class Found {
   private readonly tx: Transaction;
   private rows: { requestId: number; fileId: bigint; isOver: boolean }[] = [];

@@ -127,7 +127,6 @@ function addToList(lists: Map<number, Sought[]>, key: number, sought: Sought): v
   else lists.set(key, [sought]);
 }
 
-/** The number of both ends of a pattern. */
 function numberOfBothEnds(first: number, last: number, length: number): number {
   return (Math.imul(Math.imul(first, FACTOR) + last, FACTOR) + length) | 0;
 }

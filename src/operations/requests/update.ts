@@ -167,7 +167,7 @@ function checkUpdate(input: UpdateRequestInput) {
     label: input.label ? checkText('label', input.label) : undefined,
     first: checkNotification('notifyOnFirstFile', input.notifyOnFirstFile),
     last: checkNotification('notifyOnLastFile', input.notifyOnLastFile),
-    user: input.quota === undefined || input.quota === null ? undefined : checkText('quota', input.quota),
+    user: input.quota == null ? undefined : checkText('quota', input.quota),
     hasLimits: input.maxFiles !== undefined || input.maxBytes !== undefined,
   };
 }
@@ -233,41 +233,38 @@ export interface RetryRequestInput {
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
   const { id, ...given } = input;
-  await audited(ctx, { operation: 'retryRequest', kind: 'REQUEST', object: id, given }, (note) =>
-    retry(ctx, input, note),
+  const deed = { operation: 'retryRequest', kind: 'REQUEST', object: id, given } as const;
+  await audited(ctx, deed, (note) =>
+    transaction(ctx.db.pool, 'retryRequest', async (tx) => {
+      const user = input.quota == null ? undefined : checkText('quota', input.quota);
+      const request = await lockOwnRequest(ctx, tx, 'retryRequest', input.id);
+      await findQuotaOf(ctx, tx, request, user);
+      if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
+        throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
+      }
+      const failed = await tx.query<{ fileId: bigint }>(
+        sql`UPDATE hold SET state = 'WAITING', error_class = NULL, error = NULL
+          WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
+      );
+      const away = await tx.query<{ fileId: bigint }>(
+        sql`SELECT h.file_id AS "fileId" FROM hold h JOIN tape_file f ON f.id = h.file_id
+          WHERE h.request_id = ${request.id} AND h.state = 'WAITING' AND f.copy_error IS NOT NULL AND f.stage = 'ONTAPE'`,
+      );
+      if (failed.length === 0 && away.length === 0) return;
+      await tx.query(note());
+      await giveCopiesAnotherTry(
+        tx,
+        [...failed, ...away].map(({ fileId }) => fileId),
+      );
+      await settleRequests(ctx, tx, [request.id]);
+      const fileIds = failed.map(({ fileId }) => fileId);
+      await tx.query(
+        sql`UPDATE recall c SET not_before = NULL, attempts = 0, earlier_tries = earlier_tries + attempts
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING'`,
+      );
+    }),
   );
   return id;
-}
-
-async function retry(ctx: Context, input: RetryRequestInput, note: Note): Promise<void> {
-  const user = input.quota === undefined || input.quota === null ? undefined : checkText('quota', input.quota);
-  await transaction(ctx.db.pool, 'retryRequest', async (tx) => {
-    const request = await lockOwnRequest(ctx, tx, 'retryRequest', input.id);
-    await findQuotaOf(ctx, tx, request, user);
-    if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
-      throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
-    }
-    const failed = await tx.query<{ fileId: bigint }>(
-      sql`UPDATE hold SET state = 'WAITING', error_class = NULL, error = NULL
-          WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
-    );
-    const away = await tx.query<{ fileId: bigint }>(
-      sql`SELECT h.file_id AS "fileId" FROM hold h JOIN tape_file f ON f.id = h.file_id
-          WHERE h.request_id = ${request.id} AND h.state = 'WAITING' AND f.copy_error IS NOT NULL AND f.stage = 'ONTAPE'`,
-    );
-    if (failed.length === 0 && away.length === 0) return;
-    await tx.query(note());
-    await giveCopiesAnotherTry(
-      tx,
-      [...failed, ...away].map(({ fileId }) => fileId),
-    );
-    await settleRequests(ctx, tx, [request.id]);
-    const fileIds = failed.map(({ fileId }) => fileId);
-    await tx.query(
-      sql`UPDATE recall c SET not_before = NULL, attempts = 0, earlier_tries = earlier_tries + attempts
-          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING'`,
-    );
-  });
 }
 
 /** Of files with two copies both are tried again. */

@@ -82,7 +82,6 @@ async function forgetLatecomers(ctx: Context, person: Person): Promise<void> {
   await forgetLateInAudit(ctx, person);
 }
 
-/** What is counted on the way, for the answer. */
 interface Traces {
   requests: number;
   letters: number;

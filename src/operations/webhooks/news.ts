@@ -249,7 +249,6 @@ async function tellNearlyFull(ctx: Context, tx: Transaction): Promise<number> {
   return rows.length;
 }
 
-/** As the events are called in messages. */
 export const eventTypes: Record<WebhookEvent, string> = {
   REQUEST_STARTED: 'request.started',
   REQUEST_FIRST_FILE: 'request.first_file',
@@ -288,7 +287,6 @@ export interface NewMessage {
   type: string;
   /** What it tells of, of that type and webhook: told another time, it has the same id. */
   key: string;
-  /** When it happened. */
   at: string;
   /** Of whom it tells, and of which request; null where it tells of none. */
   quotaId: number | null;

@@ -12,7 +12,6 @@ import { addSeconds, isBefore } from '../../time.js';
 /** A webhook in hand is left to who has it for so long; whoever sends has to end before. */
 const CLAIM_SECONDS = 90;
 
-/** How long sending may take. */
 export const WEBHOOK_SECONDS = 15;
 
 /** Pauses of a message after its first, second … failure; the last one repeats. */
