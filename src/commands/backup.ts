@@ -75,7 +75,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   const manifest = await readManifest(backup);
   const place = path.resolve(config.dataDir, 'postgres');
   refuseDatabase(place);
-  const { makeFolder } = await import('../database/cluster-folder.js');
+  const { makeFolder } = await import('../database/cluster.js');
   makeFolder(path.dirname(place));
   // all is done beside, and the one rename makes it the database: a "start" meanwhile, or a kill, meets all of it or nothing
   const aside = await mkdtemp(path.join(path.dirname(place), 'restore-'));

@@ -7,10 +7,10 @@ import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs
 import { homedir, hostname } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { takeFileLock } from '../database/file-lock.js';
 import { type Environment, readConfigDir } from '../environment.js';
 import { codeOf } from '../errors.js';
 import { CommandError } from './failure.js';
+import { takeFileLock } from './file-lock.js';
 import { present } from './io.js';
 
 /** What is shown to a server. */
@@ -176,7 +176,7 @@ async function waitForLock(file: string): Promise<() => void> {
   const own = `${prefix}${hostname().replace(/\W/g, '_')}-`;
   const deadline = performance.now() + LOCK_MS;
   for (;;) {
-    const unlock = takeFileLock({ folders: [folder], prefix: own, isMeant: ({ uid }) => uid === process.geteuid?.() });
+    const unlock = takeFileLock(folder, own);
     let isOurs = false;
     try {
       isOurs = unlock !== undefined && !(await isLockedElsewhere(file, prefix, own));

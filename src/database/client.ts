@@ -9,10 +9,9 @@ import { PrismaClient } from '../generated/prisma/client.js';
 import { DatabaseClock } from './clock.js';
 import { DatabaseHosts } from './hosts.js';
 import { exactTypes, Line, toUnavailable } from './line.js';
-import { LongReads } from './long-reads.js';
+import { type LeastPace, LongReads } from './long-reads.js';
 import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
-import type { LeastPace } from './reader-pace.js';
 
 /**
  * Prisma's query compiler is WebAssembly, and V8 compiles a function of it anew, the better way, once so many bytes of it have

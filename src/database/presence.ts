@@ -2,7 +2,7 @@
 import path from 'node:path';
 import pg from 'pg';
 import { codeOf } from '../errors.js';
-import { findCluster } from './cluster-folder.js';
+import { findCluster } from './cluster.js';
 import { sql } from './sql.js';
 
 /** No database of Tapegate is where it was looked for. */

@@ -18,10 +18,9 @@ import {
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
-import { findServerUser } from '../../src/database/binaries.js';
-import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
+import { findServerUser } from '../../src/database/cluster.js';
+import { type Embedded, isRunning, startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
-import { isRunning } from '../../src/database/postmaster.js';
 import { bundle } from '../support/bundle.js';
 import { createDatabase, queryOnce } from '../support/database.js';
 import {
@@ -334,15 +333,6 @@ test('a warning reports a DATA_DIR in which others may write', async () => {
   expect(await warned(0o755)).toBe('');
   expect(await warned(0o777)).toContain(`${says}: DATA_DIR: every user may write in it (mode 0777)`);
   await database.drop();
-});
-
-test('start locks of processes that have ended are ignored and removed', async () => {
-  const ended = startProcess('true', []);
-  await ended.ended;
-  const left = [`postgres.start-${ended.pid}-1-a`, `postgres.start-${process.pid}-1-b`]; // this process began later
-  for (const name of left) writeFileSync(path.join(dataDir, name), '');
-  expect(await runs(dataDir)).toEqual([{ one: 1 }]);
-  expect(left.filter((name) => existsSync(path.join(dataDir, name)))).toEqual([]);
 });
 
 /** What another user of the host gets who connects as the database's owner. */

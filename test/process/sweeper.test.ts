@@ -2,7 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { isRunning } from '../../src/database/postmaster.js';
+import { isRunning } from '../../src/database/embedded.js';
 import { packageRoot } from '../../src/package-root.js';
 import { cleanUp, kill, startProcess } from '../support/process.js';
 import { startSweeper } from '../support/sweeping.js';

@@ -4,7 +4,7 @@ import fs, { constants } from 'node:fs';
 import { mkdir, open, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf } from '../../errors.js';
-import { openPlainFile } from '../server-access.js';
+import { openPlainFile } from '../cluster.js';
 import type { BackedUpFile } from './manifest.js';
 
 const CHUNK = 1 << 20;
@@ -60,7 +60,7 @@ export async function copyFile(
   from: { folder: string; path: string },
   to: { folder: string; owner?: { uid?: number; gid?: number } },
 ): Promise<BackedUpFile | undefined> {
-  const source = openPlainFile(path.join(from.folder, from.path), constants.O_RDONLY);
+  const source = openPlainFile(path.join(from.folder, from.path));
   if (source === undefined) return undefined;
   const hash = createHash('sha256');
   let size = 0;

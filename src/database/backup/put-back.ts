@@ -2,8 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { findBinaries, findServerUser } from '../binaries.js';
-import { replaceFile } from '../server-access.js';
+import { findBinaries, findServerUser, replaceFile } from '../cluster.js';
 import { copyFile, makeFolders, syncFolders } from './files.js';
 import { CLUSTER, type Manifest } from './manifest.js';
 
