@@ -6,12 +6,12 @@ import { createToken } from '../../src/operations/access/tokens.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { startApp, startBeside } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
-import { startDatabaseRelay } from '../support/database-relay.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { readMetrics, sampleOf } from '../support/metrics.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram } from '../support/run-example.js';
 import { recordStatements } from '../support/statements.js';
+import { startDatabaseRelay } from '../support/tcp-relay.js';
 import { useApp } from '../support/use-app.js';
 
 const app = useApp({}, async () => {

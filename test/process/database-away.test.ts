@@ -10,7 +10,6 @@ import { importRows } from '../../src/operations/catalogue/import.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
-import { type DatabaseRelay, startDatabaseRelay } from '../support/database-relay.js';
 import { addQuota, addTaped, buildRow } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
@@ -20,6 +19,7 @@ import { cleanUp, runCli, startServer, stop } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { errorBody, get, makeRequest, post, readRequest } from '../support/rest.js';
 import { isReady } from '../support/server.js';
+import { type DatabaseRelay, startDatabaseRelay } from '../support/tcp-relay.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 

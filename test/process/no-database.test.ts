@@ -5,8 +5,8 @@ import { pino } from 'pino';
 import { afterAll, beforeAll, expect, inject, test } from 'vitest';
 import { openDatabase } from '../../src/database/client.js';
 import { createDatabase, queryOnce } from '../support/database.js';
-import { type DatabaseRelay, startDatabaseRelay } from '../support/database-relay.js';
 import { cleanUp, makeDataDir, runCli, runProgram, serveHere, serverPid } from '../support/process.js';
+import { type DatabaseRelay, startDatabaseRelay } from '../support/tcp-relay.js';
 
 let relay: DatabaseRelay;
 /** The server of the tests over TCP. */

@@ -171,11 +171,9 @@ test('files that are cancelled while the far gateway is down are released there 
 });
 
 test('a far gateway that goes down in the middle of a file delays the restore, and fails no file', async () => {
-  const stands = far.relay.standStillAfter(2_000_000);
+  const lost = far.loseGatewayAfter(2_000_000);
   const id = await ask('broken');
-  await stands;
-  await far.loseGateway();
-  far.relay.goOn();
+  await lost;
   await waitFor('the problem to be reported', async () => /cannot be reached/.test((await readProblem()) ?? ''));
   expect(await viewRequest(near, id)).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
   await far.startGateway();

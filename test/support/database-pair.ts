@@ -1,11 +1,12 @@
 /** A PostgreSQL server and a standby, each behind a relay: two hosts of one DATABASE_URL. */
 import { execFileSync } from 'node:child_process';
-import { appendFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
+import { makeBackup } from '../../src/database/backup/make.js';
 import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
-import { queryOnce, withClient } from './database.js';
-import { startDatabaseRelay } from './database-relay.js';
+import { queryOnce } from './database.js';
+import { startDatabaseRelay } from './tcp-relay.js';
 import { waitFor } from './wait.js';
 
 export type DatabasePair = Awaited<ReturnType<typeof startDatabasePair>>;
@@ -84,22 +85,10 @@ async function letFollow(dataDir: string, server: Embedded): Promise<void> {
   await ask(server, 'SELECT pg_reload_conf()');
 }
 
-/** Makes a base backup of the running server. */
+/** Makes a standby of the running server from a backup. */
 async function copyCluster(from: string, to: string, server: Embedded): Promise<void> {
-  await withClient(server.config('postgres'), async (client) => {
-    await client.query(`SELECT pg_backup_start('standby', true)`);
-    mkdirSync(path.dirname(to), { recursive: true });
-    execFileSync('cp', ['-a', from, to]);
-    const { rows } = await client.query('SELECT labelfile FROM pg_backup_stop(false)');
-    execFileSync('chown', [`--reference=${from}`, path.dirname(to)]);
-    rmSync(path.join(to, 'postmaster.pid'), { force: true });
-    for (const name of readdirSync(path.join(to, 'pg_wal'))) {
-      if (/^[0-9A-F]{24}$/.test(name)) rmSync(path.join(to, 'pg_wal', name));
-    }
-    appendFileSync(path.join(to, 'backup_label'), rows[0].labelfile);
-    writeFileSync(path.join(to, 'standby.signal'), '');
-    for (const name of ['backup_label', 'standby.signal']) {
-      execFileSync('chown', [`--reference=${from}`, path.join(to, name)]);
-    }
-  });
+  const target = path.dirname(to);
+  await makeBackup({ dataDir: from, connection: server.config('postgres'), target, program: 'test' });
+  writeFileSync(path.join(to, 'standby.signal'), '');
+  execFileSync('chown', ['-R', `--reference=${from}`, target]);
 }

@@ -2,7 +2,6 @@
  * A staging library in memory, for tests: the system behind it is at hand, with delays, faults, lost answers and wrong bytes on
  * demand, and a record of what was asked.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import {
@@ -141,21 +140,16 @@ export class MemoryTapeSystem {
   }
 }
 
-/** @param delayMs how long a call and each chunk of a read take */
 export function createMemoryStaging(
   system: MemoryTapeSystem,
-  { delayMs = 0, limits = { stage: 1000, poll: 1000, release: 1000 }, pollSeconds = { least: 0.05, most: 1 } } = {},
+  { limits = { stage: 1000, poll: 1000, release: 1000 } } = {},
 ): StagingLibrary {
-  const pause = async (signal: AbortSignal) => {
-    signal.throwIfAborted();
-    if (delayMs > 0) await sleep(delayMs, undefined, { signal }).catch(() => signal.throwIfAborted());
-  };
   return {
     limits,
-    pollSeconds,
+    pollSeconds: { least: 0.05, most: 1 },
 
     async stage(files, signal) {
-      await pause(signal);
+      signal.throwIfAborted();
       return await untilAborted(
         system.answer('stage', files, null, () => take(system, files)),
         signal,
@@ -163,7 +157,7 @@ export function createMemoryStaging(
     },
 
     async poll({ id, files }, signal) {
-      await pause(signal);
+      signal.throwIfAborted();
       return await untilAborted(
         system.answer('poll', files, id, () => files.map(({ path }) => look(system, id, path))),
         signal,
@@ -171,7 +165,7 @@ export function createMemoryStaging(
     },
 
     async *read({ path }, from, signal) {
-      await pause(signal);
+      signal.throwIfAborted();
       system.log.push({ what: 'read', paths: [path], from });
       const stored = system.tape.get(path);
       if (!stored) throw new TapeError('PERMANENT', `the library has no file ${JSON.stringify(path)}`);
@@ -181,7 +175,7 @@ export function createMemoryStaging(
         const changed = await untilAborted(system.onRead(path, stored), signal);
         const bytes = changed instanceof Uint8Array ? changed : stored;
         for (let start = Number(from); start < bytes.length; start += CHUNK_BYTES) {
-          await pause(signal);
+          signal.throwIfAborted();
           yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own would share them
         }
       } finally {
@@ -190,7 +184,7 @@ export function createMemoryStaging(
     },
 
     async release(demand, signal) {
-      await pause(signal);
+      signal.throwIfAborted();
       return await untilAborted(
         system.answer('release', demand.files, demand.id, () => letGo(system, demand)),
         signal,

@@ -6,7 +6,6 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { addSeconds } from '../../src/time.js';
-import { type ByteRelay, startByteRelay } from './byte-relay.js';
 import { makeCertificate } from './certificate.js';
 import { currentTime } from './clock.js';
 import { createDatabase } from './database.js';
@@ -23,6 +22,7 @@ import {
   serveHere,
   startCli,
 } from './process.js';
+import { startTcpRelay, type TcpRelay } from './tcp-relay.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 import { type LocalEngine, workHere } from './work.js';
@@ -111,13 +111,13 @@ class Site {
 /** The Tapegate with the tapes. Its gateway and its engine can be stopped and started. */
 export class FarSite {
   readonly site: Site;
-  readonly relay: ByteRelay;
+  readonly relay: TcpRelay;
   /** The certificate of its authority. */
   readonly caFile: string;
   gateway: LocalServer | undefined;
   private engine: LocalEngine | undefined;
 
-  private constructor(site: Site, relay: ByteRelay, caFile: string) {
+  private constructor(site: Site, relay: TcpRelay, caFile: string) {
     this.site = site;
     this.relay = relay;
     this.caFile = caFile;
@@ -131,7 +131,7 @@ export class FarSite {
     writeFileSync(keyFile, key, { mode: 0o600 });
     const tls = { TLS_CERT: certFile, TLS_KEY: keyFile, NODE_EXTRA_CA_CERTS: certFile };
     const site = await Site.create({ AUTH: 'token', WEBDAV: 'all', DRIVES: '1', ...tls });
-    return new FarSite(site, await startByteRelay(), certFile);
+    return new FarSite(site, await startTcpRelay(), certFile);
   }
 
   /** The URL for others, whichever gateway serves it. */
@@ -141,13 +141,30 @@ export class FarSite {
 
   async startGateway(): Promise<void> {
     this.gateway = await serveHere(this.site.env);
-    this.relay.lead(Number(new URL(this.gateway.url).port));
+    this.relay.lead({ host: '127.0.0.1', port: Number(new URL(this.gateway.url).port) });
+    await this.relay.accept();
   }
 
   /** Breaks all connections, and stops the gateway. */
   async loseGateway(): Promise<void> {
-    this.relay.lead(undefined);
+    await this.relay.refuse();
     await this.gateway?.stop();
+  }
+
+  /** Loses the gateway in the middle of a response, after it has sent so many more bytes. */
+  async loseGatewayAfter(bytes: number): Promise<void> {
+    let left = bytes;
+    await new Promise<void>((resolve) => {
+      this.relay.watch((chunk, from) => {
+        if (from === 'server') left -= chunk.length;
+        if (left > 0) return;
+        this.relay.freeze();
+        resolve();
+      });
+    });
+    this.relay.watch(() => {});
+    await this.loseGateway();
+    this.relay.thaw();
   }
 
   async startEngine(): Promise<void> {

@@ -1,5 +1,5 @@
 /** How servers of the WLCG Tape REST API differ: what each refuses, and in which form each answers. */
-import { adler32, hashOf, type StageRequest, sanitise, type Target } from './wlcg-storage.js';
+import { adler32, hashOf, type StageRequest, type Target } from './wlcg-storage.js';
 
 export type DialectName = 'dcache' | 'eos' | 'storm';
 
@@ -146,5 +146,3 @@ export function readBodyOf(dialect: Dialect, kind: 'files' | 'paths', text: stri
   if (dialect.isStrict && lifetime !== undefined) return `${lifetime} is no duration`;
   return paths as string[];
 }
-
-export { sanitise };
