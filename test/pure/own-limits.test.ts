@@ -3,7 +3,6 @@ import { expect, test } from 'vitest';
 import { CallWatch, tapeSeconds } from '../../src/engine/calls.js';
 import { parseSettings } from '../../src/tape/kind.js';
 import { createDriveLibrary, createStagingLibrary, kinds } from '../../src/tape/kinds.js';
-
 import { longestSeconds, ltfsSettings } from '../../src/tape/ltfs/settings.js';
 
 const site = { dataDir: '/nowhere', env: {} };

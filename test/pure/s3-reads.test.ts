@@ -2,29 +2,18 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { createCRC32, createCRC64, type IHasher } from 'hash-wasm';
-import { expect, test } from 'vitest';
+import { expect } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
-import { createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
+import { benchTest, keyIn, type S3Bench } from '../support/s3-bench.js';
 import { S3Error } from '../support/s3-store.js';
 import { errorOf, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { waitFor } from '../support/wait.js';
 
 const MB = 1024 * 1024;
-
-function benchTest(name: string, run: (bench: S3Bench) => Promise<void>): void {
-  test(name, async () => {
-    const bench = await createS3Bench();
-    try {
-      await run(bench);
-    } finally {
-      await bench.close();
-    }
-  });
-}
 
 /** Puts an object into the bucket that needs no restore. */
 function put(bench: S3Bench, size: number, checksum: (bytes: Buffer) => Record<string, string> = () => ({})) {

@@ -1,10 +1,10 @@
 /** How the library type `s3` asks for restores and reports their state, on a simulated S3. */
-import { expect, test } from 'vitest';
+import { expect } from 'vitest';
 import type { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
-import { createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
+import { benchTest, createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
 import type { S3Request } from '../support/s3-server.js';
 import { S3Error } from '../support/s3-store.js';
 import { ask, errorOf, makeReady, putFiles, staged } from '../support/staging-bench.js';
@@ -16,17 +16,6 @@ const price = { currency: 'EUR', pricePerGb: 0.01, pricePerThousandRequests: 0.0
 
 describeStagingLibrary('s3', () => createS3Bench(price), can);
 describeStagingLibrary('s3 without lists', () => createS3Bench({ stateBy: 'head' }), { ...can, readsAsAnother: true });
-
-function benchTest(name: string, run: (bench: S3Bench) => Promise<void>): void {
-  test(name, async () => {
-    const bench = await createS3Bench();
-    try {
-      await run(bench);
-    } finally {
-      await bench.close();
-    }
-  });
-}
 
 const A = staged('/a', 1);
 const ARCHIVED = { storageClass: 'INTELLIGENT_TIERING', archiveStatus: 'ARCHIVE_ACCESS' } as const;

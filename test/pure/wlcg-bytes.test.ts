@@ -125,12 +125,6 @@ test.each<[string, Reply, from: bigint, message: RegExp]>([
     /ended after 991 of 299991 bytes$/,
   ],
   [
-    'chunks without an end',
-    (response, bytes) => response.writeHead(200).write(bytes, () => response.destroy()),
-    0n,
-    /broke off: other side closed$/,
-  ],
-  [
     'malformed chunks',
     (response) => {
       response.writeHead(200).flushHeaders();

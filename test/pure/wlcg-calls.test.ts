@@ -8,9 +8,20 @@ import type { StagingLibrary } from '../../src/tape/staging.js';
 import { makeCertificate } from '../support/certificate.js';
 import { expectFailure } from '../support/failure.js';
 import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
+import { describeStagingLibrary } from '../support/staging-library.js';
 import { quiet } from '../support/tape-backend.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
+
+const lifetime = { diskLifetime: 'PT36H', targetedMetadata: { 'fake-site': { activity: 'restores' } } };
+const can = { release: true, ids: true, until: false };
+
+describeStagingLibrary('wlcg (dCache)', () => createWlcgBench('dcache', { tls: true, settings: lifetime }), {
+  ...can,
+  until: true,
+});
+describeStagingLibrary('wlcg (EOS and CTA)', () => createWlcgBench('eos', { settings: lifetime }), can);
+describeStagingLibrary('wlcg (StoRM Tape)', () => createWlcgBench('storm'), { ...can, release: false });
 
 async function open(...options: Parameters<typeof createWlcgBench>): Promise<WlcgBench> {
   const bench = await createWlcgBench(...options);

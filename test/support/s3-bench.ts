@@ -1,4 +1,6 @@
 /** S3 libraries on a stand-in for S3. */
+
+import { test } from 'vitest';
 import { parseSettings } from '../../src/tape/kind.js';
 import { s3 } from '../../src/tape/s3/index.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
@@ -72,4 +74,16 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
     countReads: async () => server.reads,
     close: () => server.close(),
   };
+}
+
+/** A test with a bench of its own. */
+export function benchTest(name: string, run: (bench: S3Bench) => Promise<void>): void {
+  test(name, async () => {
+    const bench = await createS3Bench();
+    try {
+      await run(bench);
+    } finally {
+      await bench.close();
+    }
+  });
 }

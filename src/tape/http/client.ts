@@ -4,6 +4,7 @@ import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
 import { messageOf, quote } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import type { Site } from '../kind.js';
 import { type Answer, discard, type ResponseHead } from './body.js';
 import { type Exchange, exchange, nameOf, Pools, type TimeLimits } from './exchange.js';
 
@@ -11,7 +12,7 @@ export interface ClientOptions {
   /** Origins that are given the token and the client's certificate. */
   trusted: ReadonlySet<string>;
   token?: TokenPlace;
-  env: Environment;
+  env: Site['env'];
   identity: IdentityFiles;
   limits: TimeLimits;
   /** Connections at once, to each server. */
@@ -154,16 +155,13 @@ class Identity {
 /** Where a token is; no setting ever holds one. */
 export type TokenPlace = { file: string } | { variable: string };
 
-/** Of this process. */
-export type Environment = Readonly<Record<string, string | undefined>>;
-
 const MAX_TOKEN_BYTES = 64 * 1024;
 
 /**
  * Reads a bearer token, anew for each use: they are short-lived.
  * @throws LibraryError POLICY when there is none, when others may read its file, or when it is no token; its text is told to nobody
  */
-async function readToken(place: TokenPlace, env: Environment): Promise<string> {
+async function readToken(place: TokenPlace, env: Site['env']): Promise<string> {
   const token = 'file' in place ? await readTokenFile(place.file) : readVariable(place.variable, env);
   if (/^[\x21-\x7e]+$/.test(token)) return token;
   const where = 'file' in place ? `the file ${place.file}` : `the variable ${place.variable}`;
@@ -173,7 +171,7 @@ async function readToken(place: TokenPlace, env: Environment): Promise<string> {
   );
 }
 
-function readVariable(name: string, env: Environment): string {
+function readVariable(name: string, env: Site['env']): string {
   const value = env[name];
   if (value !== undefined) return value.trim();
   throw new LibraryError('POLICY', `the variable ${name}, which should hold the token, is not set`);

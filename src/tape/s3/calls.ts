@@ -2,6 +2,7 @@
  * The requests that an S3 library makes: signed and counted, each with a limit of time. Amazon's client is loaded by the first one, and by
  * no process that has no such library.
  */
+import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import type {
   GetObjectCommandInput,
@@ -15,11 +16,13 @@ import type {
   S3Client,
 } from '@aws-sdk/client-s3';
 import { startDeadline } from '../../deadline.js';
+import { messageOf } from '../../errors.js';
+import { LibraryError } from '../backend.js';
 import type { Answer } from '../http/body.js';
 import { type Exchange, exchange, Pools, type TimeLimits } from '../http/exchange.js';
+import type { Site } from '../kind.js';
 import type { Usage } from '../staging.js';
-import { type CredentialsEnvironment, createCredentials } from './credentials.js';
-import type { S3Settings } from './settings.js';
+import type { CredentialsPlace, S3Settings } from './settings.js';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
 type OpenSdk = Sdk & { client: S3Client };
@@ -40,10 +43,10 @@ export class S3Calls {
   /** By the names of requests in the provider's documentation: `RestoreObject`. */
   readonly usage: Record<string, Usage> = {};
   private readonly settings: S3Settings;
-  private readonly env: CredentialsEnvironment;
+  private readonly env: Site['env'];
   private opened: Promise<OpenSdk> | undefined;
 
-  constructor(settings: S3Settings, env: CredentialsEnvironment) {
+  constructor(settings: S3Settings, env: Site['env']) {
     this.settings = settings;
     this.env = env;
   }
@@ -247,4 +250,83 @@ function targetOf({ path, query = {} }: SignedRequest): string {
 /** Escapes as signatures do. */
 function escapeUri(text: string): string {
   return encodeURIComponent(text).replace(/[!'()*]/g, (each) => `%${each.charCodeAt(0).toString(16).toUpperCase()}`);
+}
+
+/** As Amazon's client takes them. */
+interface S3Credentials {
+  accessKeyId: string;
+  secretAccessKey: string;
+  sessionToken?: string;
+  expiration: Date;
+}
+
+/** A credentials file has some profiles. */
+const MAX_FILE_BYTES = 1024 * 1024;
+
+/** The client takes what has less than five minutes left for ended, and asks again: so it does each minute. */
+const LIFE_MS = 6 * 60_000;
+
+/** Credentials are read anew while the library runs, so that they can be replaced. @returns what the client asks; undefined where it is to look as it does by itself: environment, files, roles */
+function createCredentials(place: CredentialsPlace, env: Site['env']): (() => Promise<S3Credentials>) | undefined {
+  if (place.from === 'chain') return undefined;
+  const read = place.from === 'file' ? () => readProfile(place.file, place.profile) : async () => readEnv(place, env);
+  return async () => ({ ...(await read()), expiration: new Date(Date.now() + LIFE_MS) });
+}
+
+type Keys = Omit<S3Credentials, 'expiration'>;
+
+function readEnv(place: CredentialsPlace & { from: 'environment' }, env: Site['env']): Keys {
+  const read = (name: string): string => {
+    const value = env[name];
+    if (!value) throw new LibraryError('POLICY', `the credentials of S3 are missing: the environment has no ${name}`);
+    return value;
+  };
+  return {
+    accessKeyId: read(place.accessKeyId),
+    secretAccessKey: read(place.secretAccessKey),
+    ...(place.sessionToken !== undefined && { sessionToken: read(place.sessionToken) }),
+  };
+}
+
+async function readProfile(file: string, profile: string): Promise<Keys> {
+  try {
+    const values = findSection(await readOwn(file), profile);
+    const [accessKeyId, secretAccessKey] = [values?.get('aws_access_key_id'), values?.get('aws_secret_access_key')];
+    const sessionToken = values?.get('aws_session_token');
+    if (!accessKeyId || !secretAccessKey)
+      throw new Error(`its section [${profile}] has no aws_access_key_id and aws_secret_access_key`);
+    return { accessKeyId, secretAccessKey, ...(sessionToken && { sessionToken }) };
+  } catch (error) {
+    throw new LibraryError('POLICY', `the credentials of S3 cannot be read from ${file}: ${messageOf(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+async function readOwn(file: string): Promise<string> {
+  const handle = await open(file);
+  try {
+    const stats = await handle.stat();
+    const mode = (stats.mode & 0o7777).toString(8).padStart(4, '0');
+    if (!stats.isFile() || stats.size > MAX_FILE_BYTES)
+      throw new Error(`it is no file of at most ${MAX_FILE_BYTES} bytes`);
+    if ((stats.mode & 0o077) !== 0) throw new Error(`others may use it (mode ${mode}): chmod 600`);
+    return await handle.readFile('utf8');
+  } finally {
+    await handle.close();
+  }
+}
+
+/** As AWS writes them: sections in brackets, names and values with an equals sign between. */
+function findSection(text: string, name: string): Map<string, string> | undefined {
+  let found: Map<string, string> | undefined;
+  let isInside = false;
+  for (const line of text.split(/\r?\n/)) {
+    const [, section] = /^\s*\[\s*([^\]]*?)\s*\]/.exec(line) ?? [];
+    if (section !== undefined) isInside = section === name;
+    const [, key, value] = /^\s*([a-z_]+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
+    if (isInside) found ??= new Map();
+    if (isInside && key !== undefined && value !== undefined) found?.set(key, value);
+  }
+  return found;
 }

@@ -1,10 +1,9 @@
 /** Objects in the archive classes of S3 as a staging library: a copy is asked for, comes after hours, and leaves by itself after days. */
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import type { StagingKind } from '../kind.js';
+import type { Site, StagingKind } from '../kind.js';
 import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { S3Calls } from './calls.js';
-import type { CredentialsEnvironment } from './credentials.js';
 import { failureOf, fileErrorOf, isDenied, libraryErrorOf } from './failures.js';
 import { eachAtOnce, headOf, keyOf, lookUp, type Seen, type Sight, stateOf } from './look-up.js';
 import { readObject } from './read.js';
@@ -30,7 +29,7 @@ const STAGED_AT_ONCE = 500;
 /** Lists tell of a thousand each. */
 const POLLED_AT_ONCE = 10_000;
 
-function createS3Library(settings: S3Settings, env: CredentialsEnvironment): StagingLibrary {
+function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary {
   const calls = new S3Calls(settings, env);
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },

@@ -1,7 +1,7 @@
 /** What servers answer, in whichever of their forms: fields may be missing, null, or unknown here. */
 import { TapeError } from '../../errors.js';
 import type { FileState, StagedFile } from '../staging.js';
-import { normalisePath } from './paths.js';
+import { normalisePath } from './settings.js';
 
 /** What a demand's answer says of one file. */
 export interface StageAnswer {

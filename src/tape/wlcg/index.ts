@@ -1,14 +1,13 @@
 /** The type `wlcg`: storage elements with the WLCG Tape REST API: dCache, EOS with CTA, StoRM Tape, or another Tapegate. README.md is for operators. */
 import { TapeError } from '../../errors.js';
-import { type Environment, SiteClient } from '../http/client.js';
-import type { StagingKind } from '../kind.js';
+import { SiteClient } from '../http/client.js';
+import type { Site, StagingKind } from '../kind.js';
 import type { Demand, FileState, Kept, ReadVersion, StagedFile, StagingLibrary } from '../staging.js';
 import { isOnDisk, judge, type StageAnswer } from './answers.js';
 import { attempt, TapeApi } from './api.js';
 import type { CallRefusedError } from './parts.js';
-import { toRemotePath } from './paths.js';
 import { readStaged } from './read.js';
-import { lifetimeMs, type WlcgSettings, wlcgSettings } from './settings.js';
+import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './settings.js';
 
 /** Calls are few: what is for bytes has connections of its own. */
 const CALL_SOCKETS = 4;
@@ -33,7 +32,7 @@ class WlcgLibrary implements StagingLibrary {
   /** When it is worth a call to look at what was just asked for. */
   private nextLook = 0;
 
-  constructor(settings: WlcgSettings, env: Environment) {
+  constructor(settings: WlcgSettings, env: Site['env']) {
     const { trusted, token, identity, limits, sockets } = settings;
     const site = { trusted, identity, limits, env, ...(token ? { token } : {}) };
     this.settings = settings;

@@ -8,7 +8,7 @@ import { RefusedError, readRange } from '../http/ranges.js';
 import { NotReadyError, type ReadVersion, type StagedFile } from '../staging.js';
 import { findFailure, isOnDisk, type Locality } from './answers.js';
 import type { TapeApi } from './api.js';
-import { toUrl } from './paths.js';
+import { toUrl } from './settings.js';
 
 interface Source {
   client: SiteClient;
