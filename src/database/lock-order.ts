@@ -87,7 +87,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   markCleared: ['request'],
   forgetGone: ['file', 'disk'],
   forgetDisk: ['disk'],
-  resizeDisk: ['disk'],
+  changeDisk: ['disk'],
   // the catalogue
   importRows: ['library', 'volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
   withdrawFiles: ['catalogue', 'request', 'quota', 'file', 'recall'],

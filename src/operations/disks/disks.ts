@@ -10,7 +10,7 @@ import { plural } from '../../plural.js';
 import { addSeconds } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isChanged } from '../conditions.js';
-import { describeFull, isFull } from '../health/circuits.js';
+import { describeFull, isFull, takesAgain } from '../health/circuits.js';
 import { checkBytes, checkPattern } from '../input.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -24,36 +24,52 @@ export interface DiskRow {
   reserved: bigint;
 }
 
-const internal = {
-  ...{ failures: true, retryAt: true, reservedEver: true, markedAt: true, markedAs: true },
-  ...{ fulls: true, fullAt: true, fullUntil: true, fullReason: true },
-} as const;
+const diskColumns = sql`k.id, k.mountpoint, k.size, k.used, k.reserved`;
 
-const notFull = { fulls: 0, fullAt: null, fullUntil: null, fullReason: null } as const;
-
-/** Adds a restore disk, or changes the allocation of a known one. The disk no longer counts as full. */
-export async function setDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
-  const { mountpoint, size } = input;
-  return await audited(ctx, { operation: 'setDisk', kind: 'DISK', object: mountpoint, given: { size } }, (note) =>
-    changeDisk(ctx, input, note),
-  );
+interface Allocation {
+  mountpoint: string;
+  size: bigint;
 }
 
-async function changeDisk(ctx: Context, input: { mountpoint: string; size: bigint }, note: Note): Promise<DiskRow> {
-  allow(ctx, 'setDisk');
-  const mountpoint = checkMountpoint(input.mountpoint);
-  checkBytes('size', input.size);
-  await refuseNested(ctx, mountpoint);
-  const { restoreDisk } = ctx.db.prisma;
-  const set = restoreDisk.upsert({
-    where: { mountpoint },
-    create: { mountpoint, size: input.size },
-    update: { size: input.size, ...notFull },
-    omit: internal,
+/**
+ * Adds a restore disk, or changes the allocation of a known one, which no longer counts as full. The disk itself is not touched.
+ * @throws InvalidInputError
+ */
+export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
+  const { mountpoint: object, size } = input;
+  return await audited(ctx, { operation: 'setDisk', kind: 'DISK', object, given: { size } }, async (note) => {
+    allow(ctx, 'setDisk');
+    const { mountpoint } = checkAllocation(input);
+    await refuseNested(ctx, mountpoint);
+    const change = sql`INSERT INTO restore_disk AS k (mountpoint, size) VALUES (${mountpoint}, ${size})
+      ON CONFLICT (mountpoint) DO UPDATE SET size = excluded.size, fulls = 0, ${takesAgain}`;
+    return await changeDisk(ctx, mountpoint, change, note);
   });
-  const [disk] = await ctx.db.prisma.$transaction([set, ctx.db.prisma.$executeRaw(note({ object: mountpoint }))]);
-  await ctx.db.pool.query(roomRing);
-  return disk;
+}
+
+/** Changes the allocation of a known restore disk in the same way. @throws InvalidInputError, NotFoundError */
+export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
+  const { mountpoint: object, size } = input;
+  return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (note) => {
+    allow(ctx, 'resizeDisk');
+    const { mountpoint } = checkAllocation(input);
+    const change = sql`UPDATE restore_disk k SET size = ${size}, fulls = 0, ${takesAgain} WHERE k.mountpoint = ${mountpoint}`;
+    return await changeDisk(ctx, mountpoint, change, note);
+  });
+}
+
+async function changeDisk(ctx: Context, mountpoint: string, change: Sql, note: Note): Promise<DiskRow> {
+  return await transaction(ctx.db.pool, 'changeDisk', async (tx) => {
+    const [disk] = await tx.query<DiskRow>(sql`${change} RETURNING ${diskColumns}`);
+    if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
+    await tx.query(note({ object: mountpoint }));
+    await ringRoom(tx);
+    return disk;
+  });
+}
+
+function checkAllocation({ mountpoint, size }: Allocation): Allocation {
+  return { mountpoint: checkMountpoint(mountpoint), size: checkBytes('size', size) };
 }
 
 export function checkMountpoint(given: string): string {
@@ -61,33 +77,8 @@ export function checkMountpoint(given: string): string {
   throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(given)}`);
 }
 
-/**
- * Changes the allocation of a known restore disk, which no longer counts as full. The disk itself is not touched.
- * @throws InvalidInputError, NotFoundError
- */
-export async function resizeDisk(ctx: Context, input: { mountpoint: string; size: bigint }): Promise<DiskRow> {
-  const { mountpoint: object, size } = input;
-  return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (note) => {
-    allow(ctx, 'resizeDisk');
-    const mountpoint = checkMountpoint(object);
-    checkBytes('size', size);
-    return await transaction(ctx.db.pool, 'resizeDisk', async (tx) => {
-      const [disk] = await tx.query<DiskRow>(
-        sql`UPDATE restore_disk k SET size = ${size}, fulls = 0, full_at = NULL, full_until = NULL, full_reason = NULL
-            WHERE k.mountpoint = ${mountpoint} RETURNING k.id, k.mountpoint, k.size, k.used, k.reserved`,
-      );
-      if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
-      await tx.query(note({ object: mountpoint }));
-      await ringRoom(tx);
-      return disk;
-    });
-  });
-}
-
-const roomRing = sql`SELECT pg_notify('tapegate', 'room')`;
-
 export async function ringRoom(tx: Transaction): Promise<void> {
-  await tx.query(roomRing);
+  await tx.query(sql`SELECT pg_notify('tapegate', 'room')`);
 }
 
 /**
@@ -123,10 +114,10 @@ export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size:
 }
 
 export async function listDisks(ctx: Context): Promise<DiskRow[]> {
-  return await ctx.db.prisma.restoreDisk.findMany({
-    orderBy: { mountpoint: 'asc' },
-    omit: internal,
-  });
+  const { rows } = await ctx.db.pool.query<DiskRow>(
+    sql`SELECT ${diskColumns} FROM restore_disk k ORDER BY k.mountpoint`,
+  );
+  return rows;
 }
 
 /**
