@@ -171,7 +171,6 @@ interface MemberOptions extends OutputOptions {
   manager?: boolean;
 }
 
-/** The arguments by the names of fields. */
 const MEMBER_ARGUMENTS = { quota: '<user>', name: '<name>' };
 
 const kindOf = ({ group = false }: MemberOptions): MemberKind => (group ? 'GROUP' : 'USER');
@@ -253,7 +252,6 @@ function readRule({ action, prefix }: GivenRule, { user, group, everybody }: Rul
   return { prefix, action: action.toUpperCase() as PathAction, kind, name: user ?? group ?? null };
 }
 
-/** Returns the arguments by the names of fields. */
 const ruleArguments = ({ user }: RuleOptions) => ({
   prefix: '<folder>',
   name: user === undefined ? '--group' : '--user',

@@ -19,10 +19,6 @@ import { jsonOption, type OutputOptions, printJson, printLine } from './output.j
 export function registerAdopt(program: Command): void {
   program
     .command('adopt [source]')
-    .description(
-      'take over users, requests, files and copies of django-nla_control: of its PostgreSQL (a URL), or of a dump of PostgreSQL or MySQL, ' +
-        'plain or .gz. May be repeated until the switch, while both run',
-    )
     .option(...jsonOption)
     .option('--dry-run', 'change nothing, and tell what would be')
     .option('--quotas <file>', 'users from CSV: user,size,email,notes')

@@ -77,10 +77,8 @@ async function describeFailed(failed: readonly string[]): Promise<string> {
   return lines.join('\n');
 }
 
-/** A line a second on a terminal, one in half a minute elsewhere. */
 const PROGRESS_MS = { terminal: 1000, other: 30_000 };
 
-/** Says how far it is, on standard error. */
 function createProgress(): (progress: ArchiveProgress) => void {
   const everyMs = stderr().isTTY ? PROGRESS_MS.terminal : PROGRESS_MS.other;
   const start = performance.now();

@@ -8,7 +8,6 @@ import { addSeconds, parseTime, parseZonedTime } from '../time.js';
 import { CommandError, UsageError } from './failure.js';
 import { stdin } from './io.js';
 
-/** The id of a request. */
 export function readId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   if (id <= 0x7fffffff) return id;
@@ -19,7 +18,6 @@ interface NumberRange {
   from?: number;
   to?: number;
   digits?: number;
-  /** The range in words. */
   expected?: string;
 }
 
@@ -47,14 +45,12 @@ export function readLimit(options: { limit?: string; json?: boolean; printPaths?
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
 }
 
-/** In bytes. */
 export function readSize(option: string, text: string): bigint {
   const size = parseSize(text);
   if (size !== undefined) return size;
   throw new UsageError(`${option} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`);
 }
 
-/** For `.option`. */
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
 /** For `.option`: reads a value, or leaves `none` as it is; `noneToNull` reads it, because commander allows no null. */

@@ -22,10 +22,6 @@ export function registerBackup(program: Command): void {
     .action(async (folder, options) => backUp(await readEnvironment(), folder, options));
   program
     .command('restore [backup]')
-    .description(
-      'put a backup of the embedded database back, where there is none; without one, settle a database of DATABASE_URL ' +
-        'that its own tools have put back. No id is given twice; the doctor is to be run then',
-    )
     .option(...jsonOption)
     .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00Z')
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));

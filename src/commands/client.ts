@@ -38,7 +38,7 @@ export async function readCredentialHeaders(url: string, env: Environment): Prom
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** One that an identity provider has issued is renewed before it ends. */
+/** Renews a token of an identity provider before it expires. */
 async function findKeptToken(url: string, env: Environment): Promise<string | undefined> {
   const kept = await readKept(url, env);
   if (kept?.login?.renewAt === undefined || Date.now() < kept.login.renewAt) return kept?.token;
@@ -47,9 +47,8 @@ async function findKeptToken(url: string, env: Environment): Promise<string | un
 }
 
 /**
- * It is shown to a gateway that was started with this very DATA_DIR only, and not to whoever happens to listen on its port: while
- * the gateway does not run, that may be any user, and a tunnel of our own to another host. Nobody gets it who could not read it: root,
- * ourselves, and its owner, as whom the gateway runs. A caller without it is an ordinary one.
+ * Returns the operator's token for a gateway that was started with this DATA_DIR. While the gateway does not run, any user, or a tunnel
+ * to another host, may listen on its port. So the listener must be root, this user or the owner of the token, who can all read it.
  */
 async function findOperatorToken(url: string, env: Environment): Promise<string | undefined> {
   const { protocol, hostname, port } = new URL(url);
@@ -103,7 +102,6 @@ export async function askAs<Answer, Variables>(
 
 const CONNECT_MS = 10_000;
 
-/** For a server that has received the request. */
 const ANSWER_MS = 300_000;
 
 interface Posted {
@@ -157,8 +155,8 @@ function parseAnswer<Answer>(text: string): { data?: Answer | null; errors?: Gra
 }
 
 /**
- * Follows nobody who leads elsewhere: what is asked for would be told there, and by some answers asked again as it is.
- * @throws CommandError that names both places
+ * Rejects a redirect, which would send the request to another server, and some requests twice.
+ * @throws CommandError that names both URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
   if (status < 300 || status > 399 || !location) return;
@@ -174,7 +172,6 @@ async function fetchThere(...[place, options]: Parameters<typeof fetch>): Promis
   return answer;
 }
 
-/** What is said where nobody knows. */
 export const UNCONFIRMED = 'what was asked for may be done: look before you repeat it';
 
 /** Of a connection that was not made. */
@@ -229,13 +226,11 @@ export async function askChange<Result extends object, Variables>(
   return unwrapResult((await ask(url, operation, variables)).result, ownOptions);
 }
 
-/** A page of a connection. */
 interface Page<Node> {
   edges: { node: Node }[];
   pageInfo: { hasNextPage: boolean; endCursor: string | null };
 }
 
-/** The arguments of a connection. */
 interface PageVariables {
   first?: number | null | undefined;
   after?: string | null | undefined;
@@ -267,7 +262,6 @@ export async function* askPages<Answer, Variables extends PageVariables, OnePage
   }
 }
 
-/** Returns the nodes of a list, from its beginning. */
 export async function askNodes<Node, Variables extends PageVariables>(
   url: string,
   operation: Operation<{ list: Page<Node> }, Variables>,
@@ -281,10 +275,7 @@ export async function askNodes<Node, Variables extends PageVariables>(
   return nodes;
 }
 
-/**
- * The values of a subscription. Ends when the server completes it, or the signal aborts.
- * @throws ConnectionError without trying again
- */
+/** Yields the values of a subscription, until the server completes it or the signal aborts. @throws ConnectionError without a retry */
 export async function* follow<Value, Variables extends object>(
   url: string,
   query: Operation<Value, Variables>,
@@ -327,7 +318,7 @@ export async function* follow<Value, Variables extends object>(
   }
 }
 
-/** Why a token is good no longer: another try helps nobody. */
+/** Returns why a token is not valid: a retry would not help. */
 async function readRefusal(answer: Response): Promise<CommandError> {
   const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
   return toCommandError(
@@ -341,7 +332,7 @@ interface GraphqlError {
   extensions?: Record<string, unknown>;
 }
 
-/** What an error of GraphQL means here. */
+/** Returns the error of a command for an error of GraphQL. */
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
   if (extensions?.code === 'UNAUTHENTICATED') return new NotKnownError(message);
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));

@@ -1,5 +1,5 @@
 /** `completion`: what a shell is to know of the commands, made from their tree. Names and options; nothing is asked of a server. */
-import { Argument, type Command, type Option } from 'commander';
+import { Argument, type Command, Help, type Option } from 'commander';
 import { UsageError } from './failure.js';
 import { printText } from './output.js';
 
@@ -32,12 +32,11 @@ interface Words {
 interface Word {
   word: string;
   description: string;
-  /** An option with a value. */
   hasValue?: boolean;
 }
 
 function listWords(command: Command, path = ''): Words[] {
-  const commands = command.commands.filter((each) => !isHidden(each));
+  const commands = new Help().visibleCommands(command).filter((each) => each.name() !== 'help');
   const choices = command.registeredArguments.flatMap((argument) => argument.argChoices ?? []);
   const next = [
     ...commands.map((each) => ({ word: each.name(), description: firstOf(each.description()) })),
@@ -55,13 +54,9 @@ function listWords(command: Command, path = ''): Words[] {
 
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
-/** Commander keeps that to itself. */
-const isHidden = (command: Command): boolean => (command as unknown as { _hidden?: boolean })._hidden === true;
-
 const describe = ({ description, argChoices }: Option): string =>
   firstOf(argChoices ? `${description} (${argChoices.join(', ')})` : description);
 
-/** For one line beside a word. */
 const firstOf = (text: string): string => text.split(/[;:]/)[0]?.slice(0, 70) ?? '';
 
 /** The longest path of commands that the line begins with decides; `path` is a variable of zsh itself. */

@@ -7,7 +7,7 @@ import { codeOf, messageOf } from '../errors.js';
  */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
 
-/** What a command says when it fails, as it is shown. */
+/** A failure of a command with the message that it prints. */
 export class CommandError extends Error {
   readonly exitCode: number;
 
@@ -24,7 +24,6 @@ export class InterruptedError extends CommandError {
   }
 }
 
-/** The server does not know who asks. */
 export class NotKnownError extends CommandError {
   /** In the server's words. */
   readonly reason: string;
@@ -35,24 +34,23 @@ export class NotKnownError extends CommandError {
   }
 }
 
-/** The command was given what it cannot take. */
 export class UsageError extends CommandError {
   constructor(message: string) {
     super(message, exitCodes.usage);
   }
 }
 
-/** Who should answer did not, went away, or misses its database: trying again may help. */
+/** The server or its database does not answer: a retry may help. */
 export class ConnectionError extends CommandError {
   constructor(message: string) {
     super(message, exitCodes.unavailable);
   }
 }
 
-/** Of a certificate whose authority nobody knows here. */
+/** Codes of a certificate whose authority is unknown. */
 const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
 
-/** Why nobody was reached, of an error of `fetch` or of Node's. */
+/** Returns why a connection failed, from an error of `fetch` or of Node.js. */
 export function describeNetworkError(error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
@@ -69,7 +67,6 @@ export function formatNetworkError(url: string, error: unknown): string {
   return `${url}: ${describeNetworkError(error)}`;
 }
 
-/** The server knows no request with the id that was given. */
 export class UnknownRequestError extends CommandError {
   constructor(id: number) {
     super(`there is no request with id ${id}`);

@@ -23,19 +23,15 @@ import { CommandError, UsageError } from './failure.js';
 import { stdin } from './io.js';
 
 export interface ImportSource {
-  /** As it was given. */
   file: string;
-  /** What it is, as far as that is certain. */
+  /** Undefined if the beginning does not tell. */
   detected: ListFormat | undefined;
-  /** Bytes, where that is known. */
   size: number | undefined;
   /** The file from its beginning; to be called once. */
   read(): Readable;
 }
 
-/** A list that is open. */
 export interface OpenList {
-  /** Bytes, where that is known. */
   size: number | undefined;
   /** To be called once. @param meter what is read goes through it */
   rows(meter: (source: Readable) => Readable): RowSource;
@@ -57,7 +53,7 @@ export async function openSource(file: string): Promise<ImportSource> {
   return { file, detected, size: stat.size, read: () => handle.createReadStream({ start: 0 }) };
 }
 
-/** What cannot be read twice goes through, and is looked at as far as it takes to know it: more may be long in coming. */
+/** Detects the format of a stream from its first two lines, or 4 kB, because more may take long to arrive. */
 async function peek(file: string, stream: Readable): Promise<ImportSource> {
   let head = Buffer.alloc(0);
   let isKnown = false;
@@ -87,7 +83,7 @@ async function peek(file: string, stream: Readable): Promise<ImportSource> {
   return { file, detected, size: undefined, read: () => tap };
 }
 
-/** As far as it can be: it breaks off somewhere. */
+/** Unpacks the beginning of a file, which is cut off. */
 function unzipHead(head: Buffer): string {
   if (head[0] !== 0x1f || head[1] !== 0x8b) return head.toString();
   try {
@@ -135,7 +131,6 @@ export function refuseListOptions(format: ListFormat, options: ListOptions): voi
   }
 }
 
-/** @throws UsageError, CommandError */
 export async function openList(source: ImportSource, format: ListFormat, options: ListOptions): Promise<OpenList> {
   const settings = readSettings(format, options);
   const skipped: Skipped = new Map();
@@ -173,7 +168,6 @@ function readFolder(option: 'prefix' | 'strip', options: ListOptions): string {
 const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
-  /** Where it is here. */
   file: string;
   /** The number of its first line among those of all parts. */
   first: number;
@@ -270,7 +264,7 @@ async function* readParts(
   }
 }
 
-/** What fails in the source fails what reads it. */
+/** Passes errors of the source on to its reader. */
 function hashed(source: Readable, md5: Hash): Readable {
   const tap = new Transform({
     transform(chunk: Buffer, _encoding, done) {

@@ -9,7 +9,6 @@ import { stderr } from './io.js';
 import { printable } from './output.js';
 import { formatDuration } from './times.js';
 
-/** What it is written on; standard error is one. */
 export interface ProgressOutput {
   isTTY?: boolean;
   columns?: number;
@@ -77,7 +76,6 @@ const verbs: Record<Step, string> = {
   waiting: 'all is sent: the gateway takes it over',
 };
 
-/** @param elapsed seconds since the step began */
 function describe({ step, rows, of, bytes }: State, size: number | undefined, elapsed: number): string {
   const seconds = Math.max(elapsed, 0.001);
   const isOfFile = step === 'reading' || step === 'sending';

@@ -74,7 +74,6 @@ async function importList({ rows, size, skipped, nameLines }: OpenList, options:
 
 interface Sending {
   rows(meter: (source: Readable) => Readable): RowSource;
-  /** For a gateway, and its bytes where they are known. */
   body(): Readable;
   size: number | undefined;
 }
@@ -119,7 +118,6 @@ async function refuseOldGateway(url: string): Promise<void> {
   throw new CommandError(`the gateway at ${url} is older than this command: it knows neither --dry-run nor --complete`);
 }
 
-/** @returns in percent @throws UsageError */
 function readMost({ complete, maxWithdrawn, force }: ImportOptions): number | undefined {
   if (complete === undefined && (maxWithdrawn !== undefined || force)) {
     throw new UsageError(`${force ? '--force' : '--max-withdrawn'} is for --complete`);
@@ -151,7 +149,6 @@ function tell(
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
 }
 
-/** What fails in the source fails what reads it. */
 function compose(source: Readable, meter: Transform): Readable {
   return pipeline(source, meter, () => {}) as Transform;
 }

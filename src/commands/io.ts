@@ -11,7 +11,6 @@ import {
 } from '../environment.js';
 import { createHider } from '../secrets.js';
 
-/** A stream that may be a terminal. */
 export type Output = Writable & { isTTY?: boolean; columns?: number; fd?: number };
 
 export interface CommandIo {

@@ -42,7 +42,6 @@ export interface Grant {
 type Oauth = typeof import('oauth4webapi');
 
 export class IssuerClient {
-  /** As its tokens name it. */
   readonly issuer: string;
   private readonly oauth: Oauth;
   private readonly server: AuthorizationServer;
@@ -104,7 +103,7 @@ export class IssuerClient {
     return { ...grant, refreshToken: grant.refreshToken ?? refreshToken };
   }
 
-  /** The token, and with a refresh token all that came of the same login, as far as the provider does that. */
+  /** Revokes a token; for a refresh token some providers revoke all tokens of the login. */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
     if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} revokes no tokens`);
@@ -115,7 +114,7 @@ export class IssuerClient {
     });
   }
 
-  /** For whom a token is: as RFC 8707 has it, and as providers do that do not know it. */
+  /** Returns the audience as RFC 8707 names it, and as providers without it do. */
   private target(): Record<string, string> {
     const { audience } = this;
     return { audience, ...(URL.canParse(audience) && { resource: audience }) };
@@ -164,7 +163,7 @@ async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal)
   throw new CommandError(`the identity provider ${issuer} does not describe itself`);
 }
 
-/** Turns whatever goes wrong into a line that repeats nothing of a token. */
+/** Replaces each error by one line without parts of a token. */
 async function guard<T>(oauth: Oauth, issuer: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   try {
     return await work(AbortSignal.timeout(ANSWER_MS));
@@ -242,7 +241,7 @@ export async function findDeviceLogin(
   return undefined;
 }
 
-/** What the gateway says of itself (RFC 9728). It has moved nowhere: what is said elsewhere is not its word. */
+/** Reads the metadata of the gateway (RFC 9728), without redirects. */
 async function readMetadata(url: string): Promise<Record<string, unknown> | undefined> {
   const { METADATA_PATH } = await import('../access/credentials.js');
   const options = { redirect: 'error', signal: AbortSignal.timeout(ANSWER_MS) } as const;
@@ -253,7 +252,7 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
   return typeof told === 'object' && told !== null ? told : undefined;
 }
 
-/** Whoever sets up a gateway could have users log in for another one, and use their tokens there. */
+/** Rejects a foreign audience: a malicious gateway could use the tokens at another one. */
 function checkAudience(url: string, asked: string, audience: string | undefined): void {
   const { hostname } = new URL(url);
   const isOwn = URL.canParse(asked) && new URL(asked).hostname === hostname;
@@ -263,7 +262,7 @@ function checkAudience(url: string, asked: string, audience: string | undefined)
   );
 }
 
-/** Tells where to log in, and waits until somebody has. @param signal of who waits no longer @throws CommandError */
+/** Prints where to log in, and waits for the login. @throws CommandError */
 export async function logInByDevice({ client, clientId, audience }: DeviceLogin, signal: AbortSignal): Promise<Kept> {
   const device = await client.startDeviceLogin();
   const { verification_uri: place, verification_uri_complete: whole, user_code: code } = device;
@@ -283,7 +282,6 @@ export async function logInByDevice({ client, clientId, audience }: DeviceLogin,
 /** Added to the interval each time that the provider is asked too often (RFC 8628, 3.5). */
 const SLOWER_MS = 5000;
 
-/** Unless the provider says another interval. */
 const INTERVAL_SECONDS = 5;
 
 /** Of pauses that double while the provider cannot be reached. */
@@ -337,7 +335,7 @@ export async function renewToken(url: string, env: Environment): Promise<string 
   try {
     return (await changeKept(url, env, (known) => renew(url, known)))?.token;
   } catch (error) {
-    // while the last one is good, nobody needs the next one
+    // the current token is still valid
     const kept = await readKept(url, env);
     if (kept?.login?.expiresAt !== undefined && Date.now() < kept.login.expiresAt) return kept.token;
     throw error;

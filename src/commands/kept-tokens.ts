@@ -13,7 +13,6 @@ import { CommandError } from './failure.js';
 import { takeFileLock } from './file-lock.js';
 import { present } from './io.js';
 
-/** What is shown to a server. */
 export interface Kept {
   token: string;
   /** Of a token that an identity provider has issued for it. */
@@ -82,7 +81,7 @@ export async function changeKept(
   }
 }
 
-/** Two ways to write a URL are one, and what it says of a user is no part of it. */
+/** Returns one key for all ways to write a URL, without credentials. */
 function keyOf(url: string): string {
   const { origin, pathname } = new URL(url);
   return `${origin}${pathname.replace(/\/+$/, '')}`;
@@ -120,7 +119,6 @@ function checkKept(file: string, text: string): AllKept {
   throw new CommandError(`${file} is damaged: remove it, and log in again`);
 }
 
-/** More than any tokens take. */
 const ROOM_BYTES = 65_536;
 
 /** A file beside the one that it shall replace: whole or not at all, and never readable by others, also for a moment. */
@@ -150,7 +148,7 @@ async function reserveFile(file: string): Promise<{ put(kept: AllKept): Promise<
   };
 }
 
-/** By a process that was killed: nobody else writes now. */
+/** Removes files of killed processes: the lock excludes other writers. */
 async function removeLeftBehind(file: string): Promise<void> {
   const [folder, start] = [path.dirname(file), `${path.basename(file)}.`];
   const left = (await readdir(folder)).filter((name) => name.startsWith(start) && !name.startsWith(`${start}lock-`));
@@ -165,10 +163,10 @@ async function write(handle: FileHandle, text: string): Promise<void> {
   await handle.sync();
 }
 
-/** Longer than anybody has it who lives. */
+/** Longer than a living process holds the lock. */
 const LOCK_MS = 30_000;
 
-/** Of a process of another host, which shares the home, nobody can tell here whether it lives. */
+/** Age after which a lock of another host that shares the home counts as stale. */
 const ELSEWHERE_MS = 60_000;
 
 async function waitForLock(file: string): Promise<() => void> {
@@ -203,7 +201,7 @@ async function isLockedElsewhere(file: string, prefix: string, own: string): Pro
   return false;
 }
 
-/** The time of whoever has the files, which may be a server with a clock of its own. Processes of several hosts ask at once. */
+/** Returns the time of the file system, which may be a server with its own clock. */
 async function readClockBeside(file: string): Promise<number> {
   const probe = `${file}.now-${randomUUID()}`;
   const handle = await open(probe, 'wx', 0o600);
@@ -218,7 +216,7 @@ async function readClockBeside(file: string): Promise<number> {
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** What would end the process waits for the end of what must not be torn apart, which is bounded. */
+/** Delays signals until work that must not be interrupted, and is bounded, has ended. */
 async function holdSignals<T>(work: () => Promise<T>): Promise<T> {
   if (present().signal) return await work(); // the process is not the command's
   let held: NodeJS.Signals | undefined;

@@ -197,7 +197,6 @@ function readValue(key: string, text: string): unknown {
   }
 }
 
-/** GraphQL has the settings as a text. */
 function readNode({ settings, ...node }: LibraryRowFragment): LibraryState {
   return { ...node, id: 0, settings: JSON.parse(settings) };
 }

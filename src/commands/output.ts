@@ -3,10 +3,8 @@ import { Help } from 'commander';
 import { formatJson } from '../json.js';
 import { stderr, stdout } from './io.js';
 
-/** For `.option(...jsonOption)`, in every command that prints a result. */
 export const jsonOption = ['--json', 'print JSON for scripts, a document a line'] as const;
 
-/** For `.option(...dryRunOption)`. */
 export const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
 
 export interface OutputOptions {
@@ -19,22 +17,22 @@ export function printJson(value: unknown): void {
   stdout().write(`${text}\n`);
 }
 
-/** A line for people. */
+/** Prints a line for people. */
 export function printLine(text: string): void {
   stdout().write(`${printable(text)}\n`);
 }
 
-/** A line for people beside what a script reads: on standard error. */
+/** Prints a line for people on standard error. */
 export function noteLine(text: string): void {
   stderr().write(`${printable(text)}\n`);
 }
 
-/** What a script reads, as it is. */
+/** Prints text for a script, unchanged. */
 export function printText(text: string): void {
   stdout().write(text);
 }
 
-/** What a command has done: a JSON document for scripts, or a line for people. */
+/** Prints the result of a command: a JSON document for scripts, or a line for people. */
 export function printResult(value: unknown, line: string, { json }: OutputOptions): void {
   if (json) printJson(value);
   else printLine(line);
@@ -93,7 +91,7 @@ function printCells([header = [], ...rows]: string[][]): void {
 /** Columns that a fact has at least in a terminal, however narrow that is. */
 const MIN_FACT = 16;
 
-/** Facts of one thing, each behind its name; in a terminal they are wrapped where they are too long for it. */
+/** Prints facts of one thing, each after its name, wrapped to the width of a terminal. */
 export function printFacts(facts: readonly (readonly [name: string, fact: string])[]): void {
   const { isTTY, columns = 80 } = stdout();
   const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;

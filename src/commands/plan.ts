@@ -51,7 +51,6 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
   printLine(`${plural(plan.filesWaiting, 'file waits', 'files wait')}, ${formatBytes(plan.bytesWaiting)}${more}`);
 }
 
-/** The pages that the server accepts. */
 const toPageSize = toNumber('--limit', { from: 1, to: 1000, digits: 4, expected: 'from 1 to 1000' });
 
 function formatDrive(drive: PlannedDriveFragment): string {

@@ -87,7 +87,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   }
 }
 
-/** One that fails does not keep the others from closing. */
+/** Closes all, also if one of them fails. */
 async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
   const errors: unknown[] = [];
   for (const close of closers) await close().catch((error) => errors.push(error));
@@ -144,7 +144,6 @@ async function startParts(
   announce(config, gateway.url, { demo, hasEngine: parts.engine });
 }
 
-/** Before the first thing that is counted. */
 async function countFromNow(): Promise<void> {
   const { processMetrics } = await import('../metrics/metrics.js');
   processMetrics();
@@ -165,7 +164,7 @@ async function tellMetricsAt(
   return () => listener.close();
 }
 
-/** Whoever is kept out by one gateway comes in by another: an operator who starts it from another shell may not have meant that. */
+/** Warns of gateways with another AUTH, which an operator may not intend. */
 async function openEvents(ctx: Context, { gateway }: Parts): Promise<void> {
   if (!gateway) return await ctx.events.open();
   const { findOtherDoors, nameOfDoor } = await import('../operations/access/doors.js');
@@ -178,7 +177,7 @@ async function openEvents(ctx: Context, { gateway }: Parts): Promise<void> {
   }
 }
 
-/** For the commands that are run here, as long as this goes on. A folder that cannot be written keeps nobody from being served. */
+/** Keeps the operator's token in DATA_DIR for commands on this host. The gateway runs also if it cannot be written. */
 async function leaveOperatorToken(ctx: Context): Promise<() => void> {
   if (!ctx.config.access.auth.has('token')) return () => {};
   const { ensureOperatorToken, keepOperatorToken } = await import('../access/operator-token.js');
@@ -190,7 +189,7 @@ async function leaveOperatorToken(ctx: Context): Promise<() => void> {
   return keepOperatorToken(ctx, onError);
 }
 
-/** So that commands run here show the operator's token to this gateway, and to nothing else that may listen on its port one day. */
+/** Records where the gateway listens, so that commands send the operator's token to no other listener. */
 async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Promise<void>> {
   if (!ctx.config.access.auth.has('token')) return async () => {};
   const { noteGateway } = await import('../access/gateway-file.js');
@@ -204,7 +203,7 @@ async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Prom
   });
 }
 
-/** In processes of its own, but for a back end whose volumes are in the memory of this one. */
+/** Starts the engine in processes of its own, unless the volumes are in the memory of this one. */
 async function startTheEngine(runtime: Runtime, backend: TapeBackend): Promise<{ stop(): Promise<void> }> {
   if (runtime.ctx.config.tapeBackend === 'memory') {
     const { startEngine } = await import('../engine/runner.js');
@@ -258,7 +257,7 @@ const OPEN_DOOR = '  access     open to whoever reaches it; AUTH=token closes th
 const NO_ENGINE =
   '  engine     none here; "tapegate work" runs one, on a host that has the tapes and the restore disks';
 
-/** How a demo is tried is told until somebody has asked for files: the start that made it may have failed after that. */
+/** Prints what a ready process offers; how to try the demo, until the first request. */
 function announce(
   config: Config,
   url: string,

@@ -51,7 +51,7 @@ export async function createProgram(
   return program;
 }
 
-/** Commands that read what all others have. */
+/** Commands that read all others. */
 const NEEDS_ALL = ['completion', 'man'];
 
 async function addCommands(program: Command, files: readonly CommandFile[], args: readonly string[]): Promise<void> {
@@ -96,7 +96,7 @@ function showExamples(command: Command, words: readonly string[]): void {
   if (own) command.addHelpText('after', `\nExamples:\n${own.map((line) => `  ${line}`).join('\n')}`);
 }
 
-/** An option that is mistyped is named as that, before the one that was meant is missed. */
+/** Reports a mistyped option before a missing one. */
 function requireOptionsLast(command: Command): void {
   for (const each of command.commands) requireOptionsLast(each);
   const required = command.options.filter((option) => option.mandatory);
@@ -108,7 +108,7 @@ function requireOptionsLast(command: Command): void {
   });
 }
 
-/** One line for whatever went wrong; the stack of a bug only where it is asked for. */
+/** Prints an error in one line, with its stack only if LOG_LEVEL is debug. Returns the exit code. */
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
   const stack = isDebug(environment()) && error instanceof Error ? showSources(error.stack ?? '') : undefined;

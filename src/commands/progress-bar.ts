@@ -12,7 +12,6 @@ const MAX_BAR = 30;
 const MIN_BAR = 5;
 const OTHER_COLUMNS = 60;
 
-/** What it is drawn on; standard error is one. */
 export interface BarOutput {
   isTTY?: boolean;
   write(text: string): unknown;

@@ -105,7 +105,6 @@ async function checkCarried(input: SetQuotaInput): Promise<SetQuotaInput> {
   return input;
 }
 
-/** The operation checks the range. */
 function toWeight(text: string): number {
   const weight = Number(text);
   if (!Number.isNaN(weight)) return weight;

@@ -115,7 +115,6 @@ async function setPriority(
   printResult(request, `request ${request.requestId} has priority ${request.priority}`, options);
 }
 
-/** The server checks the range. */
 function readPriority(text: string): number {
   if (/^-?\d{1,9}$/.test(text)) return Number(text);
   throw new UsageError(`a priority is a whole number, not ${JSON.stringify(text)}`);

@@ -68,7 +68,6 @@ export const hasLetGo = ({ state }: { state: string }): boolean => state === 'EX
 
 interface Places {
   restoredBelow: readonly string[];
-  /** On restore disks. */
   copies: number;
 }
 
@@ -81,7 +80,6 @@ export function printPlaces(id: number, { restoredBelow, copies }: Places): void
 export const whereTold = (id: number) =>
   `not all of its files are at their archive paths: \`tapegate show ${id} --print-paths\` says where they are`;
 
-/** Does the same for a request. */
 export async function tellPlaces(url: string, id: number): Promise<void> {
   const { request } = await ask(url, RequestPlaces, { id });
   if (!request) return;
@@ -107,10 +105,8 @@ export async function describePartial(
   return new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
-/** Missing paths that are named. */
 const NAMED_MISSING = 20;
 
-/** States in which files join a request. */
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
@@ -161,7 +157,6 @@ export async function findFolders(url: string, paths: readonly string[]): Promis
   return folders;
 }
 
-/** A request has finished and lacks files. */
 export class IncompleteError extends CommandError {
   constructor(id: number, missing: readonly string[]) {
     super(
@@ -206,10 +201,8 @@ function listPaths(paths: readonly string[], count: number): string[] {
 export interface WaitingView {
   /** The time of the plan by the server's clock. */
   at: string;
-  /** A drive reads some of it. */
   isReading: boolean;
   end: EndFragment | null;
-  /** Why it waits, for people. */
   reason: string | undefined;
 }
 

@@ -166,7 +166,6 @@ function formatUnknown({ unknownPaths, filesUnknown }: EstimatedFragment, folder
   return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
 }
 
-/** A line each. */
 function formatEstimate(now: string, estimate: EstimatedFragment, folders: ReadonlySet<string>): string[] {
   const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
   const lines = [

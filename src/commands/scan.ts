@@ -37,7 +37,6 @@ interface ScanCounts {
   files: number;
   /** The catalogue has them at this very place. */
   unchanged: number;
-  /** Neither files nor folders. */
   skipped: number;
 }
 
@@ -61,7 +60,7 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
       };
       const files = mounted.list({ below: options.prefix, signal, onSkip });
       const row = { volume, library: name, spot_name: options.spot };
-      // the drive is free again while the rows are taken over
+      // the drive is free while the rows are imported
       const lines = readToEnd(linesOf(ctx, files, { row, counts }), unmount);
       const first = await lines.next();
       if (first.done) return { added: 0, updated: 0 }; // an import of nothing is refused
@@ -118,7 +117,6 @@ function tellMissing(asked: string | undefined, able: readonly string[]): string
   return `there is no library ${quote(asked)}; of the kind ltfs ${able.length === 0 ? 'there is none' : there}`;
 }
 
-/** Asked about together. */
 const BATCH = 1000;
 
 interface Told {
@@ -175,7 +173,6 @@ async function* inBatches<T>(items: AsyncIterable<T>): AsyncGenerator<T[]> {
   if (batch.length > 0) yield batch;
 }
 
-/** @param end called when all is read */
 async function* readToEnd<T>(items: AsyncIterable<T>, end: () => Promise<void>): AsyncGenerator<T> {
   yield* items;
   await end();
@@ -186,7 +183,7 @@ async function* chain<T>(first: T, rest: AsyncIterable<T>): AsyncGenerator<T> {
   yield* rest;
 }
 
-/** What was read is not given up because the cartridge stays where it is: whoever mounts one there next puts it back. */
+/** A failed unmount does not discard what was read: the next mount puts the cartridge back. */
 function unmountOnce(mounted: MountedVolume): () => Promise<void> {
   let unmounting: Promise<void> | undefined;
   const unmount = () => mounted.unmount().catch((error: unknown) => noteLine(printable(messageOf(error))));

@@ -9,7 +9,7 @@ import { CommandError, ConnectionError, formatNetworkError } from './failure.js'
 import type { ImportView } from './import-progress.js';
 import { environment } from './io.js';
 
-/** Whoever takes it says first whether it may come; one that says nothing, as a proxy may, gets it after this time. */
+/** How long to wait for `100 Continue`, which a proxy may not send. */
 const CONTINUE_MS = 1000;
 
 /**

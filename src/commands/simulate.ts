@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import type { Medium } from '../planner/media.js';
 import type { Comparison } from '../simulator/compare.js';
 import type { Arrival } from '../simulator/workload.js';
-import { readNumber } from './arguments.js';
+import { toNumber } from './arguments.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
 
@@ -13,11 +13,11 @@ export function registerSimulate(program: Command): void {
     .command('simulate [trace]')
     .option(...jsonOption)
     .option('--medium <name>', 'cost model of the drives and tapes', 'lto-8')
-    .option('--drives <n>', 'drives', '2')
-    .option('--files <n>', 'files of the made-up load', '2000')
-    .option('--volumes <n>', 'volumes they are spread over', '20')
-    .option('--size <bytes>', 'size of each file', '2500000000')
-    .option('--seed <n>', 'of the random places', '7')
+    .option('--drives <n>', 'drives', toCount('--drives'), 2)
+    .option('--files <n>', 'files of the made-up load', toCount('--files'), 2000)
+    .option('--volumes <n>', 'volumes they are spread over', toCount('--volumes'), 20)
+    .option('--size <bytes>', 'size of each file', toCount('--size'), 2_500_000_000)
+    .option('--seed <n>', 'of the random places', toCount('--seed'), 7)
     .option('--crowd', 'one user asks for all files, and an hour later ten others for ten each')
     .option('--bursts', 'several users ask for parts of popular volumes within hours; the seed alone chooses how many')
     .action((trace, options) => simulateLoad(trace, options));
@@ -25,11 +25,11 @@ export function registerSimulate(program: Command): void {
 
 interface SimulateOptions extends OutputOptions {
   medium: string;
-  drives: string;
-  files: string;
-  volumes: string;
-  size: string;
-  seed: string;
+  drives: number;
+  files: number;
+  volumes: number;
+  size: number;
+  seed: number;
   crowd?: boolean;
   bursts?: boolean;
 }
@@ -39,7 +39,7 @@ async function simulateLoad(trace: string | undefined, options: SimulateOptions)
   const { compareStrategies } = await import('../simulator/compare.js');
   const medium = await readMedium(options.medium);
   const arrivals = await readArrivals(medium, trace, options);
-  const { rows, boundHours } = compareStrategies(arrivals, { drives: readCount('--drives', options.drives), medium });
+  const { rows, boundHours } = compareStrategies(arrivals, { drives: options.drives, medium });
   if (options.json) return printJson({ rows, boundHours });
   printStrategies(rows);
   printUsers(rows);
@@ -55,12 +55,8 @@ async function readMedium(name: string): Promise<Medium> {
 async function readArrivals(medium: Medium, trace: string | undefined, options: SimulateOptions): Promise<Arrival[]> {
   const { makeBatch, makeCrowd, parseTrace } = await import('../simulator/workload.js');
   const { makeBursts } = await import('../simulator/bursts.js');
-  const load = {
-    files: readCount('--files', options.files),
-    volumes: readCount('--volumes', options.volumes),
-    sizeBytes: readCount('--size', options.size),
-    seed: readCount('--seed', options.seed),
-  };
+  const { files, volumes, size: sizeBytes, seed } = options;
+  const load = { files, volumes, sizeBytes, seed };
   if (options.crowd && options.bursts) throw new UsageError('--crowd and --bursts are two loads: give one of them');
   if (trace !== undefined) return parseTrace(await readFile(trace, 'utf8'));
   if (options.bursts) return makeBursts(medium, load);
@@ -69,8 +65,8 @@ async function readArrivals(medium: Medium, trace: string | undefined, options: 
   return [...heavy, ...others];
 }
 
-function readCount(option: string, text: string): number {
-  return readNumber(option, text, { from: 1, digits: 15, expected: 'a whole number from 1 on' });
+function toCount(option: string): (text: string) => number {
+  return toNumber(option, { from: 1, digits: 15, expected: 'a whole number from 1 on' });
 }
 
 function printStrategies(rows: Comparison[]): void {
@@ -88,7 +84,6 @@ function printStrategies(rows: Comparison[]): void {
   );
 }
 
-/** How long each user waits, where there are several. */
 function printUsers(rows: Comparison[]): void {
   const users = new Set(rows.flatMap((row) => Object.keys(row.users)));
   if (users.size <= 1) return;

@@ -4,7 +4,6 @@
  */
 import type { Command } from 'commander';
 
-/** The commands that one file registers. */
 export interface CommandFile {
   load(): Promise<(program: Command) => void>;
   /** Descriptions by usage, as the help of the program shows both. */

@@ -3,7 +3,6 @@ import type { EndFragment } from '../generated/command-operations.js';
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../time.js';
 import { present } from './io.js';
 
-/** Seconds from `from` to `to`. */
 export function secondsBetween(from: string, to: string): number {
   const [start, end] = [from, to].map((time) => parseZonedTime(time) ?? time) as [string, string];
   return secondsBetweenUtc(start, end);
@@ -16,7 +15,6 @@ export function tellTimesTo(reader: 'people' | 'scripts'): void {
 
 let local: Intl.DateTimeFormat | undefined;
 
-/** To the second. */
 export function formatTime(time: string): string {
   if (!present().tellsPeople) return time.slice(0, 19);
   const at = readTime(time);

@@ -74,10 +74,8 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
   if (names.length > 0 === all) throw new UsageError('give names or --all');
   const { medium } = options;
   const volumes = await operate({
-    here: async (ctx) => {
-      const media = await import('../operations/catalogue/media.js');
-      return await media.setMedium(ctx, { medium, names: all ? undefined : names });
-    },
+    here: async (ctx) =>
+      (await import('../operations/catalogue/media.js')).setMedium(ctx, { medium, names: all ? undefined : names }),
     afar: async (url) => {
       const input = all ? { all, medium } : { names, medium };
       return (await changeAfar(url, SetVolume, { input })).volumes;
@@ -144,10 +142,8 @@ interface ChangeOptions extends OutputOptions {
 
 async function moveVolume(names: { from: string; to: string }, { json, dryRun }: ChangeOptions): Promise<void> {
   const moved = await operate({
-    here: async (ctx) => {
-      const moves = await import('../operations/catalogue/volume-moves.js');
-      return await moves.moveVolume(ctx, { ...names, isDryRun: dryRun });
-    },
+    here: async (ctx) =>
+      (await import('../operations/catalogue/volume-moves.js')).moveVolume(ctx, { ...names, isDryRun: dryRun }),
     afar: (url) => changeAfar(url, MoveVolume, { input: { ...names, dryRun } }),
   });
   const { files, bytes, requests } = moved;

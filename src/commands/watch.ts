@@ -43,7 +43,7 @@ type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
-/** A server that goes away has this long to come back. */
+/** How long a watch waits for a server that went away. */
 const RETRIES = 60;
 const RETRY_MS = 1000;
 
@@ -106,7 +106,6 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   if (missing.length > 0) throw new IncompleteError(id, missing);
 }
 
-/** What is drawn beside the present progress. */
 interface View {
   /** Since when the rate is reckoned. */
   first: Progress;
@@ -114,11 +113,10 @@ interface View {
   waiting?: WaitingView | undefined;
   /** The range that was told last. */
   told?: EndFragment;
-  /** Why it waits, as it was told last. */
   toldReason?: string | undefined;
 }
 
-/** What is done sooner is watched rather than planned with. */
+/** A shorter time is not worth a line. */
 const WORTH_TELLING_SECONDS = 60;
 
 /**
@@ -134,7 +132,7 @@ function tellEnd(view: View, now: string, end: EndFragment): void {
   noteAbove(told ? `the plan has moved: ${text}` : text);
 }
 
-/** Until the request has finished, or the signal. A server that was there once is looked for again: the engine goes on meanwhile. */
+/** Yields progress until the request has finished or the signal aborts; reconnects to a server that answered once. */
 async function* followRequest(url: string, id: number, signal: AbortSignal): AsyncGenerator<Progress> {
   let last: Progress | undefined;
   for (let failures = 0; ; ) {

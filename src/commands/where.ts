@@ -24,7 +24,7 @@ export function findGateway(): string | undefined {
   return existsSync(path.join(readDataDir(environment()), 'postgres')) ? undefined : readUrl();
 }
 
-/** Does an operator's work in the one way or the other, which come to the same. */
+/** Runs an operator's command on the database or through a gateway, with the same result. */
 export async function operate<Done>(ways: {
   here(ctx: Context): Promise<Done>;
   afar(url: string): Promise<Done>;
@@ -33,7 +33,7 @@ export async function operate<Done>(ways: {
   return url === undefined ? await withContext(await readEnvironment(), ways.here) : await ways.afar(url);
 }
 
-/** What touches restore disks is done where they are. @param hosts whose engines are known to look at them */
+/** Returns an error message for work on restore disks. @param hosts whose engines check them */
 export function runThere(why: string, hosts: readonly string[] = []): string {
   const known = hosts.length === 0 ? '' : ` (engines run on ${[...hosts].sort().join(', ')})`;
   return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
