@@ -123,5 +123,5 @@ await withBench(
     if (only === undefined || only === 'pages') await benchPages(ctx, gateway.url);
     await gateway.close();
   },
-  { PORT: '0', RATE_LIMIT: '100000000' },
+  { PORT: '0', TAPEGATE_RATE_LIMIT: '100000000' },
 );

@@ -160,5 +160,5 @@ await withBench(
     await pool.end();
     await gateway.close();
   },
-  { PORT: '0', RATE_LIMIT: '1000000' },
+  { PORT: '0', TAPEGATE_RATE_LIMIT: '1000000' },
 );

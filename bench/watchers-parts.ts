@@ -82,7 +82,7 @@ async function readMemory(): Promise<Memory> {
 
 /** Far more than is needed: what limits is not measured here. */
 const MANY = '1000000';
-const LIMITS = { STREAMS: MANY, RATE_LIMIT: MANY };
+const LIMITS = { TAPEGATE_STREAMS: MANY, TAPEGATE_RATE_LIMIT: MANY };
 
 async function serveGateway(): Promise<Work> {
   const { DATA_DIR = '' } = process.env;

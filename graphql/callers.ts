@@ -160,7 +160,7 @@ builder.queryFields((t) => ({
     authScopes: { operation: 'listLegacyUses' },
     type: LegacyUseType,
     description:
-      'What callers who showed nothing have asked for in the last 90 days, in vain or not, the latest first; counted while `AUTH` has `legacy`.',
+      'What callers who showed nothing have asked for in the last 90 days, in vain or not, the latest first; counted while `TAPEGATE_AUTH` has `legacy`.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
   }),

@@ -216,8 +216,8 @@ builder.mutationFields((t) => ({
 const meanings: Record<MailWait, string> = {
   ENGINE: 'For an engine with a mail server: where there is one it is sent at once.',
   RETRY: 'For its next try, or the end of this one.',
-  USER_RATE: 'For its turn: the user has had the letters of a minute (half of `MAIL_RATE`).',
-  RATE: 'For its turn: all users together have had the letters of a minute (`MAIL_RATE`).',
+  USER_RATE: 'For its turn: the user has had the letters of a minute (half of `TAPEGATE_MAIL_RATE`).',
+  RATE: 'For its turn: all users together have had the letters of a minute (`TAPEGATE_MAIL_RATE`).',
 };
 
 const MailWaitType = builder.enumType('MailWait', {

@@ -76,7 +76,11 @@ export function openDocuments({
 }
 
 const untrusted = () =>
-  new RefusedDocument(403, 'UNTRUSTED_DOCUMENT', 'only documents that the site trusts are run here (TRUSTED_ONLY)');
+  new RefusedDocument(
+    403,
+    'UNTRUSTED_DOCUMENT',
+    'only documents that the site trusts are run here (TAPEGATE_TRUSTED_ONLY)',
+  );
 
 /** @throws RefusedDocument */
 function readId({ documentId, extensions }: Named): { name: string; isAutomatic: boolean } | undefined {
@@ -112,19 +116,21 @@ function readTrusted(file: string): Map<string, string> {
   try {
     found = JSON.parse(readFileSync(file, 'utf8'));
   } catch (error) {
-    throw new Error(`TRUSTED_DOCUMENTS: ${file} cannot be read: ${messageOf(error)}`);
+    throw new Error(`TAPEGATE_TRUSTED_DOCUMENTS: ${file} cannot be read: ${messageOf(error)}`);
   }
   const entries = typeof found === 'object' && found !== null && !Array.isArray(found) ? Object.entries(found) : [];
   const documents = entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string');
   if (documents.length === 0 || documents.length < entries.length) {
-    throw new Error(`TRUSTED_DOCUMENTS: ${file} must be a JSON object with the texts of documents by their ids`);
+    throw new Error(
+      `TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object with the texts of documents by their ids`,
+    );
   }
   const byName = new Map<string, string>();
   for (const [id, text] of documents) {
     const name = withoutAlgorithm(id);
     if ((byName.get(name) ?? text) !== text) {
       throw new Error(
-        `TRUSTED_DOCUMENTS: ${file} has two documents for the id ${quote(name)}, in which case does not count`,
+        `TAPEGATE_TRUSTED_DOCUMENTS: ${file} has two documents for the id ${quote(name)}, in which case does not count`,
       );
     }
     byName.set(name, text);

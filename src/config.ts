@@ -90,7 +90,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
   });
   // settings that contradict each other are reported in addition to those that have a wrong value
   const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
-  faults.push(...findContradictions(settings));
+  faults.push(...findOldNames(env), ...findContradictions(settings));
   if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
   if (faults.length > 0) throw new ConfigError(faults);
   return complete(settings, env);
@@ -112,6 +112,31 @@ function toInput(env: Environment, except: ReadonlySet<string> = new Set()): obj
 function variableAt(path: PropertyKey[]): string {
   const found = listSettings().find((each) => each.path.every((key, index) => key === path[index]));
   return found === undefined ? '' : variableOf(found.field);
+}
+
+/** Settings of older versions that are part of another one. A setting of the same name got a prefix. */
+const mergedSettings = {
+  TAPEGATE_PROXY_HEADERS: 'PROXY_USER_HEADER PROXY_GROUPS_HEADER PROXY_CERT_HEADER PROXY_CERT_VERIFY_HEADER',
+  TAPEGATE_METRICS_LISTEN: 'METRICS_PORT METRICS_HOST',
+  TAPEGATE_PAGES: 'DASHBOARD GRAPHIQL',
+  TAPEGATE_STREAMS: 'CALLER_STREAMS',
+  TAPEGATE_MAIL_RATE: 'USER_MAIL_RATE',
+  'a constant (see "Limits" in src/commands/README.md)': `BODIES_MB CONNECTIONS CALLER_REQUESTS DOWNLOADS STREAM_OPERATIONS LONG_LISTS
+    REQUEST_PATHS OPEN_REQUESTS STANDING_PATTERNS AWAITED_PATHS LEFT_OUT_PATHS IMPORT_JOINS STATEMENT_SECONDS GRAPHQL_DEPTH
+    GRAPHQL_BREADTH GRAPHQL_COMPLEXITY READER_SECONDS OIDC_CLOCK_SKEW RATE_LOCAL`,
+};
+
+/** Reports settings that still have the name of an older version, so that none is ignored. */
+function findOldNames(env: Environment): string[] {
+  const prefix = 'TAPEGATE_';
+  const prefixed = listSettings().flatMap(({ field }) => {
+    const name = variableOf(field);
+    return name.startsWith(prefix) ? [[name.slice(prefix.length), name]] : [];
+  });
+  const merged = Object.entries(mergedSettings).flatMap(([name, old]) => old.split(/\s+/).map((each) => [each, name]));
+  return [...prefixed, ...merged].flatMap(([old = '', name]) =>
+    env[old] === undefined ? [] : [`${old} is now ${name}`],
+  );
 }
 
 function complete(settings: Settings, env: Environment): Config {
@@ -138,23 +163,23 @@ function findContradictions({ access, tlsCert, tlsKey, trustedOnly, trustedDocum
   const names = oidcIssuers.map(namesOfIssuer);
   const twice = names.find((name, index) => names.indexOf(name) !== index);
   const checks: [isWrong: boolean, fault: string][] = [
-    [!tlsCert && tlsKey !== undefined, 'TLS_KEY requires TLS_CERT, the file of its certificate'],
-    [!tlsKey && tlsCert !== undefined, 'TLS_CERT requires TLS_KEY, the file of its key'],
+    [!tlsCert && tlsKey !== undefined, 'TAPEGATE_TLS_KEY requires TAPEGATE_TLS_CERT, the file of its certificate'],
+    [!tlsKey && tlsCert !== undefined, 'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the file of its key'],
     [
       trustedOnly && trustedDocuments === undefined,
-      'TRUSTED_ONLY requires TRUSTED_DOCUMENTS, the file of the documents',
+      'TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS, the file of the documents',
     ],
     [
       auth.has('oidc') && (oidcIssuers.length === 0 || oidcAudiences.length === 0),
-      'AUTH contains oidc, which requires OIDC_ISSUER, and OIDC_AUDIENCE, the audience of the tokens for this gateway',
+      'TAPEGATE_AUTH contains oidc, which requires TAPEGATE_OIDC_ISSUER, and TAPEGATE_OIDC_AUDIENCE, the audience of the tokens for this gateway',
     ],
     [
       twice !== undefined,
-      `OIDC_ISSUER contains several issuers with the address ${twice}: their users could not be distinguished`,
+      `TAPEGATE_OIDC_ISSUER contains several issuers with the address ${twice}: their users could not be distinguished`,
     ],
     [
       (auth.has('proxy') || auth.has('certificate')) && proxyAddresses.length === 0,
-      'AUTH contains proxy or certificate, which require PROXY_ADDRESSES, the only addresses whose headers are trusted',
+      'TAPEGATE_AUTH contains proxy or certificate, which require TAPEGATE_PROXY_ADDRESSES, the only addresses whose headers are trusted',
     ],
   ];
   return checks.flatMap(([isWrong, fault]) => (isWrong ? [fault] : []));
@@ -162,23 +187,27 @@ function findContradictions({ access, tlsCert, tlsKey, trustedOnly, trustedDocum
 
 /** Settings that have an effect with some methods of authentication only. */
 export const settingsOfMethods = {
-  OIDC_ISSUER: ['oidc'],
-  OIDC_AUDIENCE: ['oidc'],
-  OIDC_USER_CLAIM: ['oidc'],
-  OIDC_GROUPS_CLAIM: ['oidc'],
-  OIDC_ROLES: ['oidc'],
-  OIDC_CLIENT_ID: ['oidc'],
-  PROXY_HEADERS: ['proxy', 'certificate'],
-  PROXY_CERT_USERS: ['certificate'],
-  PROXY_ROLES: ['proxy', 'certificate'],
-  LEGACY: ['legacy'],
+  TAPEGATE_OIDC_ISSUER: ['oidc'],
+  TAPEGATE_OIDC_AUDIENCE: ['oidc'],
+  TAPEGATE_OIDC_USER_CLAIM: ['oidc'],
+  TAPEGATE_OIDC_GROUPS_CLAIM: ['oidc'],
+  TAPEGATE_OIDC_ROLES: ['oidc'],
+  TAPEGATE_OIDC_CLIENT_ID: ['oidc'],
+  TAPEGATE_PROXY_HEADERS: ['proxy', 'certificate'],
+  TAPEGATE_PROXY_CERT_USERS: ['certificate'],
+  TAPEGATE_PROXY_ROLES: ['proxy', 'certificate'],
+  TAPEGATE_LEGACY: ['legacy'],
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
 /** Settings that grant more than an operator may mean if they are empty, as in a compose file with an unset variable. */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
-  { variable: 'LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; none closes them' },
-  { variable: 'OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
-  { variable: 'PROXY_ROLES', methods: ['proxy', 'certificate'], effect: 'every authenticated caller is a user' },
+  { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; none closes them' },
+  { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
+  {
+    variable: 'TAPEGATE_PROXY_ROLES',
+    methods: ['proxy', 'certificate'],
+    effect: 'every authenticated caller is a user',
+  },
 ];
 
 /** Returns the faults of a gateway: its certificate, and access that nobody has configured. */
@@ -189,19 +218,22 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
     if (env[variable] === '' && methods.some((method) => access.auth.has(method)))
       faults.push(`${variable} must not be empty: without it, ${effect}`);
   }
-  if (env.AUTH === '') return [...faults, 'AUTH must not be empty: without it, the gateway is open to every caller'];
-  const sign = env.AUTH === undefined || faulty.has('AUTH') ? findOtherHosts(settings) : undefined;
+  if (env.TAPEGATE_AUTH === '')
+    return [...faults, 'TAPEGATE_AUTH must not be empty: without it, the gateway is open to every caller'];
+  const sign = env.TAPEGATE_AUTH === undefined || faulty.has('TAPEGATE_AUTH') ? findOtherHosts(settings) : undefined;
   if (sign) {
     const [variable, value] = sign;
     return [
       ...faults,
-      `AUTH must be set because other hosts reach the gateway (${variable} is ${JSON.stringify(value)}): token, oidc, proxy and certificate authenticate callers, open accepts every caller`,
+      `TAPEGATE_AUTH must be set because other hosts reach the gateway (${variable} is ${JSON.stringify(value)}): token, oidc, proxy and certificate authenticate callers, open accepts every caller`,
     ];
   }
   for (const [variable, methods] of Object.entries(settingsOfMethods)) {
     const isUsed =
-      methods.some((method) => access.auth.has(method)) || (variable === 'LEGACY' && access.legacy.length === 0);
-    if (env[variable] && !isUsed) faults.push(`${variable} has no effect unless AUTH contains ${methods.join(' or ')}`);
+      methods.some((method) => access.auth.has(method)) ||
+      (variable === 'TAPEGATE_LEGACY' && access.legacy.length === 0);
+    if (env[variable] && !isUsed)
+      faults.push(`${variable} has no effect unless TAPEGATE_AUTH contains ${methods.join(' or ')}`);
   }
   return faults;
 }
@@ -212,9 +244,10 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];
-  if (publicUrl !== undefined && !isLoopback(bareHost(new URL(publicUrl).hostname))) return ['PUBLIC_URL', publicUrl];
+  if (publicUrl !== undefined && !isLoopback(bareHost(new URL(publicUrl).hostname)))
+    return ['TAPEGATE_PUBLIC_URL', publicUrl];
   const name = allowedHosts.find((each) => !isLoopback(bareHost(each)));
-  if (name !== undefined) return ['ALLOWED_HOSTS', name];
-  if (access.proxyAddresses.length > 0) return ['PROXY_ADDRESSES', access.proxyAddresses.join(',')];
-  return access.oidcIssuers.length > 0 ? ['OIDC_ISSUER', access.oidcIssuers.join(' ')] : undefined;
+  if (name !== undefined) return ['TAPEGATE_ALLOWED_HOSTS', name];
+  if (access.proxyAddresses.length > 0) return ['TAPEGATE_PROXY_ADDRESSES', access.proxyAddresses.join(',')];
+  return access.oidcIssuers.length > 0 ? ['TAPEGATE_OIDC_ISSUER', access.oidcIssuers.join(' ')] : undefined;
 }

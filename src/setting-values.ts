@@ -7,7 +7,7 @@ import type { Role, Way } from './caller.js';
 import { quote } from './errors.js';
 import { isTrustworthyUrl } from './issuer-urls.js';
 
-/** The methods of authentication that AUTH may contain, in the order in which they are tried. */
+/** The methods of authentication that TAPEGATE_AUTH may contain, in the order in which they are tried. */
 export const authMethods = [
   'token',
   'oidc',

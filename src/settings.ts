@@ -93,60 +93,64 @@ const certUsers = z.string().transform((file, ctx): Readonly<Record<string, stri
 
 const access = z.object({
   auth: setting(
-    'AUTH',
+    'TAPEGATE_AUTH',
     parsed((value) => values.parseWords(value, values.authMethods), `a list of ${values.authMethods.join(', ')}`),
     'token,open',
   ).describe(
-    'how callers are authenticated, a list: `token`, an API token; `oidc`, a token of an identity provider; `proxy`, the user name that a reverse proxy sends; `certificate`, a client certificate that it has verified; `legacy`, callers without credentials, for some endpoints of the REST contract; `open`, every caller, with all rights except those of an operator. `start` and `serve` require it if other hosts reach the gateway: if `HOST` is not a loopback address, or `PUBLIC_URL`, `ALLOWED_HOSTS`, `PROXY_ADDRESSES` or `OIDC_ISSUER` names another host. [src/access/README.md](../access/README.md) shows how to set up each of them',
+    'how callers are authenticated, a list: `token`, an API token; `oidc`, a token of an identity provider; `proxy`, the user name that a reverse proxy sends; `certificate`, a client certificate that it has verified; `legacy`, callers without credentials, for some endpoints of the REST contract; `open`, every caller, with all rights except those of an operator. `start` and `serve` require it if other hosts reach the gateway: if `HOST` is not a loopback address, or `TAPEGATE_PUBLIC_URL`, `TAPEGATE_ALLOWED_HOSTS`, `TAPEGATE_PROXY_ADDRESSES` or `TAPEGATE_OIDC_ISSUER` names another host. [src/access/README.md](../access/README.md) shows how to set up each of them',
   ),
   oidcIssuers: listed(
-    'OIDC_ISSUER',
+    'TAPEGATE_OIDC_ISSUER',
     parsed(values.parseIssuers, 'URLs that begin with https://, without a query; http:// of this host'),
     [],
   ).describe('for `oidc`: URLs of the issuers whose tokens are accepted, a list; `https://`, or a port of this host'),
-  oidcAudiences: listed('OIDC_AUDIENCE', words, []).describe('for `oidc`: accepted audiences of a token, a list'),
-  oidcUserClaim: setting('OIDC_USER_CLAIM', word, 'sub').describe('the claim that contains the user name'),
-  oidcGroupsClaims: setting('OIDC_GROUPS_CLAIM', words, 'wlcg.groups,groups').describe(
+  oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe(
+    'for `oidc`: accepted audiences of a token, a list',
+  ),
+  oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('the claim that contains the user name'),
+  oidcGroupsClaims: setting('TAPEGATE_OIDC_GROUPS_CLAIM', words, 'wlcg.groups,groups').describe(
     'claims that may contain the groups; the first one that a token has is used',
   ),
-  oidcRoles: listed('OIDC_ROLES', roles, []).describe(
+  oidcRoles: listed('TAPEGATE_OIDC_ROLES', roles, []).describe(
     'which users get more rights: `operator=/tapes/ops,viewer=user:ada`, a list of roles (`user`, `viewer`, `operator`) with a group, or with `user:` and a name. Each authenticated caller is a user, unless the list contains `user=`',
   ),
-  oidcClientId: optional('OIDC_CLIENT_ID', word).describe(
-    'the public client with which `tapegate login` requests tokens from the first issuer that supports the device flow (RFC 8628); `/.well-known/oauth-protected-resource` publishes it. The dashboard uses the same client with a code and PKCE: the issuer must allow the address of the page (`PUBLIC_URL` and a slash) as redirect URI, and requests from its origin',
+  oidcClientId: optional('TAPEGATE_OIDC_CLIENT_ID', word).describe(
+    'the public client with which `tapegate login` requests tokens from the first issuer that supports the device flow (RFC 8628); `/.well-known/oauth-protected-resource` publishes it. The dashboard uses the same client with a code and PKCE: the issuer must allow the address of the page (`TAPEGATE_PUBLIC_URL` and a slash) as redirect URI, and requests from its origin',
   ),
   proxyAddresses: listed(
-    'PROXY_ADDRESSES',
+    'TAPEGATE_PROXY_ADDRESSES',
     parsed(parseRanges, 'a list of addresses and ranges such as 192.0.2.0/24'),
     [],
   ).describe(
     'reverse proxies, a list of addresses and ranges. The gateway accepts the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and, with `proxy` and `certificate`, the user from them only',
   ),
   proxyHeaders: setting(
-    'PROXY_HEADERS',
+    'TAPEGATE_PROXY_HEADERS',
     parsed(values.parseProxyHeaders, 'a list such as user=X-Remote-User,groups=X-Remote-Groups'),
     'user=X-Remote-User,subject=X-SSL-Client-S-DN,verified=X-SSL-Client-Verify',
   ).describe(
     'headers of the proxy. For `proxy`: `user`, and `groups`, separated by commas (unset unless given). For `certificate`: `subject`, and `verified`, which must say `SUCCESS`. A header that is not listed keeps its default',
   ),
-  proxyCertUsers: listed('PROXY_CERT_USERS', certUsers, {}).describe(
+  proxyCertUsers: listed('TAPEGATE_PROXY_CERT_USERS', certUsers, {}).describe(
     'for `certificate`: a file with a quoted subject and its user in each line; the user of any other subject is its common name',
   ),
-  proxyRoles: listed('PROXY_ROLES', roles, []).describe('for `proxy` and `certificate`: as `OIDC_ROLES`'),
-  legacy: setting('LEGACY', legacy, 'read').describe(
+  proxyRoles: listed('TAPEGATE_PROXY_ROLES', roles, []).describe(
+    'for `proxy` and `certificate`: as `TAPEGATE_OIDC_ROLES`',
+  ),
+  legacy: setting('TAPEGATE_LEGACY', legacy, 'read').describe(
     'for `legacy`: what callers without credentials may use, a list of `read`, `all` or endpoints, each with the addresses from which it is open, if not from everywhere: `read, POST /requests from 192.0.2.0/24 192.0.3.7`; `none` closes all',
   ),
 });
 
 const telemetry = z.object({
-  accessLog: setting('ACCESS_LOG', onOff, 'off').describe(
+  accessLog: setting('TAPEGATE_ACCESS_LOG', onOff, 'off').describe(
     '`on`: log a line at `info` for each response of a gateway ([Logs](#logs))',
   ),
   traces: listed('OTEL_EXPORTER_OTLP_ENDPOINT', collector, false).describe(
     'a collector to which gateways and engines send traces by OTLP over HTTP, such as `http://127.0.0.1:4318` ([Traces](#traces))',
   ),
   metrics: optional(
-    'METRICS_LISTEN',
+    'TAPEGATE_METRICS_LISTEN',
     parsed(values.parseListener, 'a port, or an address and a port such as 0.0.0.0:9464'),
   ).describe(
     'a port for metrics only, of `start`, `serve` and `work`, on 127.0.0.1 unless an address is given, as in `0.0.0.0:9464` or `[::]:9464`; port 0 takes a free one, and the log names it. Each client that reaches it can read metrics without credentials. Unset: a gateway has metrics at its own `/metrics`, and an engine alone has none ([Metrics](#metrics))',
@@ -156,26 +160,26 @@ const telemetry = z.object({
 const MOST = 999_999_999;
 
 const limits = z.object({
-  rateLimit: setting('RATE_LIMIT', integer(1, MOST), '60000').describe(
+  rateLimit: setting('TAPEGATE_RATE_LIMIT', integer(1, MOST), '60000').describe(
     'requests of a caller in a minute (429), at once or evenly; `RateLimit` and `RateLimit-Policy` show how many are left. An authenticated caller counts by name, with all its tokens and addresses. Each gateway counts on its own, and does not count unauthenticated callers of its own host',
   ),
-  streams: setting('STREAMS', integer(1, MOST), '5000').describe(
+  streams: setting('TAPEGATE_STREAMS', integer(1, MOST), '5000').describe(
     'open event streams (503); one caller may have a fifth of them (429)',
   ),
-  requestFiles: setting('REQUEST_FILES', integer(1, MOST), String(MOST)).describe(
+  requestFiles: setting('TAPEGATE_REQUEST_FILES', integer(1, MOST), String(MOST)).describe(
     'files of a request, by a list or a pattern (400); files that appear later do not join it. Set it for engines, too',
   ),
-  patternLength: setting('PATTERN_LENGTH', integer(1, 2048), '1').describe(
+  patternLength: setting('TAPEGATE_PATTERN_LENGTH', integer(1, 2048), '1').describe(
     'characters that a pattern must have (400); the contract allows one',
   ),
   mailTo: setting(
-    'MAIL_TO',
+    'TAPEGATE_MAIL_TO',
     parsed(values.parseMailTo, 'anywhere, quota, or a list of domains such as example.org,example.com'),
     'anywhere',
   ).describe(
     'where mail of a request may go: `anywhere`; `quota`: to the address of the quota only; a list of domains such as `example.org,example.com`: also to addresses of these (400)',
   ),
-  mailRate: setting('MAIL_RATE', integer(1, MOST), '120').describe(
+  mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
     'emails in a minute: a quarter of them at once, the rest evenly; half of that for the quota of one user. Emails over the limit are sent later, in turns of the users (`tapegate mail` lists them), and say so if the request has ended by then',
   ),
 });
@@ -187,10 +191,10 @@ export const schema = z.object({
   databaseUrl: optional('DATABASE_URL', postgresql).describe(
     'a PostgreSQL 15 or newer; of several servers (`postgresql://user@a,b:5433/tapes`) the one that accepts writes. Unset: an embedded one in `DATA_DIR`, which `start` creates. Connections have a `work_mem` of 64 MB, or the one of `?options=-c%20work_mem%3D32MB`',
   ),
-  databaseReadUrl: optional('DATABASE_READ_URL', postgresql).describe(
+  databaseReadUrl: optional('TAPEGATE_DATABASE_READ_URL', postgresql).describe(
     'standbys of that database, one or several, from which a gateway reads lists ([Standbys](#standbys))',
   ),
-  readWaitMs: setting('READ_WAIT_MS', integer(0, 60_000), '200').describe(
+  readWaitMs: setting('TAPEGATE_READ_WAIT_MS', integer(0, 60_000), '200').describe(
     'milliseconds that a list waits for a standby that has not replayed everything, before it is read from the primary',
   ),
   dataDir: setting('DATA_DIR', text, './data').describe(
@@ -201,44 +205,46 @@ export const schema = z.object({
   drives: setting('DRIVES', integer(1, 256), '2').describe(
     'drives of the first library that all engines together use at the same time; `library add` sets those of other libraries',
   ),
-  engineWeight: setting('ENGINE_WEIGHT', integer(1, 1000), '1').describe(
+  engineWeight: setting('TAPEGATE_ENGINE_WEIGHT', integer(1, 1000), '1').describe(
     'share of this engine if engines want more drives than there are: an engine of weight 2 has twice as many as one of weight 1',
   ),
-  diskTimeout: setting('DISK_TIMEOUT', seconds, '120').describe(
+  diskTimeout: setting('TAPEGATE_DISK_TIMEOUT', seconds, '120').describe(
     'seconds without progress after which a call on a restore disk counts as stalled',
   ),
-  tapeTimeout: setting('TAPE_TIMEOUT', seconds, '900').describe(
+  tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
     'the same for a drive (mount, locate, read, unmount) and for calls to a staging library. A longer time in the settings of a library (`mountSeconds`, `seconds`, `callSeconds`) takes precedence',
   ),
-  tapeBackend: setting('TAPE_BACKEND', oneOf('directory', 'memory'), 'directory').describe(
+  tapeBackend: setting('TAPEGATE_TAPE_BACKEND', oneOf('directory', 'memory'), 'directory').describe(
     'type of the first library, and its name: `directory`, or `memory` for trials. `library add` adds others',
   ),
   smtpUrl: optional('SMTP_URL', url({ protocols: ['smtp:', 'smtps:'], needsHost: true })).describe(
     '`smtp://user:password@host:port` or `smtps://…`. A password is sent only over TLS (STARTTLS) with a valid certificate (`NODE_EXTRA_CA_CERTS` names an authority of the site), or to this host; otherwise mail waits. Unset: mail is logged and kept, until an engine with a mail server sends it',
   ),
-  mailFrom: setting('MAIL_FROM', parsed(values.parseSender, 'an email address'), 'tapegate@localhost').describe(
-    'sender of mail',
-  ),
-  leaveSeconds: setting('LEAVE_SECONDS', integer(0, 3600), '0').describe(
+  mailFrom: setting(
+    'TAPEGATE_MAIL_FROM',
+    parsed(values.parseSender, 'an email address'),
+    'tapegate@localhost',
+  ).describe('sender of mail'),
+  leaveSeconds: setting('TAPEGATE_LEAVE_SECONDS', integer(0, 3600), '0').describe(
     'seconds for which a stopping gateway still answers, but returns 503 at `/health/ready` and closes each connection after its response, so that load balancers leave it: a little longer than two of their checks',
   ),
-  eventDays: setting('EVENT_DAYS', days(1), '30').describe(
+  eventDays: setting('TAPEGATE_EVENT_DAYS', days(1), '30').describe(
     'days for which events are kept; a client that resumes after an older one gets `EVENTS_GONE`, and starts again',
   ),
-  requestDays: setting('REQUEST_DAYS', days(0), '30').describe(
+  requestDays: setting('TAPEGATE_REQUEST_DAYS', days(0), '30').describe(
     'days after its end for which a request is kept as it was; then it is kept in a compact form with the same answers',
   ),
-  expiryNoticeHours: setting('EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
+  expiryNoticeHours: setting('TAPEGATE_EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
     'hours before a request expires at which an email says so, once for each retention, with the command that extends it; 0: none. It goes to the address of the last email of the request, or of the first; a request that is kept for less than that gets none. For engines',
   ),
   webhookHosts: listed(
-    'WEBHOOK_HOSTS',
+    'TAPEGATE_WEBHOOK_HOSTS',
     parsed(parseWebhookHosts, 'a list of names, addresses and ranges'),
     [],
   ).describe(
     'names, addresses and ranges of the own network to which [webhooks](../../deploy/webhooks.md) may go, also without TLS, such as `hooks.example.org 10.1.0.0/16`; all others must have a public address. For gateways and engines',
   ),
-  auditDays: setting('AUDIT_DAYS', days(1), '400').describe(
+  auditDays: setting('TAPEGATE_AUDIT_DAYS', days(1), '400').describe(
     'days for which the audit records who requested which change (`audit`)',
   ),
   logLevel: setting('LOG_LEVEL', oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'), 'info').describe(
@@ -246,17 +252,23 @@ export const schema = z.object({
   ),
   telemetry,
   restoreMode: optional(
-    'RESTORE_MODE',
+    'TAPEGATE_RESTORE_MODE',
     parsed(values.parsePermissions, 'three octal digits such as 0640, without set-id bits'),
   ).describe('permissions of restored files, such as 0640; unset: those of the original, or 0644 if they are unknown'),
-  restoreGroup: optional('RESTORE_GROUP', parsed(values.findGroup, 'a group of this host, or its number')).describe(
+  restoreGroup: optional(
+    'TAPEGATE_RESTORE_GROUP',
+    parsed(values.findGroup, 'a group of this host, or its number'),
+  ).describe(
     'group of restored files, by name or number; unset: that of the original. This group may also [write on restore disks](#other-users-of-the-host)',
   ),
-  linkRoot: optional('LINK_ROOT', parsed(values.parseDirectory, 'an absolute path without "." or ".."')).describe(
+  linkRoot: optional(
+    'TAPEGATE_LINK_ROOT',
+    parsed(values.parseDirectory, 'an absolute path without "." or ".."'),
+  ).describe(
     'an absolute directory, `/` for the root, in which each restored file also appears at its archive path, as a link ([Links at archive paths](#links-at-archive-paths)). The same for all engines',
   ),
   publicUrl: optional(
-    'PUBLIC_URL',
+    'TAPEGATE_PUBLIC_URL',
     parsed(
       values.parsePublicUrl,
       'a URL that begins with http:// or https://, without user, query, or a path of the gateway',
@@ -265,29 +277,29 @@ export const schema = z.object({
     'where users find the gateway, if not where it listens, such as `https://archive.example.org/tapes`: pages of that origin are its own, and mail contains links to requests. A proxy may remove its path or keep it. Set it for engines, too',
   ),
   allowedHosts: listed(
-    'ALLOWED_HOSTS',
+    'TAPEGATE_ALLOWED_HOSTS',
     parsed(
       (value) => values.parseParts(value, (part) => values.parseHost(part.trim())),
       'a list of names and addresses, without ports',
     ),
     [],
   ).describe(
-    'names and addresses of the gateway, without ports, in addition to those of `PUBLIC_URL`, `HOST` and this host, such as `tapes.example.org,tapes`',
+    'names and addresses of the gateway, without ports, in addition to those of `TAPEGATE_PUBLIC_URL`, `HOST` and this host, such as `tapes.example.org,tapes`',
   ),
   corsOrigins: listed(
-    'CORS_ORIGINS',
+    'TAPEGATE_CORS_ORIGINS',
     parsed(
       (value) => values.parseParts(value, (part) => values.parseOrigin(part.trim())),
       'a list of origins such as https://example.org',
     ),
     [],
   ).describe('origins whose pages may send requests, such as `https://portal.example.org,http://localhost:5173`'),
-  tlsCert: optional('TLS_CERT', text).describe(
-    'PEM file with the certificate of the gateway and its intermediate certificates: with `TLS_KEY`, the gateway speaks TLS (https)',
+  tlsCert: optional('TAPEGATE_TLS_CERT', text).describe(
+    'PEM file with the certificate of the gateway and its intermediate certificates: with `TAPEGATE_TLS_KEY`, the gateway speaks TLS (https)',
   ),
-  tlsKey: optional('TLS_KEY', text).describe('PEM file with its key, without a passphrase'),
+  tlsKey: optional('TAPEGATE_TLS_KEY', text).describe('PEM file with its key, without a passphrase'),
   pages: setting(
-    'PAGES',
+    'TAPEGATE_PAGES',
     parsed(
       (value) =>
         value === 'none' ? new Set<'dashboard' | 'graphiql'>() : values.parseWords(value, ['dashboard', 'graphiql']),
@@ -295,24 +307,27 @@ export const schema = z.object({
     ),
     'dashboard,graphiql',
   ).describe('pages for browsers, a list: `dashboard` at `/`, and `graphiql` at `/graphql`; `none`'),
-  introspection: setting('INTROSPECTION', onOff, 'on').describe(
+  introspection: setting('TAPEGATE_INTROSPECTION', onOff, 'on').describe(
     '`off`: introspection of the GraphQL schema is refused to all callers; the schema is in [schema.graphql](../../graphql/schema.graphql)',
   ),
-  trustedDocuments: optional('TRUSTED_DOCUMENTS', text).describe(
+  trustedDocuments: optional('TAPEGATE_TRUSTED_DOCUMENTS', text).describe(
     'a file that is read at the start: a JSON object of GraphQL documents by their ids, as code generators of clients write it ([persisted documents](../../graphql/README.md#persisted-documents))',
   ),
-  trustedOnly: setting('TRUSTED_ONLY', onOff, 'off').describe(
+  trustedOnly: setting('TAPEGATE_TRUSTED_ONLY', onOff, 'off').describe(
     '`on`: documents that are not in that file are refused (403), except to authenticated operators. Commands of users, such as `tapegate ls`, send documents of their own',
   ),
   door: z.object({
-    siteName: optional('SITE_NAME', z.string().regex(/^[\x21-\x7e]{1,100}$/, 'a name without spaces')).describe(
+    siteName: optional(
+      'TAPEGATE_SITE_NAME',
+      z.string().regex(/^[\x21-\x7e]{1,100}$/, 'a name without spaces'),
+    ).describe(
       'the name of this site in metadata for transfer tools; unset: the host name of the gateway ([transfer tools](../../rest/tape/README.md))',
     ),
-    webdav: setting('WEBDAV', oneOf('off', 'public', 'all'), 'public').describe(
+    webdav: setting('TAPEGATE_WEBDAV', oneOf('off', 'public', 'all'), 'public').describe(
       'files that are served at `/webdav`: `public`, copies that every user of their host may read; `all`; `off`',
     ),
     gateways: listed(
-      'BYTES_GATEWAYS',
+      'TAPEGATE_BYTES_GATEWAYS',
       parsed(
         (value) => values.parseParts(value, (part) => values.parseGateway(part.trim())),
         'a list such as host1=https://host1.example.org:8443,host2=…',

@@ -15,8 +15,12 @@ export interface TlsCredentials {
 }
 
 const parts = {
-  cert: { variable: 'TLS_CERT', parse: (bytes: Buffer) => new X509Certificate(bytes), is: 'certificate in PEM' },
-  key: { variable: 'TLS_KEY', parse: createPrivateKey, is: 'key in PEM without a passphrase' },
+  cert: {
+    variable: 'TAPEGATE_TLS_CERT',
+    parse: (bytes: Buffer) => new X509Certificate(bytes),
+    is: 'certificate in PEM',
+  },
+  key: { variable: 'TAPEGATE_TLS_KEY', parse: createPrivateKey, is: 'key in PEM without a passphrase' },
 } as const;
 
 /** Returns all faults of the files: a line for each, or one if they do not belong together. */
@@ -68,7 +72,7 @@ function checkPart(part: keyof typeof parts, bytes: Buffer): void {
 
 function checkTogether({ cert, key }: TlsFiles, credentials: TlsCredentials): void {
   if (!new X509Certificate(credentials.cert).checkPrivateKey(createPrivateKey(credentials.key))) {
-    throw new Error(`the key of TLS_KEY ${key} is not that of the certificate in TLS_CERT ${cert}`);
+    throw new Error(`the key of TAPEGATE_TLS_KEY ${key} is not that of the certificate in TAPEGATE_TLS_CERT ${cert}`);
   }
   try {
     createSecureContext({ ...credentials }); // what stands after the certificate is read only here

@@ -1,6 +1,6 @@
 /**
  * Allowed targets of webhooks. Users choose URLs that an engine in the site's network calls, so private addresses are
- * refused unless the site lists them (WEBHOOK_HOSTS).
+ * refused unless the site lists them (TAPEGATE_WEBHOOK_HOSTS).
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -67,10 +67,10 @@ export function findTargetProblem(text: string, targets: WebhookTargets): string
   if (url.hash !== '' || text.includes('#')) return 'must be without a fragment (#)';
   const isClosed = isIP(host) === 0 ? isLoopback(host) || host.endsWith('.localhost') : !targets.mayCall(host, host);
   if (isClosed && !targets.isListed(host)) {
-    return 'must not lead to an address of a private network, unless the site lists it (WEBHOOK_HOSTS)';
+    return 'must not lead to an address of a private network, unless the site lists it (TAPEGATE_WEBHOOK_HOSTS)';
   }
   if (url.protocol === 'http:' && !targets.isListed(host)) {
-    return 'must begin with https://, unless the site lists its host (WEBHOOK_HOSTS)';
+    return 'must begin with https://, unless the site lists its host (TAPEGATE_WEBHOOK_HOSTS)';
   }
   return undefined;
 }

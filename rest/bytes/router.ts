@@ -26,7 +26,8 @@ export function createBytesHandler(
 ): RequestHandler {
   return async (req, res) => {
     const ctx = contextOf(req);
-    if (ctx.config.door.webdav === 'off') throw new HttpError(404, 'the bytes of files are not served here (WEBDAV)');
+    if (ctx.config.door.webdav === 'off')
+      throw new HttpError(404, 'the bytes of files are not served here (TAPEGATE_WEBDAV)');
     if (req.method === 'GET' || req.method === 'HEAD') {
       const leave = enter(req);
       return await getFile(ctx, copies, req, res).finally(leave);

@@ -1,5 +1,5 @@
 /**
- * Where a request comes from: the client's own address, also behind the proxies that are listed (PROXY_ADDRESSES), and
+ * Where a request comes from: the client's own address, also behind the proxies that are listed (TAPEGATE_PROXY_ADDRESSES), and
  * whether anybody on the way could read it. The word of nobody else is taken.
  */
 import type { IncomingMessage } from 'node:http';

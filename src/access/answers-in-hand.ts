@@ -1,5 +1,5 @@
 /**
- * The answers that a gateway has not finished, and its stop without a failed call. For `LEAVE_SECONDS`, and for a second after its streams have
+ * The answers that a gateway has not finished, and its stop without a failed call. For `TAPEGATE_LEAVE_SECONDS`, and for a second after its streams have
  * ended, it goes on and ends each connection with its answer, so that balancers and clients ask another gateway next. Then it listens no more, and
  * Node.js closes connections without a request: a request that arrives at that moment is lost.
  */

@@ -52,7 +52,7 @@ export function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): 
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
       421,
-      `this gateway is not ${quote(given)}: it goes by the names of PUBLIC_URL and ALLOWED_HOSTS`,
+      `this gateway is not ${quote(given)}: it goes by the names of TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS`,
     );
   };
 }
@@ -82,7 +82,7 @@ export function refuseForeignPage(req: Request, config: BrowserConfig): void {
   if (page === undefined || isLinkFollowed(req)) return;
   throw new HttpError(
     403,
-    `a page of another origin may not ask here (${page}): only one of this gateway (PUBLIC_URL), or of CORS_ORIGINS`,
+    `a page of another origin may not ask here (${page}): only one of this gateway (TAPEGATE_PUBLIC_URL), or of TAPEGATE_CORS_ORIGINS`,
   );
 }
 

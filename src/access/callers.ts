@@ -121,7 +121,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
   // no end has an @ in it
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
-  throw unauthenticated(`${source} names ${quote(taken)}, as only a listed issuer (OIDC_ISSUER) may`);
+  throw unauthenticated(`${source} names ${quote(taken)}, as only a listed issuer (TAPEGATE_OIDC_ISSUER) may`);
 }
 
 const MAX_ENTRIES = 10_000;

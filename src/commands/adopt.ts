@@ -28,7 +28,7 @@ export function registerAdopt(program: Command): void {
     )
     .option(
       '--archive-root <folder>',
-      'below which archive paths are links to copies there; LINK_ROOT, or / where that is unset',
+      'below which archive paths are links to copies there; TAPEGATE_LINK_ROOT, or / where that is unset',
     )
     .option('--finish', 'the system before is no more: its names of copies go, and the copies that no request has')
     .option('--changes', 'tell what has come about here since, for a way back')
@@ -127,7 +127,7 @@ async function finish(ctx: Context, archiveRoot: string, { json = false }: Outpu
   printLine(`${plural(names, 'name')} of copies taken away`);
   if (left > 0) printLine(`${plural(left, 'name')} left, as told`);
   if (kept === 0) return;
-  const remedy = 'an engine with LINK_ROOT turns these links, and then --finish takes the names away';
+  const remedy = 'an engine with TAPEGATE_LINK_ROOT turns these links, and then --finish takes the names away';
   printLine(`${plural(kept, 'name')} left, since the links at the archive paths lead there: ${remedy}`);
 }
 

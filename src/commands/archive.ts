@@ -35,7 +35,9 @@ interface ArchiveOptions extends OutputOptions {
 async function archiveDirectory(config: Config, dir: string, options: ArchiveOptions): Promise<void> {
   const volumeSize = readSize('--volume-size', options.volumeSize);
   if (options.move && config.tapeBackend === 'memory') {
-    throw new UsageError('--move would remove files whose tape copies end with this process (TAPE_BACKEND=memory)');
+    throw new UsageError(
+      '--move would remove files whose tape copies end with this process (TAPEGATE_TAPE_BACKEND=memory)',
+    );
   }
   const { archiveTree } = await import('../engine/archive.js');
   const { createBackend } = await import('../tape/kinds.js');

@@ -1,6 +1,6 @@
 /** Examples at the end of each command's help, by its name. */
 export const examples: Readonly<Record<string, readonly string[]>> = {
-  start: ['tapegate start', 'PORT=9000 DATA_DIR=/var/lib/tapegate AUTH=token tapegate start'],
+  start: ['tapegate start', 'PORT=9000 DATA_DIR=/var/lib/tapegate TAPEGATE_AUTH=token tapegate start'],
   serve: ['DATABASE_URL=postgresql://tapegate@db.example.org/tapegate tapegate serve'],
   work: ['DATABASE_URL=postgresql://tapegate@db.example.org/tapegate DRIVES=4 tapegate work'],
   migrate: ['tapegate migrate'],

@@ -68,7 +68,7 @@ async function findOffer(url: string, options: LoginOptions): Promise<Offer | un
   const offer = await findDeviceLogin(url, options);
   if (offer || !(device || audience !== undefined || issuer !== undefined)) return offer;
   throw new CommandError(
-    `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with OIDC_CLIENT_ID`,
+    `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with TAPEGATE_OIDC_CLIENT_ID`,
   );
 }
 

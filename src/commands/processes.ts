@@ -45,24 +45,29 @@ export function registerProcesses(program: Command): void {
 /** Names all settings; a test compares them with the document. Descriptions would load the schema of the settings. */
 const ENVIRONMENT_HELP = `
 Settings are variables of the environment. "Configuration" in src/commands/README.md describes them:
-  HOST, PORT                      where the gateway listens: 127.0.0.1 and 8080 by default
-  AUTH                            how callers are authenticated: token, oidc, proxy, certificate, legacy, open
-  PUBLIC_URL, ALLOWED_HOSTS       where users find the gateway, and its other names
-  TLS_CERT, TLS_KEY               files of its certificate and key, for https
-  DATABASE_URL, DATA_DIR          a PostgreSQL, or the directory of an embedded one: ./data by default
-  DEMO, ENGINE                    for start: off for no demo archive, and for no engine
-  DRIVES                          drives of the first library: 2 by default
+  HOST, PORT                       where the gateway listens: 127.0.0.1 and 8080 by default
+  TAPEGATE_AUTH                    how callers are authenticated: token, oidc, proxy, certificate, legacy, open
+  TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  where users find the gateway, and its other names
+  TAPEGATE_TLS_CERT, TAPEGATE_TLS_KEY          files of its certificate and key, for https
+  DATABASE_URL, DATA_DIR           a PostgreSQL, or the directory of an embedded one: ./data by default
+  DEMO, ENGINE                     for start: off for no demo archive, and for no engine
+  DRIVES                           drives of the first library: 2 by default
 Authentication:
-  OIDC_ISSUER, OIDC_AUDIENCE, OIDC_CLIENT_ID, OIDC_USER_CLAIM, OIDC_GROUPS_CLAIM, OIDC_ROLES, LEGACY,
-  PROXY_ADDRESSES, PROXY_HEADERS, PROXY_ROLES, PROXY_CERT_USERS
+  TAPEGATE_OIDC_ISSUER, TAPEGATE_OIDC_AUDIENCE, TAPEGATE_OIDC_CLIENT_ID, TAPEGATE_OIDC_USER_CLAIM,
+  TAPEGATE_OIDC_GROUPS_CLAIM, TAPEGATE_OIDC_ROLES, TAPEGATE_PROXY_ADDRESSES, TAPEGATE_PROXY_HEADERS,
+  TAPEGATE_PROXY_ROLES, TAPEGATE_PROXY_CERT_USERS, TAPEGATE_LEGACY
 Gateway:
-  PAGES, INTROSPECTION, TRUSTED_DOCUMENTS, TRUSTED_ONLY, CORS_ORIGINS, SITE_NAME, WEBDAV, BYTES_GATEWAYS,
-  RATE_LIMIT, STREAMS, REQUEST_FILES, PATTERN_LENGTH, DATABASE_READ_URL, READ_WAIT_MS, LEAVE_SECONDS
+  TAPEGATE_PAGES, TAPEGATE_INTROSPECTION, TAPEGATE_TRUSTED_DOCUMENTS, TAPEGATE_TRUSTED_ONLY,
+  TAPEGATE_CORS_ORIGINS, TAPEGATE_SITE_NAME, TAPEGATE_WEBDAV, TAPEGATE_BYTES_GATEWAYS, TAPEGATE_RATE_LIMIT,
+  TAPEGATE_STREAMS, TAPEGATE_REQUEST_FILES, TAPEGATE_PATTERN_LENGTH, TAPEGATE_DATABASE_READ_URL,
+  TAPEGATE_READ_WAIT_MS, TAPEGATE_LEAVE_SECONDS
 Engine:
-  TAPE_BACKEND, TAPE_TIMEOUT, DISK_TIMEOUT, ENGINE_WEIGHT, RESTORE_MODE, RESTORE_GROUP, LINK_ROOT
+  TAPEGATE_TAPE_BACKEND, TAPEGATE_TAPE_TIMEOUT, TAPEGATE_DISK_TIMEOUT, TAPEGATE_ENGINE_WEIGHT,
+  TAPEGATE_RESTORE_MODE, TAPEGATE_RESTORE_GROUP, TAPEGATE_LINK_ROOT
 Mail, webhooks and records:
-  SMTP_URL, MAIL_FROM, MAIL_TO, MAIL_RATE, EXPIRY_NOTICE_HOURS, WEBHOOK_HOSTS, EVENT_DAYS, REQUEST_DAYS, AUDIT_DAYS,
-  LOG_LEVEL, ACCESS_LOG, METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
+  SMTP_URL, TAPEGATE_MAIL_FROM, TAPEGATE_MAIL_TO, TAPEGATE_MAIL_RATE, TAPEGATE_EXPIRY_NOTICE_HOURS,
+  TAPEGATE_WEBHOOK_HOSTS, TAPEGATE_EVENT_DAYS, TAPEGATE_REQUEST_DAYS, TAPEGATE_AUDIT_DAYS, LOG_LEVEL,
+  TAPEGATE_ACCESS_LOG, TAPEGATE_METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
 Other commands use the server at TAPEGATE_URL with the token TAPEGATE_TOKEN, and find the database as this command does.`;
 
 interface Parts {
@@ -158,13 +163,13 @@ async function tellMetricsAt(
   const { openMetrics } = await import('../metrics/metrics.js');
   const { listenForMetrics } = await import('../metrics/listener.js');
   const listener = await listenForMetrics(ctx, given ?? openMetrics(ctx), place).catch((error) => {
-    throw cannotListen(error, { ...place, names: 'METRICS_LISTEN' });
+    throw cannotListen(error, { ...place, names: 'TAPEGATE_METRICS_LISTEN' });
   });
   ctx.log.info({ url: `${listener.url}/metrics` }, 'metrics are read here');
   return () => listener.close();
 }
 
-/** Warns of gateways with another AUTH, which an operator may not intend. */
+/** Warns of gateways with another TAPEGATE_AUTH, which an operator may not intend. */
 async function openEvents(ctx: Context, { gateway }: Parts): Promise<void> {
   if (!gateway) return await ctx.events.open();
   const { findOtherDoors, nameOfDoor } = await import('../operations/access/doors.js');
@@ -172,7 +177,7 @@ async function openEvents(ctx: Context, { gateway }: Parts): Promise<void> {
   const own = [...ctx.config.access.auth].join(',');
   for (const auth of await findOtherDoors(ctx)) {
     ctx.log.warn(
-      `another gateway of this database runs with AUTH=${auth}, and this one with AUTH=${own}: who is kept out by one may come in by the other`,
+      `another gateway of this database runs with TAPEGATE_AUTH=${auth}, and this one with TAPEGATE_AUTH=${own}: who is kept out by one may come in by the other`,
     );
   }
 }
@@ -253,7 +258,8 @@ async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<
   };
 }
 
-const OPEN_DOOR = '  access     open to whoever reaches it; AUTH=token closes the door, see src/access/README.md';
+const OPEN_DOOR =
+  '  access     open to whoever reaches it; TAPEGATE_AUTH=token closes the door, see src/access/README.md';
 const NO_ENGINE =
   '  engine     none here; "tapegate work" runs one, on a host that has the tapes and the restore disks';
 
@@ -275,7 +281,7 @@ function announce(
     `  restored   ${path.join(dataDir, 'restore')}`,
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
     ...(hasEngine ? [] : [NO_ENGINE]),
-    auth.has('open') ? OPEN_DOOR : `  access     ${[...auth].join(', ')} (AUTH)`,
+    auth.has('open') ? OPEN_DOOR : `  access     ${[...auth].join(', ')} (TAPEGATE_AUTH)`,
     '',
   ];
   if (demo) {

@@ -1,5 +1,5 @@
 /**
- * The standbys of DATABASE_READ_URL. A list is read at a standby that has all changes that were committed when the list was asked for, so
+ * The standbys of TAPEGATE_DATABASE_READ_URL. A list is read at a standby that has all changes that were committed when the list was asked for, so
  * that callers find their own changes in each list, through any gateway. If none has them in time, the list is read at the primary.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,7 +11,7 @@ import { hostName } from './hosts.js';
 import { type Sql, sql } from './sql.js';
 
 export interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
-  /** DATABASE_READ_URL. */
+  /** TAPEGATE_DATABASE_READ_URL. */
   url: string;
   /** How long a list waits for a standby that is behind. */
   waitMs: number;

@@ -1,5 +1,5 @@
 /**
- * A port for metrics alone (METRICS_LISTEN), of an engine or beside a gateway. It needs no authentication: metrics name
+ * A port for metrics alone (TAPEGATE_METRICS_LISTEN), of an engine or beside a gateway. It needs no authentication: metrics name
  * drives, libraries and disks, but no user, path or address.
  */
 import { createServer, type Server, type ServerResponse } from 'node:http';

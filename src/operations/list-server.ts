@@ -1,5 +1,5 @@
 /**
- * Reads lists at a standby (DATABASE_READ_URL), which shows all that was committed when it was asked. Everything else is read
+ * Reads lists at a standby (TAPEGATE_DATABASE_READ_URL), which shows all that was committed when it was asked. Everything else is read
  * at the primary: what decides a change, look-ups by keys, and what follows events, which are numbered there.
  */
 import type { Context } from '../context.js';

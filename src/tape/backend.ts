@@ -1,7 +1,7 @@
 /** The contract of drive libraries: Tapegate decides which volume is mounted, and in which order its files are read. */
 import { TapeError } from '../errors.js';
 
-/** Types of the first library: TAPE_BACKEND takes these names. */
+/** Types of the first library: TAPEGATE_TAPE_BACKEND takes these names. */
 export const backendNames = ['directory', 'memory'] as const;
 
 /** The volume is not available: it left the library, or its file system did. No file fails for it. An error of `mount` counts as this. */

@@ -1,5 +1,5 @@
 /**
- * The registry of library types: a line each. `tapegate library add --kind` takes the names of `kinds`, TAPE_BACKEND those of `firstTypes`.
+ * The registry of library types: a line each. `tapegate library add --kind` takes the names of `kinds`, TAPEGATE_TAPE_BACKEND those of `firstTypes`.
  * The AWS SDK and undici are loaded by the first request of a library that needs them.
  */
 import path from 'node:path';
@@ -29,7 +29,7 @@ const firstTypes = {
   memory: () => createMemoryBackend(),
 } satisfies Record<string, (dataDir: string) => WritableBackend>;
 
-/** Makes the first library. @param name as TAPE_BACKEND has it */
+/** Makes the first library. @param name as TAPEGATE_TAPE_BACKEND has it */
 export function createBackend(name: keyof typeof firstTypes, { dataDir }: { dataDir: string }): WritableBackend {
   return firstTypes[name](dataDir);
 }

@@ -206,26 +206,29 @@ test('a mount point is refused as a restore disk if it, or a directory above it,
   await removeDisk(app.ctx, made);
 });
 
-test.runIf(isRoot)('the group of RESTORE_GROUP may write in a restore disk and in directories below it', async () => {
-  const mountpoint = path.join(app.dataDir, 'of-the-group');
-  mkdirSync(path.join(mountpoint, 'shared'), { recursive: true });
-  for (const directory of [mountpoint, path.join(mountpoint, 'shared')]) {
-    chownSync(directory, 0, UNPRIVILEGED_UID);
-    chmodSync(directory, 0o2775);
-  }
-  const ctx = { ...app.ctx, config: { ...app.ctx.config, restoreGroup: UNPRIVILEGED_UID } };
-  const { disk, problem } = await addDisk(ctx, { mountpoint, size: 10n ** 6n });
-  expect(problem).toBeUndefined();
-  const at = { diskId: disk.id, mountpoint, path: '/shared/made/file' };
-  await (await openFolder(ctx, at)).handle.close();
-  expect(listTree(mountpoint)).toEqual(['shared', 'shared/made']);
-  expect(statSync(path.join(mountpoint, 'shared/made')).mode & 0o7777).toBe(0o755);
-  await expect(openFolder(app.ctx, at)).rejects.toMatchObject({
-    errorClass: 'TRANSIENT',
-    message: expect.stringContaining(`set RESTORE_GROUP to this group`),
-  });
-  await removeDisk(app.ctx, mountpoint);
-});
+test.runIf(isRoot)(
+  'the group of TAPEGATE_RESTORE_GROUP may write in a restore disk and in directories below it',
+  async () => {
+    const mountpoint = path.join(app.dataDir, 'of-the-group');
+    mkdirSync(path.join(mountpoint, 'shared'), { recursive: true });
+    for (const directory of [mountpoint, path.join(mountpoint, 'shared')]) {
+      chownSync(directory, 0, UNPRIVILEGED_UID);
+      chmodSync(directory, 0o2775);
+    }
+    const ctx = { ...app.ctx, config: { ...app.ctx.config, restoreGroup: UNPRIVILEGED_UID } };
+    const { disk, problem } = await addDisk(ctx, { mountpoint, size: 10n ** 6n });
+    expect(problem).toBeUndefined();
+    const at = { diskId: disk.id, mountpoint, path: '/shared/made/file' };
+    await (await openFolder(ctx, at)).handle.close();
+    expect(listTree(mountpoint)).toEqual(['shared', 'shared/made']);
+    expect(statSync(path.join(mountpoint, 'shared/made')).mode & 0o7777).toBe(0o755);
+    await expect(openFolder(app.ctx, at)).rejects.toMatchObject({
+      errorClass: 'TRANSIENT',
+      message: expect.stringContaining(`set TAPEGATE_RESTORE_GROUP to this group`),
+    });
+    await removeDisk(app.ctx, mountpoint);
+  },
+);
 
 test('the private group of a trusted user may write', async () => {
   const directory = place('private');

@@ -38,8 +38,8 @@ afterAll(async () => {
 });
 
 const serve = (env: Record<string, string>) =>
-  serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, WEBDAV: 'all', ...env });
-const start = () => serve({ PORT: String(port), AUTH: 'token' });
+  serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, TAPEGATE_WEBDAV: 'all', ...env });
+const start = () => serve({ PORT: String(port), TAPEGATE_AUTH: 'token' });
 const createSecret = async (name: string) => (await createToken(app.ctx, { name, role: 'USER' })).secret;
 
 async function openAs(secret: string, view = '#/'): Promise<Window> {
@@ -121,7 +121,7 @@ test('a restored file can be downloaded with a token and without, unless WebDAV 
   await expectDownload(window);
   const open = await serve({});
   await expectDownload(await openWindow(`${open.url}/${view}`));
-  const without = await serve({ WEBDAV: 'off' });
+  const without = await serve({ TAPEGATE_WEBDAV: 'off' });
   const other = await openWindow(`${without.url}/${view}`);
   await other.page.getByText(copy).waitFor();
   expect(await buttonIn(other).count()).toBe(0);

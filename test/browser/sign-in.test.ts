@@ -22,10 +22,10 @@ beforeAll(async () => {
     DATABASE_URL: app.databaseUrl,
     DATA_DIR: app.dataDir,
     PORT: String(port),
-    AUTH: 'oidc',
-    OIDC_ISSUER: provider.url,
-    OIDC_AUDIENCE: AUDIENCE,
-    OIDC_CLIENT_ID: DEVICE_CLIENT,
+    TAPEGATE_AUTH: 'oidc',
+    TAPEGATE_OIDC_ISSUER: provider.url,
+    TAPEGATE_OIDC_AUDIENCE: AUDIENCE,
+    TAPEGATE_OIDC_CLIENT_ID: DEVICE_CLIENT,
   });
 });
 afterEach(() => {

@@ -13,7 +13,7 @@ const serverFile = path.join(packageRoot, 'dist/test/fuzz/server.js');
 const START_MS = 30_000;
 /** Low enough that some requests are rejected (see also the limits of the server). */
 const LIMITS = {
-  ...{ STREAMS: '240', REQUEST_FILES: '200', MAIL_RATE: String(MAIL_RATES.mailRate) },
+  ...{ TAPEGATE_STREAMS: '240', TAPEGATE_REQUEST_FILES: '200', TAPEGATE_MAIL_RATE: String(MAIL_RATES.mailRate) },
 };
 const MAX_STDERR = 4000;
 

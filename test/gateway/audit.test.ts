@@ -412,7 +412,7 @@ test('the audit is append-only', async () => {
   }
 });
 
-test('rows older than AUDIT_DAYS are removed', async () => {
+test('rows older than TAPEGATE_AUDIT_DAYS are removed', async () => {
   const at = app.ctx.db.clock.now();
   now = addSeconds(at, -401 * 86_400);
   for (let n = 0; n < 3; n++) await setQuota(app.ctx, { user: 'old', size: 1n });

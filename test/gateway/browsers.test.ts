@@ -11,7 +11,7 @@ const PUBLIC = 'https://tapes.example.org';
 const EVIL = 'https://evil.example';
 
 let app: TestApp;
-/** Without CORS_ORIGINS, PUBLIC_URL and ALLOWED_HOSTS. */
+/** Without TAPEGATE_CORS_ORIGINS, TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS. */
 let closed: TestApp;
 beforeAll(async () => {
   app = await startApp({
@@ -133,7 +133,7 @@ const own: Record<string, string>[] = [
 ];
 const link = { 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' };
 const BY_ORIGIN = /^a page of another origin may not ask here \((Origin|Sec-)/;
-const BY_HOST = /^this gateway is not ".*": it goes by the names of PUBLIC_URL and ALLOWED_HOSTS$/;
+const BY_HOST = /^this gateway is not ".*": it goes by the names of TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS$/;
 /** The headers that a page of a rebound name sends. */
 const reboundTo = (Host: string) => ({ Host, Origin: `http://${Host}`, 'Sec-Fetch-Site': 'same-origin' });
 
@@ -216,7 +216,8 @@ test('if each caller must authenticate, any host is accepted', async () => {
 
 test('R145 what is asked of another host is answered 421', async () => {
   const answer = await sendAsIs(app, `${REST}/requests`, { headers: { Host: 'evil.example' } });
-  const message = 'this gateway is not "evil.example": it goes by the names of PUBLIC_URL and ALLOWED_HOSTS';
+  const message =
+    'this gateway is not "evil.example": it goes by the names of TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS';
   expect([answer.status, answer.text]).toEqual([421, JSON.stringify([{ error: message, error_msg: message }])]);
 });
 
@@ -224,7 +225,7 @@ test('R144 what a page of another origin asks for is answered 403, and stores no
   const headers = { Origin: EVIL, 'Content-Type': 'text/plain' };
   await whileUnchanged(async () => {
     const answer = await sendAsIs(app, `${REST}/requests`, { method: 'POST', headers, body: request });
-    const message = `a page of another origin may not ask here (Origin: "${EVIL}"): only one of this gateway (PUBLIC_URL), or of CORS_ORIGINS`;
+    const message = `a page of another origin may not ask here (Origin: "${EVIL}"): only one of this gateway (TAPEGATE_PUBLIC_URL), or of TAPEGATE_CORS_ORIGINS`;
     expect([answer.status, answer.body]).toEqual([403, [{ error: message, error_msg: message }]]);
   });
 });

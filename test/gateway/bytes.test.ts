@@ -256,7 +256,7 @@ test('links, foreign files and changed copies are not served', async () => {
   expect(answers.every(({ bytes }) => !bytes.toString().includes(app.dataDir))).toBe(true);
 });
 
-test('WEBDAV=public serves only copies that everybody on the host may read, WEBDAV=off none', async () => {
+test('TAPEGATE_WEBDAV=public serves only copies that everybody on the host may read, TAPEGATE_WEBDAV=off none', async () => {
   await restore({ '/public/open': { mode: 0o644 }, '/public/closed': { mode: 0o640 } });
   const statuses = async (webdav: DoorConfig['webdav']) => {
     Object.assign(app.ctx.config.door, { webdav });

@@ -71,7 +71,7 @@ test('other paths and methods return 404', async () => {
   for (const method of ['POST', 'PUT', 'DELETE']) expect((await fetch(`${app.url}/`, { method })).status).toBe(404);
 });
 
-test('below a path of PUBLIC_URL the page finds its files, with and without a trailing slash', async () => {
+test('below a path of TAPEGATE_PUBLIC_URL the page finds its files, with and without a trailing slash', async () => {
   for (const target of ['/archive/tapegate', '/archive/tapegate/', '/']) {
     const answer = await fetch(`${below.url}${target}`);
     expect(await answer.text()).toContain('<head><base href="/archive/tapegate/" />');

@@ -15,11 +15,11 @@ let app: TestApp;
 beforeAll(async () => {
   realms = await startRealms('a', 'b', 'c');
   const env = {
-    AUTH: 'token,oidc,proxy,certificate',
-    OIDC_ISSUER: ['a', 'b', 'c'].map(realms.urlOf).join(),
-    OIDC_AUDIENCE: AUDIENCE,
-    PROXY_ADDRESSES: '127.0.0.1',
-    PROXY_HEADERS: 'groups=X-Remote-Groups',
+    TAPEGATE_AUTH: 'token,oidc,proxy,certificate',
+    TAPEGATE_OIDC_ISSUER: ['a', 'b', 'c'].map(realms.urlOf).join(),
+    TAPEGATE_OIDC_AUDIENCE: AUDIENCE,
+    TAPEGATE_PROXY_ADDRESSES: '127.0.0.1',
+    TAPEGATE_PROXY_HEADERS: 'groups=X-Remote-Groups',
   };
   app = await startApp({ config: { access: readConfig(env).access } });
   for (const user of ['alice', nameOf('b'), nameOf('c')]) await setQuota(app.ctx, { user, size: 1000n });
@@ -58,7 +58,7 @@ test('a group belongs to its issuer', async () => {
 test('only a listed issuer may give names with its own suffix', async () => {
   const refused = async (headers: Record<string, string>, source: string, name: string) => {
     const { status, body } = await call(app, 'GET', '/quota/alice', { headers });
-    const message = `${source} names ${JSON.stringify(name)}, as only a listed issuer (OIDC_ISSUER) may`;
+    const message = `${source} names ${JSON.stringify(name)}, as only a listed issuer (TAPEGATE_OIDC_ISSUER) may`;
     expect([status, body]).toEqual([401, errorBody(message)]);
   };
   const taken = nameOf('b');
@@ -74,8 +74,12 @@ test('only a listed issuer may give names with its own suffix', async () => {
 });
 
 test('an operator may create a token for a user of an issuer', async () => {
-  const OIDC_ISSUER = 'https://sso.example.org/a https://sso.example.org/b';
-  const { access } = readConfig({ AUTH: 'token,oidc', OIDC_AUDIENCE: AUDIENCE, OIDC_ISSUER });
+  const TAPEGATE_OIDC_ISSUER = 'https://sso.example.org/a https://sso.example.org/b';
+  const { access } = readConfig({
+    TAPEGATE_AUTH: 'token,oidc',
+    TAPEGATE_OIDC_AUDIENCE: AUDIENCE,
+    TAPEGATE_OIDC_ISSUER,
+  });
   const other = await startBeside(app, { config: { access } });
   const name = 'alice@sso.example.org/b';
   await setQuota(other.ctx, { user: name, size: 1000n });
@@ -85,8 +89,8 @@ test('an operator may create a token for a user of an issuer', async () => {
 });
 
 test('issuers whose users would have the same names are refused', () => {
-  const OIDC_ISSUER = 'https://sso.example.org/a,https://SSO.example.org:443/a/';
-  expect(() => readConfig({ AUTH: 'oidc', OIDC_AUDIENCE: AUDIENCE, OIDC_ISSUER })).toThrow(
-    'OIDC_ISSUER contains several issuers with the address sso.example.org/a: their users could not be distinguished',
+  const TAPEGATE_OIDC_ISSUER = 'https://sso.example.org/a,https://SSO.example.org:443/a/';
+  expect(() => readConfig({ TAPEGATE_AUTH: 'oidc', TAPEGATE_OIDC_AUDIENCE: AUDIENCE, TAPEGATE_OIDC_ISSUER })).toThrow(
+    'TAPEGATE_OIDC_ISSUER contains several issuers with the address sso.example.org/a: their users could not be distinguished',
   );
 });

@@ -17,11 +17,11 @@ let app: TestApp;
 let offset = 0;
 
 const env = () => ({
-  AUTH: 'token,oidc',
-  OIDC_ISSUER: `${provider.url},${other.url}`,
-  OIDC_AUDIENCE: AUDIENCE,
-  OIDC_CLIENT_ID: 'tapegate-cli',
-  OIDC_ROLES: 'operator=/tapes/ops,viewer=user:eve',
+  TAPEGATE_AUTH: 'token,oidc',
+  TAPEGATE_OIDC_ISSUER: `${provider.url},${other.url}`,
+  TAPEGATE_OIDC_AUDIENCE: AUDIENCE,
+  TAPEGATE_OIDC_CLIENT_ID: 'tapegate-cli',
+  TAPEGATE_OIDC_ROLES: 'operator=/tapes/ops,viewer=user:eve',
 });
 
 const accessOf = (settings: Record<string, string>) => ({ access: readConfig(settings).access });
@@ -184,7 +184,7 @@ test('a refused client learns where the issuers are listed', async () => {
     tapegate_audience: AUDIENCE,
     tapegate_client_id: 'tapegate-cli',
   });
-  const without = await startBeside(app, { config: accessOf({ AUTH: 'token' }) });
+  const without = await startBeside(app, { config: accessOf({ TAPEGATE_AUTH: 'token' }) });
   expect((await send(without, '/.well-known/oauth-protected-resource')).status).toBe(404);
   const refused = await send(without, '/tape_control/api/v1/requests');
   expect(refused.headers.get('www-authenticate')).not.toContain('metadata');

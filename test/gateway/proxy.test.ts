@@ -21,11 +21,11 @@ const accessOf = (env: Record<string, string>) => readConfig(env).access;
 const clock = createClock();
 
 const access = accessOf({
-  AUTH: 'token,proxy,certificate',
-  PROXY_ADDRESSES: '127.0.0.1 10.9.0.0/16',
-  PROXY_HEADERS: 'groups=X-Remote-Groups',
-  PROXY_CERT_USERS: certUsers,
-  PROXY_ROLES: 'operator=ops,viewer=user:eve',
+  TAPEGATE_AUTH: 'token,proxy,certificate',
+  TAPEGATE_PROXY_ADDRESSES: '127.0.0.1 10.9.0.0/16',
+  TAPEGATE_PROXY_HEADERS: 'groups=X-Remote-Groups',
+  TAPEGATE_PROXY_CERT_USERS: certUsers,
+  TAPEGATE_PROXY_ROLES: 'operator=ops,viewer=user:eve',
 });
 const app = useApp({ now: clock.now, config: { access } }, async () => {
   for (const user of ['alice', 'bob', 'zoé']) await setQuota(app.ctx, { user, size: 1000n });
@@ -115,7 +115,7 @@ test('a token counts through the proxy, and as a password over TLS only', async 
 });
 
 test('behind a proxy that is not listed its headers are refused, not ignored, and so is a password', async () => {
-  const access = accessOf({ AUTH: 'token,proxy,certificate,open', PROXY_ADDRESSES: '192.0.2.7' });
+  const access = accessOf({ TAPEGATE_AUTH: 'token,proxy,certificate,open', TAPEGATE_PROXY_ADDRESSES: '192.0.2.7' });
   const other = await startBeside(app, { config: { access } });
   try {
     expect((await get(other, '/quota/alice')).status).toBe(200);

@@ -40,7 +40,7 @@ test('the number of files of a request is limited, with a list and with a patter
   await start({ requestFiles: 2 });
   await addPaths(app.ctx, '/all/a', '/all/b', '/all/c');
   const before = await dumpTables(app.ctx);
-  const message = 'files of a request may be 2 (REQUEST_FILES), and it takes 3';
+  const message = 'files of a request may be 2 (TAPEGATE_REQUEST_FILES), and it takes 3';
   const files = ['/all/a', '/all/b', '/all/c', '/all/never'];
   for (const [input, contract] of [
     [{ files }, { files }] as const,
@@ -82,7 +82,7 @@ test.each([
     ['eve@sub.site.org', 'e@nosite.org'],
     ', or one of site.org, other.org',
   ],
-] as const)('email addresses must be allowed by MAIL_TO: %s', async (mailTo, allowed, refused, others) => {
+] as const)('email addresses must be allowed by TAPEGATE_MAIL_TO: %s', async (mailTo, allowed, refused, others) => {
   await start({ mailTo });
   const id = await makeRequest(app, { quota: 'alice', patterns: '/a/' });
   const says = (address: string) => `must be the address of the quota itself${others}, not "${address}"`;

@@ -46,7 +46,12 @@ beforeEach(async () => {
   here = await createDatabase();
   dir = makeTempDir();
   site = await createNlaSite({ connection: there.connection, dir });
-  env = { DATABASE_URL: here.url, DATA_DIR: path.join(dir, 'data'), LINK_ROOT: site.archive, LOG_LEVEL: 'error' };
+  env = {
+    DATABASE_URL: here.url,
+    DATA_DIR: path.join(dir, 'data'),
+    TAPEGATE_LINK_ROOT: site.archive,
+    LOG_LEVEL: 'error',
+  };
   ids = await fillNlaSite(site);
   database = new pg.Client(here.connection);
   await database.connect();
@@ -377,7 +382,7 @@ test('finish removes a link to a copy that was released, with its old name', asy
   await adoptSite();
   await database.query(`UPDATE request SET retention = '2026-01-07' WHERE id <> $1`, [ids.pattern]);
   const [a, b, c] = restored;
-  const { LINK_ROOT: _, ...unlinked } = env;
+  const { TAPEGATE_LINK_ROOT: _, ...unlinked } = env;
   await whileWorking(() => waitFor('two copies to leave', async () => (await used()) === sizeOf([c])), unlinked);
   expect(await finish()).toEqual({ told: [], counts: { ...ended, names: 2, kept: 1 } });
   expect([a, b, c].map(linkOf).map(isGone)).toEqual([true, true, false]);

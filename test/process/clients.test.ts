@@ -233,7 +233,7 @@ async function runSession(name: string, program: string, args: string[]): Promis
   gate = createGate();
   const port = await findFreePort();
   const serve = () =>
-    serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), AUTH: 'token' });
+    serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), TAPEGATE_AUTH: 'token' });
   const gateway = await serve();
   const session = startProcess(program, [...args, name], {
     cwd: PYTHON_CLIENT,

@@ -39,7 +39,7 @@ const DAY = 86_400;
 // with a library in memory the engine has no processes of its own
 test.each([
   ['ahead of', 6 * DAY, { DRIVES: '1' }],
-  ['behind', -6 * DAY, { TAPE_BACKEND: 'memory' }],
+  ['behind', -6 * DAY, { TAPEGATE_TAPE_BACKEND: 'memory' }],
 ])(
   'a server on a host whose clock is six days %s the database uses the time of the database, and logs it',
   async (side, seconds, more) => {

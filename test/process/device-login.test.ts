@@ -37,10 +37,10 @@ let file: string;
 const accessOf = (settings: Record<string, string>) => readConfig(settings).access;
 
 const settings = () => ({
-  AUTH: 'token,oidc',
-  OIDC_ISSUER: provider.url,
-  OIDC_AUDIENCE: AUDIENCE,
-  OIDC_CLIENT_ID: DEVICE_CLIENT,
+  TAPEGATE_AUTH: 'token,oidc',
+  TAPEGATE_OIDC_ISSUER: provider.url,
+  TAPEGATE_OIDC_AUDIENCE: AUDIENCE,
+  TAPEGATE_OIDC_CLIENT_ID: DEVICE_CLIENT,
 });
 
 beforeAll(async () => {
@@ -145,7 +145,7 @@ test('a token that the gateway refuses is revoked and not kept', async () => {
   const { running, place } = await begin();
   const { access } = app.ctx.config;
   const since = provider.asked.length;
-  app.ctx.config.access = accessOf({ ...settings(), OIDC_AUDIENCE: 'https://others.example.org' });
+  app.ctx.config.access = accessOf({ ...settings(), TAPEGATE_OIDC_AUDIENCE: 'https://others.example.org' });
   await logInAt(place, { user: 'alice' });
   const { code, stderr } = await running.ended;
   app.ctx.config.access = access;
@@ -155,8 +155,8 @@ test('a token that the gateway refuses is revoked and not kept', async () => {
 
 test('login fails if the gateway names no client of a provider, or has no TLS', async () => {
   const error = (url: string) =>
-    `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with OIDC_CLIENT_ID`;
-  const { OIDC_CLIENT_ID: _, ...without } = settings();
+    `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with TAPEGATE_OIDC_CLIENT_ID`;
+  const { TAPEGATE_OIDC_CLIENT_ID: _, ...without } = settings();
   const other = await startBeside(app, { config: { access: accessOf(without) } });
   expect(await runCli(LOGIN, { env: env(other.url) })).toEqual(refused(1, error(other.url)));
   await other.close();

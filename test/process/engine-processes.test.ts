@@ -82,7 +82,7 @@ describe.concurrent('engine processes', () => {
     if (!freezable) return skip();
     mounted.push(freezable);
     const dataDir = makeDataDir();
-    const env = { DATA_DIR: dataDir, DISK_TIMEOUT: '2', DRIVES: '2', LOG_LEVEL: 'fatal' };
+    const env = { DATA_DIR: dataDir, TAPEGATE_DISK_TIMEOUT: '2', DRIVES: '2', LOG_LEVEL: 'fatal' };
     const server = await startServer('start', { env });
     expect(parts(server)).toEqual(['drive', 'drive', 'passes']);
     const restore = path.join(dataDir, 'restore');

@@ -16,16 +16,17 @@ import { cleanUp, type LocalServer, runCli, serveHere, startProcess } from '../s
 import { makeTempDir } from '../support/temp-dir.js';
 import { useApp } from '../support/use-app.js';
 
-/** An `AUTH=token,legacy` gateway behind a proxy on 127.0.0.1. */
+/** An `TAPEGATE_AUTH=token,legacy` gateway behind a proxy on 127.0.0.1. */
 let legacy: TestApp;
 let secret: string;
 
-const LEGACY = 'GET /requests/{id} from 198.51.100.0/24 203.0.113.9, GET /quota/{user}, PUT /requests/{id} from ::1';
+const TAPEGATE_LEGACY =
+  'GET /requests/{id} from 198.51.100.0/24 203.0.113.9, GET /quota/{user}, PUT /requests/{id} from ::1';
 
 const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 10_000n);
   ({ secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' }));
-  legacy = await startLegacy({ PROXY_ADDRESSES: '127.0.0.1', LEGACY });
+  legacy = await startLegacy({ TAPEGATE_PROXY_ADDRESSES: '127.0.0.1', TAPEGATE_LEGACY });
 });
 afterAll(async () => {
   await legacy.close();
@@ -33,7 +34,7 @@ afterAll(async () => {
 });
 
 const startLegacy = (settings: Record<string, string>) =>
-  startBeside(app, { config: { access: readConfig({ AUTH: 'token,legacy', ...settings }).access } });
+  startBeside(app, { config: { access: readConfig({ TAPEGATE_AUTH: 'token,legacy', ...settings }).access } });
 
 /** Sends a request to the REST contract. @returns its status */
 async function statusOf(
@@ -62,8 +63,8 @@ test('a script without credentials runs, is counted, is refused after the close,
   ];
   writeFileSync(script, `${lines.join('\n')}\n`);
   chmodSync(script, 0o755);
-  const run = async (LEGACY: string) => {
-    const server = await serve({ AUTH: 'token,legacy', LEGACY, PORT: String(port) });
+  const run = async (TAPEGATE_LEGACY: string) => {
+    const server = await serve({ TAPEGATE_AUTH: 'token,legacy', TAPEGATE_LEGACY, PORT: String(port) });
     const { stdout } = await startProcess(script, [], { env: { HOME: home } }).ended;
     await server.stop(); // writes the counts
     return stdout;
@@ -100,7 +101,7 @@ test.each([
   ['203.0.113.9', ['GET /requests/{id}', 'GET /quota/{user}']],
   ['203.0.113.10', ['GET /quota/{user}']],
   ['::1', ['GET /quota/{user}', 'PUT /requests/{id}']],
-])('LEGACY opens its endpoints to its addresses only: %s', async (address, expected) => {
+])('TAPEGATE_LEGACY opens its endpoints to its addresses only: %s', async (address, expected) => {
   const open: string[] = [];
   for (const endpoint of endpoints) {
     const [method, path, body] = calls[endpoint];
@@ -111,8 +112,11 @@ test.each([
 });
 
 test('the address of a client is the one that the proxies report, never the address of a proxy', async () => {
-  const PROXY_ADDRESSES = '127.0.0.1,10.0.0.0/8';
-  const near = await startLegacy({ PROXY_ADDRESSES, LEGACY: 'GET /quota/{user} from 127.0.0.0/8 10.1.0.0/16' });
+  const TAPEGATE_PROXY_ADDRESSES = '127.0.0.1,10.0.0.0/8';
+  const near = await startLegacy({
+    TAPEGATE_PROXY_ADDRESSES,
+    TAPEGATE_LEGACY: 'GET /quota/{user} from 127.0.0.0/8 10.1.0.0/16',
+  });
   const cases: [headers: Record<string, string>, status: number][] = [
     [{}, 401],
     [{ 'X-Real-IP': '198.51.100.7' }, 401],
@@ -139,7 +143,7 @@ test('the address of a client is the one that the proxies report, never the addr
 });
 
 test('requests through a proxy that is not listed need a token', async () => {
-  const near = await startLegacy({ LEGACY: 'all' });
+  const near = await startLegacy({ TAPEGATE_LEGACY: 'all' });
   expect(await statusOf(near, '/requests')).toBe(200);
   const headers = { Host: 'localhost', 'X-Forwarded-For': '10.0.0.1' };
   const { status, text } = await sendAsIs(near, '/tape_control/api/v1/requests', { headers });
@@ -168,7 +172,7 @@ test.each([
 });
 
 test('uses are counted by address and by existing user, for operators', async () => {
-  const near = await startLegacy({ PROXY_ADDRESSES: '127.0.0.1', LEGACY });
+  const near = await startLegacy({ TAPEGATE_PROXY_ADDRESSES: '127.0.0.1', TAPEGATE_LEGACY });
   const headers = { 'X-Forwarded-For': '192.0.2.77' };
   for (const user of ['alice', 'alice', 'alice', 'nobody']) await statusOf(near, `/quota/${user}`, headers);
   await near.close();
@@ -187,7 +191,7 @@ test('uses are counted by address and by existing user, for operators', async ()
 });
 
 test('refusals of callers without credentials are counted separately, and are in the audit', async () => {
-  const near = await startLegacy({ PROXY_ADDRESSES: '127.0.0.1', LEGACY });
+  const near = await startLegacy({ TAPEGATE_PROXY_ADDRESSES: '127.0.0.1', TAPEGATE_LEGACY });
   const address = '192.0.2.99';
   const headers = { 'X-Forwarded-For': address };
   const post = () => statusOf(near, '/requests', headers, 'POST', '[{"quota":"alice"}]');
@@ -228,17 +232,17 @@ test('the counts of several gateways add up, and are removed after 90 days', asy
 
 test('an open gateway prints how to close it, as in the README, and warns of gateways with other settings', async () => {
   const [line = ''] = /^ {2}access .*\n/m.exec(readFileSync(path.join(packageRoot, 'README.md'), 'utf8')) ?? [];
-  expect(line).toContain('AUTH=token');
-  const closed = await serve({ AUTH: 'token,legacy' });
+  expect(line).toContain('TAPEGATE_AUTH=token');
+  const closed = await serve({ TAPEGATE_AUTH: 'token,legacy' });
   const open = await serve({});
-  const same = await serve({ AUTH: 'legacy,token' });
+  const same = await serve({ TAPEGATE_AUTH: 'legacy,token' });
   expect([closed, open, same].map((server) => server.stdout().includes(line))).toEqual([false, true, false]);
   const warningsOf = async (server: LocalServer) =>
     (await server.stop()).stderr.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line).msg]));
   const warning = (other: string, own: string) =>
-    `another gateway of this database runs with AUTH=${other}, and this one with AUTH=${own}: who is kept out by one may come in by the other`;
+    `another gateway of this database runs with TAPEGATE_AUTH=${other}, and this one with TAPEGATE_AUTH=${own}: who is kept out by one may come in by the other`;
   expect(await warningsOf(open)).toEqual([warning('token,legacy', 'token,open')]);
   expect(await warningsOf(same)).toEqual([warning('token,open', 'token,legacy')]);
   expect(await warningsOf(closed)).toEqual([]);
-  expect(await warningsOf(await serve({ AUTH: 'token' }))).toEqual([]);
+  expect(await warningsOf(await serve({ TAPEGATE_AUTH: 'token' }))).toEqual([]);
 });

@@ -178,7 +178,7 @@ test('a link that was replaced or removed is reported, and only the removed one 
   expect(readFileSync(at('/b'), 'utf8')).toBe('mine');
 });
 
-test('links follow LINK_ROOT when it is set, changed and unset', async () => {
+test('links follow TAPEGATE_LINK_ROOT when it is set, changed and unset', async () => {
   app.ctx.config.linkRoot = undefined;
   await beginLinks(app.ctx);
   const { id } = await restore('/badc/a');

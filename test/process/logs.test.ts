@@ -101,7 +101,7 @@ test('an internal error is logged with the id of the request, in REST and GraphQ
   expect(told).toEqual([expect.stringMatching(/^REST: /), expect.stringMatching(/^GraphQL: /)]);
 });
 
-test('with ACCESS_LOG each HTTP request has a line, without its query string', async () => {
+test('with TAPEGATE_ACCESS_LOG each HTTP request has a line, without its query string', async () => {
   const telemetry = { accessLog: true, traces: false };
   const logging = await startBeside(app, { config: { telemetry } });
   await fetch(`${logging.api}/quota/alice?token=secret`, { headers: { 'X-Request-Id': 'mine' } });

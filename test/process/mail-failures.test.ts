@@ -348,7 +348,7 @@ test.runIf(openssl)('a remote server whose certificate the host trusts gets the 
   const tls = { disabledCommands: [], key: readFileSync(key), cert: readFileSync(cert) };
   const { server, logins, urlOf } = await startLoginServer(tls);
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'warn', NODE_EXTRA_CA_CERTS: cert };
-  const engine = { TAPE_BACKEND: 'memory', SMTP_URL: urlOf() }; // an engine on this library is one process
+  const engine = { TAPEGATE_TAPE_BACKEND: 'memory', SMTP_URL: urlOf() }; // an engine on this library is one process
   const working = startCli(['work'], { env: { ...env, ...engine } });
   const id = await askForMail(app, 'trusted');
   // due for the real clock of the process as well

@@ -285,7 +285,7 @@ describe('the notice that a request expires', () => {
     expect(readNotices()).toEqual(['ocean']);
   });
 
-  test('EXPIRY_NOTICE_HOURS=0 sends none', async () => {
+  test('TAPEGATE_EXPIRY_NOTICE_HOURS=0 sends none', async () => {
     app.ctx.config.expiryNoticeHours = 0; // the next test has the settings of a fresh app
     await keep('ocean', 5);
     expect(await noticesAfter(4.99)).toEqual([]);

@@ -348,7 +348,7 @@ test('email shows the path of a copy that was changed outside Tapegate', async (
 test.each([
   { dashboard: true, path: '#/requests/' },
   { dashboard: false, path: 'tape_control/api/v1/requests/' },
-])('email links to the request at PUBLIC_URL: $path', async ({ dashboard, path }) => {
+])('email links to the request at TAPEGATE_PUBLIC_URL: $path', async ({ dashboard, path }) => {
   const other = await startBeside(app, { config: { publicUrl: 'https://archive.example/tapes', dashboard } });
   await addFiles(app.ctx, [{ path: '/link/a', stage: 'ONDISK' }]);
   const [first, last] = ['first', 'last'].map((name) => `link-${dashboard}@${name}.example`);
@@ -362,7 +362,7 @@ test.each([
     const { body } = await server.waitForMail(address, subject);
     expect(body.slice(-link.length)).toBe(link);
   }
-  // the gateway also serves the path with the prefix of PUBLIC_URL
+  // the gateway also serves the path with the prefix of TAPEGATE_PUBLIC_URL
   const { pathname } = new URL(link.trim().split(' ').at(-1) ?? '');
   const answer = await fetch(`${other.url}${pathname}`);
   expect(answer.status).toBe(200);

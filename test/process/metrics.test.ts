@@ -17,8 +17,8 @@ async function waitForListener(running: Running): Promise<string> {
   });
 }
 
-test('a gateway counts what its engine processes do, and METRICS_LISTEN needs no token', async () => {
-  const env = { DATA_DIR: makeDataDir(), METRICS_LISTEN: '0', LOG_LEVEL: 'info', AUTH: 'token' };
+test('a gateway counts what its engine processes do, and TAPEGATE_METRICS_LISTEN needs no token', async () => {
+  const env = { DATA_DIR: makeDataDir(), TAPEGATE_METRICS_LISTEN: '0', LOG_LEVEL: 'info', TAPEGATE_AUTH: 'token' };
   const server = await startServer('start', { env });
   const url = await waitForListener(server);
   const afar = { ...env, TAPEGATE_URL: server.url };
@@ -50,21 +50,21 @@ test('a gateway counts what its engine processes do, and METRICS_LISTEN needs no
   expect((await stop(server)).code).toBe(0);
 });
 
-test('an engine alone listens at METRICS_LISTEN only, and reports a port that is taken', async () => {
+test('an engine alone listens at TAPEGATE_METRICS_LISTEN only, and reports a port that is taken', async () => {
   const database = await createDatabase();
   const env = { DATA_DIR: makeTempDir(), DATABASE_URL: database.url, LOG_LEVEL: 'info', DRIVES: '1' };
-  const engine = startCli(['work'], { env: { ...env, METRICS_LISTEN: '0' } });
+  const engine = startCli(['work'], { env: { ...env, TAPEGATE_METRICS_LISTEN: '0' } });
   const url = await waitForListener(engine);
   const text = await waitFor('the engine to be seen', async () => {
     const now = await readMetrics(url);
     return (sampleOf(now, 'tapegate_engine_processes', { part: 'drive' }) ?? 0) > 0 && now;
   });
   expect(samplesOf(text, 'tapegate_http_answers_in_hand')).toEqual([]);
-  const memory = { ...env, TAPE_BACKEND: 'memory', METRICS_LISTEN: new URL(url).port }; // an engine of one process
+  const memory = { ...env, TAPEGATE_TAPE_BACKEND: 'memory', TAPEGATE_METRICS_LISTEN: new URL(url).port }; // an engine of one process
   const other = await runCli(['work'], { env: memory });
   expect(other).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining('(METRICS_LISTEN): another process has the port'),
+    stderr: expect.stringContaining('(TAPEGATE_METRICS_LISTEN): another process has the port'),
   });
   expect((await stop(engine)).code).toBe(0);
   await database.drop();

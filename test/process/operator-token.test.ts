@@ -96,7 +96,7 @@ test.runIf(isRoot)('a command of root sends the token to a server of the owner o
 
 test('another server of this user on the port of a stopped gateway, such as a tunnel, gets no token', async () => {
   const dataDir = path.join(dir, 'data');
-  const gateway = await serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, AUTH: 'token' });
+  const gateway = await serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, TAPEGATE_AUTH: 'token' });
   const answer = await listTokens(gateway.url, dataDir);
   expect(answer).toMatchObject({ code: 0, stdout: expect.stringContaining('operator') });
   const at = Number(new URL(gateway.url).port);
@@ -113,7 +113,7 @@ test('another server of this user on the port of a stopped gateway, such as a tu
 test('gateways with one DATA_DIR and the same port of two addresses both get the token until they stop', async () => {
   const dataDir = path.join(dir, 'data');
   const serve = (host: string, port: string) =>
-    serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, AUTH: 'token', HOST: host, PORT: port });
+    serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: dataDir, TAPEGATE_AUTH: 'token', HOST: host, PORT: port });
   const first = await serve('127.0.0.1', '0');
   const { port } = new URL(first.url);
   const second = await serve('::1', port);

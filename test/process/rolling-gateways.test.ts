@@ -29,7 +29,7 @@ const serve = (port: number, env: Record<string, string> = {}) =>
 
 async function startAtFreePort() {
   const port = await findFreePort();
-  return { port, running: await serve(port, { LEAVE_SECONDS: '1' }) };
+  return { port, running: await serve(port, { TAPEGATE_LEAVE_SECONDS: '1' }) };
 }
 
 test('a restart of one gateway after the other fails no call, repeats none, and ends no subscription', async () => {
@@ -45,7 +45,7 @@ test('a restart of one gateway after the other fails no call, repeats none, and 
     await load.more(calls);
     expect((await gateway.running.stop()).code).toBe(0);
     await load.more(calls);
-    gateway.running = await serve(gateway.port, { LEAVE_SECONDS: '1' });
+    gateway.running = await serve(gateway.port, { TAPEGATE_LEAVE_SECONDS: '1' });
   }
   await load.more(calls);
   const labels = await load.end();
@@ -59,7 +59,7 @@ test('a restart of one gateway after the other fails no call, repeats none, and 
   await balancer.close();
 });
 
-test('a gateway that stops answers on open connections for LEAVE_SECONDS, and each answer closes its connection', async () => {
+test('a gateway that stops answers on open connections for TAPEGATE_LEAVE_SECONDS, and each answer closes its connection', async () => {
   const leaving = await startBeside(app, { config: { leaveSeconds: 2 } });
   const socket = net.connect(Number(new URL(leaving.url).port), '127.0.0.1');
   const ask = () => socket.write('GET /tape_control/api/v1/files?match=/none/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n');

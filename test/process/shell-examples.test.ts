@@ -34,8 +34,12 @@ let dir: string;
 
 beforeAll(async () => {
   provider = await startIdentityProvider();
-  const env = { AUTH: 'token,oidc', OIDC_ISSUER: provider.url, OIDC_CLIENT_ID: DEVICE_CLIENT };
-  const { access } = readConfig({ ...env, OIDC_AUDIENCE: 'https://tapes.example.org' });
+  const env = {
+    TAPEGATE_AUTH: 'token,oidc',
+    TAPEGATE_OIDC_ISSUER: provider.url,
+    TAPEGATE_OIDC_CLIENT_ID: DEVICE_CLIENT,
+  };
+  const { access } = readConfig({ ...env, TAPEGATE_OIDC_AUDIENCE: 'https://tapes.example.org' });
   app = await startApp({ config: { access } });
   for (const user of ['ann', 'bob', 'ocean-lab']) await addQuota(app.ctx, user, 1000n);
   dir = makeDataDir();
@@ -96,10 +100,10 @@ describe('src/access/README.md', () => {
     await run(example);
   });
 
-  test('has an example of each way of AUTH', () => {
+  test('has an example of each way of TAPEGATE_AUTH', () => {
     const text = examples.map(([, example]) => example).join('');
     for (const way of ['token', 'oidc', 'proxy', 'certificate', 'legacy']) {
-      expect(text).toMatch(new RegExp(`AUTH=(\\w+,)*${way}\\b`));
+      expect(text).toMatch(new RegExp(`TAPEGATE_AUTH=(\\w+,)*${way}\\b`));
     }
   });
 });

@@ -18,8 +18,8 @@ beforeAll(async () => {
   pair = await startDatabasePair(dir, 'tapes', { max_standby_streaming_delay: '100ms' });
   env = {
     DATABASE_URL: pair.primaryUrl,
-    DATABASE_READ_URL: pair.standbyUrl,
-    READ_WAIT_MS: '5000', // on a busy machine a standby may be late
+    TAPEGATE_DATABASE_READ_URL: pair.standbyUrl,
+    TAPEGATE_READ_WAIT_MS: '5000', // on a busy machine a standby may be late
     DATA_DIR: path.join(dir, 'data'),
     DEMO: 'off',
   };
@@ -28,7 +28,7 @@ beforeAll(async () => {
   await pair.askPrimary(`INSERT INTO tape_file (path, size, stage)
     SELECT '/long/' || repeat('x', 600) || n, n, 'ONTAPE' FROM generate_series(1, 20000) n`);
   server = await serveHere(env);
-  other = await serveHere({ ...env, READ_WAIT_MS: '0' }); // it does not wait for the standby
+  other = await serveHere({ ...env, TAPEGATE_READ_WAIT_MS: '0' }); // it does not wait for the standby
   await untilUsed();
 }, 120_000);
 
@@ -143,7 +143,7 @@ test('the primary and other databases are refused as standbys', async () => {
     [pair.primaryUrl, 'it is no standby'],
     [pair.standbyUrl.replace(/tapes$/, 'postgres'), 'it was asked for database postgres, not tapes'],
   ] as const) {
-    const misled = await serveHere({ ...env, DATABASE_READ_URL: url });
+    const misled = await serveHere({ ...env, TAPEGATE_DATABASE_READ_URL: url });
     await waitFor('its log to say why', async () => misled.stderr().includes(`"problem":"${problem}"`));
     expect((await listIds(misled)).length).toBeGreaterThan(10);
     expect(misled.stderr()).not.toContain('postgres@');
@@ -159,7 +159,7 @@ test('a promoted standby is no standby, and a standby of the old primary is none
   expect(await listIds()).toContain(id);
   expect(countLists().standby).toBe(before.standby);
   expect(server.stderr()).toContain('"problem":"it is no standby"');
-  const moved = await serveHere({ ...env, DATABASE_URL: pair.standbyUrl, DATABASE_READ_URL: left });
+  const moved = await serveHere({ ...env, DATABASE_URL: pair.standbyUrl, TAPEGATE_DATABASE_READ_URL: left });
   const mine = await makeRequest(moved, fields('on-the-new-timeline'));
   expect(await listIds(moved)).toContain(mine);
   expect(await listIds(moved)).not.toContain(id); // which the old primary has taken since

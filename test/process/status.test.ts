@@ -17,7 +17,7 @@ beforeAll(async () => {
   // the heartbeat of processes that run in this one comes every 50 ms
   const quick = (run: () => void, ms?: number) => timer(run, ms === BEAT_MS ? 50 : ms);
   const spy = vi.spyOn(globalThis, 'setInterval').mockImplementation(quick as typeof setInterval);
-  gateway = { ...(await serveHere({ ...env, REQUEST_DAYS: '7' })), pid: process.pid };
+  gateway = { ...(await serveHere({ ...env, TAPEGATE_REQUEST_DAYS: '7' })), pid: process.pid };
   spy.mockRestore();
 });
 afterAll(async () => {
@@ -55,7 +55,7 @@ async function waitForProcess(what: string, { pid }: { pid: number }, isIt: (sta
 }
 
 test('status shows gateways and engines with their versions, and a killed engine as silent', async () => {
-  const engine = startCli(['work'], { env: { ...env, TAPE_BACKEND: 'memory' } });
+  const engine = startCli(['work'], { env: { ...env, TAPEGATE_TAPE_BACKEND: 'memory' } });
   await waitForProcess('the engine', engine, () => true);
   const { processes } = await readStatus();
   const shown = {

@@ -15,7 +15,7 @@ import { waitFor, whenClosed } from '../support/wait.js';
 
 const dir = makeTempDir();
 const files = { tlsCert: path.join(dir, 'cert.pem'), tlsKey: path.join(dir, 'key.pem') };
-const environment = { TLS_CERT: files.tlsCert, TLS_KEY: files.tlsKey };
+const environment = { TAPEGATE_TLS_CERT: files.tlsCert, TAPEGATE_TLS_KEY: files.tlsKey };
 let first: Certificate;
 let app: TestApp;
 
@@ -113,7 +113,11 @@ async function waitForLog(): Promise<void> {
   const warn = log.warn;
   await new Promise<void>((resolve) => {
     log.warn = ((_files: object, message: string) => {
-      if (/^the last certificate is served on: the key of TLS_KEY .* is not that of the certificate/.test(message))
+      if (
+        /^the last certificate is served on: the key of TAPEGATE_TLS_KEY .* is not that of the certificate/.test(
+          message,
+        )
+      )
         resolve();
     }) as typeof warn;
   });
@@ -144,18 +148,21 @@ test('start reports files that it cannot use before it makes a database', async 
   const DATA_DIR = makeTempDir();
   const none = path.join(dir, 'none.pem');
   const settings = { ...environment, DATA_DIR: path.join(DATA_DIR, 'new'), PORT: '0', DEMO: 'off', ENGINE: 'off' };
-  for (const [TLS_KEY, error] of [
-    [none, `  TLS_KEY ${none} cannot be used: ENOENT`],
-    [files.tlsCert, `  TLS_KEY ${files.tlsCert} cannot be used: it is no key in PEM without a passphrase (`],
-    [other, `  the key of TLS_KEY ${other} is not that of the certificate in TLS_CERT ${files.tlsCert}`],
+  for (const [TAPEGATE_TLS_KEY, error] of [
+    [none, `  TAPEGATE_TLS_KEY ${none} cannot be used: ENOENT`],
+    [files.tlsCert, `  TAPEGATE_TLS_KEY ${files.tlsCert} cannot be used: it is no key in PEM without a passphrase (`],
+    [
+      other,
+      `  the key of TAPEGATE_TLS_KEY ${other} is not that of the certificate in TAPEGATE_TLS_CERT ${files.tlsCert}`,
+    ],
   ] as const) {
-    const result = await runCli(['start'], { env: { ...settings, TLS_KEY } });
+    const result = await runCli(['start'], { env: { ...settings, TAPEGATE_TLS_KEY } });
     expect(result).toEqual({ code: 2, stdout: '', stderr: expect.stringContaining(`has a fault:\n${error}`) });
     expect(readdirSync(DATA_DIR)).toEqual([]);
   }
-  const env = { TLS_CERT: none, TLS_KEY: files.tlsCert, DATA_DIR };
+  const env = { TAPEGATE_TLS_CERT: none, TAPEGATE_TLS_KEY: files.tlsCert, DATA_DIR };
   const { stderr } = await runCli(['serve'], { env: { ...env, PORT: 'x' } });
-  expect(stderr).toMatch(/has 3 faults:\n(.*\n)? {2}TLS_CERT .*ENOENT.*\n {2}TLS_KEY .*\n/);
+  expect(stderr).toMatch(/has 3 faults:\n(.*\n)? {2}TAPEGATE_TLS_CERT .*ENOENT.*\n {2}TAPEGATE_TLS_KEY .*\n/);
   // commands that do not listen do not need the files
   const doctor = await runCli(['doctor'], { env });
   expect([doctor.code, doctor.stderr]).toEqual([1, expect.stringContaining('there is no database')]);

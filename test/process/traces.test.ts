@@ -49,7 +49,7 @@ test('a restore is one trace, which continues that of the caller, and a collecto
   const collector = await startCollector();
   const sending = { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, OTEL_SERVICE_NAME: 'tapes' };
   const sooner = { OTEL_BSP_SCHEDULE_DELAY: '200', OTEL_EXPORTER_OTLP_TIMEOUT: '1000' };
-  const env = { DATA_DIR: makeDataDir(), AUTH: 'open', ...sooner, ...sending };
+  const env = { DATA_DIR: makeDataDir(), TAPEGATE_AUTH: 'open', ...sooner, ...sending };
   const server = await startServer('start', { env });
   const gateway = { url: server.url, api: `${server.url}/tape_control/api/v1` };
   const traceId = '0af7651916cd43dd8448eb211c80319c';

@@ -43,7 +43,7 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
   const ports = await Promise.all([takePort(), takePort()]);
   for (const { letGo } of ports) await letGo();
   const startGateway = (n: number, which = {}) =>
-    startServer('serve', { env: { ...env, PORT: String(ports[n]?.port), LEAVE_SECONDS: '1' }, ...which });
+    startServer('serve', { env: { ...env, PORT: String(ports[n]?.port), TAPEGATE_LEAVE_SECONDS: '1' }, ...which });
   const gateways = await Promise.all([startGateway(0), startGateway(1)]);
   const balancer: Balancer = await startBalancer(ports.map(({ port }) => port));
   let engine = await startEngine();

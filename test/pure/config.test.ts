@@ -41,7 +41,7 @@ function faultsOf(env: Record<string, string>): string[] {
   return [];
 }
 
-test('an empty environment gives the defaults, and an empty variable counts as unset, except AUTH', () => {
+test('an empty environment gives the defaults, and an empty variable counts as unset, except TAPEGATE_AUTH', () => {
   expect(defaults).toMatchObject({
     ...{
       port: 8080,
@@ -65,8 +65,8 @@ test('an empty environment gives the defaults, and an empty variable counts as u
     verified: 'x-ssl-client-verify',
   });
   const empty = Object.fromEntries(names.map((name) => [name, '']));
-  expect(read({ ...empty, AUTH: undefined })).toEqual(defaults);
-  expect(faultsOf(empty)).toEqual(['AUTH must not be empty: without it, the gateway is open to every caller']);
+  expect(read({ ...empty, TAPEGATE_AUTH: undefined })).toEqual(defaults);
+  expect(faultsOf(empty)).toEqual(['TAPEGATE_AUTH must not be empty: without it, the gateway is open to every caller']);
 });
 
 test('each default is the value of its text, and src/commands/README.md has the current tables', () => {
@@ -83,16 +83,16 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['PORT', '0', { port: 0 }],
   ['PORT', '65535', { port: 65_535 }],
   ['HOST', '127.8.0.1', { host: '127.8.0.1' }],
-  ['AUTH', 'token', { auth: new Set(['token']) }],
-  ['AUTH', ' open, token', {}],
-  ['PROXY_ADDRESSES', '192.0.2.7, 10.0.0.0/8', { proxyAddresses: ['192.0.2.7', '10.0.0.0/8'] }],
+  ['TAPEGATE_AUTH', 'token', { auth: new Set(['token']) }],
+  ['TAPEGATE_AUTH', ' open, token', {}],
+  ['TAPEGATE_PROXY_ADDRESSES', '192.0.2.7, 10.0.0.0/8', { proxyAddresses: ['192.0.2.7', '10.0.0.0/8'] }],
   [
-    'PROXY_HEADERS',
+    'TAPEGATE_PROXY_HEADERS',
     'user=X-User, groups=X-Groups,verified=X-Ok',
     { proxyHeaders: { user: 'x-user', groups: 'x-groups', subject: subjectHeader, verified: 'x-ok' } },
   ],
   [
-    'PROXY_ROLES',
+    'TAPEGATE_PROXY_ROLES',
     'operator=ops, viewer = user:bob',
     {
       proxyRoles: [
@@ -101,27 +101,27 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
       ],
     },
   ],
-  ['LEGACY', 'none', {}],
+  ['TAPEGATE_LEGACY', 'none', {}],
   ['HOST', '::1', { host: '::1' }],
   ['DATABASE_URL', 'postgresql://u:p@db.example.org/tapes', { databaseUrl: 'postgresql://u:p@db.example.org/tapes' }],
   ['DATABASE_URL', 'postgresql://db/tapes?user=a@b', { databaseUrl: 'postgresql://db/tapes?user=a@b' }],
   ['DATABASE_URL', 'postgres://db', { databaseUrl: 'postgres://db' }],
-  ['DATABASE_READ_URL', 'postgresql://u:p@a,b/tapes', { databaseReadUrl: 'postgresql://u:p@a,b/tapes' }],
-  ['READ_WAIT_MS', '0', { readWaitMs: 0 }],
+  ['TAPEGATE_DATABASE_READ_URL', 'postgresql://u:p@a,b/tapes', { databaseReadUrl: 'postgresql://u:p@a,b/tapes' }],
+  ['TAPEGATE_READ_WAIT_MS', '0', { readWaitMs: 0 }],
   ['DATABASE_URL', 'postgresql:///tapes?host=/run', { databaseUrl: 'postgresql:///tapes?host=/run' }],
   ['DATA_DIR', '/srv/tapes and disks', { dataDir: '/srv/tapes and disks' }],
   ['DEMO', 'off', { demo: false }],
   ['ENGINE', 'off', { engine: false }],
   ['DRIVES', '1', { drives: 1 }],
   ['DRIVES', '256', { drives: 256 }],
-  ['ENGINE_WEIGHT', '1000', { engineWeight: 1000 }],
-  ['TAPE_BACKEND', 'memory', { tapeBackend: 'memory' }],
+  ['TAPEGATE_ENGINE_WEIGHT', '1000', { engineWeight: 1000 }],
+  ['TAPEGATE_TAPE_BACKEND', 'memory', { tapeBackend: 'memory' }],
   ['SMTP_URL', 'smtp://mail.example.org:2525', { smtpUrl: 'smtp://mail.example.org:2525' }],
   ['SMTP_URL', 'smtps://u:p@mail.example.org', { smtpUrl: 'smtps://u:p@mail.example.org' }],
-  ['SITE_NAME', 'EXAMPLE-T1', { siteName: 'EXAMPLE-T1' }],
-  ['WEBDAV', 'all', { webdav: 'all' }],
+  ['TAPEGATE_SITE_NAME', 'EXAMPLE-T1', { siteName: 'EXAMPLE-T1' }],
+  ['TAPEGATE_WEBDAV', 'all', { webdav: 'all' }],
   [
-    'BYTES_GATEWAYS',
+    'TAPEGATE_BYTES_GATEWAYS',
     'a=https://a.example.org:8443/, b-2=http://b/tapes',
     {
       gateways: new Map([
@@ -132,105 +132,112 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ],
   ['UV_THREADPOOL_SIZE', '16', { diskCalls: 8 }],
   ['UV_THREADPOOL_SIZE', '1', { diskCalls: 1 }],
-  ['RESTORE_MODE', '0640', { restoreMode: 0o640 }],
-  ['RESTORE_MODE', '777', { restoreMode: 0o777 }],
-  ['RESTORE_GROUP', '1234', { restoreGroup: 1234 }],
-  ['RESTORE_GROUP', 'root', { restoreGroup: 0 }],
-  ['LINK_ROOT', '/', { linkRoot: '/' }],
-  ['LINK_ROOT', '/archive/', { linkRoot: '/archive' }],
-  ['MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
-  ['LEAVE_SECONDS', '15', { leaveSeconds: 15 }],
-  ['STREAMS', '4', { streams: 4, callerStreams: 1 }],
-  ['MAIL_RATE', '1', { mailRate: 1, userMailRate: 1 }],
-  ['MAIL_TO', 'quota', { mailTo: 'quota' }],
-  ['MAIL_TO', 'Example.org, b.c', { mailTo: ['example.org', 'b.c'] }],
-  ['EVENT_DAYS', '7', { eventDays: 7 }],
-  ['REQUEST_DAYS', '0', { requestDays: 0 }],
-  ['AUDIT_DAYS', '1', { auditDays: 1 }],
-  ['EXPIRY_NOTICE_HOURS', '0', { expiryNoticeHours: 0 }],
-  ['WEBHOOK_HOSTS', 'Hooks.lan, 10.0.0.0/8 ::1', { webhookHosts: ['hooks.lan', '10.0.0.0/8', '::1'] }],
-  ['METRICS_LISTEN', '0', { metrics: { host: '127.0.0.1', port: 0 } }],
-  ['METRICS_LISTEN', '[::]:9464', { metrics: { host: '::', port: 9464 } }],
-  ['METRICS_LISTEN', 'metrics.lan:9464', { metrics: { host: 'metrics.lan', port: 9464 } }],
-  ['ACCESS_LOG', 'on', { accessLog: true }],
+  ['TAPEGATE_RESTORE_MODE', '0640', { restoreMode: 0o640 }],
+  ['TAPEGATE_RESTORE_MODE', '777', { restoreMode: 0o777 }],
+  ['TAPEGATE_RESTORE_GROUP', '1234', { restoreGroup: 1234 }],
+  ['TAPEGATE_RESTORE_GROUP', 'root', { restoreGroup: 0 }],
+  ['TAPEGATE_LINK_ROOT', '/', { linkRoot: '/' }],
+  ['TAPEGATE_LINK_ROOT', '/archive/', { linkRoot: '/archive' }],
+  ['TAPEGATE_MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
+  ['TAPEGATE_LEAVE_SECONDS', '15', { leaveSeconds: 15 }],
+  ['TAPEGATE_STREAMS', '4', { streams: 4, callerStreams: 1 }],
+  ['TAPEGATE_MAIL_RATE', '1', { mailRate: 1, userMailRate: 1 }],
+  ['TAPEGATE_MAIL_TO', 'quota', { mailTo: 'quota' }],
+  ['TAPEGATE_MAIL_TO', 'Example.org, b.c', { mailTo: ['example.org', 'b.c'] }],
+  ['TAPEGATE_EVENT_DAYS', '7', { eventDays: 7 }],
+  ['TAPEGATE_REQUEST_DAYS', '0', { requestDays: 0 }],
+  ['TAPEGATE_AUDIT_DAYS', '1', { auditDays: 1 }],
+  ['TAPEGATE_EXPIRY_NOTICE_HOURS', '0', { expiryNoticeHours: 0 }],
+  ['TAPEGATE_WEBHOOK_HOSTS', 'Hooks.lan, 10.0.0.0/8 ::1', { webhookHosts: ['hooks.lan', '10.0.0.0/8', '::1'] }],
+  ['TAPEGATE_METRICS_LISTEN', '0', { metrics: { host: '127.0.0.1', port: 0 } }],
+  ['TAPEGATE_METRICS_LISTEN', '[::]:9464', { metrics: { host: '::', port: 9464 } }],
+  ['TAPEGATE_METRICS_LISTEN', 'metrics.lan:9464', { metrics: { host: 'metrics.lan', port: 9464 } }],
+  ['TAPEGATE_ACCESS_LOG', 'on', { accessLog: true }],
   ['OTEL_EXPORTER_OTLP_ENDPOINT', 'http://collector:4318', { traces: true }],
-  ['PAGES', 'none', { dashboard: false, graphiql: false }],
-  ['PAGES', 'graphiql', { dashboard: false }],
-  ['INTROSPECTION', 'off', { introspection: false }],
-  ['TRUSTED_DOCUMENTS', '/etc/documents.json', { trustedDocuments: '/etc/documents.json' }],
-  ['PUBLIC_URL', 'https://Tapes.example.org:443/', { publicUrl: 'https://tapes.example.org' }],
-  ['PUBLIC_URL', 'http://archive.example.org:8080/tapes//', { publicUrl: 'http://archive.example.org:8080/tapes' }],
+  ['TAPEGATE_PAGES', 'none', { dashboard: false, graphiql: false }],
+  ['TAPEGATE_PAGES', 'graphiql', { dashboard: false }],
+  ['TAPEGATE_INTROSPECTION', 'off', { introspection: false }],
+  ['TAPEGATE_TRUSTED_DOCUMENTS', '/etc/documents.json', { trustedDocuments: '/etc/documents.json' }],
+  ['TAPEGATE_PUBLIC_URL', 'https://Tapes.example.org:443/', { publicUrl: 'https://tapes.example.org' }],
   [
-    'PUBLIC_URL',
+    'TAPEGATE_PUBLIC_URL',
+    'http://archive.example.org:8080/tapes//',
+    { publicUrl: 'http://archive.example.org:8080/tapes' },
+  ],
+  [
+    'TAPEGATE_PUBLIC_URL',
     'https://archive.example.org/graphql-tapes',
     { publicUrl: 'https://archive.example.org/graphql-tapes' },
   ],
   [
-    'ALLOWED_HOSTS',
+    'TAPEGATE_ALLOWED_HOSTS',
     'Tapes.example.org , tape_gate,10.0.0.7,2001:DB8::7,[2001:db8::8]',
     { allowedHosts: ['tapes.example.org', 'tape_gate', '10.0.0.7', '[2001:db8::7]', '[2001:db8::8]'] },
   ],
   [
-    'CORS_ORIGINS',
+    'TAPEGATE_CORS_ORIGINS',
     'https://Portal.example.org:443/, http://localhost:5173,',
     { corsOrigins: ['https://portal.example.org', 'http://localhost:5173'] },
   ],
   ...levels.map((level): [string, string, Partial<Settings>] => ['LOG_LEVEL', level, { logLevel: level }]),
 ])('%s=%s is accepted', (name, value, changes) => {
-  expect(readAsEngine({ AUTH: 'token,open', [name]: value })).toEqual({ ...defaults, ...changes });
+  expect(readAsEngine({ TAPEGATE_AUTH: 'token,open', [name]: value })).toEqual({ ...defaults, ...changes });
 });
 
 /** A valid value of each. */
 const valuesOfMethods: Record<keyof typeof settingsOfMethods, string> = {
-  OIDC_ISSUER: 'https://iam.example.org',
-  OIDC_AUDIENCE: 'tapes',
-  OIDC_USER_CLAIM: 'name',
-  OIDC_GROUPS_CLAIM: 'groups',
-  OIDC_ROLES: 'operator=ops',
-  OIDC_CLIENT_ID: 'tapegate',
-  PROXY_HEADERS: 'user=X-User',
-  PROXY_CERT_USERS: '/dev/null',
-  PROXY_ROLES: 'operator=ops',
-  LEGACY: 'read',
+  TAPEGATE_OIDC_ISSUER: 'https://iam.example.org',
+  TAPEGATE_OIDC_AUDIENCE: 'tapes',
+  TAPEGATE_OIDC_USER_CLAIM: 'name',
+  TAPEGATE_OIDC_GROUPS_CLAIM: 'groups',
+  TAPEGATE_OIDC_ROLES: 'operator=ops',
+  TAPEGATE_OIDC_CLIENT_ID: 'tapegate',
+  TAPEGATE_PROXY_HEADERS: 'user=X-User',
+  TAPEGATE_PROXY_CERT_USERS: '/dev/null',
+  TAPEGATE_PROXY_ROLES: 'operator=ops',
+  TAPEGATE_LEGACY: 'read',
 };
 
 const needed: Record<string, Record<string, string>> = {
-  oidc: { OIDC_ISSUER: 'https://iam.example.org', OIDC_AUDIENCE: 'tapes' },
-  proxy: { PROXY_ADDRESSES: '127.0.0.1' },
-  certificate: { PROXY_ADDRESSES: '127.0.0.1' },
+  oidc: { TAPEGATE_OIDC_ISSUER: 'https://iam.example.org', TAPEGATE_OIDC_AUDIENCE: 'tapes' },
+  proxy: { TAPEGATE_PROXY_ADDRESSES: '127.0.0.1' },
+  certificate: { TAPEGATE_PROXY_ADDRESSES: '127.0.0.1' },
   legacy: {},
 };
 
-test.each(Object.entries(settingsOfMethods))('%s is a fault unless AUTH contains one of %j', (name, methods) => {
-  const given = { [name]: valuesOfMethods[name as keyof typeof settingsOfMethods] };
-  const fault = `${name} has no effect unless AUTH contains ${methods.join(' or ')}`;
-  expect(faultsOf({ AUTH: 'token', ...given })).toEqual([fault]);
-  for (const method of methods) {
-    expect(faultsOf({ AUTH: `token,${method}`, ...needed[method], ...given })).toEqual([]);
-  }
-  // engines may have the environment of the gateway, or a part of it
-  expect(() => readAsEngine(given)).not.toThrow();
-});
+test.each(Object.entries(settingsOfMethods))(
+  '%s is a fault unless TAPEGATE_AUTH contains one of %j',
+  (name, methods) => {
+    const given = { [name]: valuesOfMethods[name as keyof typeof settingsOfMethods] };
+    const fault = `${name} has no effect unless TAPEGATE_AUTH contains ${methods.join(' or ')}`;
+    expect(faultsOf({ TAPEGATE_AUTH: 'token', ...given })).toEqual([fault]);
+    for (const method of methods) {
+      expect(faultsOf({ TAPEGATE_AUTH: `token,${method}`, ...needed[method], ...given })).toEqual([]);
+    }
+    // engines may have the environment of the gateway, or a part of it
+    expect(() => readAsEngine(given)).not.toThrow();
+  },
+);
 
-test('with AUTH unset, the settings of a way to sign in are faults', () => {
-  expect(faultsOf({ LEGACY: 'all', PROXY_ROLES: 'operator=ops' })).toEqual([
-    'PROXY_ROLES has no effect unless AUTH contains proxy or certificate',
-    'LEGACY has no effect unless AUTH contains legacy',
+test('with TAPEGATE_AUTH unset, the settings of a way to sign in are faults', () => {
+  expect(faultsOf({ TAPEGATE_LEGACY: 'all', TAPEGATE_PROXY_ROLES: 'operator=ops' })).toEqual([
+    'TAPEGATE_PROXY_ROLES has no effect unless TAPEGATE_AUTH contains proxy or certificate',
+    'TAPEGATE_LEGACY has no effect unless TAPEGATE_AUTH contains legacy',
   ]);
 });
 
 test.each([
-  ['AUTH', {}, 'the gateway is open to every caller'],
-  ['AUTH', { HOST: '0.0.0.0' }, 'the gateway is open to every caller'],
-  ['LEGACY', { AUTH: 'token,legacy' }, 'all endpoints that read are open; none closes them'],
-  ['OIDC_ROLES', { AUTH: 'oidc', ...needed.oidc }, 'every authenticated caller is a user'],
-  ['PROXY_ROLES', { AUTH: 'proxy', ...needed.proxy }, 'every authenticated caller is a user'],
+  ['TAPEGATE_AUTH', {}, 'the gateway is open to every caller'],
+  ['TAPEGATE_AUTH', { HOST: '0.0.0.0' }, 'the gateway is open to every caller'],
+  ['TAPEGATE_LEGACY', { TAPEGATE_AUTH: 'token,legacy' }, 'all endpoints that read are open; none closes them'],
+  ['TAPEGATE_OIDC_ROLES', { TAPEGATE_AUTH: 'oidc', ...needed.oidc }, 'every authenticated caller is a user'],
+  ['TAPEGATE_PROXY_ROLES', { TAPEGATE_AUTH: 'proxy', ...needed.proxy }, 'every authenticated caller is a user'],
 ])('an empty %s is a fault with %j', (name, env, effect) => {
   expect(faultsOf({ ...env, [name]: '' })).toEqual([`${name} must not be empty: without it, ${effect}`]);
   expect(() => readAsEngine({ ...env, [name]: '' })).not.toThrow();
 });
 
-const list = 'LEGACY must be none or a list:';
+const list = 'TAPEGATE_LEGACY must be none or a list:';
 const all6 =
   'read, all, GET /requests, GET /requests/{id}, GET /files, GET /quota/{user}, POST /requests, PUT /requests/{id}';
 const range = 'is not an address or a range such as 192.0.2.0/24 or 2001:db8::/32';
@@ -247,67 +254,72 @@ test.each([
     'get /requests/{id}, none',
     [`${list} "get /requests/{id}" is not one of ${all6}`, `${list} "none" must be the only entry`],
   ],
-])('LEGACY=%s reports the wrong entry, and the possible ones', (value, faults) => {
-  expect(faultsOf({ AUTH: 'token,legacy', LEGACY: value })).toEqual(faults);
+])('TAPEGATE_LEGACY=%s reports the wrong entry, and the possible ones', (value, faults) => {
+  expect(faultsOf({ TAPEGATE_AUTH: 'token,legacy', TAPEGATE_LEGACY: value })).toEqual(faults);
 });
 
 test.each<[name: string, value: string, shown?: string]>([
   ...['0.0.0.0', '::', '192.0.2.1', 'tapes.example.org'].map((host): [string, string] => ['HOST', host]),
-  ['PUBLIC_URL', 'https://tapes.example.org/tapes'],
-  ['PUBLIC_URL', 'http://[2001:db8::7]:8080'],
-  ['ALLOWED_HOSTS', 'localhost,tapes.example.org', 'tapes.example.org'],
-  ['PROXY_ADDRESSES', '127.0.0.1'],
-  ['OIDC_ISSUER', 'https://iam.example.org'],
-])('%s=%s requires AUTH, because other hosts reach the gateway', (name, value, shown = value) => {
+  ['TAPEGATE_PUBLIC_URL', 'https://tapes.example.org/tapes'],
+  ['TAPEGATE_PUBLIC_URL', 'http://[2001:db8::7]:8080'],
+  ['TAPEGATE_ALLOWED_HOSTS', 'localhost,tapes.example.org', 'tapes.example.org'],
+  ['TAPEGATE_PROXY_ADDRESSES', '127.0.0.1'],
+  ['TAPEGATE_OIDC_ISSUER', 'https://iam.example.org'],
+])('%s=%s requires TAPEGATE_AUTH, because other hosts reach the gateway', (name, value, shown = value) => {
   expect(faultsOf({ [name]: value })).toEqual([
     expect.stringContaining(
-      `AUTH must be set because other hosts reach the gateway (${name} is "${shown}"): token, oidc,`,
+      `TAPEGATE_AUTH must be set because other hosts reach the gateway (${name} is "${shown}"): token, oidc,`,
     ),
   ]);
-  const way = name === 'OIDC_ISSUER' ? 'oidc' : 'token';
-  for (const AUTH of [way, `${way},open`]) {
-    expect(faultsOf({ ...needed[way], [name]: value, AUTH })).toEqual([]);
+  const way = name === 'TAPEGATE_OIDC_ISSUER' ? 'oidc' : 'token';
+  for (const TAPEGATE_AUTH of [way, `${way},open`]) {
+    expect(faultsOf({ ...needed[way], [name]: value, TAPEGATE_AUTH })).toEqual([]);
   }
 });
 
 test.each([
-  ['PUBLIC_URL', 'http://localhost:8080/tapes'],
-  ['PUBLIC_URL', 'http://[::1]:8080'],
-  ['ALLOWED_HOSTS', 'localhost,127.0.0.2,[::1]'],
-  ['CORS_ORIGINS', 'https://portal.example.org'],
+  ['TAPEGATE_PUBLIC_URL', 'http://localhost:8080/tapes'],
+  ['TAPEGATE_PUBLIC_URL', 'http://[::1]:8080'],
+  ['TAPEGATE_ALLOWED_HOSTS', 'localhost,127.0.0.2,[::1]'],
+  ['TAPEGATE_CORS_ORIGINS', 'https://portal.example.org'],
 ])('%s=%s concerns this host only, and leaves the gateway open', (name, value) => {
   expect(read({ [name]: value }).auth).toEqual(new Set(['token', 'open']));
 });
 
-test.each(['X-User', 'user=a b', 'user=a,user=b'])('PROXY_HEADERS=%s is refused', (value) => {
-  const fault = 'PROXY_HEADERS must be a list such as user=X-Remote-User,groups=X-Remote-Groups';
-  expect(faultsOf({ AUTH: 'proxy', ...needed.proxy, PROXY_HEADERS: value })).toEqual([`${fault}, not "${value}"`]);
+test.each(['X-User', 'user=a b', 'user=a,user=b'])('TAPEGATE_PROXY_HEADERS=%s is refused', (value) => {
+  const fault = 'TAPEGATE_PROXY_HEADERS must be a list such as user=X-Remote-User,groups=X-Remote-Groups';
+  expect(faultsOf({ TAPEGATE_AUTH: 'proxy', ...needed.proxy, TAPEGATE_PROXY_HEADERS: value })).toEqual([
+    `${fault}, not "${value}"`,
+  ]);
 });
 
-test('PROXY_CERT_USERS must be a file with a quoted subject and a user in each line', () => {
+test('TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user in each line', () => {
   const file = path.join(makeTempDir(), 'users');
-  const faultOf = () => faultsOf({ AUTH: 'certificate', ...needed.certificate, PROXY_CERT_USERS: file });
-  expect(faultOf()).toEqual([expect.stringMatching(/^PROXY_CERT_USERS must be a readable file: ENOENT/)]);
+  const faultOf = () =>
+    faultsOf({ TAPEGATE_AUTH: 'certificate', ...needed.certificate, TAPEGATE_PROXY_CERT_USERS: file });
+  expect(faultOf()).toEqual([expect.stringMatching(/^TAPEGATE_PROXY_CERT_USERS must be a readable file: ENOENT/)]);
   writeFileSync(file, '# users\n"/CN=Ada" ada\n');
   expect(faultOf()).toEqual([]);
   writeFileSync(file, '"/CN=Ada" ada\n/CN=Bob bob\n');
   const line = `line 2 of ${file} is different`;
-  expect(faultOf()).toEqual([`PROXY_CERT_USERS must be a file with a quoted subject and a user in each line; ${line}`]);
+  expect(faultOf()).toEqual([
+    `TAPEGATE_PROXY_CERT_USERS must be a file with a quoted subject and a user in each line; ${line}`,
+  ]);
 });
 
 test.each<[name: string, low: number, high: number]>([
   ['PORT', 0, 65_535],
   ['DRIVES', 1, 256],
-  ['ENGINE_WEIGHT', 1, 1000],
-  ['DISK_TIMEOUT', 1, 86_400],
-  ['RATE_LIMIT', 1, 999_999_999],
-  ['PATTERN_LENGTH', 1, 2048],
-  ['READ_WAIT_MS', 0, 60_000],
-  ['LEAVE_SECONDS', 0, 3600],
-  ['EVENT_DAYS', 1, 36_500],
-  ['REQUEST_DAYS', 0, 36_500],
-  ['AUDIT_DAYS', 1, 36_500],
-  ['EXPIRY_NOTICE_HOURS', 0, 8760],
+  ['TAPEGATE_ENGINE_WEIGHT', 1, 1000],
+  ['TAPEGATE_DISK_TIMEOUT', 1, 86_400],
+  ['TAPEGATE_RATE_LIMIT', 1, 999_999_999],
+  ['TAPEGATE_PATTERN_LENGTH', 1, 2048],
+  ['TAPEGATE_READ_WAIT_MS', 0, 60_000],
+  ['TAPEGATE_LEAVE_SECONDS', 0, 3600],
+  ['TAPEGATE_EVENT_DAYS', 1, 36_500],
+  ['TAPEGATE_REQUEST_DAYS', 0, 36_500],
+  ['TAPEGATE_AUDIT_DAYS', 1, 36_500],
+  ['TAPEGATE_EXPIRY_NOTICE_HOURS', 0, 8760],
 ])('%s is a whole number from %i to %i', (name, low, high) => {
   for (const value of [low, high]) expect(faultsOf({ [name]: String(value) })).toEqual([]);
   for (const value of [`${low - 1}`, `${high + 1}`, '1.5', '1e1', '0x1', ' 1', 'two', '99999999999']) {
@@ -321,47 +333,57 @@ const [database, smtp] = [url('postgresql:// or postgres://'), url('smtp:// or s
 const publicUrl = `${url('http:// or https://')}, without user, query, or a path of the gateway`;
 
 test.each<[name: string, must: string, values: string[]]>([
-  ...['DEMO', 'TRUSTED_ONLY', 'INTROSPECTION', 'ENGINE', 'ACCESS_LOG'].map((name): [string, string, string[]] => [
-    name,
-    'one of on, off',
-    ['On', 'true', '1'],
-  ]),
-  ['TAPE_BACKEND', 'one of directory, memory', ['lto']],
+  ...['DEMO', 'TAPEGATE_TRUSTED_ONLY', 'TAPEGATE_INTROSPECTION', 'ENGINE', 'TAPEGATE_ACCESS_LOG'].map(
+    (name): [string, string, string[]] => [name, 'one of on, off', ['On', 'true', '1']],
+  ),
+  ['TAPEGATE_TAPE_BACKEND', 'one of directory, memory', ['lto']],
   ['LOG_LEVEL', `one of ${levels.join(', ')}`, ['loud', 'toString']],
-  ['WEBDAV', 'one of off, public, all', ['on']],
-  ['SITE_NAME', 'a name without spaces', ['a b']],
+  ['TAPEGATE_WEBDAV', 'one of off, public, all', ['on']],
+  ['TAPEGATE_SITE_NAME', 'a name without spaces', ['a b']],
   [
-    'BYTES_GATEWAYS',
+    'TAPEGATE_BYTES_GATEWAYS',
     'a list such as host1=https://host1.example.org:8443,host2=…',
     ['a', 'a=b', 'a=ftp://b', 'a=https://b?c', ','],
   ],
   [
-    'WEBHOOK_HOSTS',
+    'TAPEGATE_WEBHOOK_HOSTS',
     'a list of names, addresses and ranges',
     ['10.0.0.0/33', 'https://hooks.lan', 'hooks.lan:8443', ','],
   ],
-  ['RESTORE_MODE', 'three octal digits such as 0640, without set-id bits', ['4755', '0888', '64', 'rw-r-----']],
-  ['LINK_ROOT', 'an absolute path without "." or ".."', ['archive', '/a/../b', '//a', '/a//', '/./a']],
-  ['RESTORE_GROUP', 'a group of this host, or its number', ['no-such-group', '-1', 'a b']],
   [
-    'PUBLIC_URL',
+    'TAPEGATE_RESTORE_MODE',
+    'three octal digits such as 0640, without set-id bits',
+    ['4755', '0888', '64', 'rw-r-----'],
+  ],
+  ['TAPEGATE_LINK_ROOT', 'an absolute path without "." or ".."', ['archive', '/a/../b', '//a', '/a//', '/./a']],
+  ['TAPEGATE_RESTORE_GROUP', 'a group of this host, or its number', ['no-such-group', '-1', 'a b']],
+  [
+    'TAPEGATE_PUBLIC_URL',
     publicUrl,
     ['tapes.example.org', 'ftp://tapes', 'https://', 'https://archive/graphql', 'https://archive/tape_control/api/v1'],
   ],
   [
-    'CORS_ORIGINS',
+    'TAPEGATE_CORS_ORIGINS',
     'a list of origins such as https://example.org',
     ['*', 'null', 'portal.example.org', 'https://portal/app', 'https://u@portal', 'https://a b', ','],
   ],
   [
-    'ALLOWED_HOSTS',
+    'TAPEGATE_ALLOWED_HOSTS',
     'a list of names and addresses, without ports',
     ['*', 'tapes:8080', 'https://tapes', '.example.org:1', 'a/b', '[::1', ','],
   ],
-  ['MAIL_TO', 'anywhere, quota, or a list of domains such as example.org,example.com', ['a@b.c', 'nowhere', 'a.b,']],
-  ['PAGES', 'none, or a list of dashboard, graphiql', ['off', 'dashboard,none']],
-  ['METRICS_LISTEN', 'a port, or an address and a port such as 0.0.0.0:9464', ['65536', ':1', '::1:1', '[x]:1']],
-  ['MAIL_FROM', 'an email address', ['nobody', 'a@b\r\nBcc: c@d']],
+  [
+    'TAPEGATE_MAIL_TO',
+    'anywhere, quota, or a list of domains such as example.org,example.com',
+    ['a@b.c', 'nowhere', 'a.b,'],
+  ],
+  ['TAPEGATE_PAGES', 'none, or a list of dashboard, graphiql', ['off', 'dashboard,none']],
+  [
+    'TAPEGATE_METRICS_LISTEN',
+    'a port, or an address and a port such as 0.0.0.0:9464',
+    ['65536', ':1', '::1:1', '[x]:1'],
+  ],
+  ['TAPEGATE_MAIL_FROM', 'an email address', ['nobody', 'a@b\r\nBcc: c@d']],
   ['DATABASE_URL', database, ['tapes', 'postgresql:tapes']],
   ['SMTP_URL', smtp, ['mail.example.org', 'smtp:mail.example.org', 'smtp://']],
 ])('%s must be %s', (name, must, values) => {
@@ -373,7 +395,7 @@ test.each<[name: string, must: string, values: string[]]>([
 const login = 'a URL whose user and password are percent-encoded';
 
 test.each([
-  ['DATABASE_READ_URL', 'http://u:secret@db', database, 'http://…@db'],
+  ['TAPEGATE_DATABASE_READ_URL', 'http://u:secret@db', database, 'http://…@db'],
   ['DATABASE_URL', 'mysql://u:secret@db/tapes', database, 'mysql://…@db/tapes'],
   ['DATABASE_URL', 'mysql://db/tapes?password=secret', database, 'mysql://db/tapes?…'],
   ['DATABASE_URL', 'postgresql://u:12/secret@db/tapes', login, 'postgresql://…@db/tapes'],
@@ -382,21 +404,38 @@ test.each([
   ['DATABASE_URL', 'postgresql://u:secret', database, 'postgresql://u:…'],
   ['SMTP_URL', 'smtp://u:12#secret@mail', login, 'smtp://…@mail'],
   ['SMTP_URL', 'http://u:secret@mail', smtp, 'http://…@mail'],
-  ['PUBLIC_URL', 'https://tapes/?a=b', publicUrl, 'https://tapes/?…'],
-  ['PUBLIC_URL', 'https://tapes/#a', publicUrl, 'https://tapes/#…'],
-  ['PUBLIC_URL', 'https://u:secret@tapes', publicUrl, 'https://…@tapes'],
+  ['TAPEGATE_PUBLIC_URL', 'https://tapes/?a=b', publicUrl, 'https://tapes/?…'],
+  ['TAPEGATE_PUBLIC_URL', 'https://tapes/#a', publicUrl, 'https://tapes/#…'],
+  ['TAPEGATE_PUBLIC_URL', 'https://u:secret@tapes', publicUrl, 'https://…@tapes'],
 ])('%s=%s is refused without a secret in the message', (name, value, must, shown) => {
   expect(faultsOf({ [name]: value })).toEqual([`${name} must be ${must}, not "${shown}"`]);
 });
 
-test('TRUSTED_ONLY requires TRUSTED_DOCUMENTS', () => {
-  const fault = 'TRUSTED_ONLY requires TRUSTED_DOCUMENTS, the file of the documents';
-  expect(faultsOf({ TRUSTED_ONLY: 'on' })).toEqual([fault]);
+test('a setting with the name of an older version is a fault that names the new one', () => {
+  expect(faultsOf({ RESTORE_MODE: '0640', AUTH: '' }).sort()).toEqual([
+    'AUTH is now TAPEGATE_AUTH',
+    'RESTORE_MODE is now TAPEGATE_RESTORE_MODE',
+  ]);
+  expect(faultsOf({ METRICS_HOST: '0.0.0.0', OPEN_REQUESTS: '5' })).toEqual([
+    'METRICS_HOST is now TAPEGATE_METRICS_LISTEN',
+    'OPEN_REQUESTS is now a constant (see "Limits" in src/commands/README.md)',
+  ]);
+});
+
+test('TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS', () => {
+  const fault = 'TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS, the file of the documents';
+  expect(faultsOf({ TAPEGATE_TRUSTED_ONLY: 'on' })).toEqual([fault]);
 });
 
 const faulty = {
-  ...{ PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', TAPE_BACKEND: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' },
-  ...{ MAIL_FROM: 'x', LOG_LEVEL: 'x', PUBLIC_URL: 'x', WEBHOOK_HOSTS: '?', ALLOWED_HOSTS: '*' },
+  ...{ PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', TAPEGATE_TAPE_BACKEND: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' },
+  ...{
+    TAPEGATE_MAIL_FROM: 'x',
+    LOG_LEVEL: 'x',
+    TAPEGATE_PUBLIC_URL: 'x',
+    TAPEGATE_WEBHOOK_HOSTS: '?',
+    TAPEGATE_ALLOWED_HOSTS: '*',
+  },
 };
 
 test('all faults are reported at once, one a line', () => {
@@ -410,10 +449,14 @@ test('all faults are reported at once, one a line', () => {
 });
 
 test('a certificate needs its key, and a key its certificate', () => {
-  const both = { TLS_CERT: '/etc/tapegate/cert.pem', TLS_KEY: '/etc/tapegate/key.pem' };
-  expect(readAsEngine(both)).toEqual({ ...defaults, tlsCert: both.TLS_CERT, tlsKey: both.TLS_KEY });
-  expect(faultsOf({ TLS_CERT: both.TLS_CERT })).toEqual(['TLS_CERT requires TLS_KEY, the file of its key']);
-  expect(faultsOf({ TLS_KEY: both.TLS_KEY })).toEqual(['TLS_KEY requires TLS_CERT, the file of its certificate']);
+  const both = { TAPEGATE_TLS_CERT: '/etc/tapegate/cert.pem', TAPEGATE_TLS_KEY: '/etc/tapegate/key.pem' };
+  expect(readAsEngine(both)).toEqual({ ...defaults, tlsCert: both.TAPEGATE_TLS_CERT, tlsKey: both.TAPEGATE_TLS_KEY });
+  expect(faultsOf({ TAPEGATE_TLS_CERT: both.TAPEGATE_TLS_CERT })).toEqual([
+    'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the file of its key',
+  ]);
+  expect(faultsOf({ TAPEGATE_TLS_KEY: both.TAPEGATE_TLS_KEY })).toEqual([
+    'TAPEGATE_TLS_KEY requires TAPEGATE_TLS_CERT, the file of its certificate',
+  ]);
 });
 
 test('a command with a faulty environment exits with 2 and reports every fault', async () => {
@@ -423,12 +466,15 @@ test('a command with a faulty environment exits with 2 and reports every fault',
 });
 
 test('commands that listen, and no others, refuse an environment that opens the gateway to other hosts', async () => {
-  const env = { PUBLIC_URL: 'https://tapes.example.org/tapes', DATA_DIR: makeDataDir() };
-  const fault = expect.stringContaining('AUTH must be set because other hosts reach the gateway');
+  const env = { TAPEGATE_PUBLIC_URL: 'https://tapes.example.org/tapes', DATA_DIR: makeDataDir() };
+  const fault = expect.stringContaining('TAPEGATE_AUTH must be set because other hosts reach the gateway');
   for (const command of ['start', 'serve']) {
     expect(await runCli([command], { env })).toEqual({ code: 2, stdout: '', stderr: fault });
   }
-  expect(await runCli(['doctor'], { env })).toMatchObject({ code: 1, stderr: expect.not.stringContaining('AUTH') });
+  expect(await runCli(['doctor'], { env })).toMatchObject({
+    code: 1,
+    stderr: expect.not.stringContaining('TAPEGATE_AUTH'),
+  });
 });
 
 test('TAPEGATE_URL defaults to the address on which start listens by default', () => {

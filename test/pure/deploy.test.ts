@@ -91,7 +91,7 @@ test('the manifests have probes with timeouts, network policies, no trusted prox
   for (const probe of probes) expect(probe).toContain('timeoutSeconds: 5');
   expect(manifests).toMatch(/readinessProbe:\n.*\n +periodSeconds: 3\n +timeoutSeconds: 5\n +failureThreshold: 3\n/);
   expect(manifests).toContain('proxy-request-buffering: "off"');
-  expect(manifests).toMatch(/^ {2}PROXY_ADDRESSES: CHANGE$/m);
+  expect(manifests).toMatch(/^ {2}TAPEGATE_PROXY_ADDRESSES: CHANGE$/m);
   const parts = manifests.split('\n---\n');
   for (const part of ['gateway', 'engine']) {
     expect(parts.some((text) => /^kind: NetworkPolicy$/m.test(text) && text.includes(`part: ${part} }`))).toBe(true);
@@ -177,7 +177,7 @@ test('values are taken literally, and nothing in them is run', () => {
   const lines = {
     DATABASE_URL: 'postgresql://t:a$b@db/tapegate?sslmode=verify-full&sslrootcert=/etc/ca.pem',
     SMTP_URL: 'smtp://u:pa$word@mail.example.org',
-    MAIL_FROM: 'Tapegate <tapegate@example.org>',
+    TAPEGATE_MAIL_FROM: 'Tapegate <tapegate@example.org>',
     OIDC_CLIENT_SECRET: '$(touch ran)`touch ran`; touch ran | touch ran # no comment',
     LABEL: 'it\'s "quoted" within, * ? [a] ~ !',
     EMPTY: '',

@@ -1,4 +1,4 @@
-/** The time limits of library types, and TAPE_TIMEOUT: the longer one counts. */
+/** The time limits of library types, and TAPEGATE_TAPE_TIMEOUT: the longer one counts. */
 import { expect, test } from 'vitest';
 import { CallWatch, tapeSeconds } from '../../src/engine/calls.js';
 import { parseSettings } from '../../src/tape/kind.js';
@@ -38,7 +38,7 @@ test.each([
   expect(tapeSeconds({ tapeTimeout: 60 }, ownSeconds?.[what])).toBeGreaterThan(seconds);
 });
 
-test('TAPE_TIMEOUT counts if it is longer, or if a library has no limit', () => {
+test('TAPEGATE_TAPE_TIMEOUT counts if it is longer, or if a library has no limit', () => {
   expect([tapeSeconds({ tapeTimeout: 900 }, 60), tapeSeconds({ tapeTimeout: 900 }, undefined)]).toEqual([900, 900]);
 });
 

@@ -129,8 +129,8 @@ export class FarSite {
     const [certFile, keyFile] = ['cert.pem', 'key.pem'].map((name) => path.join(dir, name)) as [string, string];
     writeFileSync(certFile, cert);
     writeFileSync(keyFile, key, { mode: 0o600 });
-    const tls = { TLS_CERT: certFile, TLS_KEY: keyFile, NODE_EXTRA_CA_CERTS: certFile };
-    const site = await Site.create({ AUTH: 'token', WEBDAV: 'all', DRIVES: '1', ...tls });
+    const tls = { TAPEGATE_TLS_CERT: certFile, TAPEGATE_TLS_KEY: keyFile, NODE_EXTRA_CA_CERTS: certFile };
+    const site = await Site.create({ TAPEGATE_AUTH: 'token', TAPEGATE_WEBDAV: 'all', DRIVES: '1', ...tls });
     return new FarSite(site, await startTcpRelay(), certFile);
   }
 

@@ -145,7 +145,7 @@ const nothing = () => ({
   versions: new Map<string, Version[]>(),
   /** Volumes whose retirement was requested and not confirmed. */
   openRetirements: new Set<string>(),
-  /** `LINK_ROOT`, and losses of what another user had at archive paths below it. */
+  /** `TAPEGATE_LINK_ROOT`, and losses of what another user had at archive paths below it. */
   archivePaths: { root: undefined as string | undefined, losses: [] as string[] },
   /** What the systems behind staging libraries keep for Tapegate. */
   staged: [] as StagedFile[],

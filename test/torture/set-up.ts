@@ -66,7 +66,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
   };
   try {
     const disks = makeDisks(dir);
-    const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent', WEBHOOK_HOSTS: '127.0.0.1' });
+    const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent', TAPEGATE_WEBHOOK_HOSTS: '127.0.0.1' });
     const runtime = await openRuntime(config);
     closers.unshift(() => runtime.close());
     const { ctx } = runtime;
@@ -188,12 +188,12 @@ function startProcesses(
       env: () => ({
         DATA_DIR: dataDir,
         DRIVES: String(drives),
-        ENGINE_WEIGHT: String(own.pick(WEIGHTS)),
+        TAPEGATE_ENGINE_WEIGHT: String(own.pick(WEIGHTS)),
         SMTP_URL: smtpUrl,
-        WEBHOOK_HOSTS: '127.0.0.1',
-        LINK_ROOT: linkRoot,
-        MAIL_RATE: String(MAIL_RATES.mailRate),
-        REQUEST_DAYS: '0', // ended requests become compact with the next job
+        TAPEGATE_WEBHOOK_HOSTS: '127.0.0.1',
+        TAPEGATE_LINK_ROOT: linkRoot,
+        TAPEGATE_MAIL_RATE: String(MAIL_RATES.mailRate),
+        TAPEGATE_REQUEST_DAYS: '0', // ended requests become compact with the next job
         CLOCK_SECONDS: String(own.pick(CLOCK_OFFSETS)),
         FAULT_SEED: String(own.integer(0, 2 ** 32 - 1)),
       }),

@@ -2,7 +2,7 @@
  * Which directories Tapegate trusts. A user who may write in a directory can replace what is in it between two calls: a file by another one, a
  * directory by a link. So Tapegate restores a file only if nobody may write in the directories on its path, from the root of the file system
  * on, but root, the user that runs Tapegate, the owner of the disk's marker (a file server may map that user to another one), the private
- * groups of these, and the group of RESTORE_GROUP. Above a mount point a directory with the sticky bit (/tmp) is trusted as well: other users
+ * groups of these, and the group of TAPEGATE_RESTORE_GROUP. Above a mount point a directory with the sticky bit (/tmp) is trusted as well: other users
  * cannot replace a mount point in it.
  *
  * The mode says nothing of the members of a group, and an access control list shows in it as the rights of the group.
@@ -37,7 +37,7 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
 
 /**
  * @param root the mount point, without links
- * @param group RESTORE_GROUP
+ * @param group TAPEGATE_RESTORE_GROUP
  */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
   const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // it is not marked yet
@@ -63,7 +63,7 @@ export function findProblem(
     return { ...at, problem: `every user may write in it (${bits})`, remedy: 'remove this right (chmod o-w)' };
   }
   if ((mode & 0o020) === 0 || gid === trusted.group || trusted.users.has(gid)) return undefined;
-  const remedy = 'remove this right (chmod g-w), or set RESTORE_GROUP to this group';
+  const remedy = 'remove this right (chmod g-w), or set TAPEGATE_RESTORE_GROUP to this group';
   return { ...at, problem: `group ${gid} may write in it (${bits})`, remedy };
 }
 

@@ -69,7 +69,7 @@ export class DiskGauge {
   /** Told of a disk that cannot be measured; it must not wait. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
-  /** @param of.host as whose what is seen counts; `group`: RESTORE_GROUP */
+  /** @param of.host as whose what is seen counts; `group`: TAPEGATE_RESTORE_GROUP */
   constructor(of: { read?: typeof readFileSystem | undefined; host?: string | undefined; group: number | undefined }) {
     this.read = of.read ?? readFileSystem;
     this.host = of.host ?? hostname();
@@ -138,7 +138,7 @@ export class DiskGauge {
 }
 
 /**
- * @param group RESTORE_GROUP
+ * @param group TAPEGATE_RESTORE_GROUP
  * @returns what is free, or what is wrong, also where the disk does not answer in time
  */
 export async function lookAtDisk(

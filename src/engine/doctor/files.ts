@@ -353,7 +353,7 @@ const BATCH = 500;
 const FOREIGN = 'lost+found';
 
 /**
- * @param of.others mount points that may be below this one, and are walked by themselves; `group`: RESTORE_GROUP
+ * @param of.others mount points that may be below this one, and are walked by themselves; `group`: TAPEGATE_RESTORE_GROUP
  * @param onFolder told of each folder; one that has just gone is passed over
  * @throws TapeError TRANSIENT when the disk is not there
  */

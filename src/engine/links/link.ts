@@ -157,7 +157,7 @@ function isBelow(file: string, folder: string): boolean {
   return file.startsWith(`${folder}/`);
 }
 
-/** Makes what is missing of a folder. LINK_ROOT itself, and what is above it, is none of those that go again. @throws what the file system says */
+/** Makes what is missing of a folder. TAPEGATE_LINK_ROOT itself, and what is above it, is none of those that go again. @throws what the file system says */
 async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
   const root = path.resolve(ctx.config.linkRoot ?? '/');
   const missing: string[] = [];

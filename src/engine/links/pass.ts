@@ -31,7 +31,10 @@ export async function beginLinks(ctx: Context): Promise<void> {
   const changed = await setLinkRoot(ctx, root);
   if (!changed) return;
   const before = changed.before ?? 'none before';
-  ctx.log.warn({ root: root ?? null, before }, 'restored files appear below another folder (LINK_ROOT) from now on');
+  ctx.log.warn(
+    { root: root ?? null, before },
+    'restored files appear below another folder (TAPEGATE_LINK_ROOT) from now on',
+  );
 }
 
 /** To be kept from call to call: while a call hangs none is made beside it, since each keeps a thread. */
@@ -49,11 +52,11 @@ export class LinkKeeper {
       const due = await claimLinks(this.ctx, PAGE);
       if (due.length === 0) return;
       const isDone = await this.within(this.ctx.config.diskTimeout * 1000, this.settle(due));
-      if (!isDone) throw new Error('the folder of the links (LINK_ROOT) has not answered in time');
+      if (!isDone) throw new Error('the folder of the links (TAPEGATE_LINK_ROOT) has not answered in time');
     }
   }
 
-  /** Never throws: what could not be made is made by the pass. Begins nothing where LINK_ROOT is not set. */
+  /** Never throws: what could not be made is made by the pass. Begins nothing where TAPEGATE_LINK_ROOT is not set. */
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
     await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {

@@ -240,7 +240,7 @@ const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes
 class ClosedTargetError extends Error {
   constructor(name: string) {
     super(
-      `${JSON.stringify(name)} has no address that webhooks may go to: there is no such name, or it is of a private network, which the site lists (WEBHOOK_HOSTS)`,
+      `${JSON.stringify(name)} has no address that webhooks may go to: there is no such name, or it is of a private network, which the site lists (TAPEGATE_WEBHOOK_HOSTS)`,
     );
   }
 }

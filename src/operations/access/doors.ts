@@ -10,7 +10,7 @@ export function nameOfDoor({ config }: Pick<Context, 'config'>): string {
   return `${DOOR}${[...config.access.auth].join(',')}`;
 }
 
-/** The ways of gateways that let in others than this one does, as AUTH has them: those of this database that run now. */
+/** The ways of gateways that let in others than this one does, as TAPEGATE_AUTH has them: those of this database that run now. */
 export async function findOtherDoors(ctx: Context): Promise<string[]> {
   const { rows } = await ctx.db.pool.query<{ auth: string }>(
     sql`SELECT DISTINCT substr(application_name, length(${DOOR}) + 1) AS auth FROM pg_stat_activity

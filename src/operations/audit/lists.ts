@@ -80,7 +80,7 @@ const DAY_SECONDS = 24 * 3600;
 /** Rows of a step. */
 const STEP = 5000;
 
-/** Deletes the rows that are older than `AUDIT_DAYS`. Any number of engines may do so at once. */
+/** Deletes the rows that are older than `TAPEGATE_AUDIT_DAYS`. Any number of engines may do so at once. */
 export async function pruneAudit(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.auditDays * DAY_SECONDS);
   while (!stop.aborted) {

@@ -25,7 +25,7 @@ const DRIVES = 2;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** Drives of the first library are called `drive-1` and on, and it goes by what TAPE_BACKEND may be. */
+/** Drives of the first library are called `drive-1` and on, and it goes by what TAPEGATE_TAPE_BACKEND may be. */
 const KEPT_NAMES = ['drive', 'directory', 'memory'];
 
 /**

@@ -1,6 +1,6 @@
 /**
  * Libraries: the tape systems of the site, each with its volumes and its drives. The first one is as the environment of each process
- * has it (TAPE_BACKEND, DRIVES); the others are in the database, and all engines work with them.
+ * has it (TAPEGATE_TAPE_BACKEND, DRIVES); the others are in the database, and all engines work with them.
  */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';

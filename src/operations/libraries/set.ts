@@ -72,7 +72,7 @@ async function set(ctx: Context, input: SetLibraryInput, note: Note): Promise<Li
 /** @throws NotFoundError; InvalidInputError for the first one */
 async function lockOne(ctx: Context, tx: Transaction, name: string): Promise<Library> {
   if (name === ctx.config.tapeBackend) {
-    const problem = `must not be ${quote(name)}: it is the first library, of which TAPE_BACKEND and DRIVES tell what it is`;
+    const problem = `must not be ${quote(name)}: it is the first library, of which TAPEGATE_TAPE_BACKEND and DRIVES tell what it is`;
     throw new InvalidInputError('name', problem);
   }
   const [library] = await tx.query<Library>(

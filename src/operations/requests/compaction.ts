@@ -21,7 +21,7 @@ const BUNDLE = 1000;
 const STEP = 10_000;
 const LETTERS = 1000;
 
-/** Brings the requests that ended more than `REQUEST_DAYS` ago into their compact form. Any number of engines may do so at once. */
+/** Brings the requests that ended more than `TAPEGATE_REQUEST_DAYS` ago into their compact form. Any number of engines may do so at once. */
 export async function compactRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);
   while (!stop.aborted && (await compactNext(ctx, before)));

@@ -14,7 +14,7 @@ const DAY_SECONDS = 24 * 3600;
 const BATCHES = 500;
 const EVENTS = 5000;
 
-/** Deletes the events that are older than `EVENT_DAYS`. */
+/** Deletes the events that are older than `TAPEGATE_EVENT_DAYS`. */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.eventDays * DAY_SECONDS);
   for (let isMore = true; isMore && !stop.aborted; ) {

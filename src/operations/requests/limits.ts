@@ -39,7 +39,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   if (taken.files > requestFiles) {
     throw new InvalidInputError(
       'files',
-      `of a request may be ${requestFiles} (REQUEST_FILES), and it takes ${taken.files}`,
+      `of a request may be ${requestFiles} (TAPEGATE_REQUEST_FILES), and it takes ${taken.files}`,
     );
   }
   if (maxFiles !== null && taken.files > maxFiles) {
