@@ -308,9 +308,7 @@ const DATABASE_URL = 'postgresql://nobody@127.0.0.1:1/none';
 test.each<[string, string[], number, string, Record<string, string>?]>([
   ['a missing parent directory', ['backup', backup('no/such')], 1, 'there is no folder'],
   ['a target that exists', ['backup', copy], 1, `${copy} is there already: a backup is a new folder`],
-  ['a target in the database', ['backup', path.join(dataDir, 'postgres/one')], 1, 'is within the database'],
   ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the database'],
-  ['a database in the way', ['restore', backup('first')], 1, `there is a database in ${dataDir}/postgres: stop what`],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
   ['no backup', ['restore'], 2, 'restore which backup? (its folder)'],
   ['--as-of with a backup', ['restore', backup('none'), '--as-of', '2026-01-01T00:00Z'], 2, '--as-of'],

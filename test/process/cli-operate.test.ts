@@ -76,13 +76,6 @@ test('hold and resume refuse unknown names, a bad reason, and what is in service
   );
 });
 
-test.each(['hold', 'drain'])('the help of %s explains both', async (command) => {
-  const { stdout } = await run(command, '--help');
-  expect(stdout).toContain('\nhold   stops the recalls that run: their files go back into the queue');
-  expect(stdout).toContain('\ndrain  lets the recalls that run end\n');
-  expect(stdout).toContain('Nothing new begins on what is held or draining');
-});
-
 test('show prints a request, and the tries, error and next try of each file that is not on disk', async () => {
   await addTaped(app.ctx, backend, [
     { path: '/show/1-good', volume: 'GOOD', size: 1500 },

@@ -137,11 +137,8 @@ test('no command, or half of one, shows the help and is wrong usage', async () =
 });
 
 test.each([
-  ['ls'],
   ['request', '--quota', 'a', '--pattern', 'b', '--watch'],
   ['watch', '1'],
-  ['hold', 'volume', 'x'],
-  ['rule', 'list'],
 ])('%s without a server ends with 4 and one line', async (...args) => {
   expect(await runCli(args, { env: { TAPEGATE_URL: closedUrl } })).toEqual(
     refused(4, `no Tapegate answers at ${closedUrl} (TAPEGATE_URL)`),
