@@ -105,6 +105,22 @@ const lists: Record<string, List> = {
         SELECT 'VOLUME', 'volume-' || n, 'HELD', '', now() FROM generate_series(1, 6) n`),
     remove: (name) => sql('DELETE FROM suspension WHERE name = $1', [name]),
   },
+  webhooks: {
+    query: () => '{ webhooks(%',
+    node: 'webhookId',
+    fill: () =>
+      sql(`INSERT INTO webhook (url, events, note, secret, made_at, made_by, next_try_at)
+        SELECT 'https://example.org/' || n, '{}', '', '', now(), '', now() FROM generate_series(1, 6) n`),
+    remove: (id) => sql('DELETE FROM webhook WHERE id = $1', [id]),
+  },
+  legacyUses: {
+    query: () => '{ legacyUses(%',
+    node: 'user',
+    fill: () =>
+      sql(`INSERT INTO legacy_use (day, endpoint, address, "user", uses, last_at)
+        SELECT now(), 'GET /files', '', 'user-' || n, 1, now() FROM generate_series(1, 6) n`),
+    remove: (user) => sql('DELETE FROM legacy_use WHERE "user" = $1', [user]),
+  },
   holds: {
     query: (id) => `{ request(id: ${id}) { holds(states: [WAITING], %`,
     node: 'lastError',
