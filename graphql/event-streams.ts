@@ -19,8 +19,8 @@ import {
   getVariableValues,
 } from 'graphql';
 import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
+import { readerOf } from '../src/access/answers-in-hand.js';
 import { endTurn } from '../src/access/limits.js';
-import { readerOf } from '../src/access/reader.js';
 import { HttpError, sizeOfBody } from '../src/http-body.js';
 import type { EventPlace } from './event-place.js';
 import { acceptedOf, checkMethod, notAcceptable, type Params } from './http.js';

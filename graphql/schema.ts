@@ -11,10 +11,9 @@ import './disks.js';
 import './doctor.js';
 import './plan.js';
 import './site.js';
-import './curves.js';
 import './verifications.js';
 import './suspensions.js';
 import { builder } from './builder.js';
-import { failLate } from './stray-errors.js';
+import { failLate } from './errors.js';
 
 export const schema = failLate(builder.toSchema());

@@ -13,7 +13,7 @@ import { sendEncoded } from '../src/encodings.js';
 import { HttpError } from '../src/http-body.js';
 import { secondsSince, time } from '../src/signals.js';
 import { createDocumentCache, limitOperations, ownRules, parseDocument } from './documents.js';
-import { createErrorMask, noteContext } from './errors.js';
+import { createErrorMask, hearStrayErrors, noteContext } from './errors.js';
 import { EVENT_STREAM, EventStreams, type Pipeline } from './event-streams.js';
 import { createGraphiql } from './graphiql.js';
 import { acceptedOf, checkMethod, createErrorHandler, notAcceptable, type Params, readParams } from './http.js';
@@ -21,7 +21,6 @@ import { openDocuments } from './persisted.js';
 import { createQueryLimiter } from './query-limiter.js';
 import { schema } from './schema.js';
 import { createSdl, SDL_PATH } from './sdl.js';
-import { hearStrayErrors } from './stray-errors.js';
 
 export interface GraphqlHandlers {
   handler: RequestHandler;

@@ -1,5 +1,9 @@
 /** The site as a whole, and what of it has changed: for those who show it. */
 import { cancellable } from '../src/cancellable.js';
+import { type CurvePoint, readHistory } from '../src/operations/site/curves.js';
+import { type Kept, type KeptKind, readKept } from '../src/operations/site/housekeeping.js';
+import { listProcesses, type RunningProcess } from '../src/operations/site/processes.js';
+import { type QuotaPoint, readQuotaHistory } from '../src/operations/site/quota-history.js';
 import { type SiteChange, siteParts, watchSite } from '../src/operations/site/watch.js';
 import { type RequestChange, type RequestChanges, watchRequests } from '../src/operations/site/watch-requests.js';
 import { builder, describeValues } from './builder.js';
@@ -62,5 +66,140 @@ builder.subscriptionFields((t) => ({
       'That more of their files are there is told by `requestProgress`.',
     subscribe: (_root, _args, ctx) => cancellable((signal) => watchRequests(ctx, signal)),
     resolve: (changes) => changes,
+  }),
+}));
+
+/** As many points as there may be. */
+const HISTORY_COMPLEXITY = 100;
+
+const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
+  description: 'What the site did in some minutes; of days before, in an hour.',
+  fields: (t) => ({
+    at: t.expose('at', { type: 'DateTime', description: 'When it began.' }),
+    seconds: t.exposeInt('seconds', { description: 'How long it is.' }),
+    filesRestored: t.exposeInt('filesRestored', { description: 'Files that were put on a restore disk.' }),
+    bytesRestored: t.expose('bytesRestored', { type: 'BigInt', description: 'Bytes of these.' }),
+    filesFailed: t.exposeInt('filesFailed', {
+      description: 'Files of requests that were given up; one that two requests wait for is two.',
+    }),
+    filesWaiting: t.exposeInt('filesWaiting', {
+      nullable: true,
+      description: 'Files in the queue as it was once; of an hour the mean. Null where nobody could look.',
+    }),
+    oldestSeconds: t.exposeFloat('oldestSeconds', {
+      nullable: true,
+      description: 'How long the first of these had waited, in seconds; of an hour the most. Null as above.',
+    }),
+    drivesInUse: t.exposeFloat('drivesInUse', {
+      nullable: true,
+      description: 'Drives that had a volume mounted; of an hour the mean. Null as above.',
+    }),
+    drives: t.exposeInt('drives', { nullable: true, description: 'All drives. Null as above.' }),
+  }),
+});
+
+const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
+  description: 'What was used of a quota at some time.',
+  fields: (t) => ({
+    at: t.expose('at', { type: 'DateTime', description: 'When it was so.' }),
+    used: t.expose('used', { type: 'BigInt', description: 'Bytes that live requests held.' }),
+    size: t.expose('size', { type: 'BigInt', description: 'Bytes that the quota had.' }),
+  }),
+});
+
+builder.prismaObjectField('Quota', 'history', (t) =>
+  t.field({
+    type: [QuotaPointType],
+    description:
+      'What was used of it, in order of time: as it was at the begin, at each hour in which it had changed, and as it is now. Of 90 days at most.',
+    complexity: { field: HISTORY_COMPLEXITY },
+    args: { since: t.arg({ type: 'DateTime', required: true, description: 'The begin.' }) },
+    resolve: async ({ id }, { since }, ctx) => (await readQuotaHistory(ctx, [id], since)).get(id) ?? [],
+  }),
+);
+
+const ProcessKindType = builder.enumType('ProcessKind', {
+  description: 'What a process does.',
+  values: {
+    GATEWAY: { description: 'It answers requests.' },
+    ENGINE: { description: 'It works with the drives and the disks.' },
+  },
+});
+
+const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').implement({
+  description: 'A gateway or an engine. One that does both is two.',
+  fields: (t) => ({
+    kind: t.expose('kind', { type: ProcessKindType, description: 'What it does.' }),
+    host: t.exposeString('host', { description: 'Where it runs.' }),
+    pid: t.exposeInt('pid', { description: 'Its number there.' }),
+    version: t.exposeString('version', { description: 'Of the program.' }),
+    startedAt: t.expose('startedAt', { type: 'DateTime', description: 'When it began.' }),
+    seenAt: t.expose('seenAt', { type: 'DateTime', description: 'When it last said that it lives.' }),
+    isAlive: t.exposeBoolean('isAlive', {
+      description: 'It has said so of late; it ends without a word where it is killed.',
+    }),
+    lagSeconds: t.exposeFloat('lagSeconds', {
+      description: 'For how long there was something of the events that it had not read then, in seconds.',
+    }),
+  }),
+});
+
+const keptTexts: Record<KeptKind, string> = {
+  REQUESTS: 'Requests and their files: so long after its end a request is kept in a compact form, without end.',
+  EVENTS: 'What is told to those who watch.',
+  MAIL: 'Letters: their texts go so long after the end of their request.',
+  AUDIT: 'Who has asked for which change.',
+  WEBHOOK_MESSAGES: 'What webhooks were told.',
+  CURVES: 'What the site did, and what was used of quotas.',
+};
+
+const KeptKindType = builder.enumType('KeptKind', {
+  description: 'What is kept of what was.',
+  values: describeValues(keptTexts),
+});
+
+const KeptType = builder.objectRef<Kept>('Kept').implement({
+  description: 'What is kept of what was, and what it takes.',
+  fields: (t) => ({
+    kind: t.expose('kind', { type: KeptKindType, description: 'Which it is.' }),
+    days: t.exposeInt('days', { description: 'For how long it is kept, as the process that answers is configured.' }),
+    rows: t.exposeFloat('rows', { nullable: true, description: 'About how many; null: nobody has looked yet.' }),
+    bytes: t.expose('bytes', { type: 'BigInt', description: 'What it takes in the database, indexes included.' }),
+    oldest: t.expose('oldest', {
+      type: 'DateTime',
+      nullable: true,
+      description: 'When the oldest was written; null: there is none.',
+    }),
+  }),
+});
+
+builder.queryFields((t) => ({
+  kept: t.field({
+    authScopes: { operation: 'readKept' },
+    type: [KeptType],
+    nullable: true,
+    complexity: 20,
+    description:
+      'What is kept of what was, for how long, and what it takes; null, with an error, where that cannot be looked at just now. For viewers and operators.',
+    resolve: (_root, _args, ctx) => readKept(ctx),
+  }),
+  history: t.field({
+    authScopes: { operation: 'readHistory' },
+    type: [CurvePointType],
+    complexity: HISTORY_COMPLEXITY,
+    description:
+      'What the site did, in order of time, at most 3,000 points: each five minutes of the last two days, each hour of the 90 days before. For viewers and operators.',
+    args: {
+      since: t.arg({ type: 'DateTime', required: true, description: 'Points that begin then or later.' }),
+      until: t.arg({ type: 'DateTime', description: 'Points that begin before; now unless given.' }),
+    },
+    resolve: (_root, args, ctx) => readHistory(ctx, args),
+  }),
+  processes: t.field({
+    authScopes: { operation: 'listProcesses' },
+    type: [RunningProcessType],
+    description:
+      'The gateways and engines that run, and those that died within a day, by host, the first 1,000. For viewers and operators.',
+    resolve: (_root, _args, ctx) => listProcesses(ctx),
   }),
 }));

@@ -3,7 +3,7 @@
  * ended, it goes on and ends each connection with its answer, so that balancers and clients ask another gateway next. Then it listens no more, and
  * Node.js closes connections without a request: a request that arrives at that moment is lost.
  */
-import { once } from 'node:events';
+import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
@@ -63,4 +63,21 @@ export class AnswersInHand {
     server.closeAllConnections();
     await closed;
   }
+}
+
+const readers = new WeakMap<ServerResponse, AbortSignal>();
+
+/** Aborts when the reader has gone without its answer. One for all that works for it. */
+export function readerOf(res: ServerResponse): AbortSignal {
+  const known = readers.get(res);
+  if (known) return known;
+  const gone = new AbortController();
+  setMaxListeners(0, gone.signal); // each field of an operation may wait for a place
+  const leave = () => {
+    if (!res.writableFinished) gone.abort(new Error('the reader has gone'));
+  };
+  if (res.destroyed) leave();
+  else res.once('close', leave);
+  readers.set(res, gone.signal);
+  return gone.signal;
 }
