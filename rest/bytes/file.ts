@@ -111,7 +111,6 @@ function wholeBody(res: Response, size: number) {
   return { parts: [{ head: '', range: { start: 0, length: size } }], tail: '' };
 }
 
-/** As several parts where there are several ranges. */
 function rangedBody(res: Response, ranges: readonly Range[], size: number) {
   res.status(206);
   const [first] = ranges;

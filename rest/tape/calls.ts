@@ -88,7 +88,6 @@ async function readLogicalPaths({ config }: Context, req: Request): Promise<stri
   return [...new Set(paths.map(toLogicalPath))];
 }
 
-/** So many are looked up at a time. */
 const PAGE = 1000;
 
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -117,7 +116,6 @@ export async function archiveInfo(ctx: Context, req: Request, res: Response): Pr
 /** Times of the API are whole seconds. */
 const toSeconds = (time: string) => Math.floor(secondsOf(time));
 
-/** All but its files. */
 function presentBulk({ id, madeAt, startedAt, endedAt }: BulkRow) {
   const createdAt = toSeconds(madeAt);
   return {
@@ -139,7 +137,6 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: BulkFi
   };
 }
 
-/** For people. */
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you may not request it',
   FOLDER: 'it is a folder: name its files',

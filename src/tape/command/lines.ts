@@ -6,7 +6,6 @@ import type { FileState, Kept, StagedFile } from '../staging.js';
 /** A path of 4096 bytes takes six times as much where each is escaped. */
 const MAX_LINE_BYTES = 64 * 1024;
 
-/** What is wrong with an answer. */
 export class ProtocolFault extends Error {}
 
 /** Cuts bytes into lines, of which one is in memory at a time. Empty ones are left out. */
@@ -71,7 +70,6 @@ const MAX_ID = 1000;
 export class Answer {
   /** The demand's name, where one was said. */
   id: string | null = null;
-  /** The last that was said of each file. */
   readonly states = new Map<string, FileState>();
   readonly kept = new Map<string, Kept>();
   private readonly paths: ReadonlySet<string>;

@@ -178,7 +178,6 @@ export class Script {
     });
   }
 
-  /** Of the whole group. */
   private kill(signal: 'SIGTERM' | 'SIGKILL'): void {
     if (this.child.pid === undefined) return;
     try {

@@ -37,7 +37,6 @@ export interface Reply extends Answer {
 const MAX_REDIRECTS = 5;
 const REDIRECTS = [301, 302, 303, 307, 308];
 
-/** By whether a server is given the client's certificate. */
 interface SecurePools {
   options: object;
   trusted: Pools;
@@ -94,7 +93,6 @@ export class SiteClient {
   }
 }
 
-/** Where an answer sends to. */
 function follow(from: URL, location: string | undefined, { method, count }: { method: string; count: number }): URL {
   const refuse = (why: string) => new LibraryError('TRANSIENT', `${nameOf(from)} redirects ${why}`);
   if (location === undefined || !URL.canParse(location, from))

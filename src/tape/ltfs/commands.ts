@@ -20,7 +20,6 @@ const CLOSE_MS = 2000;
 /** A command that has not done what it should. */
 export class CommandFailure extends Error {
   readonly isTimeout: boolean;
-  /** All that it has said. */
   readonly output: string;
 
   constructor(message: string, { isTimeout, output }: { isTimeout: boolean; output: string }) {

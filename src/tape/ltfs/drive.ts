@@ -20,10 +20,8 @@ const LOOK_SECONDS = 1;
 const BUSY = /\b(busy|reserv\w+|in use)\b/i;
 const FUSE = /^(fuse|fusermount3?|mount):/m;
 
-/** The same of FUSE on this host. */
 const NO_FUSE = /^(fuse|fusermount3?):.*(device not found|modprobe|\/dev\/fuse)/m;
 
-/** Another process works with the drive. */
 export class DriveInUseError extends DriveError {}
 
 interface Shop {

@@ -9,7 +9,6 @@ import { CommandFailure, type HeldLock, runCommand } from './commands.js';
 import type { Drive } from './drive.js';
 import { fill, type LtfsSettings } from './settings.js';
 
-/** A file as a cartridge tells of it. */
 export interface ListedFile extends FileOnVolume {
   position: bigint;
   /** Nanoseconds since 1970. */
@@ -31,7 +30,6 @@ export interface ListableVolume extends MountedVolume {
 }
 
 interface Found {
-  /** In the file system. */
   place: string;
   file: Omit<ListedFile, 'position'>;
 }

@@ -30,7 +30,6 @@ type Asked<Input> = Omit<Input, 'Bucket'>;
 
 export type ObjectAnswer = GetObjectCommandOutput & { Body: S3Body };
 
-/** Of a host that is there at all. */
 const CONNECT_MS = 10_000;
 
 /** Readers of one process for which there are connections; more wait for one another. */
@@ -51,7 +50,6 @@ export class S3Calls {
     this.env = env;
   }
 
-  /** For people. */
   nameOf(key: string): string {
     return `s3://${this.settings.bucket}/${key}`;
   }
@@ -86,7 +84,6 @@ export class S3Calls {
     return { ...answer, Body };
   }
 
-  /** Of files, as they came. */
   countBytes(bytes: number): void {
     this.used('GetObject').bytes += BigInt(bytes);
   }
@@ -165,7 +162,6 @@ function setHeader(request: unknown, name: string, value: string): void {
   (request as { headers: Record<string, string> }).headers[name] = value;
 }
 
-/** The part of a signed request that is used. */
 interface SignedRequest {
   protocol: string;
   hostname: string;

@@ -110,13 +110,11 @@ export function isDenied({ cause }: TapeError): boolean {
   return failureOf(cause, '').code === 'AccessDenied';
 }
 
-/** What became of one file. */
 export function fileErrorOf({ code, status, message, cause }: Failure): TapeError {
   const errorClass = CLASSES[code] ?? (status >= 500 || status === 408 || status === 409 ? 'TRANSIENT' : 'PERMANENT');
   return new TapeError(errorClass, message, { cause });
 }
 
-/** What ends a read. */
 export function readErrorOf(failure: Failure): TapeError {
   const { code, status, message, cause } = failure;
   if (code === 'InvalidObjectState') return new NotReadyError(message, { cause });

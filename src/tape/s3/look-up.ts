@@ -71,7 +71,6 @@ interface Told {
   next: number;
 }
 
-/** One page of a list, from the key on. */
 async function listFrom(
   calls: S3Calls,
   { prefix, keys, at }: { prefix: string; keys: readonly string[]; at: number },
@@ -112,7 +111,6 @@ async function askForList(calls: S3Calls, input: { Prefix: string; StartAfter?: 
   }
 }
 
-/** As forms are encoded. */
 function decode(key: string): string {
   try {
     return decodeURIComponent(key.replaceAll('+', ' '));

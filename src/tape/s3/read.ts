@@ -111,7 +111,6 @@ class Reading {
     return this.current;
   }
 
-  /** For the checksum, before the reader has it. */
   note(bytes: Uint8Array): void {
     this.hash?.update(bytes);
   }
@@ -247,7 +246,6 @@ class Part {
     this.chunks.length = 0;
   }
 
-  /** The next piece, where it is there. */
   take(): Uint8Array | undefined {
     return this.chunks.shift();
   }

@@ -14,7 +14,6 @@ const MAX_ANSWER = 32 * 1024 * 1024;
 
 interface Sent {
   method: 'GET' | 'POST' | 'DELETE';
-  /** Behind the base. */
   place: string;
   body?: object;
   /** Statuses, beside those of success, that have a meaning here. */

@@ -13,13 +13,11 @@ import { toUrl } from './settings.js';
 interface Source {
   client: SiteClient;
   api: TapeApi;
-  /** WebDAV, or plain HTTPS. */
   door: URL;
 }
 
 interface Reading {
   file: StagedFile;
-  /** Its path there. */
   remote: string;
   from: bigint;
   version: ReadVersion;
