@@ -7,14 +7,14 @@
  * program reads any more (contract). `compatibility.json` names the oldest program that works with each migration. The database
  * keeps that, so that an older program refuses to start. Any other starts, whatever newer migrations there are.
  */
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import pg from 'pg';
 import { messageOf } from '../errors.js';
 import { packageRoot } from '../package-root.js';
 import { PRISMA_MIGRATE_LOCK } from './locks.js';
-import { replaceSquashed } from './squashed.js';
+import { recordMigration, replaceSquashed } from './squashed.js';
 
 const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
   "id" VARCHAR(36) PRIMARY KEY NOT NULL, "checksum" VARCHAR(64) NOT NULL, "finished_at" TIMESTAMPTZ,
@@ -88,20 +88,10 @@ async function readRecords(client: pg.Client): Promise<Map<string, string>> {
 }
 
 async function apply(client: pg.Client, migration: Migration): Promise<void> {
-  await client.query('BEGIN');
-  try {
-    // without parameters the text may hold many statements
-    await client.query(migration.sql);
-    await client.query(
-      `INSERT INTO "_prisma_migrations" ("id", "checksum", "migration_name", "finished_at", "applied_steps_count")
-       VALUES ($1, $2, $3, clock_timestamp(), 1)`,
-      [randomUUID(), migration.checksum, migration.name],
-    );
-    await client.query('COMMIT');
-  } catch (error) {
-    await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
+  // without parameters the text may contain several statements
+  await recordMigration(client, migration, () => client.query(migration.sql)).catch((error) => {
     throw new Error(`migration ${migration.name}: ${messageOf(error)}`, { cause: error });
-  }
+  });
 }
 
 /**

@@ -39,16 +39,27 @@ export async function replaceSquashed(
       `this database has ${found} migrations that ${init.name} replaces: run "tapegate migrate" of commit ${COMMIT} on it first`,
     );
   }
+  await recordMigration(client, init, async () => {
+    await client.query('DELETE FROM "_prisma_migrations" WHERE "migration_name" COLLATE "C" <= $1', [LAST]);
+    // they name programs by migrations that are gone, and would refuse this one
+    await client.query('DELETE FROM oldest_program WHERE migration COLLATE "C" <= $1', [LAST]);
+  });
+}
+
+/** Does some work and records a migration, in one transaction. */
+export async function recordMigration(
+  client: pg.Client,
+  { name, checksum }: { name: string; checksum: string },
+  work: () => Promise<unknown>,
+): Promise<void> {
   await client.query('BEGIN');
   try {
-    await client.query('DELETE FROM "_prisma_migrations" WHERE "migration_name" COLLATE "C" <= $1', [LAST]);
+    await work();
     await client.query(
       `INSERT INTO "_prisma_migrations" ("id", "checksum", "migration_name", "finished_at", "applied_steps_count")
        VALUES ($1, $2, $3, clock_timestamp(), 1)`,
-      [randomUUID(), init.checksum, init.name],
+      [randomUUID(), checksum, name],
     );
-    // they name programs by migrations that are gone, and would refuse this one
-    await client.query('DELETE FROM oldest_program WHERE migration COLLATE "C" <= $1', [LAST]);
     await client.query('COMMIT');
   } catch (error) {
     await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed

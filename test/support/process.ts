@@ -53,15 +53,17 @@ export interface Result {
   stderr: string;
 }
 
-export interface Running {
-  child: ChildProcess;
-  pid: number;
+interface Output {
   stdout(): string;
   stderr(): string;
-  /** Resolves when the process has ended. */
   ended: Promise<Result>;
-  /** Waits until the whole output matches. */
+  /** Waits until the whole standard output matches. */
   waitForOutput(pattern: RegExp): Promise<RegExpExecArray>;
+}
+
+export interface Running extends Output {
+  child: ChildProcess;
+  pid: number;
 }
 
 const children = new Set<ChildProcess>();
@@ -97,12 +99,7 @@ export function startProcess(program: string, args: string[], options: RunOption
     stdout: () => stdout,
     stderr: () => stderr,
     ended,
-    waitForOutput: async (pattern) =>
-      await waitFor(`${pattern} in the output`, async () => {
-        const match = pattern.exec(stdout);
-        if (!match && child.exitCode !== null) throw new Error(`ended with ${child.exitCode}: ${stdout}${stderr}`);
-        return match ?? undefined;
-      }),
+    waitForOutput: (pattern) => waitForMatch(pattern, () => ({ stdout, stderr, isEnded: child.exitCode !== null })),
   };
   return running;
 }
@@ -124,14 +121,9 @@ interface CommandOptions {
   columns?: number;
 }
 
-export interface RunningCommand {
-  stdout(): string;
-  stderr(): string;
+export interface RunningCommand extends Output {
   /** Interrupts it, as Ctrl-C does. */
   interrupt(): void;
-  ended: Promise<Result>;
-  /** Waits until the whole output matches. */
-  waitForOutput(pattern: RegExp): Promise<RegExpExecArray>;
 }
 
 /** Starts a command in this process with the given environment only. */
@@ -157,13 +149,21 @@ export function startCommand(args: string[], { env, stdin = '', columns }: Comma
     stderr: () => output().stderr,
     interrupt: () => abort.abort(),
     ended,
-    waitForOutput: (pattern) =>
-      waitFor(`${pattern} in the output`, async () => {
-        const match = pattern.exec(stdout.text());
-        if (!match && isEnded) throw new Error(`ended: ${stdout.text()}${stderr.text()}`);
-        return match ?? undefined;
-      }),
+    waitForOutput: (pattern) => waitForMatch(pattern, () => ({ ...output(), isEnded })),
   };
+}
+
+/** @throws Error with the whole output if it ends without a match */
+function waitForMatch(
+  pattern: RegExp,
+  look: () => { stdout: string; stderr: string; isEnded: boolean },
+): Promise<RegExpExecArray> {
+  return waitFor(`${pattern} in the output`, async () => {
+    const { stdout, stderr, isEnded } = look();
+    const match = pattern.exec(stdout);
+    if (!match && isEnded) throw new Error(`it has ended: ${stdout}${stderr}`);
+    return match ?? undefined;
+  });
 }
 
 /** Runs a command in this process. */
