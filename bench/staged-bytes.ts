@@ -20,7 +20,7 @@ import { promisify } from 'node:util';
 import type { Context } from '../src/context.js';
 import { startHash } from '../src/core/running-hash.js';
 import { importRows } from '../src/operations/catalogue/import.js';
-import { addLibrary } from '../src/operations/libraries/add.js';
+import { addLibrary } from '../src/operations/libraries/changes.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
 import { createRequest } from '../src/operations/requests/create.js';
 import { cancelRequest } from '../src/operations/requests/ends.js';

@@ -10,9 +10,13 @@ import { readAllowed } from '../src/operations/access/paths.js';
 import type { ChosenFiles } from '../src/operations/catalogue/chosen-files.js';
 import { getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
 import { type Entry, type Folder, showFolder } from '../src/operations/catalogue/folders.js';
-import { type ForgottenFiles, forgetFiles } from '../src/operations/catalogue/forgetting.js';
 import { renameFiles } from '../src/operations/catalogue/renames.js';
-import { reinstateFiles, withdrawFiles } from '../src/operations/catalogue/withdrawals.js';
+import {
+  type ForgottenFiles,
+  forgetFiles,
+  reinstateFiles,
+  withdrawFiles,
+} from '../src/operations/catalogue/withdrawals.js';
 import { readDisks } from '../src/operations/disks/disks.js';
 import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';

@@ -1,11 +1,20 @@
 /** Libraries: the tape systems of the site. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { LibraryContract } from '../src/generated/prisma/enums.js';
-import { addLibrary } from '../src/operations/libraries/add.js';
-import { getLibrary, listLibraries, readSettings } from '../src/operations/libraries/libraries.js';
-import { type LeftFile, type RemovedLibrary, removeLibrary } from '../src/operations/libraries/remove.js';
-import { setLibrary } from '../src/operations/libraries/set.js';
-import { type RequestUsage, readUsage } from '../src/operations/libraries/usage.js';
+import {
+  addLibrary,
+  type LeftFile,
+  type RemovedLibrary,
+  removeLibrary,
+  setLibrary,
+} from '../src/operations/libraries/changes.js';
+import {
+  getLibrary,
+  listLibraries,
+  type RequestUsage,
+  readSettings,
+  readUsage,
+} from '../src/operations/libraries/libraries.js';
 import { type KeptCopy, readStagingFigures, type StagingFigures } from '../src/operations/staging/stagers.js';
 import { builder, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';

@@ -1,11 +1,16 @@
 /** The site as a whole, and what of it has changed: for those who show it. */
 import { cancellable } from '../src/cancellable.js';
-import { type CurvePoint, readHistory } from '../src/operations/site/curves.js';
+import { type CurvePoint, type QuotaPoint, readHistory, readQuotaHistory } from '../src/operations/site/curves.js';
 import { type Kept, type KeptKind, readKept } from '../src/operations/site/housekeeping.js';
 import { listProcesses, type RunningProcess } from '../src/operations/site/processes.js';
-import { type QuotaPoint, readQuotaHistory } from '../src/operations/site/quota-history.js';
-import { type SiteChange, siteParts, watchSite } from '../src/operations/site/watch.js';
-import { type RequestChange, type RequestChanges, watchRequests } from '../src/operations/site/watch-requests.js';
+import {
+  type RequestChange,
+  type RequestChanges,
+  type SiteChange,
+  siteParts,
+  watchRequests,
+  watchSite,
+} from '../src/operations/site/watch.js';
 import { builder, describeValues } from './builder.js';
 import { RequestStateType } from './requests.js';
 

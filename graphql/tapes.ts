@@ -3,10 +3,15 @@ import type { Context } from '../src/context.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { Volume } from '../src/generated/prisma/client.js';
 import type { ChosenFiles } from '../src/operations/catalogue/chosen-files.js';
-import { setMedium } from '../src/operations/catalogue/media.js';
 import { type RetiredVolume, reinstateVolume, retireVolume } from '../src/operations/catalogue/retirements.js';
 import { moveVolume } from '../src/operations/catalogue/volume-moves.js';
-import { getVolume, listVolumes, readVolumeFiguresOf, readVolumes } from '../src/operations/catalogue/volumes.js';
+import {
+  getVolume,
+  listVolumes,
+  readVolumeFiguresOf,
+  readVolumes,
+  setMedium,
+} from '../src/operations/catalogue/volumes.js';
 import { listDrives, readClaimed, readDriveHosts } from '../src/operations/recalls/drives.js';
 import { builder, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';

@@ -1,8 +1,7 @@
 /**
- * `PUT /import`: rows of the catalogue from a file as it is, CSV or JSON Lines, plain or gzipped, for operators. It is read as it
- * comes and taken over whole or not at all; who goes away before the answer leaves nothing. The answer is a JSON object: the
- * counts, or `error`, with `faults` where rows are at fault. With `?complete=/folder/` what the rows do not have below the folder is withdrawn,
- * at most `maxWithdrawn` percent of it (5); `dryRun=true` says what would be done.
+ * `PUT /import` imports rows of the catalogue, CSV or JSON Lines, plain or gzipped, for operators. All rows are imported or none; if the client
+ * disconnects before the response, none. The response is a JSON object: the counts, or `error`, with `faults` of rows. `?complete=/prefix/`
+ * withdraws files below the prefix that the rows do not contain, at most `maxWithdrawn` percent of them (5). `dryRun=true` changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -12,15 +11,15 @@ import type { Context } from './context.js';
 import { codeOf, InvalidInputError, logFailure, quote, UnavailableError, UserError } from './errors.js';
 import { HttpError } from './http-body.js';
 import { importRows } from './operations/catalogue/import.js';
-import { ImportError } from './operations/catalogue/import-faults.js';
 import type { ImportResult } from './operations/catalogue/import-incoming.js';
+import { ImportError } from './operations/catalogue/import-lines.js';
 import { readRows } from './operations/catalogue/import-rows.js';
-import { type Complete, readComplete } from './operations/catalogue/unlisted.js';
+import { type Complete, readComplete } from './operations/catalogue/withdrawals.js';
 import { may } from './operations/policy.js';
 
 export const IMPORT_PATH = '/import';
 
-/** Is it for this endpoint? Such a body may take as long as it goes on, and is asked for once its sender is known. */
+/** Whether a request is for this endpoint. Its body has no time limit, and is read only after authentication. */
 export function isImport({ url = '' }: IncomingMessage): boolean {
   return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);
 }
@@ -30,12 +29,11 @@ interface Import {
   since: string;
 }
 
-/** @param contextOf gives the context in which a request is served */
 export function createImportHandler(contextOf: (req: IncomingMessage) => Context, log: Logger) {
   const turn: { taken?: Import | undefined } = {};
   return async (req: IncomingMessage, res: ServerResponse): Promise<void> => {
     const gone = new AbortController();
-    res.once('close', () => gone.abort(new Error('who has sent the rows has gone')));
+    res.once('close', () => gone.abort(new Error('the client has disconnected')));
     try {
       answer(res, { status: 200, body: await takeImport(contextOf(req), { req, res, turn, gone: gone.signal }) });
     } catch (error) {
@@ -48,21 +46,20 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
   };
 }
 
-/** Its connection has ended in the middle, which is seen here before the answer's end is told. */
+/** Whether the connection has ended in the middle of the body. The request notices it before the response does. */
 const hasLeft = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
 interface Exchange {
   req: IncomingMessage;
   res: ServerResponse;
-  /** One import at a time: each has a connection to the database of its own, and their changes wait for each other anyway. */
+  /** One import at a time: each has its own database connection, and their transactions wait for each other anyway. */
   turn: { taken?: Import | undefined };
-  /** Aborts when the sender has gone. */
   gone: AbortSignal;
 }
 
 async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Promise<ImportResult> {
   checkRequest(req);
-  if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []); // it refuses, and notes that, before anything is sent
+  if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []); // rejects and audits it before the body is read
   const importing = readQuery(req);
   if (turn.taken) {
     const { caller, since } = turn.taken;
@@ -70,7 +67,7 @@ async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Pro
   }
   turn.taken = { caller: ctx.caller.name, since: ctx.now() };
   try {
-    if (req.headers.expect !== undefined) res.writeContinue(); // its sender is known
+    if (req.headers.expect !== undefined) res.writeContinue();
     const body = Readable.from(readBody(req, ctx.config.readerSeconds), { objectMode: false });
     return await importRows(ctx, readRows(body), { wanted: gone, ...importing });
   } finally {
@@ -78,45 +75,42 @@ async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Pro
   }
 }
 
-/** What may be asked for beside the rows. @throws InvalidInputError */
 function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryRun: boolean } {
   const query = new URL(url, 'http://gateway').searchParams;
-  const given = new Map<string, string>();
-  for (const [name, value] of query) {
+  for (const name of query.keys()) {
     if (!['complete', 'maxWithdrawn', 'dryRun'].includes(name)) {
       throw new InvalidInputError(name, 'is nothing that an import takes: there are complete, maxWithdrawn, dryRun');
     }
-    if (given.has(name)) throw new InvalidInputError(name, 'must be given once');
-    given.set(name, value);
+    if (query.getAll(name).length > 1) throw new InvalidInputError(name, 'must be given once');
   }
-  const [folder, most, dryRun = 'false'] = ['complete', 'maxWithdrawn', 'dryRun'].map((name) => given.get(name));
+  const [folder, most, dryRun] = [query.get('complete'), query.get('maxWithdrawn'), query.get('dryRun') ?? 'false'];
   if (dryRun !== 'true' && dryRun !== 'false') {
     throw new InvalidInputError('dryRun', `must be true or false, not ${quote(dryRun)}`);
   }
   const isDryRun = dryRun === 'true';
-  if (folder === undefined) {
-    if (most !== undefined) throw new InvalidInputError('maxWithdrawn', 'is for an import that is complete');
-    return { isDryRun };
+  if (most !== null && folder === null) {
+    throw new InvalidInputError('maxWithdrawn', 'is for an import that is complete');
   }
-  if (most !== undefined && !/^\d{1,3}$/.test(most)) {
+  if (most !== null && !/^\d{1,3}$/.test(most)) {
     throw new InvalidInputError('maxWithdrawn', `must be from 0 to 100, in percent, not ${quote(most)}`);
   }
-  return { isDryRun, complete: readComplete({ folder, mostPercent: most === undefined ? undefined : Number(most) }) };
+  if (folder === null) return { isDryRun };
+  return { isDryRun, complete: readComplete({ folder, mostPercent: most === null ? undefined : Number(most) }) };
 }
 
 /** @throws HttpError 405, 415 */
 function checkRequest(req: IncomingMessage): void {
   if (req.method !== 'PUT') throw new HttpError(405, `${req.method} is not allowed here, only PUT`, { Allow: 'PUT' });
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  if (['identity', 'gzip'].includes(encoding.toLowerCase())) return; // the bytes themselves say which
+  if (['identity', 'gzip'].includes(encoding.toLowerCase())) return; // the first bytes show whether it is gzipped
   throw new HttpError(415, `Content-Encoding must be gzip, or left out, not ${quote(encoding)}`);
 }
 
-/** What is read of it leaves the connection as it is, also where it is not read to its end: the answer goes there. */
+/** Reads the body without closing the connection, which is needed for the response even if the body is not read to its end. */
 async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<Buffer> {
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {
-    // only while it is waited for: the database may be what is slow
+    // the timeout runs only while the client is slow, not the database
     const patience = setTimeout(() => req.destroy(new Error(`nothing came for ${seconds} s`)), seconds * 1000);
     const next = await chunks.next().finally(() => clearTimeout(patience));
     if (next.done) return;
@@ -124,7 +118,7 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Neither of the rows nor of the request. */
+/** Whether the error is neither a fault of the rows nor of the request. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }
@@ -141,7 +135,7 @@ function describeError(error: unknown): ImportAnswer {
   return { status, headers, body: { error: message } };
 }
 
-/** All of it but the end of the exchange: a connection that is closed while its sender sends would take the answer along. */
+/** Sends the response without its end: a connection that is closed while the client still sends may lose it. */
 function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswer): void {
   const text = Buffer.from(JSON.stringify(body));
   const own = { 'Content-Type': 'application/json', 'Content-Length': text.length, Connection: 'close' };
@@ -149,7 +143,7 @@ function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswe
   res.write(text);
 }
 
-/** So much is read of a body that is refused, and for so long, before the connection is cut. */
+/** The rest of a rejected body that is read before the connection is closed. */
 const REST = { bytes: 512 * 1024 * 1024, ms: 30_000 };
 
 async function readRest(req: IncomingMessage): Promise<void> {
@@ -161,7 +155,7 @@ async function readRest(req: IncomingMessage): Promise<void> {
       if (bytes > REST.bytes) break;
     }
   } catch {
-    // it has its answer, and has gone
+    // the client has disconnected after the response
   } finally {
     clearTimeout(patience);
   }

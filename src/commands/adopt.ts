@@ -74,9 +74,8 @@ async function takeOver(
 
 /** One after another; nothing is opened before it is read. */
 async function* readSources(source: string | undefined, { quotas, requests }: AdoptionOptions): Source {
-  const { readCsv } = await import('../operations/adoption/csv.js');
+  const { readCsv, readLive } = await import('../operations/adoption/tables.js');
   if (source !== undefined && /^postgres(ql)?:\/\//.test(source)) {
-    const { readLive } = await import('../operations/adoption/live.js');
     yield* readLive(source);
   } else if (source !== undefined) {
     const { readDump } = await import('../operations/adoption/dump.js');

@@ -6,19 +6,22 @@ import path from 'node:path';
 import { pipeline, type Readable, Transform } from 'node:stream';
 import { constants, gunzipSync } from 'node:zlib';
 import { messageOf } from '../errors.js';
-import type { RowSource } from '../operations/catalogue/import-faults.js';
 import type { RowError } from '../operations/catalogue/import-lines.js';
-import type { CatalogueRow } from '../operations/catalogue/import-rows.js';
-import type { Skipped } from '../operations/catalogue/lists/list-rows.js';
-import { createPlainReader } from '../operations/catalogue/lists/plain-list.js';
-import { detectFormat, type ListFormat, listFormats, readList } from '../operations/catalogue/lists/read-list.js';
+import { type CatalogueRow, type RowSource, readWith } from '../operations/catalogue/import-rows.js';
+import {
+  createListReader,
+  detectFormat,
+  type ListFormat,
+  listFormats,
+  type Skipped,
+} from '../operations/catalogue/lists.js';
 import {
   createInventoryReader,
   type InventorySettings,
   type Manifest,
   type ManifestFile,
   parseManifest,
-} from '../operations/catalogue/lists/s3-inventory.js';
+} from '../operations/catalogue/s3-inventory.js';
 import { CommandError, UsageError } from './failure.js';
 import { stdin } from './io.js';
 
@@ -137,7 +140,7 @@ export async function openList(source: ImportSource, format: ListFormat, options
   if (format === 's3-inventory') return await openInventory(source, settings, skipped);
   return {
     size: source.size,
-    rows: (meter) => readList(meter(source.read()), createPlainReader(settings, skipped)),
+    rows: (meter) => readWith(meter(source.read()), createListReader(settings, skipped)),
     skipped,
     nameLines: (message) => message,
   };
@@ -255,7 +258,7 @@ async function* readParts(
     part.first = lines + 1;
     const md5 = createHash('md5');
     const bytes = hashed(meter(createReadStream(part.file)), md5);
-    lines += yield* readList(bytes, createInventoryReader(manifest, settings, skipped), part.first);
+    lines += yield* readWith(bytes, createInventoryReader(manifest, settings, skipped), part.first - 1);
     const found = md5.digest('hex');
     if (part.md5 === null || found === part.md5) continue;
     throw new CommandError(

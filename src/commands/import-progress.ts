@@ -4,7 +4,7 @@
  */
 import { Transform } from 'node:stream';
 import { formatBytes } from '../bytes.js';
-import type { ImportProgress } from '../operations/catalogue/import-progress.js';
+import type { ImportProgress } from '../operations/catalogue/import-incoming.js';
 import { stderr } from './io.js';
 import { printable } from './output.js';
 import { formatDuration } from './times.js';

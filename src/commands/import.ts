@@ -3,8 +3,8 @@ import { pipeline, Readable, type Transform } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
 import { KnowsDryRun } from '../generated/command-operations.js';
-import type { RowSource } from '../operations/catalogue/import-faults.js';
 import type { ImportResult } from '../operations/catalogue/import-incoming.js';
+import type { RowSource } from '../operations/catalogue/import-rows.js';
 import { plural } from '../plural.js';
 import { toNumber } from './arguments.js';
 import { ask } from './client.js';
@@ -63,7 +63,7 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
 
 /** A gateway is sent rows as it takes them: the files of a list are here. */
 async function importList({ rows, size, skipped, nameLines }: OpenList, options: ImportOptions): Promise<void> {
-  const { toJsonLines } = await import('../operations/catalogue/lists/json-lines.js');
+  const { toJsonLines } = await import('../operations/catalogue/import-rows.js');
   const body = () => Readable.from(toJsonLines(rows((source) => source)), { objectMode: false });
   const result = await send(size, options, { rows, body, size: undefined }).catch((error: unknown) => {
     const [before, after] = [messageOf(error), nameLines(messageOf(error))];
@@ -92,7 +92,7 @@ async function send(
       view = createImportView({ size: total, isAsked: progress });
       const { importRows } = await import('../operations/catalogue/import.js');
       const meter = (source: Readable) => (view ? compose(source, view.meter()) : source);
-      const { readComplete } = await import('../operations/catalogue/unlisted.js');
+      const { readComplete } = await import('../operations/catalogue/withdrawals.js');
       const folder = options.complete;
       const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: most });
       return await importRows(ctx, rows(meter), { tell: view?.tell, complete, isDryRun });

@@ -8,8 +8,8 @@ import {
   RemoveLibrary,
   SetLibrary,
 } from '../generated/command-operations.js';
+import type { RemovedLibrary } from '../operations/libraries/changes.js';
 import type { LibraryState } from '../operations/libraries/libraries.js';
-import type { RemovedLibrary } from '../operations/libraries/remove.js';
 import { plural } from '../plural.js';
 import { noneToNull, orNone, toNumber, toSize } from './arguments.js';
 import { askNodes } from './client.js';
@@ -88,7 +88,7 @@ async function addLibrary(name: string, options: AddOptions): Promise<void> {
   const input = { name, kind, drives, depthFiles, depthBytes };
   const library = await operate<LibraryState>({
     here: async (ctx) => {
-      const add = await import('../operations/libraries/add.js');
+      const add = await import('../operations/libraries/changes.js');
       return { ...(await add.addLibrary(ctx, { ...input, settings })), volumes: 0, suspension: null, usage: [] };
     },
     afar: async (url) =>
@@ -120,7 +120,7 @@ async function listLibraries(options: OutputOptions): Promise<void> {
 
 async function removeLibrary(name: string, { force, json }: OutputOptions & { force?: boolean }): Promise<void> {
   const removed = await operate<Omit<RemovedLibrary, 'id'>>({
-    here: async (ctx) => (await import('../operations/libraries/remove.js')).removeLibrary(ctx, name, { force }),
+    here: async (ctx) => (await import('../operations/libraries/changes.js')).removeLibrary(ctx, name, { force }),
     afar: (url) => changeAfar(url, RemoveLibrary, { name, force }),
   });
   const { name: was, drives, volumes, leftFiles, leftBytes, left } = removed;
@@ -155,7 +155,7 @@ async function setLibrary(name: string, options: SetOptions): Promise<void> {
   const input = { name, kind, drives, depthFiles, depthBytes };
   const library = await operate<LibraryState>({
     here: async (ctx) => {
-      const change = await import('../operations/libraries/set.js');
+      const change = await import('../operations/libraries/changes.js');
       const { describeLibraries } = await import('../operations/libraries/libraries.js');
       const changed = await change.setLibrary(ctx, { ...input, settings });
       const state = (await describeLibraries(ctx)).find(({ id }) => id === changed.id);

@@ -177,7 +177,7 @@ async function showHistory(user: string, options: OutputOptions & { since: strin
     here: async (ctx) => {
       const since = await readPast('--since', options.since, async () => ctx.now());
       const { getQuota } = await import('../operations/quotas/quotas.js');
-      const { readQuotaHistory } = await import('../operations/site/quota-history.js');
+      const { readQuotaHistory } = await import('../operations/site/curves.js');
       const { id } = await getQuota(ctx, user);
       const found = await readQuotaHistory(ctx, [id], parseZonedTime(since) ?? since);
       return (found.get(id) ?? []).map((point) => ({ ...point, at: `${point.at}Z` }));

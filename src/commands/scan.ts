@@ -78,8 +78,7 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
 
 async function findLibrary(ctx: Context, volume: string, asked: string | undefined) {
   const { readLibraries } = await import('../operations/libraries/libraries.js');
-  const { findLibraryOf } = await import('../operations/catalogue/places.js');
-  const { findRetired } = await import('../operations/catalogue/retired.js');
+  const { findLibraryOf, findRetired } = await import('../operations/catalogue/volumes.js');
   const { parseSettings } = await import('../tape/kind.js');
   const { ltfs } = await import('../tape/ltfs/index.js');
   const libraries = await readLibraries(ctx);
@@ -133,7 +132,7 @@ interface Listed {
 
 /** Rows of an import, without the files that it has at this place already. */
 async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, counts }: Told): AsyncGenerator<Buffer> {
-  const { readPlaces } = await import('../operations/catalogue/places.js');
+  const { readPlaces } = await import('../operations/catalogue/files.js');
   for await (const batch of inBatches(files)) {
     const known = await readPlaces(
       ctx,

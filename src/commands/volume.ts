@@ -75,7 +75,7 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
   const { medium } = options;
   const volumes = await operate({
     here: async (ctx) =>
-      (await import('../operations/catalogue/media.js')).setMedium(ctx, { medium, names: all ? undefined : names }),
+      (await import('../operations/catalogue/volumes.js')).setMedium(ctx, { medium, names: all ? undefined : names }),
     afar: async (url) => {
       const input = all ? { all, medium } : { names, medium };
       return (await changeAfar(url, SetVolume, { input })).volumes;

@@ -7,7 +7,7 @@ import type { MemberKind } from '../../src/generated/prisma/enums.js';
 import { removeMember } from '../../src/operations/access/members.js';
 import { listPathRules, removePathRule } from '../../src/operations/access/path-rules.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { setMedium } from '../../src/operations/catalogue/media.js';
+import { setMedium } from '../../src/operations/catalogue/volumes.js';
 import { listDisks } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';

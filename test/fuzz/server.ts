@@ -9,7 +9,7 @@ import { startEngine } from '../../src/engine/runner.js';
 import { environment } from '../../src/environment.js';
 import { UserError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { ImportError } from '../../src/operations/catalogue/import-faults.js';
+import { ImportError } from '../../src/operations/catalogue/import-lines.js';
 import { readRows } from '../../src/operations/catalogue/import-rows.js';
 import { openRuntime } from '../../src/runtime.js';
 import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';

@@ -1,7 +1,6 @@
 /** Estimated prices of requests. */
 import { afterAll, expect, test } from 'vitest';
-import { addLibrary } from '../../src/operations/libraries/add.js';
-import { setLibrary } from '../../src/operations/libraries/set.js';
+import { addLibrary, setLibrary } from '../../src/operations/libraries/changes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { cleanUp, runCli } from '../support/process.js';

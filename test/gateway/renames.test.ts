@@ -2,11 +2,10 @@
 import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { readPlaces } from '../../src/operations/catalogue/files.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { readPlaces } from '../../src/operations/catalogue/places.js';
 import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { addLibrary } from '../../src/operations/libraries/add.js';
-import { setLibrary } from '../../src/operations/libraries/set.js';
+import { addLibrary, setLibrary } from '../../src/operations/libraries/changes.js';
 import { addFiles, addPaths, addQuota, buildRow } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
 import { AS_AN_IMPORT, whileLocked } from '../support/locks.js';

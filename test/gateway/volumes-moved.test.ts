@@ -4,7 +4,7 @@ import { importRows } from '../../src/operations/catalogue/import.js';
 import { retireVolume } from '../../src/operations/catalogue/retirements.js';
 import { placeFiles } from '../../src/operations/catalogue/volumes.js';
 import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { addLibrary } from '../../src/operations/libraries/add.js';
+import { addLibrary } from '../../src/operations/libraries/changes.js';
 import { suspend } from '../../src/operations/suspensions.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';

@@ -116,25 +116,6 @@ test('files without another copy are reported, and withdrawn only if asked for',
   expect(await recallsBelow('/two/')).toMatchObject([{ path: '/two/a', volume: 'B2' }, { path: '/two/safe' }]);
 });
 
-test('files that failed on the volume are tried again on the other one', async () => {
-  await addPlaced(app, '/three/a A3:1 B3:1', '/three/b A3:2 B3:2');
-  const id = await makeRequest(app, { quota: 'ann', patterns: '/three/' });
-  await sql(`DELETE FROM recall c USING tape_file f WHERE f.id = c.file_id AND f.path = '/three/a'`);
-  await sql(
-    `UPDATE hold h SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' FROM tape_file f WHERE f.id = h.file_id AND f.path = '/three/a'`,
-  );
-  await sql('UPDATE request SET files_failed = 1 WHERE id = $1', [id]);
-  await retire('A3');
-  expect(await viewRequest(app, id)).toMatchObject({
-    filesFailed: 0,
-    holds: [
-      { path: '/three/a', state: 'WAITING', error: null },
-      { path: '/three/b', state: 'WAITING' },
-    ],
-  });
-  expect(await recallsBelow('/three/')).toMatchObject([{ volume: 'B3' }, { volume: 'B3' }]);
-});
-
 test('a copy that has failed does not count as another copy, until a retry', async () => {
   await addPlaced(app, '/both/a KB2:1 K1:1', '/both/b LB2:1 L1:1');
   const id = await makeRequest(app, { quota: 'ann', patterns: '/both/' });

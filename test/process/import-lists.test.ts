@@ -194,15 +194,3 @@ test('an inventory from standard input, and a file that is no manifest, are refu
     refused(1, `${file} is no manifest of an S3 inventory in CSV: fileFormat must be "CSV", not "ORC"`),
   );
 });
-
-test('a list may be imported again, and files that it lacks now stay', async () => {
-  expect(await runImport('here', ['-', '--volume', 'HSM'], '1 1 ./a\n2 2 ./b\n')).toMatchObject({ code: 0 });
-  expect(await runImport('here', ['-', '--volume', 'HSM'], '3 2 ./b\n4 4 ./c\n')).toEqual(
-    done('1 file added, 1 updated\n'),
-  );
-  expect(await readCatalogue()).toMatchObject([
-    { path: '/a', size: '1' },
-    { path: '/b', size: '3' },
-    { path: '/c', size: '4' },
-  ]);
-});

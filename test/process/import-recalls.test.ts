@@ -1,7 +1,6 @@
 /** Imports that change files while these are recalled, restored or failed: what is restored is the version of the last import. */
 import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { TapeError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
@@ -20,7 +19,7 @@ import {
   withEngine,
 } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
-import { addFiles, addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
+import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { lock } from '../support/locks.js';
 import { cancel } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
@@ -40,8 +39,7 @@ afterEach(() => {
   backend.log.length = 0;
 });
 afterAll(async () => {
-  // addFiles sets the stage of these directly
-  expect((await findIllegalMoves(app)).filter((move) => !move.startsWith('/astray/'))).toEqual([]);
+  expect(await findIllegalMoves(app)).toEqual([]);
   await app.close();
 });
 
@@ -398,31 +396,3 @@ test('new files at A and R are on tape, as import reports, and are recalled', as
   await complete(await ask('/other/r', '/other/a'));
   for (const file of ['/other/r', '/other/a']) expect(readRestored(app, file)).toEqual(older);
 });
-
-test('a row, or the doctor, has a file recalled that is RESTORED without a copy', async () => {
-  const rows = { '/astray/t': '1000,T', '/astray/r': '1000,R', '/astray/size': '1000,', '/astray/doctor': undefined };
-  const ids: number[] = [];
-  for (const [n, [file, row]] of Object.entries(rows).entries()) {
-    putOnTape(backend, versionOf('ASTRAY', BigInt(n), older));
-    const place = { volume: 'ASTRAY', position: BigInt(n) };
-    await addFiles(app.ctx, [{ path: file, size: row?.endsWith(',') ? 999n : 1000n, stage: 'RESTORED', ...place }]);
-    const id = await ask(file);
-    expect((await viewRequest(app, id)).state).toBe('COMPLETED'); // although nothing is on disk
-    if (row) expect(await importText(`${file},${row},ASTRAY,${n}`)).toContain('0 files added, 1 updated\n');
-    else {
-      const fault = { kind: 'restored-without-copy', thing: file, found: 'none' };
-      expect(await examineAll(false)).toMatchObject([{ ...fault, isRepaired: false }]);
-      expect(await examineAll(true)).toMatchObject([{ ...fault, isRepaired: true }]);
-      expect(await examineAll(false)).toEqual([]);
-    }
-    ids.push(id);
-  }
-  await complete(...ids);
-  for (const file of Object.keys(rows)) expect([file, readRestored(app, file)]).toEqual([file, older]);
-});
-
-async function examineAll(repair: boolean): Promise<unknown[]> {
-  const findings: unknown[] = [];
-  await examine(app.ctx, { repair, checksums: false }, (finding) => findings.push(finding));
-  return findings;
-}

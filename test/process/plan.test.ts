@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { secondsBetween } from '../../src/commands/times.js';
 import { TapeError } from '../../src/errors.js';
-import { setMedium } from '../../src/operations/catalogue/media.js';
+import { setMedium } from '../../src/operations/catalogue/volumes.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';

@@ -1,7 +1,7 @@
 /** Estimates of when files of staging libraries will be restored. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { secondsBetween } from '../../src/commands/times.js';
-import { setLibrary } from '../../src/operations/libraries/set.js';
+import { setLibrary } from '../../src/operations/libraries/changes.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';

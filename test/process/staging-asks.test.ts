@@ -6,7 +6,7 @@ import { addDisk } from '../../src/engine/disk/setup.js';
 import { Waker } from '../../src/engine/passes.js';
 import { UsageNotes } from '../../src/engine/staging/place.js';
 import { runStager } from '../../src/engine/staging/stager.js';
-import { removeLibrary } from '../../src/operations/libraries/remove.js';
+import { removeLibrary } from '../../src/operations/libraries/changes.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError, type StagingLibrary } from '../../src/tape/staging.js';

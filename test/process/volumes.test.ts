@@ -2,7 +2,6 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
 import { retireVolume } from '../../src/operations/catalogue/retirements.js';
 import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
 import { suspend } from '../../src/operations/suspensions.js';
@@ -86,24 +85,6 @@ test('a file without a checksum that is being read is read again from the new vo
   expectRestored(new Map([['/unchecked/1', bytes]]));
 });
 
-test('files that failed are restored from the volume that an unreadable one was moved to', async () => {
-  const contents = await addTaped(app.ctx, backend, [
-    { path: '/torn/1', volume: 'A3', position: 1n },
-    { path: '/torn/2', volume: 'A3', position: 2n },
-  ]);
-  backend.onRead = async (volume) => {
-    if (volume === 'A3') throw new TapeError('PERMANENT', 'the tape is torn');
-  };
-  const id = await makeRequest(app, { quota: 'alice', patterns: '/torn/' });
-  await withEngine(app, backend, async () => {
-    await waitForState(app, id, 'PARTIAL');
-    copyCartridge('A3', 'B3');
-    await moveVolume(app.ctx, { from: 'A3', to: 'B3' });
-    await waitForState(app, id, 'COMPLETED');
-  });
-  expectRestored(contents);
-});
-
 /** Adds files with the same bytes on both volumes. */
 async function addTwice(
   names: readonly string[],
@@ -151,26 +132,6 @@ test('a volume that is read is retired only once it is suspended, and waiting fi
   });
   expectRestored(contents);
   expect((await placesBelow(app, '/leaving/')).filter((place) => place.includes('A4'))).toEqual([]);
-});
-
-test('files without another copy are withdrawn with their volume, and the rest of their request is restored', async () => {
-  const twice = await addTwice(['/half/1', '/half/2'], 'A5', 'B5');
-  await addTaped(app.ctx, backend, [{ path: '/half/3', volume: 'A5', position: 50n }]);
-  const id = await makeRequest(app, { quota: 'alice', patterns: '/half/' });
-  await expect(retireVolume(app.ctx, { name: 'A5' })).rejects.toThrow(
-    '1 file of 1000 bytes that can be read nowhere else: "/half/3"',
-  );
-  expect(await retireVolume(app.ctx, { name: 'A5', withdraw: true })).toMatchObject({ elsewhere: 2, withdrawn: 1 });
-  await withEngine(app, backend, async () => {
-    const { holds } = await waitForState(app, id, 'PARTIAL');
-    expect(holds).toMatchObject([
-      { state: 'ON_DISK' },
-      { state: 'ON_DISK' },
-      { state: 'FAILED', errorClass: 'POLICY', error: 'withdrawn from the archive: volume A5 was retired' },
-    ]);
-  });
-  expect([readsOf('A5'), readsOf('B5')]).toEqual([0, 2]);
-  expectRestored(twice);
 });
 
 test('requests that are made while a volume moves get every file, with its bytes', async () => {

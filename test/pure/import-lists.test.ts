@@ -3,16 +3,13 @@ import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
 import { RowError } from '../../src/operations/catalogue/import-lines.js';
-import type { RowReader } from '../../src/operations/catalogue/import-rows.js';
-import { toJsonLines } from '../../src/operations/catalogue/lists/json-lines.js';
-import type { Skipped } from '../../src/operations/catalogue/lists/list-rows.js';
-import { createPlainReader } from '../../src/operations/catalogue/lists/plain-list.js';
-import { detectFormat, readList } from '../../src/operations/catalogue/lists/read-list.js';
+import { type RowReader, readWith, toJsonLines } from '../../src/operations/catalogue/import-rows.js';
+import { createListReader, detectFormat, type Skipped } from '../../src/operations/catalogue/lists.js';
 import {
   createInventoryReader,
   type InventorySettings,
   parseManifest,
-} from '../../src/operations/catalogue/lists/s3-inventory.js';
+} from '../../src/operations/catalogue/s3-inventory.js';
 
 const settings: InventorySettings = { volume: 'HSM', prefix: '', strip: '' };
 
@@ -26,7 +23,7 @@ const toRead = (text: string | Uint8Array) => Readable.from([Buffer.from(text)])
 
 async function readAll(text: string | Uint8Array, reader: RowReader, skipped: Skipped): Promise<Read> {
   const rows: string[] = [];
-  for await (const row of readList(toRead(text), reader)) {
+  for await (const row of readWith(toRead(text), reader)) {
     rows.push(row instanceof RowError ? row.message : `${row.line}: ${row.path} ${row.size}`);
   }
   return { rows, skipped: Object.fromEntries(skipped) };
@@ -34,11 +31,11 @@ async function readAll(text: string | Uint8Array, reader: RowReader, skipped: Sk
 
 async function readPlain(text: string | Uint8Array, more: Partial<InventorySettings> = {}): Promise<Read> {
   const skipped: Skipped = new Map();
-  return await readAll(text, createPlainReader({ ...settings, ...more }, skipped), skipped);
+  return await readAll(text, createListReader({ ...settings, ...more }, skipped), skipped);
 }
 
 const firstRow = async (text: string) => {
-  for await (const row of readList(toRead(text), createPlainReader(settings, new Map()))) return row;
+  for await (const row of readWith(toRead(text), createListReader(settings, new Map()))) return row;
   throw new Error('there is no row');
 };
 
@@ -220,7 +217,7 @@ test.each<[string, Record<string, string>, string | undefined]>([
   ['without information on parts', { IsMultipartUploaded: '' }, undefined],
 ])('the entity tag of an object %s is used as a checksum only if it is MD5', async (_what, object, checksum) => {
   const reader = createInventoryReader(parseManifest(manifestOf()), settings, new Map());
-  for await (const row of readList(toRead(objectOf(object)), reader)) {
+  for await (const row of readWith(toRead(objectOf(object)), reader)) {
     expect(row).toMatchObject({ path: '/a', checksum, mtime: '2024-02-29T22:30:01.123000', stage: 'ONTAPE' });
   }
   expect.assertions(1);
@@ -289,7 +286,7 @@ test.each([
 
 test('rows keep their line numbers when they are converted to JSON lines', async () => {
   let text = '';
-  for await (const part of toJsonLines(readList(toRead(LS), createPlainReader(settings, new Map())))) text += part;
+  for await (const part of toJsonLines(readWith(toRead(LS), createListReader(settings, new Map())))) text += part;
   const lines = text.split('\n').map((line) => (line === '' ? '' : JSON.parse(line).path));
   const path = (name: string) => `/hpss/raw/${name}`;
   const rows = { 3: 'a file.dat', 7: ' begins with a space', 8: 'ends with a colon:', 12: '2024/"quotes"' };

@@ -122,6 +122,20 @@ describe('bad rows', () => {
     expect(await readFaults([HEADER, good, row, good].join('\n'))).toEqual([`line 3: ${problem}`]);
   });
 
+  test('faults of a second copy are reported by line', async () => {
+    const rows = ['2,V1,1,V1,2', '3,V1,1,V2,x', '4,V1,1,,2', '5,V1,1,V\u00072,2', '6,,,V2,2'];
+    const text = ['path,size,volume,position,copy_volume,copy_position', ...rows.map((row) => `/bad,${row}`)].join(
+      '\n',
+    );
+    expect(await readFaults(text)).toEqual([
+      'line 2: copy_volume must be another volume than that of the file, not "V1"',
+      'line 3: copy_position must be a whole number, not "x"',
+      'line 4: copy_position must be left out where no copy_volume is given, not "2"',
+      'line 5: copy_volume must be a name of at most 255 characters, not "V\\u00072"',
+      'line 6: copy_volume must be left out where no volume is given, not "V2"',
+    ]);
+  });
+
   test.each([
     ['{"path":"/a","size":1', /^line 2: not JSON: .+/],
     ['["/a",1]', 'must be a JSON object, not "[\\"/a\\",1]"'],

@@ -8,7 +8,7 @@ import { readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
 import { archiveTree } from '../../src/engine/archive.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { addLibrary } from '../../src/operations/libraries/add.js';
+import { addLibrary } from '../../src/operations/libraries/changes.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { packageRoot } from '../../src/package-root.js';
 import { openRuntime } from '../../src/runtime.js';

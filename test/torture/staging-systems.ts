@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../src/context.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { addLibrary } from '../../src/operations/libraries/add.js';
+import { addLibrary } from '../../src/operations/libraries/changes.js';
 import type { FileState } from '../../src/tape/staging.js';
 import { buildRow } from '../support/factories.js';
 import { createMemoryStaging, MemoryTapeSystem } from '../support/memory-staging.js';

@@ -1,32 +1,31 @@
 /**
- * A site moves in: what the system before has of users, requests, files and copies becomes Tapegate's, and what is otherwise here is told.
- * Each step may be repeated, and so may all of it, until the switch: what was taken over and has not changed there since is left as it is.
+ * Adopts users, requests, files and copies of a django-nla_control, and reports differences. It may be repeated until the switch: what has not
+ * changed in the source since the last adoption is left alone.
  */
 import type { PoolClient } from 'pg';
 import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { messageOf, UnavailableError } from '../../errors.js';
-import { readSourceDisks } from '../../operations/adoption/copies.js';
+import { createTrialTables, readSourceDisks, tellUnheld } from '../../operations/adoption/copies.js';
 import { adoptFiles, chooseSourceFiles } from '../../operations/adoption/files.js';
 import { adoptQuotas } from '../../operations/adoption/quotas.js';
 import { type Adopting, type Adoption, type Difference, nothingAdopted } from '../../operations/adoption/report.js';
 import { adoptRequests, endGone, noteToldThere } from '../../operations/adoption/requests.js';
 import { type Source, withLoadedSource } from '../../operations/adoption/tables.js';
-import { createTrialTables, tellUnheld } from '../../operations/adoption/unheld.js';
 import { auditedRun } from '../../operations/audit/audited.js';
 import { addDisk, checkNewDisk } from '../disk/setup.js';
 import { adoptSourceCopies } from './copies.js';
 
 export interface AdoptOptions {
-  /** Nothing is written; what would be is told. */
+  /** Writes nothing, and reports what would be written. */
   isTrial: boolean;
-  /** Below which the archive paths are, as links to copies. */
+  /** Contains the archive paths, as links to copies. */
   archiveRoot: string;
-  /** The source has all requests there are: those that it has no more are ended here. */
+  /** The source contains all requests, so that missing ones are cancelled here. */
   isWhole: boolean;
 }
 
-/** @param tell is given each difference as soon as it is known @throws SourceError */
+/** @param tell reports a difference @throws SourceError */
 export async function adopt(
   ctx: Context,
   source: Source,
@@ -36,12 +35,9 @@ export async function adopt(
   return await withLoadedSource(ctx, source, async (client) => {
     if (options.isTrial) return await adoptLoaded(ctx, client, options, tell);
     const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '' };
-    return await auditedRun(ctx, deed, () => adoptLoaded(ctx, client, options, tell), describeAdoption);
+    const work = () => adoptLoaded(ctx, client, options, tell);
+    return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
   });
-}
-
-function describeAdoption({ bytes, ...counts }: Adoption): object {
-  return { ...counts, bytes: String(bytes) };
 }
 
 async function adoptLoaded(
@@ -72,7 +68,7 @@ async function adoptLoaded(
   return counts;
 }
 
-/** Those that are not here yet; one that cannot be here is told, and its copies stay where they are. @returns the mount points of these */
+/** Adds restore disks, and reports those that cannot be added. @returns the mount points of these */
 async function adoptDisks(
   ctx: Context,
   client: PoolClient,

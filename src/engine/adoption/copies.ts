@@ -1,88 +1,69 @@
 /**
- * Finds the copies of the system before on its restore disks, and gives each a second name where Tapegate has its copies: the same inode,
- * so that nothing is copied, and the system before goes on with the name that it knows.
+ * Finds copies on the restore disks of the source, and links each to the path at which Tapegate has its copies: the same inode, so that nothing
+ * is copied, and the source keeps its own names.
  */
-import { link, lstat, realpath } from 'node:fs/promises';
+import { link, lstat, readlink, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, UnavailableError } from '../../errors.js';
-import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from '../../operations/adoption/copies.js';
-import type { Adopting } from '../../operations/adoption/report.js';
-import { noteTrialCopies } from '../../operations/adoption/unheld.js';
+import {
+  noteTrialCopies,
+  readSourceCopies,
+  type SourceCopy,
+  type TakenCopy,
+  takeOverCopies,
+} from '../../operations/adoption/copies.js';
+import { type Adopting, readPages } from '../../operations/adoption/report.js';
 import { checksumOf } from '../checksum.js';
 import { inodeOf } from '../disk/copy.js';
 import { openFolder } from '../disk/made-folders.js';
-import { ignoreNone, isSameName, targetOf } from './names.js';
 
 const PAGE = 200;
 
 interface Finding {
   adopting: Adopting;
-  /** Below which the archive paths of the system before are, as links to its copies. */
+  /** Contains the archive paths of the source, as links to its copies. */
   archiveRoot: string;
-  /** Mount points of those that are, or would be, none here. */
+  /** Mount points of the source that cannot be restore disks here. */
   refusedDisks: ReadonlySet<string>;
-}
-
-export async function adoptSourceCopies(
-  ctx: Context,
-  client: PoolClient,
-  { adopting, archiveRoot, refusedDisks }: Finding,
-): Promise<void> {
-  for (let after = ''; ; ) {
-    const page = await readSourceCopies(client, { after, limit: PAGE, isTrial: adopting.isTrial });
-    const taken: FoundCopy[] = [];
-    for (const copy of page) {
-      const found = await tryTake(ctx, copy, { adopting, archiveRoot, refusedDisks });
-      if (found) taken.push(found);
-    }
-    const done = adopting.isTrial ? await noteTrial(client, page, taken) : await noteTaken(ctx, taken);
-    for (const { size } of taken.filter(({ fileId }) => done.has(fileId))) {
-      adopting.counts.copies++;
-      adopting.counts.bytes += size;
-    }
-    if (page.length < PAGE) return;
-    after = page.at(-1)?.path ?? after;
-  }
-}
-
-async function noteTaken(ctx: Context, taken: readonly TakenCopy[]): Promise<Set<bigint>> {
-  return taken.length === 0 ? new Set() : await takeOverCopies(ctx, taken);
-}
-
-async function noteTrial(
-  client: PoolClient,
-  page: readonly SourceCopy[],
-  taken: readonly FoundCopy[],
-): Promise<Set<bigint>> {
-  const paths = new Set(taken.map(({ path: file }) => file));
-  await noteTrialCopies(
-    client,
-    page.filter((copy) => paths.has(copy.path)),
-  );
-  return new Set(taken.map(({ fileId }) => fileId));
 }
 
 type FoundCopy = TakenCopy & Pick<SourceCopy, 'path'>;
 
-/** @returns undefined for one that cannot be taken over, which is told */
+export async function adoptSourceCopies(ctx: Context, client: PoolClient, finding: Finding): Promise<void> {
+  const { isTrial, counts } = finding.adopting;
+  const pages = readPages<SourceCopy>(PAGE, (last) =>
+    readSourceCopies(client, { after: last?.path ?? '', limit: PAGE, isTrial }),
+  );
+  for await (const page of pages) {
+    const found: FoundCopy[] = [];
+    for (const copy of page) found.push(...(await tryTake(ctx, copy, finding)));
+    if (isTrial) await noteTrialCopies(client, page, found);
+    const done = isTrial || found.length === 0 ? undefined : await takeOverCopies(ctx, found);
+    for (const { fileId, size } of found) {
+      if (done && !done.has(fileId)) continue;
+      counts.copies++;
+      counts.bytes += size;
+    }
+  }
+}
+
+/** Returns the copy, or nothing and reports why it cannot be adopted. */
 async function tryTake(
   ctx: Context,
   copy: SourceCopy,
   { adopting, archiveRoot, refusedDisks }: Finding,
-): Promise<FoundCopy | undefined> {
+): Promise<[FoundCopy] | []> {
   const there = `restored, ${copy.size} bytes`;
-  const refuse = (kind: string, problem: string) => {
+  const refuse = (kind: string, problem: string): [] => {
     adopting.tell({ kind, thing: copy.path, there, here: `on tape: ${problem}` });
-    return undefined;
+    return [];
   };
   const { diskId, mountpoint, checksum } = copy;
   if (mountpoint === null || diskId === null || refusedDisks.has(mountpoint)) {
-    return refuse(
-      'copy-disk',
-      `its restore disk ${mountpoint === null ? 'is not noted' : `${mountpoint} is none here`}`,
-    );
+    const problem = mountpoint === null ? 'is not noted' : `${mountpoint} is none here`;
+    return refuse('copy-disk', `its restore disk ${problem}`);
   }
   try {
     const place = await findCopy(copy.path, mountpoint, archiveRoot);
@@ -98,17 +79,14 @@ async function tryTake(
     }
     const traits = { ino: inodeOf(after), mtimeNs: after.mtimeNs, ctimeNs: after.ctimeNs, checksum };
     const old = (await isSameName(place, mountpoint + copy.path)) ? null : place;
-    return { ...copy, diskId, place: old, ...traits };
+    return [{ ...copy, diskId, place: old, ...traits }];
   } catch (error) {
     if (error instanceof UnavailableError) throw error;
     return refuse('copy-refused', messageOf(error));
   }
 }
 
-/**
- * Where the archive path leads, if that is a plain file on the disk; else a file in the place where Tapegate would have it.
- * @returns undefined where there is none
- */
+/** Returns the target of the archive path if that is a plain file on the disk, or else a file at the path where Tapegate has copies. */
 async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: string): Promise<string | undefined> {
   const root = await realpath(mountpoint);
   const target = await targetOf(path.join(archiveRoot, logicalPath));
@@ -122,7 +100,7 @@ async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: st
   return undefined;
 }
 
-/** @throws Error where something else has the place */
+/** @throws Error if another file has the name */
 async function giveName(
   ctx: Context,
   copy: SourceCopy & { diskId: number; mountpoint: string },
@@ -143,4 +121,23 @@ async function giveName(
   } finally {
     await folder.handle.close();
   }
+}
+
+async function targetOf(place: string): Promise<string | undefined> {
+  const linked = await readlink(place).catch(ignoreNone);
+  return linked === undefined ? undefined : path.resolve(path.dirname(place), linked);
+}
+
+/** Whether two paths, which may lead through links, are one directory entry: if one is removed, the other is gone. */
+export async function isSameName(one: string, other: string): Promise<boolean> {
+  if (path.resolve(one) === path.resolve(other)) return true;
+  if (path.basename(one) !== path.basename(other)) return false;
+  const [a, b] = await Promise.all(
+    [one, other].map((name) => stat(path.dirname(name), { bigint: true }).catch(ignoreNone)),
+  );
+  return a !== undefined && b !== undefined && a.ino === b.ino && a.dev === b.dev;
+}
+
+function ignoreNone(error: unknown): undefined {
+  if (!['ENOENT', 'ENOTDIR', 'EINVAL', 'ELOOP'].includes(codeOf(error) ?? '')) throw error;
 }

@@ -1,15 +1,20 @@
 /**
- * The end of an adoption: the system before is no more. What nobody holds of what it had restored is let go, and the names go by which it had
- * its copies. Killed at any line, it is done by the next call: a name is forgotten after it has gone.
+ * Finishes an adoption when the source system is gone: releases adopted copies that no request contains, and removes the old names of copies.
+ * A name is forgotten after it was removed, so that the next call does the rest if the process dies.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, UnavailableError } from '../../errors.js';
-import { forgetOldNames, type GoneName, type OldName, readOldNames } from '../../operations/adoption/old-names.js';
-import type { Difference } from '../../operations/adoption/report.js';
-import { readUnheldAdopted } from '../../operations/adoption/unheld.js';
+import {
+  forgetOldNames,
+  type GoneName,
+  type OldName,
+  readOldNames,
+  readUnheldAdopted,
+} from '../../operations/adoption/copies.js';
+import { type Difference, readPages } from '../../operations/adoption/report.js';
 import { auditedRun } from '../../operations/audit/audited.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
 import { letGo } from '../../operations/disks/removals.js';
@@ -18,25 +23,22 @@ import { removeEntry } from '../disk/entry.js';
 import { rootOf } from '../disk/marker.js';
 import { type CopyPlace, withCopy } from '../disk/restore-area.js';
 import { lookAtLink, removeLink, syncLinkFolder } from '../links/link.js';
-import { isSameName } from './names.js';
+import { isSameName } from './copies.js';
 
 const PAGE = 200;
 
-/** What an end comes to. */
 export interface Finish {
-  /** Names that have gone. */
   names: number;
-  /** Names that stay, since links at archive paths lead there: programs open the files by these until an engine has turned them. */
+  /** Names that are kept because links at archive paths lead there. An engine must replace the links first. */
   kept: number;
-  /** Names that stay for another reason, each of which is told. */
+  /** Names that are kept for another reason, which is reported. */
   left: number;
-  /** Copies that nobody holds, which engines remove from now on. */
+  /** Copies that no request contains, which engines will remove. */
   released: number;
-  /** Bytes of these. */
   bytes: bigint;
 }
 
-/** @param tell is given what is left, and why */
+/** @param tell reports what is kept, and why */
 export async function finishAdoption(
   ctx: Context,
   archiveRoot: string,
@@ -52,10 +54,12 @@ export async function finishAdoption(
   return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
 }
 
-/** As copies leave whose request has ended: first their files are on tape again, and an engine removes them and gives their room back. */
+/** Moves the files back to ONTAPE. An engine removes the copies and frees their space, as at the end of a request. */
 async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference) => void): Promise<void> {
-  for (let after = 0n; ; ) {
-    const copies = await readUnheldAdopted(ctx, { after, limit: PAGE });
+  const pages = readPages<NotedCopy>(PAGE, (last) =>
+    readUnheldAdopted(ctx, { after: last?.fileId ?? 0n, limit: PAGE }),
+  );
+  for await (const copies of pages) {
     const [unchanged, changed]: [NotedCopy[], NotedCopy[]] = [[], []];
     for (const copy of copies) {
       try {
@@ -70,18 +74,16 @@ async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference
       done.released++;
       done.bytes += size;
     }
-    if (copies.length < PAGE) return;
-    after = copies.at(-1)?.fileId ?? after;
   }
 }
 
-/** What has such a name by now and is another file stays. */
+/** Removes old names, unless another file has the name by now. */
 async function removeOldNames(
   ctx: Context,
   { archiveRoot, done, tell }: { archiveRoot: string; done: Finish; tell: (left: Difference) => void },
 ): Promise<void> {
-  for (let after = 0n; ; ) {
-    const page = await readOldNames(ctx, { after, limit: PAGE });
+  const pages = readPages<OldName>(PAGE, (last) => readOldNames(ctx, { after: last?.fileId ?? 0n, limit: PAGE }));
+  for await (const page of pages) {
     const gone: GoneName[] = [];
     for (const name of page) {
       const { fate, why = '' } = await removeOldName(name, archiveRoot).catch((error: unknown) => {
@@ -97,12 +99,10 @@ async function removeOldNames(
       if (fate === 'removed' || fate === 'gone') gone.push({ ...name, ctimeNs: await readOtherName(name) });
     }
     if (gone.length > 0) await forgetOldNames(ctx, gone);
-    if (page.length < PAGE) return;
-    after = page.at(-1)?.fileId ?? after;
   }
 }
 
-/** What became of a name: `gone` had gone before, or is the name of the copy that the file has. */
+/** `gone`: it did not exist, or is the name of the present copy of the file. */
 interface Fate {
   fate: 'removed' | 'gone' | 'kept' | 'left';
   why?: string;
@@ -116,12 +116,11 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const stats = at && (await lookAt(at));
   if (!at || !stats) return { fate: 'gone' };
   const known = knownOf(name);
-  if (!known) return { fate: 'left', why: 'its copy has left, and nobody has noted which file had this name' };
   if (!isKnownBy(known, stats)) return { fate: 'left', why: 'it is not the file that was taken over, or was changed' };
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
-    // there is no copy here that a link could be turned to: nobody holds the file
+    // no request contains the file, so there is no copy that the link could lead to
     await removeLink(link);
     await syncLinkFolder(path.dirname(link.at));
   }
@@ -133,15 +132,12 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   return { fate: removed === 'removed' ? 'removed' : 'gone' };
 }
 
-function knownOf({ ino, mtimeNs, size }: OldName): Parameters<typeof isKnownBy>[0] | undefined {
-  if (ino === null || mtimeNs === null || size === null) return undefined;
-  return { ino, mtimeNs, size, ctimeNs: null, copyChecksum: null };
-}
+const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Where the name is on its restore disk, by no links.
- * @returns undefined where its folder has gone; why it cannot be looked at, as a text
- * @throws AbsentError when the disk is not there: what is on it stays
+ * Resolves the name to a path on its restore disk without links.
+ * @returns undefined if its directory is gone; the reason as a text if it cannot be checked
+ * @throws AbsentError if the disk is not mounted
  */
 async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyPlace | string | undefined> {
   if (diskId === null || mountpoint === null) return 'its restore disk is none of Tapegate’s any more';
@@ -157,7 +153,6 @@ async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyPlace
   }
 }
 
-/** The link at the archive path, where it leads to the name. */
 async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: string; target: string } | undefined> {
   if (name.path === null) return undefined;
   const at = path.join(archiveRoot, name.path);
@@ -166,15 +161,13 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
   return (await isSameName(path.resolve(path.dirname(at), target), name.place)) ? { at, target } : undefined;
 }
 
-/** Of the copy that had the name, where it has another one still. */
+/** Returns the ctime of the copy that had the name, if it still has another name. */
 async function readOtherName(name: OldName): Promise<bigint | null> {
-  const known = knownOf(name);
-  if (!known || !name.own) return null;
-  const stats = await lookAt(name.own).catch(() => undefined); // its bytes are read by whoever compares it next
-  return stats && isKnownBy(known, stats) ? stats.ctimeNs : null;
+  if (!name.own) return null;
+  const stats = await lookAt(name.own).catch(() => undefined);
+  return stats && isKnownBy(knownOf(name), stats) ? stats.ctimeNs : null;
 }
 
-/** Nobody comes back to folders of the system before that are empty. */
 async function removeEmptyAbove(place: string, mountpoint: string): Promise<void> {
   try {
     for (let dir = path.dirname(place); dir.startsWith(`${mountpoint}/`); dir = path.dirname(dir)) await rmdir(dir);

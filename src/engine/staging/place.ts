@@ -1,8 +1,7 @@
 /** A staging library as the engine uses it. What it counts of its requests is written every few seconds; a process that is killed loses the last of them. */
 import type { Context } from '../../context.js';
 import { logFailure } from '../../errors.js';
-import { DEPTH_FILES, type Library } from '../../operations/libraries/libraries.js';
-import { addUsage, type RequestUsage } from '../../operations/libraries/usage.js';
+import { addUsage, DEPTH_FILES, type Library, type RequestUsage } from '../../operations/libraries/libraries.js';
 import type { Site } from '../../tape/kind.js';
 import { createStagingLibrary } from '../../tape/kinds.js';
 import type { StagingLibrary, Usage } from '../../tape/staging.js';

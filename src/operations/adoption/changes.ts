@@ -1,10 +1,9 @@
-/** The way back: what has come about here since the adoption, for whoever has to do it again in the system before. */
+/** Lists what was changed here since an adoption, for operators who move back to the source system. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { placeOnDisk } from '../conditions.js';
-import { digestOf } from './report.js';
+import { digestOf, readPages } from './report.js';
 
-/** Something that the system before does not know. */
 export interface Change {
   kind:
     | 'quota-made'
@@ -16,13 +15,11 @@ export interface Change {
     | 'copy-released';
   /** A user, the id of a request, or a path. */
   thing: string;
-  /** As it is here now. */
   here: Record<string, string | null>;
 }
 
 const PAGE = 1000;
 
-/** Users, then requests, then files. */
 export async function* listChanges(ctx: Context): AsyncGenerator<Change> {
   yield* changedQuotas(ctx);
   yield* changedRequests(ctx);
@@ -30,13 +27,8 @@ export async function* listChanges(ctx: Context): AsyncGenerator<Change> {
 }
 
 async function* changedQuotas(ctx: Context): AsyncGenerator<Change> {
-  const { rows } = await ctx.db.pool.query<{
-    user: string;
-    size: bigint;
-    email: string;
-    notes: string;
-    digest: string | null;
-  }>(
+  type QuotaRow = { user: string; size: bigint; email: string; notes: string; digest: string | null };
+  const { rows } = await ctx.db.pool.query<QuotaRow>(
     sql`SELECT q."user", q.size, q.email, q.notes, a.digest FROM quota q LEFT JOIN adopted a ON a.kind = 'QUOTA' AND a.id = q.id
         WHERE q.removed_at IS NULL ORDER BY q."user"`,
   );
@@ -60,19 +52,20 @@ interface RequestRow {
 }
 
 async function* changedRequests(ctx: Context): AsyncGenerator<Change> {
-  for (let after = -1; ; ) {
-    const { rows }: { rows: RequestRow[] } = await ctx.db.pool.query<RequestRow>(
+  const pages = readPages<RequestRow>(PAGE, async (last) => {
+    const { rows } = await ctx.db.pool.query<RequestRow>(
       sql`SELECT r.id, q."user", r.label, r.pattern, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last, r.state,
             a.digest
           FROM request r JOIN quota q ON q.id = r.quota_id LEFT JOIN adopted a ON a.kind = 'REQUEST' AND a.id = r.id
-          WHERE r.id > ${after} ORDER BY r.id LIMIT ${PAGE}`,
+          WHERE r.id > ${last?.id ?? -1} ORDER BY r.id LIMIT ${PAGE}`,
     );
-    for (const row of rows) {
+    return rows;
+  });
+  for await (const page of pages) {
+    for (const row of page) {
       const change = await judgeRequest(ctx, row);
       if (change) yield change;
     }
-    if (rows.length < PAGE) return;
-    after = rows.at(-1)?.id ?? after;
   }
 }
 
@@ -89,7 +82,7 @@ async function judgeRequest(ctx: Context, row: RequestRow): Promise<Change | und
   return { kind: 'request-changed', thing, here: { user, ...here } };
 }
 
-/** A path a line, as it asked for them. */
+/** Returns the requested paths, one per line, in the order of the request. */
 async function readPaths(ctx: Context, id: number): Promise<string> {
   const { rows } = await ctx.db.pool.query<{ path: string }>(
     sql`SELECT path FROM (
@@ -99,17 +92,25 @@ async function readPaths(ctx: Context, id: number): Promise<string> {
   return rows.map(({ path }) => path).join('\n');
 }
 
+interface FileRow {
+  id: bigint;
+  path: string;
+  place: string | null;
+  isHere: boolean;
+}
+
 async function* changedFiles(ctx: Context): AsyncGenerator<Change> {
-  for (let after = 0n; ; ) {
-    const { rows } = await ctx.db.pool.query<{ id: bigint; path: string; place: string | null; isHere: boolean }>(
+  const pages = readPages<FileRow>(PAGE, async (last) => {
+    const { rows } = await ctx.db.pool.query<FileRow>(
       sql`SELECT f.id, f.path, k.mountpoint || ${placeOnDisk} AS place, f.stage = 'RESTORED' AS "isHere"
           FROM tape_file f LEFT JOIN adopted a ON a.kind = 'COPY' AND a.id = f.id LEFT JOIN restore_disk k ON k.id = f.disk_id
-          WHERE f.id > ${after} AND (f.stage = 'RESTORED') <> (a.id IS NOT NULL) ORDER BY f.id LIMIT ${PAGE}`,
+          WHERE f.id > ${last?.id ?? 0n} AND (f.stage = 'RESTORED') <> (a.id IS NOT NULL) ORDER BY f.id LIMIT ${PAGE}`,
     );
-    for (const { path, place, isHere } of rows) {
+    return rows;
+  });
+  for await (const page of pages) {
+    for (const { path, place, isHere } of page) {
       yield { kind: isHere ? 'file-restored' : 'copy-released', thing: path, here: { place } };
     }
-    if (rows.length < PAGE) return;
-    after = rows.at(-1)?.id ?? after;
   }
 }

@@ -1,23 +1,31 @@
-/** Copies that the system before has put on its restore disks: they become Tapegate's where they are. */
+/**
+ * Copies on the restore disks of the source, which become Tapegate's where they are. Copies that no request contains stay until the adoption is
+ * finished, because a later one may bring a request for them. So do the old names of copies, each with the file that it had: the copy may be
+ * removed, and another file put there, before its old name is removed.
+ */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { lockDisks } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
+import { plural } from '../../plural.js';
+import type { Stage } from '../../stages.js';
 import { moveFiles, type NewCopy } from '../catalogue/moves.js';
 import { forgetVerifications } from '../catalogue/verifications.js';
-import { isAsRead } from '../disks/copies.js';
+import { isUnheld, placeOnDisk } from '../conditions.js';
+import { copyColumns, isAsRead, type NotedCopy } from '../disks/copies.js';
+import { isUnheldForGood } from '../disks/removals.js';
+import type { AdoptedRequest } from '../requests/adopt.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
-import { digestOf } from './report.js';
+import { type Adopting, digestOf } from './report.js';
 
 export interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
-  /** Of the restore disk here; null where there is none with this mount point. */
+  /** Of the restore disk with this mount point here, or null. */
   id: number | null;
 }
 
-/** @param client on which the source is loaded */
 export async function readSourceDisks(client: PoolClient): Promise<SourceDisk[]> {
   const { rows } = await client.query<SourceDisk>(
     sql`SELECT DISTINCT ON (1) rtrim(s.mountpoint, '/') AS mountpoint, s.allocated_bytes AS allocated, k.id
@@ -26,21 +34,21 @@ export async function readSourceDisks(client: PoolClient): Promise<SourceDisk[]>
   return rows;
 }
 
-/** A file that is restored there, and on tape here. */
+/** A file that is restored in the source, and on tape here. */
 export interface SourceCopy {
   fileId: bigint;
   path: string;
   size: bigint;
   checksum: string | null;
   version: string;
-  /** Of the restore disk that it is on there; null where none of that name is here. */
+  /** Of its restore disk here, or null. */
   diskId: number | null;
   mountpoint: string | null;
 }
 
 /**
- * By the page, in order of the paths; what is restored here already is left out, and so is what is on its way.
- * @param page.isTrial those that are not here yet are told of, too
+ * Reads copies in order of their paths, except those of files that are restored here already, or being restored.
+ * @param page.isTrial also reads copies of files that are not in the catalogue yet
  */
 export async function readSourceCopies(
   client: PoolClient,
@@ -58,19 +66,16 @@ export async function readSourceCopies(
   return rows;
 }
 
-/** A copy that was looked at, and stands in its place. */
+/** A copy that was checked, and has its name in the restore area. */
 export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
   version: string;
-  /** The path that it had before; null where that is where Tapegate has it. */
+  /** Its old path; null if that is the same. */
   place: string | null;
 }
 
-/**
- * Notes copies as Tapegate's, where nothing was written of their files since they were read: the files are RESTORED, for all who wait for
- * them. @returns the ids of the files for which that was done
- */
+/** Moves files to RESTORED with their copies, unless their rows have changed since they were read. @returns the ids of the moved files */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
   const fileIds = all.map(({ fileId }) => fileId);
   return await transaction(ctx.db.pool, 'takeOverCopies', async (tx) => {
@@ -81,7 +86,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     const free = new Set(rows.map(({ id }) => id));
     const copies = all.filter(({ fileId }) => free.has(fileId));
     const ids = copies.map(({ fileId }) => fileId);
-    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // none of them runs
+    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // none of them is running
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
     await forgetVerifications(tx, moved);
@@ -99,7 +104,6 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
   });
 }
 
-/** With what stands at its path of before: that is how its name is known later (old-names.ts). */
 function adoptedCopy(copy: TakenCopy, now: string): Sql {
   const { fileId, size, checksum, place, diskId, ino, mtimeNs } = copy;
   const digest = digestOf([String(size), checksum]);
@@ -108,4 +112,108 @@ function adoptedCopy(copy: TakenCopy, now: string): Sql {
     ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at, place = excluded.place,
       place_disk_id = excluded.place_disk_id, place_ino = excluded.place_ino, place_mtime_ns = excluded.place_mtime_ns,
       place_size = excluded.place_size`;
+}
+
+/** Creates temporary tables of what a trial would adopt. They are dropped with the source. */
+export async function createTrialTables(client: PoolClient): Promise<void> {
+  await client.query(sql`CREATE TEMPORARY TABLE source_taken (path text, size bigint, mountpoint text)`);
+  await client.query(sql`CREATE TEMPORARY TABLE source_wanted (path text, pattern text)`);
+}
+
+export async function noteTrialCopies(
+  client: PoolClient,
+  page: readonly SourceCopy[],
+  found: readonly Pick<SourceCopy, 'path'>[],
+): Promise<void> {
+  const paths = new Set(found.map(({ path }) => path));
+  const copies = page.filter(({ path }) => paths.has(path));
+  await client.query(
+    sql`INSERT INTO source_taken SELECT * FROM unnest(${copies.map(({ path }) => path)}::text[], ${copies.map(({ size }) => size)}::bigint[],
+      ${copies.map(({ mountpoint }) => mountpoint)}::text[])`,
+  );
+}
+
+export async function noteTrialRequest(client: PoolClient, { pattern, files }: AdoptedRequest): Promise<void> {
+  if (files) await client.query(sql`INSERT INTO source_wanted (path) SELECT unnest(${files}::text[])`);
+  else await client.query(sql`INSERT INTO source_wanted (pattern) VALUES (${pattern})`);
+}
+
+const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_disk k ON k.id = f.disk_id`;
+const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
+
+/** Reports copies that no request contains, by restore disk. Called last. */
+export async function tellUnheld(client: PoolClient, { tell }: Adopting): Promise<void> {
+  const { rows } = await client.query<{ mountpoint: string; files: number; bytes: string }>(
+    sql`SELECT c.mountpoint, count(*)::int AS files, sum(c.size)::text AS bytes FROM (
+          SELECT t.path, t.size, t.mountpoint FROM source_taken t LEFT JOIN tape_file f ON f.path = t.path
+          WHERE f.id IS NULL OR ${isUnheldForGood}
+          UNION ALL SELECT f.path, f.size, k.mountpoint FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnheldForGood}
+        ) c WHERE NOT EXISTS (SELECT FROM source_wanted w WHERE w.path = c.path)
+          AND NOT EXISTS (SELECT FROM source_wanted w WHERE strpos(c.path, w.pattern) > 0)
+        GROUP BY 1 ORDER BY 1`,
+  );
+  for (const { mountpoint, files, bytes } of rows) {
+    const there = `${plural(files, 'restored file')} of ${bytes} bytes that no request has`;
+    tell({ kind: 'copy-unheld', thing: mountpoint, there, here: 'held by nobody; let go by adopt --finish' });
+  }
+}
+
+/** Reads copies that no request contains, in order of their files' ids. */
+export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedCopy[]> {
+  const { rows } = await ctx.db.pool.query<NotedCopy>(
+    sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnheld} AND f.id > ${page.after}
+        ORDER BY f.id LIMIT ${page.limit}`,
+  );
+  return rows;
+}
+
+export interface OldName {
+  fileId: bigint;
+  place: string;
+  /** Null if its restore disk was removed from Tapegate. */
+  diskId: number | null;
+  mountpoint: string | null;
+  /** Of the file that had the name. */
+  ino: bigint;
+  mtimeNs: bigint;
+  size: bigint;
+  /** The present path of the file; null if it is not in the catalogue any more. */
+  path: string | null;
+  stage: Stage | null;
+  own: { diskId: number; mountpoint: string; path: string } | null;
+}
+
+/** Reads old names in order of their files' ids. */
+export async function readOldNames(ctx: Context, page: { after: bigint; limit: number }): Promise<OldName[]> {
+  type Row = Omit<OldName, 'own'> & { ownDisk: number | null; ownMountpoint: string; ownPath: string };
+  const { rows } = await ctx.db.pool.query<Row>(
+    sql`SELECT a.id AS "fileId", a.place, a.place_disk_id AS "diskId", d.mountpoint, a.place_ino AS ino, a.place_mtime_ns AS "mtimeNs",
+          a.place_size AS size, f.path, f.stage, k.id AS "ownDisk", k.mountpoint AS "ownMountpoint", ${placeOnDisk} AS "ownPath"
+        FROM adopted a LEFT JOIN tape_file f ON f.id = a.id LEFT JOIN restore_disk k ON k.id = f.disk_id
+          LEFT JOIN restore_disk d ON d.id = a.place_disk_id
+        WHERE a.kind = 'COPY' AND a.place IS NOT NULL AND a.id > ${page.after} ORDER BY a.id LIMIT ${page.limit}`,
+  );
+  return rows.map(({ ownDisk, ownMountpoint, ownPath, ...row }) => ({
+    ...row,
+    own: ownDisk === null ? null : { diskId: ownDisk, mountpoint: ownMountpoint, path: ownPath },
+  }));
+}
+
+export type GoneName = Pick<OldName, 'fileId' | 'place' | 'diskId' | 'ino'> & {
+  /** Of the copy that has lost the name, which changes its ctime; null if there is none. */
+  ctimeNs: bigint | null;
+};
+
+export async function forgetOldNames(ctx: Context, gone: readonly GoneName[]): Promise<void> {
+  const ids = gone.map(({ fileId }) => fileId);
+  await ctx.db.pool.query(
+    sql`WITH gone AS (
+          SELECT * FROM unnest(${ids}::bigint[], ${gone.map(({ place }) => place)}::text[], ${gone.map(({ diskId }) => diskId)}::int[],
+            ${gone.map(({ ino }) => ino)}::bigint[], ${gone.map(({ ctimeNs }) => ctimeNs)}::bigint[]) AS m (id, place, disk_id, ino, ctime_ns)
+        ), forgotten AS (
+          UPDATE adopted a SET place = NULL, place_disk_id = NULL, place_ino = NULL, place_mtime_ns = NULL, place_size = NULL FROM gone m WHERE a.kind = 'COPY' AND a.id = m.id AND a.place = m.place
+        )
+        UPDATE tape_file f SET disk_ctime_ns = m.ctime_ns FROM gone m
+        WHERE f.id = m.id AND m.ctime_ns IS NOT NULL AND f.disk_id = m.disk_id AND f.disk_ino = m.ino`,
+  );
 }

@@ -1,10 +1,8 @@
 /**
- * Reads dumps as text: of `pg_dump` (COPY, or INSERT with `--inserts`), and of `mysqldump`. Statements of other tables are passed over, and
- * nothing of a dump is run.
+ * Reads dumps as text: of `pg_dump` (COPY, or INSERT with `--inserts`), and of `mysqldump`. Statements of other tables are skipped, and
+ * nothing of a dump is executed.
  */
 import type { Readable } from 'node:stream';
-import { checkRecord, readRecords } from './dump-records.js';
-import { readValues } from './dump-values.js';
 import {
   type SourceBatch,
   SourceError,
@@ -16,41 +14,48 @@ import {
 
 const BATCH = 5000;
 
+/** Longest line, and longest statement of several lines, so that what has no line ends does not fill the memory. A request of two million files has less. */
+const MAX_RECORD_BYTES = 128_000_000;
+
+interface State {
+  name: string;
+  line: number;
+  /** The columns of a table as it was created, for an INSERT that names none. */
+  orders: Map<SourceTable, string[]>;
+  /** The quotes of names do not show it with `--compatible`. */
+  isMysql: boolean;
+  /** A backslash begins an escape in strings of PostgreSQL, too. */
+  hasEscapes: boolean;
+  /** Dumps that have begun and not ended, by their own comments. */
+  begun: number;
+  seen: Set<SourceTable>;
+}
+
+type Lines = AsyncGenerator<string>;
+type Row = (string | null)[];
+
 /** @param input of the dump, unpacked @param name of its file, for messages @throws SourceError */
 export async function* readDump(input: Readable, name = 'the dump'): AsyncGenerator<SourceBatch> {
   const state: State = {
-    name,
-    orders: new Map(),
-    isMysql: false,
-    hasEscapes: false,
-    begun: 0,
-    seen: new Set(),
-    rows: 0,
-    line: 0,
+    ...{ name, line: 0, orders: new Map(), isMysql: false, hasEscapes: false, begun: 0, seen: new Set() },
   };
-  let open: Open | undefined;
-  for await (const text of readRecords(input, name)) {
-    state.line++;
-    if (!open) {
-      noteSetting(state, text);
-      const last = readLast(text);
-      if (last) yield last;
-    }
-    open ??= openStatement(state, text);
-    if (!open) continue;
-    const batch = open.take(text);
-    if (batch && batch.rows.length > 0) {
-      if (batch.table !== 'last_request') state.rows += batch.rows.length;
+  const lines = readRecords(input, state);
+  let rows = 0;
+  for await (const text of lines) {
+    noteSetting(state, text);
+    for await (const batch of readStatement(state, lines, text)) {
+      if (batch.rows.length === 0) continue;
+      if (batch.table !== 'last_request') rows += batch.rows.length;
       yield batch;
     }
-    if (open.isEnded) open = undefined;
   }
-  if (open) throw new SourceError(`line ${state.line}: the dump ends in the middle of a statement`);
-  checkWhole(state);
+  checkWhole(state, rows);
 }
 
-/** What a dump lacks counts as gone there: one that has not all of it is refused. @throws SourceError */
-function checkWhole({ seen, begun, rows }: State): void {
+const NEEDED = ['quota', 'tapefile', 'taperequest'] as const;
+
+/** Rejects a dump that is not complete, because what it lacks would count as deleted. @throws SourceError */
+function checkWhole({ seen, begun }: State, rows: number): void {
   if (seen.size === 0) throw new SourceError('the dump has no table of nla_control');
   const missing = NEEDED.find((table) => !seen.has(table));
   if (missing !== undefined) throw new SourceError(`the dump has no table ${TABLE_PREFIX}${missing}`);
@@ -58,9 +63,7 @@ function checkWhole({ seen, begun, rows }: State): void {
   if (begun > 0) throw new SourceError('the dump breaks off: the line that it would end with is missing');
 }
 
-const NEEDED = ['quota', 'tapefile', 'taperequest'] as const;
-
-/** What a dump says of itself between its statements. @throws SourceError where its texts would not be read as they are */
+/** Reads the comments and settings between statements. @throws SourceError if the texts are not in UTF-8 */
 function noteSetting(state: State, line: string): void {
   if (/^-- (?:PostgreSQL database dump|(?:MySQL|MariaDB) dump .*)$/.test(line)) state.begun++;
   if (/^-- (?:PostgreSQL database dump complete|Dump completed.*)$/.test(line)) state.begun--;
@@ -72,9 +75,46 @@ function noteSetting(state: State, line: string): void {
   }
 }
 
+/** Yields lines, split at line feeds only. A character stands for a byte, because rows of other tables may not be text. @throws SourceError */
+async function* readRecords(input: Readable, state: State): Lines {
+  const open: string[] = [];
+  let bytes = 0;
+  input.setEncoding('latin1');
+  for await (const chunk of input as AsyncIterable<string>) {
+    const [first = '', ...others] = chunk.split('\n');
+    open.push(first);
+    bytes += first.length;
+    checkRecord(state, bytes, state.line + 1);
+    const last = others.pop();
+    if (last === undefined) continue;
+    for (const line of [open.splice(0).join(''), ...others]) {
+      state.line++;
+      yield line;
+    }
+    open.push(last);
+    bytes = last.length;
+  }
+  if (open.length > 0) {
+    state.line++;
+    yield open.join('');
+  }
+}
+
+function checkRecord({ name, line }: State, bytes: number, at = line): void {
+  if (bytes <= MAX_RECORD_BYTES) return;
+  const most = `${MAX_RECORD_BYTES / 1e6} MB`;
+  throw new SourceError(`${name}, line ${at}: it goes on for more than ${most}, which no row of a dump has`);
+}
+
+/** @throws SourceError if the dump ends in the middle of a statement */
+async function nextLine(state: State, lines: Lines): Promise<string> {
+  const { value, done } = await lines.next();
+  if (!done) return value;
+  throw new SourceError(`line ${state.line}: the dump ends in the middle of a statement`);
+}
+
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Bytes as the text that they are. @throws SourceError */
 function fromBytes(state: State, bytes: string): string {
   if (!/[\x80-\xff]/.test(bytes)) return bytes;
   try {
@@ -84,142 +124,74 @@ function fromBytes(state: State, bytes: string): string {
   }
 }
 
-interface State {
-  /** The columns of a table as it was made: of an INSERT that names none. */
-  orders: Map<SourceTable, string[]>;
-  /** Whatever its quotes of names are, as `--compatible` writes them. */
-  isMysql: boolean;
-  /** In strings of PostgreSQL, too, a backslash begins an escape. */
-  hasEscapes: boolean;
-  /** Dumps that have begun and not ended, by their own words. */
-  begun: number;
-  seen: Set<SourceTable>;
-  rows: number;
-  line: number;
-  name: string;
-}
-
-/** A statement that goes on. */
-interface Open {
-  /** @returns rows, when there are enough */
-  take(line: string): SourceBatch | undefined;
-  isEnded: boolean;
-}
-
 const COPY = /^COPY ([^ (]+) \(([^)]*)\) FROM stdin;$/;
 const INSERT =
   /^(?:INSERT|REPLACE)\s+(?:(?:LOW_PRIORITY|DELAYED|IGNORE)\s+)*INTO ([^ (]+)\s*(?:\(([^)]*)\)\s*)?VALUES\s*/i;
 const CREATE = /^CREATE TABLE (?:IF NOT EXISTS )?([^ (]+) \($/i;
+/** The last request id, as `pg_dump` writes it. */
+const SETVAL = /^SELECT pg_catalog\.setval\('[^']*nla_control_taperequest_id_seq"?', (\d+),/;
 
-function openStatement(state: State, line: string): Open | undefined {
-  const copy = COPY.exec(line);
-  const insert = INSERT.exec(line);
-  const create = CREATE.exec(line);
-  const table = tableOf((copy ?? insert ?? create)?.[1]);
+/** Reads the statement that begins with a line, with the lines that follow. */
+async function* readStatement(state: State, lines: Lines, text: string): AsyncGenerator<SourceBatch> {
+  const [, last] = SETVAL.exec(text) ?? [];
+  if (last !== undefined) yield { table: 'last_request', rows: [[last]] };
+  const copy = COPY.exec(text);
+  const insert = INSERT.exec(text);
+  const name = (copy ?? insert ?? CREATE.exec(text))?.[1] ?? '';
+  const table = sourceTableOf(name.replaceAll(/["`]/g, ''));
   if (table) state.seen.add(table);
-  if (copy) return table ? openCopy(state, table, namesIn(copy[2] ?? '')) : skipRows();
-  if (insert) return openInsert(state, insert);
-  return table ? openCreate(state, table) : undefined;
-}
-
-/** The rows of another table: whatever they look like, they are no statements. */
-function skipRows(): Open {
-  const open: Open = {
-    isEnded: false,
-    take: (line) => {
-      open.isEnded = line === '\\.';
-      return undefined;
-    },
-  };
-  return open;
-}
-
-function tableOf(name = ''): SourceTable | undefined {
-  return sourceTableOf(name.replaceAll(/["`]/g, ''));
+  if (copy) yield* readCopy(state, lines, table && { table, names: namesIn(copy[2] ?? '') });
+  else if (insert) yield* readInsert(state, lines, { insert, table });
+  else if (table) yield* readCreate(state, lines, table);
 }
 
 function namesIn(list: string): string[] {
   return list.split(',').map((name) => name.trim().replaceAll(/["`]/g, ''));
 }
 
-const SETVAL = /^SELECT pg_catalog\.setval\('[^']*nla_control_taperequest_id_seq"?', (\d+),/;
-
-/** The last id of a request that was given out, as `pg_dump` writes it. */
-function readLast(line: string): SourceBatch | undefined {
-  const [, id] = SETVAL.exec(line) ?? [];
-  return id === undefined ? undefined : { table: 'last_request', rows: [[id]] };
-}
-
-/** The same of `mysqldump`, at the end of a table. */
-function readNext(table: SourceTable, line: string): SourceBatch | undefined {
-  const [, next] = / AUTO_INCREMENT=(\d+)/.exec(line) ?? [];
-  if (table !== 'taperequest' || next === undefined) return undefined;
-  return { table: 'last_request', rows: [[String(BigInt(next) - 1n)]] };
-}
-
-/** The columns of a table, each on a line of its own. */
-function openCreate(state: State, table: SourceTable): Open {
+/** Reads the columns of a table, each on its own line, and the last request id, as `mysqldump` writes it at the end. */
+async function* readCreate(state: State, lines: Lines, table: SourceTable): AsyncGenerator<SourceBatch> {
   const names: string[] = [];
-  let isFirst = true;
-  const open: Open = {
-    isEnded: false,
-    take: (line) => {
-      if (!isFirst) {
-        const [, name] = /^\s+["`]?(\w+)["`]? /.exec(line) ?? [];
-        if (line.startsWith(')')) {
-          state.orders.set(table, names);
-          open.isEnded = true;
-          return readNext(table, line);
-        }
-        if (name && !/^\s+(PRIMARY|UNIQUE|KEY|CONSTRAINT|FULLTEXT|CHECK|FOREIGN)\b/.test(line)) names.push(name);
-      }
-      isFirst = false;
-      return undefined;
-    },
-  };
-  return open;
+  let line = await nextLine(state, lines);
+  for (; !line.startsWith(')'); line = await nextLine(state, lines)) {
+    const [, name] = /^\s+["`]?(\w+)["`]? /.exec(line) ?? [];
+    if (name && !/^\s+(PRIMARY|UNIQUE|KEY|CONSTRAINT|FULLTEXT|CHECK|FOREIGN)\b/.test(line)) names.push(name);
+  }
+  state.orders.set(table, names);
+  const [, next] = / AUTO_INCREMENT=(\d+)/.exec(line) ?? [];
+  if (table === 'taperequest' && next !== undefined) {
+    yield { table: 'last_request', rows: [[String(BigInt(next) - 1n)]] };
+  }
 }
 
-/** @returns picks the columns that are read, from the columns of a statement @throws SourceError */
-function picker(
-  state: State,
-  table: SourceTable,
-  names: readonly string[],
-): (row: (string | null)[]) => (string | null)[] {
+/** Returns a function that picks the columns that are read from a row of a statement. @throws SourceError */
+function picker(state: State, table: SourceTable, names: readonly string[]): (row: Row) => Row {
   const places = sourceTables[table].map((name) => {
     const place = names.indexOf(name);
-    if (place < 0)
-      throw new SourceError(`line ${state.line}: the table ${table} has no column ${name}, but ${names.join(', ')}`);
-    return place;
+    if (place >= 0) return place;
+    throw new SourceError(`line ${state.line}: the table ${table} has no column ${name}, but ${names.join(', ')}`);
   });
   return (row) => {
-    if (row.length !== names.length) {
-      throw new SourceError(`line ${state.line}: a row of ${table} has ${row.length} values, not ${names.length}`);
-    }
-    return places.map((place) => row[place] ?? null);
+    if (row.length === names.length) return places.map((place) => row[place] ?? null);
+    throw new SourceError(`line ${state.line}: a row of ${table} has ${row.length} values, not ${names.length}`);
   };
 }
 
-function openCopy(state: State, table: SourceTable, names: readonly string[]): Open {
-  const pick = picker(state, table, names);
-  let rows: (string | null)[][] = [];
-  let isFirst = true;
-  const open: Open = {
-    isEnded: false,
-    take: (line) => {
-      if (isFirst) {
-        isFirst = false;
-        return undefined;
-      }
-      if (line === '\\.') open.isEnded = true;
-      else rows.push(pick(fromBytes(state, line).split('\t').map(fromCopy)));
-      if (rows.length < BATCH && !open.isEnded) return undefined;
-      const batch = { table, rows };
-      rows = [];
-      return batch;
-    },
-  };
-  return open;
+/** @param of undefined for another table, whose rows are skipped */
+async function* readCopy(
+  state: State,
+  lines: Lines,
+  of: { table: SourceTable; names: string[] } | undefined,
+): AsyncGenerator<SourceBatch> {
+  const pick = of && picker(state, of.table, of.names);
+  const rows: Row[] = [];
+  for (;;) {
+    const line = await nextLine(state, lines);
+    const isEnd = line === '\\.';
+    if (pick && !isEnd) rows.push(pick(fromBytes(state, line).split('\t').map(fromCopy)));
+    if (of && (isEnd || rows.length === BATCH)) yield { table: of.table, rows: rows.splice(0) };
+    if (isEnd) return;
+  }
 }
 
 const COPY_ESCAPES: Record<string, string> = { b: '\b', f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' };
@@ -229,43 +201,108 @@ function fromCopy(field: string): string | null {
   return field.includes('\\') ? field.replaceAll(/\\(.)/gs, (_, c: string) => COPY_ESCAPES[c] ?? c) : field;
 }
 
-function openInsert(state: State, [head, name = '', columns]: RegExpExecArray): Open | undefined {
-  const table = tableOf(name);
+async function* readInsert(
+  state: State,
+  lines: Lines,
+  { insert, table }: { insert: RegExpExecArray; table: SourceTable | undefined },
+): AsyncGenerator<SourceBatch> {
+  const [head, name = '', columns] = insert;
   const hasEscapes = state.isMysql || state.hasEscapes || name.startsWith('`');
+  const quotes = { inString: false };
   const parts: string[] = [];
   let bytes = 0;
-  const quotes = { inString: false };
-  const open: Open = {
-    isEnded: false,
-    take: (line) => {
-      const text = parts.length === 0 ? line.slice(head.length) : line;
-      if (table) parts.push(text);
-      else if (parts.length === 0) parts.push('');
-      if (table) bytes += text.length + 1;
-      checkRecord(bytes, state);
-      if (!follow(quotes, text, hasEscapes)) return undefined;
-      open.isEnded = true;
-      if (!table) return undefined;
-      const names = columns === undefined ? state.orders.get(table) : namesIn(columns);
-      if (!names)
-        throw new SourceError(
-          `line ${state.line}: the columns of ${name} are not known: the dump has no CREATE TABLE of it`,
-        );
-      const pick = picker(state, table, names);
-      return {
-        table,
-        rows: [...readValues(fromBytes(state, parts.join('\n')), { line: state.line, hasEscapes })].map(pick),
-      };
-    },
-  };
-  return open;
+  let text = insert.input.slice(head.length);
+  for (; ; text = await nextLine(state, lines)) {
+    if (table) {
+      parts.push(text);
+      bytes += text.length + 1;
+      checkRecord(state, bytes);
+    }
+    if (endsStatement(quotes, text, hasEscapes)) break;
+  }
+  if (!table) return;
+  const names = columns === undefined ? state.orders.get(table) : namesIn(columns);
+  if (!names) {
+    const problem = `the columns of ${name} are not known: the dump has no CREATE TABLE of it`;
+    throw new SourceError(`line ${state.line}: ${problem}`);
+  }
+  const values = readValues(fromBytes(state, parts.join('\n')), { line: state.line, hasEscapes });
+  yield { table, rows: [...values].map(picker(state, table, names)) };
 }
 
-/** @returns whether the statement ends with this line */
-function follow(quotes: { inString: boolean }, line: string, hasEscapes: boolean): boolean {
+function endsStatement(quotes: { inString: boolean }, line: string, hasEscapes: boolean): boolean {
   for (let at = 0; at < line.length; at++) {
     if (hasEscapes && quotes.inString && line[at] === '\\') at++;
     else if (line[at] === "'") quotes.inString = !quotes.inString;
   }
   return !quotes.inString && line.trimEnd().endsWith(';');
+}
+
+/** The beginning of a value: of a string, null, or a value without quotes. */
+const VALUE = /\s*(?:(E|_binary\s+)?'|(NULL)(?!\w)|([\w.+-]+)\s*)/iy;
+const AFTER_VALUE = /(?:::[\w ]+)?\s*/y;
+const ESCAPES: Record<string, string> = { '0': '\0', b: '\b', n: '\n', r: '\r', t: '\t', Z: '\x1a' };
+
+/** Yields the rows of a list of values, as `pg_dump` and `mysqldump` write them. @param how.line for messages @throws SourceError */
+function* readValues(text: string, how: { line: number; hasEscapes: boolean }): Generator<Row> {
+  const fail = (at: number): never => {
+    throw new SourceError(`line ${how.line}: a value cannot be read: ${JSON.stringify(text.slice(at, at + 40))}`);
+  };
+  for (let at = 0; ; ) {
+    at = skip(text, at, '(') ?? fail(at);
+    const row: Row = [];
+    for (;;) {
+      const value = readValue(text, at, how.hasEscapes) ?? fail(at);
+      row.push(value.text);
+      at = value.end;
+      const next = text[at++];
+      if (next === ')') break;
+      if (next !== ',') fail(at - 1);
+    }
+    yield row;
+    const more = skip(text, at, ',');
+    if (more === undefined) return;
+    at = more;
+  }
+}
+
+/** Returns the index after a character; undefined if another character is there. */
+function skip(text: string, at: number, character: string): number | undefined {
+  let next = at;
+  while (/\s/.test(text[next] ?? '')) next++;
+  return text[next] === character ? next + 1 : undefined;
+}
+
+function readValue(text: string, at: number, hasEscapes: boolean): { text: string | null; end: number } | undefined {
+  const found = matchAt(VALUE, text, at);
+  if (!found) return undefined;
+  const [whole, prefix, isNull, bare] = found;
+  const begin = at + whole.length;
+  if (isNull !== undefined) return { text: null, end: afterValue(text, begin) };
+  if (bare !== undefined) return { text: bare, end: begin };
+  const isEscaped = hasEscapes || prefix?.toUpperCase() === 'E';
+  const end = endOfString(text, begin, isEscaped);
+  if (end === undefined) return undefined;
+  const raw = text.slice(begin, end).replaceAll("''", "'");
+  return {
+    text: isEscaped ? raw.replaceAll(/\\([\s\S])/g, (_, c: string) => ESCAPES[c] ?? c) : raw,
+    end: afterValue(text, end + 1),
+  };
+}
+
+function matchAt(expression: RegExp, text: string, at: number): RegExpExecArray | null {
+  expression.lastIndex = at;
+  return expression.exec(text);
+}
+
+const afterValue = (text: string, end: number): number => end + (matchAt(AFTER_VALUE, text, end)?.[0].length ?? 0);
+
+/** Returns the index of the closing quote. A regular expression would overflow the stack on a list of some 100,000 paths. */
+function endOfString(text: string, begin: number, isEscaped: boolean): number | undefined {
+  for (let at = begin; at < text.length; at++) {
+    if (isEscaped && text[at] === '\\') at++;
+    else if (text[at] === "'" && text[at + 1] === "'") at++;
+    else if (text[at] === "'") return at;
+  }
+  return undefined;
 }

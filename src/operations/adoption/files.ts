@@ -1,4 +1,4 @@
-/** The files of the system before: those that the catalogue does not know join it, and of those that it knows the differences are told. */
+/** Adopts files: adds those that the catalogue does not contain, and reports differences of the others. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
@@ -6,16 +6,16 @@ import type { Stage } from '../../stages.js';
 import { registerRows } from '../catalogue/import.js';
 import { RowError } from '../catalogue/import-lines.js';
 import { type CatalogueRow, checkRow } from '../catalogue/import-rows.js';
-import type { Adopting } from './report.js';
+import { type Adopting, readPages } from './report.js';
 import { readSourceTime } from './tables.js';
 
-/** The stages of the system before, by their numbers; what counts as restored there is on tape here until its copy is taken over. */
+/** The stages by their numbers in the source. A restored file is on tape here until its copy is adopted. */
 const stageLettersThere: Record<string, 'U' | 'T' | 'D' | undefined> = { 0: 'U', 1: 'T', 2: 'T', 3: 'D', 5: 'T' };
 const namesThere: Record<string, string> = {
   ...{ 0: 'UNVERIFIED', 1: 'ON TAPE', 2: 'restoring', 3: 'on disk', 4: 'DELETED', 5: 'RESTORED' },
 };
 
-/** Of those with the same path the one that is farthest: restored, on disk, on tape. The temporary table `source_chosen` has them. */
+/** Copies files to the temporary table `source_chosen`. If several have the same path, it prefers restored ones, then ones on disk, then on tape. */
 export async function chooseSourceFiles(client: PoolClient, { tell }: Adopting): Promise<void> {
   await client.query(
     sql`CREATE TEMPORARY TABLE source_chosen AS
@@ -45,14 +45,12 @@ interface ChosenFile {
 
 const PAGE = 5000;
 
-/** @param client on which the source is loaded, and the files are chosen */
 export async function adoptFiles(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
   const rows = readNewRows(client, adopting);
   if (!adopting.isTrial) await registerRows(ctx, rows);
-  else for await (const _ of rows); // what is told is what would be done
+  else for await (const _ of rows); // counts and reports them
 }
 
-/** Rows for the import. */
 async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenerator<CatalogueRow> {
   let line = 0;
   for await (const file of readOthers(client)) {
@@ -63,24 +61,22 @@ async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenera
   }
 }
 
-/** Those that are not here, or otherwise: by key, since the import runs meanwhile on another connection. */
+/** Reads files that are not in the catalogue, or differ. By pages, since the import runs meanwhile on another connection. */
 async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
-  for (let after = ''; ; ) {
-    const { rows }: { rows: ChosenFile[] } = await client.query<ChosenFile>(
+  const pages = readPages<ChosenFile>(PAGE, async (last) => {
+    const { rows } = await client.query<ChosenFile>(
       sql`SELECT c.path, c.size, c.stage, c.verified, f.size AS "hereSize", f.stage AS "hereStage"
           FROM source_chosen c LEFT JOIN tape_file f ON f.path = c.path
-          WHERE c.path > ${after} AND (f.id IS NULL OR f.size::text <> c.size
+          WHERE c.path > ${last?.path ?? ''} AND (f.id IS NULL OR f.size::text <> c.size
             OR f.stage IN ('UNVERIFIED', 'ONDISK') AND f.changed_disk_id IS NULL AND c.stage IN ('1', '2', '5')
             OR f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL AND c.stage = '3')
           ORDER BY c.path LIMIT ${PAGE}`,
     );
-    yield* rows;
-    if (rows.length < PAGE) return;
-    after = rows.at(-1)?.path ?? after;
-  }
+    return rows;
+  });
+  for await (const page of pages) yield* page;
 }
 
-/** @returns undefined for one that stays as it is here */
 function toCatalogueRow(line: number, file: ChosenFile, { tell }: Adopting): CatalogueRow | undefined {
   const { path, size, stage, hereSize, hereStage } = file;
   const there = `${namesThere[stage] ?? `stage ${stage}`}, ${size} bytes`;

@@ -1,12 +1,12 @@
-/** Users and their quotas of the system before, with the ids that they had. */
+/** Adopts users and their quotas, with their ids. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { messageOf } from '../../errors.js';
 import { checkAddress, checkBytes, checkText } from '../input.js';
-import { type Adopting, digestOf } from './report.js';
-import { LAST_ADOPTED_ID } from './request-ids.js';
+import { type Adopting, adoptedRow, digestOf } from './report.js';
+import { LAST_ADOPTED_ID } from './tables.js';
 
 interface SourceQuota {
   /** Null in a list of users. */
@@ -22,7 +22,6 @@ interface SourceQuota {
   digest: string | null;
 }
 
-/** @param client on which the source is loaded */
 export async function adoptQuotas(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
   const { rows } = await client.query<SourceQuota>(
     sql`SELECT s.id, s."user", s.size, s.email_address AS email, s.notes, q.id AS here, q.size AS "hereSize", q.email AS "hereEmail",
@@ -53,7 +52,6 @@ interface Quota {
   notes: string;
 }
 
-/** @returns undefined for one that cannot be here */
 function readQuota(row: SourceQuota, { tell }: Adopting): Quota | undefined {
   const thing = row.user ?? `quota ${row.id}`;
   try {
@@ -63,12 +61,8 @@ function readQuota(row: SourceQuota, { tell }: Adopting): Quota | undefined {
     const size = checkBytes('size', BigInt(row.size ?? ''));
     const id = idOf(row.id);
     if (row.id !== null && id === null) {
-      tell({
-        kind: 'quota-id',
-        thing: user,
-        there: row.id,
-        here: `another one: ids here are up to ${LAST_ADOPTED_ID}`,
-      });
+      const here = `another one: ids here are up to ${LAST_ADOPTED_ID}`;
+      tell({ kind: 'quota-id', thing: user, there: row.id, here });
     }
     const quota = { id, user, size, email: '', notes: (row.notes ?? '').replaceAll('\0', '') };
     return { ...quota, email: emailOf(row, tell) };
@@ -101,13 +95,9 @@ async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting
   }
   const isSame = row.hereSize === quota.size && row.hereEmail === quota.email && row.hereNotes === quota.notes;
   if (row.here !== null && row.digest === null && !isSame) {
+    const there = `${quota.size} bytes, ${quota.email || 'no address'}`;
     const here = `${row.hereSize} bytes, ${row.hereEmail || 'no address'}, as it was made here`;
-    tell({
-      kind: 'quota-differs',
-      thing: quota.user,
-      there: `${quota.size} bytes, ${quota.email || 'no address'}`,
-      here,
-    });
+    tell({ kind: 'quota-differs', thing: quota.user, there, here });
     return;
   }
   if (row.here !== null && quota.id !== null && row.here !== quota.id) {
@@ -118,16 +108,12 @@ async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting
   if (isTrial) return;
   const id = await storeQuota(ctx, quota, digest);
   if (row.here === null && quota.id !== null && id !== quota.id) {
-    tell({
-      kind: 'quota-id',
-      thing: quota.user,
-      there: String(quota.id),
-      here: `${id}: the other one is somebody else’s here`,
-    });
+    const here = `${id}: the other one is somebody else’s here`;
+    tell({ kind: 'quota-id', thing: quota.user, there: String(quota.id), here });
   }
 }
 
-/** Makes it, with its id where nobody has that, or gives it what it has there now. @returns its id */
+/** Creates or updates a quota, with its own id if that is free. @returns its id */
 async function storeQuota(ctx: Context, { id, user, size, email, notes }: Quota, digest: string): Promise<number> {
   return await transaction(ctx.db.pool, 'adoptQuota', async (tx) => {
     const [stored] = await tx.query<{ id: number }>(
@@ -144,10 +130,4 @@ async function storeQuota(ctx: Context, { id, user, size, email, notes }: Quota,
     );
     return stored.id;
   });
-}
-
-/** The row that says so. */
-export function adoptedRow(what: { kind: 'QUOTA' | 'REQUEST'; id: bigint; digest: string; now: string }): Sql {
-  return sql`INSERT INTO adopted (kind, id, digest, at) VALUES (${what.kind}, ${what.id}, ${what.digest}, ${what.now})
-    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at`;
 }

@@ -1,19 +1,18 @@
-/** What an adoption comes to: what it did, and what of the system before is otherwise here, or cannot be taken over. */
+/** Results of an adoption: numbers and differences, and the records by which a later adoption recognises what was adopted. */
 import { createHash } from 'node:crypto';
+import { type Sql, sql } from '../../database/sql.js';
 
-/** Something that is not, or not quite, as it was in the system before. */
 export interface Difference {
   /** Stable, for scripts: `quota-differs`, `copy-size`, … */
   kind: string;
-  /** A user, a path, the id of a request, a mount point. */
+  /** A user, a path, the id of a request, or a mount point. */
   thing: string;
-  /** What the system before has. */
+  /** In the source. */
   there: string;
-  /** What is here from now on. */
+  /** After the adoption. */
   here: string;
 }
 
-/** How many of each were taken over, or changed here since they were changed there. */
 export interface Adoption {
   disks: number;
   quotas: number;
@@ -22,11 +21,11 @@ export interface Adoption {
   /** Bytes of the copies. */
   bytes: bigint;
   requests: number;
-  /** Adopted before, and changed there since. */
+  /** Adopted before, and changed in the source since. */
   changed: number;
-  /** Adopted before, and gone there since. */
+  /** Adopted before, and no longer in the source. */
   ended: number;
-  /** Adopted before, and the same. */
+  /** Adopted before, and unchanged. */
   same: number;
   differences: number;
 }
@@ -36,15 +35,32 @@ export const nothingAdopted: Adoption = {
   ...{ changed: 0, ended: 0, same: 0, differences: 0 },
 };
 
-/** What an adoption is told to do, and tells. */
 export interface Adopting {
-  /** Nothing is written. */
+  /** Writes nothing. */
   isTrial: boolean;
   tell(difference: Difference): void;
   counts: Adoption;
 }
 
-/** By which what was adopted is known to be the same there. */
+/** Returns a digest of what was adopted, by which changes are found. */
 export function digestOf(values: readonly (string | null)[]): string {
   return createHash('sha256').update(JSON.stringify(values)).digest('hex');
+}
+
+export function adoptedRow(what: { kind: 'QUOTA' | 'REQUEST'; id: bigint; digest: string; now: string }): Sql {
+  return sql`INSERT INTO adopted (kind, id, digest, at) VALUES (${what.kind}, ${what.id}, ${what.digest}, ${what.now})
+    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at`;
+}
+
+/** Yields pages of at most `limit` rows, each read after the last row of the page before. */
+export async function* readPages<Row>(
+  limit: number,
+  read: (last: Row | undefined) => Promise<Row[]>,
+): AsyncGenerator<Row[]> {
+  for (let last: Row | undefined; ; ) {
+    const page = await read(last);
+    yield page;
+    if (page.length < limit) return;
+    last = page.at(-1);
+  }
 }

@@ -1,4 +1,4 @@
-/** The requests of the system before: new ones, those that were changed there since, and those that have gone there. */
+/** Adopts requests: adds new ones, updates those that were changed in the source since, and ends those that were deleted there. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
@@ -8,17 +8,15 @@ import { checkAddress, checkPattern, checkText, findPathProblem, MAX_TEXT } from
 import { type AdoptedRequest, adoptRequest, noteTold } from '../requests/adopt.js';
 import { cancelRequest } from '../requests/ends.js';
 import { updateRequest } from '../requests/update.js';
-import { adoptedRow } from './quotas.js';
-import { type Adopting, digestOf } from './report.js';
-import { goBeyondIds, requestIdOf, tellRefusedIds } from './request-ids.js';
-import { readSourceTime } from './tables.js';
-import { noteTrialRequest } from './unheld.js';
+import { noteTrialRequest } from './copies.js';
+import { type Adopting, adoptedRow, digestOf, readPages } from './report.js';
+import { goBeyondIds, readSourceTime, requestIdOf, tellRefusedIds } from './tables.js';
 
 interface SourceRequest {
   id: string;
   label: string | null;
   user: string | null;
-  /** There is a quota of that name, or will be. */
+  /** Whether a quota of the user exists here or in the source. */
   isKnown: boolean;
   retention: string | null;
   requestDate: string | null;
@@ -30,20 +28,19 @@ interface SourceRequest {
   pattern: string | null;
   first: string | null;
   last: string | null;
-  /** Of the one here; null where there is none. */
+  /** Of the request here, or null. */
   state: string | null;
   digest: string | null;
 }
 
 const PAGE = 1000;
 
-/** The original checks files that are new by requests of a user of this name; Tapegate does that by itself. */
+/** The user whose requests verify new files in django-nla_control. Tapegate verifies them without requests. */
 const CHECKING_USER = '_VERIFY';
 
-/** As there: `created` and five days. */
+/** Of django-nla_control. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
-/** @param client on which the source is loaded */
 export async function adoptRequests(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
   await tellRefusedIds(client, adopting);
   for await (const row of readSource(client)) {
@@ -54,8 +51,8 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
 }
 
 /**
- * Those that were adopted, are live here, and are not there any more: they were taken away there. Not for lists of requests alone.
- * One that is there again comes back, since it is not noted as it was. What is past its retention was tidied away there, and expires here.
+ * Cancels live requests that were adopted and are no longer in the source. Expired ones are left out, since the source deletes those. If a
+ * request is in the source again, its empty digest makes the next adoption revive it.
  */
 export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(
@@ -72,10 +69,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell,
   }
 }
 
-/**
- * Notes of adopted requests what their users were told there since, before copies of theirs are taken over: that would be told
- * again otherwise.
- */
+/** Records which emails the source has sent for adopted requests, so that adopted copies do not cause them again. */
 export async function noteToldThere(ctx: Context, client: PoolClient): Promise<void> {
   for await (const row of readSource(client)) {
     if (row.digest === null || row.state === 'EXPIRED' || row.state === 'CANCELLED' || row.start === null) continue;
@@ -95,10 +89,9 @@ function timesOf(row: SourceRequest) {
   };
 }
 
-/** In order of their ids. */
 async function* readSource(client: PoolClient): AsyncGenerator<SourceRequest> {
-  for (let after = -1n; ; ) {
-    const { rows }: { rows: SourceRequest[] } = await client.query<SourceRequest>(
+  const pages = readPages<SourceRequest>(PAGE, async (last) => {
+    const { rows } = await client.query<SourceRequest>(
       sql`SELECT s.id, s.label, coalesce(q."user", CASE WHEN NOT EXISTS (SELECT FROM source_quota o WHERE o.id IS NOT NULL) THEN s.quota_id END) AS "user",
             EXISTS (SELECT FROM quota h WHERE h."user" = coalesce(q."user", s.quota_id) AND h.removed_at IS NULL)
               OR EXISTS (SELECT FROM source_quota o WHERE o."user" = coalesce(q."user", s.quota_id)) AS "isKnown",
@@ -107,15 +100,13 @@ async function* readSource(client: PoolClient): AsyncGenerator<SourceRequest> {
             s.request_patterns AS pattern, s.notify_on_first_file AS first, s.notify_on_last_file AS last, r.state, a.digest
           FROM source_taperequest s LEFT JOIN source_quota q ON q.id = s.quota_id
             LEFT JOIN request r ON r.id = ${requestIdOf('s.id')} LEFT JOIN adopted a ON a.kind = 'REQUEST' AND a.id = r.id
-          WHERE ${requestIdOf('s.id')} > ${after} ORDER BY ${requestIdOf('s.id')} LIMIT ${PAGE}`,
+          WHERE ${requestIdOf('s.id')} > ${BigInt(last?.id ?? -1)} ORDER BY ${requestIdOf('s.id')} LIMIT ${PAGE}`,
     );
-    yield* rows;
-    if (rows.length < PAGE) return;
-    after = BigInt(rows.at(-1)?.id ?? after);
-  }
+    return rows;
+  });
+  for await (const page of pages) yield* page;
 }
 
-/** @returns undefined for one that cannot be here, or needs not */
 async function readRequest(
   client: PoolClient,
   row: SourceRequest,
@@ -143,15 +134,15 @@ async function readRequest(
 
 type Say = (kind: string, there: string | null, here: string) => void;
 
-/** In one line, since it is the subject of mail, and no longer than one here: there it may have 2,024 characters. */
+/** Returns the label as one line of at most 2,000 characters, since it is the subject of emails. In the source it may have 2,024. */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);
-  const label = line.isWellFormed() ? line : line.slice(0, -1); // no half of a character
+  const label = line.isWellFormed() ? line : line.slice(0, -1); // half a character
   if (label !== text) say('label', text, label);
   return checkText('label', label);
 }
 
-/** A pattern goes before a list, as in what the original answers; what has neither has the files that it was given. */
+/** A pattern takes precedence over a list, as in django-nla_control. A request with neither has the files of its relation. */
 async function readWish(
   client: PoolClient,
   { id, pattern, files }: SourceRequest,
@@ -212,12 +203,8 @@ async function adoptOne(
     return;
   }
   if (row.state !== null && row.digest === null) {
-    tell({
-      kind: 'request-here',
-      thing: String(id),
-      there: `a request of ${user}: ${label}`,
-      here: 'another one, which was made here',
-    });
+    const here = 'another one, which was made here';
+    tell({ kind: 'request-here', thing: String(id), there: `a request of ${user}: ${label}`, here });
     return;
   }
   if (row.state === null) counts.requests++;
@@ -233,11 +220,7 @@ async function adoptOne(
     }
   } catch (error) {
     if (!(error instanceof UserError)) throw error;
-    tell({
-      kind: 'request-refused',
-      thing: String(id),
-      there: `a request of ${user}`,
-      here: `${row.state === null ? 'nothing' : 'as it was'}: ${messageOf(error)}`,
-    });
+    const here = `${row.state === null ? 'nothing' : 'as it was'}: ${messageOf(error)}`;
+    tell({ kind: 'request-refused', thing: String(id), there: `a request of ${user}`, here });
   }
 }

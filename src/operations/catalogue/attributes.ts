@@ -1,10 +1,9 @@
-/** What the catalogue has of the file that was archived, beside its bytes. All of it may be unknown. */
+/** Attributes of archived files. */
 import { parseTime, timeFromMicros } from '../../time.js';
 
 export interface FileAttributes {
-  /** Permission and set-id bits, as they were. */
+  /** Permission and set-id bits. */
   mode: number | null;
-  /** Time of modification. */
   mtime: string | null;
   uid: bigint | null;
   gid: bigint | null;
@@ -12,18 +11,18 @@ export interface FileAttributes {
 
 const MODE_BITS = 0o7777n;
 
-/** The attributes of a file on disk; a time that the catalogue cannot hold is unknown. */
+/** Returns the attributes of a file on disk. A time that the database cannot store is null. */
 export function attributesOf(stats: { mode: bigint; mtimeNs: bigint; uid: bigint; gid: bigint }): FileAttributes {
   const { mode, mtimeNs, uid, gid } = stats;
   return { mode: Number(mode & MODE_BITS), mtime: timeFromMicros(mtimeNs / 1000n) ?? null, uid, gid };
 }
 
-/** `0640`, as `find -printf %m` and `stat -c %a` print it; undefined for anything else. */
+/** Parses `0640`, as `find -printf %m` and `stat -c %a` print it. */
 export function parseMode(text: string): number | undefined {
   return /^0?[0-7]{1,4}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
 
-/** A UTC date-time, or seconds since 1970 as `find -printf %T@` prints them, cut to microseconds. */
+/** Parses a UTC date-time, or seconds since 1970 as `find -printf %T@` prints them, truncated to microseconds. */
 export function parseFileTime(text: string): string | undefined {
   const [, sign = '', seconds, digits = ''] = /^(-?)(\d{1,12})(?:\.(\d{1,10}))?$/.exec(text) ?? [];
   if (seconds === undefined) return parseTime(text);
@@ -31,10 +30,9 @@ export function parseFileTime(text: string): string | undefined {
   return timeFromMicros(sign === '-' ? -micros : micros);
 }
 
-/** The greatest user or group: the one after it means "none". */
+/** The largest user or group id: the next one means "none". */
 const MAX_OWNER = 2n ** 32n - 2n;
 
-/** The number of a user or a group. */
 export function parseOwner(text: string): bigint | undefined {
   if (!/^\d{1,10}$/.test(text)) return undefined;
   const owner = BigInt(text);

@@ -1,6 +1,6 @@
 /**
- * The files that an operator chooses by a path, and what is done with them in steps: each is a transaction that holds the catalogue's lock
- * alone, so that no request is being made of its files meanwhile. Who is killed in between has done a part of it, and the next call does the rest.
+ * Files that an operator chooses by a path, and changes of them in steps. Each step is a transaction that holds the catalogue lock, so that no
+ * request of its files is created meanwhile. If the process dies, the next call does the rest.
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockFiles } from '../../database/locks.js';
@@ -12,25 +12,21 @@ import { checkPath } from '../input.js';
 import { takeTurn } from '../turn.js';
 
 export interface ChosenPaths {
-  /** Of a file; or of a folder, with a slash at its end, for all files below it. */
+  /** Path of a file; with a trailing slash, all files below a directory. */
   path: string;
-  /** Only says what would be done. */
   isDryRun?: boolean | null | undefined;
 }
 
-/** What was done, or would be. */
 export interface ChosenFiles {
   files: number;
-  /** Of all of them together. */
   bytes: bigint;
-  /** Live requests that hold one of them, or wait for one. */
   requests: number;
 }
 
-/** Files that one transaction withdraws, or brings back: nobody can make a request for so long. Tests make it smaller. */
+/** Files of one step. No request can be created during a step. Tests use a smaller number. */
 export const stepSize = { files: 10_000 };
 
-/** A condition on the file `f`. @param field whose path it is @throws InvalidInputError */
+/** Returns a condition on the file `f`. @param field named in errors @throws InvalidInputError */
 export function chosenFiles(path: string, field = 'path'): Sql {
   if (path === '/') throw new InvalidInputError(field, 'must be a file or a folder, and not all there is: "/"');
   if (!path.endsWith('/')) return sql`f.path = ${checkPath(field, path)}`;
@@ -49,10 +45,11 @@ export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles
   return { files, bytes: BigInt(bytes), requests };
 }
 
-/** Ids of requests that hold or await a file of the table `leaving`. */
+/** Ids of requests that contain or await a file of the table `leaving`. */
 export const concernedBy: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_hold h ON h.file_id = o.id
   UNION SELECT a.request_id FROM leaving o JOIN awaited_path a ON a.path = o.path`;
 
+/** Returns why no file is left to change. @param done the state of files that need no change */
 export async function whyNone(
   ctx: Context,
   { path, which, done }: { path: string; which: Sql; done: string },
@@ -69,19 +66,20 @@ export async function whyNone(
 }
 
 export interface Steps {
-  /** A condition on the file `f`, which is true of it no more afterwards. */
+  /** A condition on the file `f`, which is false after the step. */
   which: Sql;
   /** More columns of `leaving`, each after a comma. */
   columns?: Sql;
-  /** Says of each what it has done. */
+  /** Returns the statement that audits a step. */
   note: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
 }
 
 /**
- * Each step has its files in the temporary table `leaving`, with the catalogue's lock held, and is told how many files were done before it; it may
- * take more of them along, or leave some. Between two steps a file may be renamed to where earlier steps have been: so they begin anew, until one
- * has seen all that is left, or all of them together leave what there is.
- * @param run makes the transaction of a step
+ * Runs steps in order of the paths. Each step has its files in the temporary table `leaving`, and may add or leave some. A file may be renamed
+ * between two steps to a path that earlier steps have passed, so the steps start over until one sees all remaining files, or a whole round
+ * changes nothing.
+ * @param step gets the number of files of earlier steps
+ * @param run opens the transaction of a step
  */
 export async function inSteps(
   ctx: Context,
@@ -122,11 +120,10 @@ export async function inSteps(
 export interface Step {
   files: number;
   bytes: bigint;
-  /** The last of the paths that were chosen; null where there are no more. */
+  /** The last path of the step; null if there are no more. */
   last: string | null;
 }
 
-/** Before any of their rows is changed. */
 export async function lockLeaving(tx: Transaction): Promise<void> {
   const rows = await tx.query<{ id: bigint }>(sql`SELECT id FROM leaving ORDER BY id`);
   await lockFiles(

@@ -1,4 +1,4 @@
-/** Tape files as users see them. */
+/** Reads tape files: lists, single files, and what `archive` and `scan` compare theirs with. */
 import type { Context } from '../../context.js';
 import { prepared } from '../../database/prepared.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
@@ -6,7 +6,7 @@ import { readTextList, type TextPages } from '../../database/text-lists.js';
 import { Prisma, type TapeFile } from '../../generated/prisma/client.js';
 import { type Stage, stageLetters } from '../../stages.js';
 import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
-import { isOffered, isWithdrawn } from '../conditions.js';
+import { isOffered, isWithdrawn, pathOnTape } from '../conditions.js';
 import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
@@ -19,13 +19,11 @@ import type { Place } from './volumes.js';
 export interface ListFilesInput {
   /** Plain substring of the logical path. */
   match?: string | null | undefined;
-  /** Only files at one of these. */
   stages?: readonly Stage[] | null | undefined;
-  /** Those that are withdrawn, and no others; without it, they are left out. */
+  /** Lists only withdrawn files. Default: lists no withdrawn files. */
   withdrawn?: boolean | null | undefined;
 }
 
-/** What a list in JSON can tell of a file `f`. */
 const jsonFields = {
   path: jsonText(sql`f.path`),
   spotName: jsonText(sql`f.spot_name`),
@@ -34,20 +32,20 @@ const jsonFields = {
   size: jsonInteger(sql`f.size`),
 };
 
-/** An object's names, in its order, and what each of them tells. */
+/** The names of a JSON object, in its order, with their fields. */
 export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
 
 const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 
 /**
- * Tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot, as JSON objects.
- * @param reader aborts when nobody waits for them any more
+ * Lists tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot, as JSON objects.
+ * @param reader aborts when the caller no longer waits
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
   const filter = filterOf(input);
   const rows = sql`tape_file f WHERE ${filter} AND ${mayPath(ctx, 'LIST')}`;
-  // all that there are is counted by an index alone, and what is withdrawn by one of its own
+  // counts of all files, and of all withdrawn files, read an index only
   const isAll = !input.match && !input.stages && !input.withdrawn;
   const counted = isAll
     ? {
@@ -81,7 +79,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   };
 }
 
-/** What is not asked for is left out rather than made optional, so that the planner sees what it may use an index for. */
+/** Conditions that do not apply are left out, so that the planner sees which indexes it may use. */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.forgotten_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
@@ -89,12 +87,12 @@ function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   return allOf(conditions);
 }
 
-/** Where it finds few files it has looked at each. */
+/** Whether the filter reads each file, even if it finds few. */
 function looksAtAll({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
 
-/** One file by its logical path; null when the catalogue does not know it, or the caller may not list it. */
+/** Returns a file by its logical path; null if the catalogue does not contain it, or the caller may not list it. */
 export async function getFile(ctx: Context, path: string): Promise<TapeFile | null> {
   allow(ctx, 'getFile');
   const { rows } = await ctx.db.pool.query<TapeFile>(
@@ -105,7 +103,7 @@ export async function getFile(ctx: Context, path: string): Promise<TapeFile | nu
   return rows[0] ?? null;
 }
 
-/** May the caller know that there is this file? */
+/** Whether the caller may know that the file exists. */
 export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
   if (!isRuled(ctx.caller)) return true;
   const { rowCount } = await ctx.db.pool.query(
@@ -114,7 +112,7 @@ export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
   return rowCount !== 0;
 }
 
-/** What the catalogue knows of a file that is about to be archived. */
+/** A file that is about to be archived, as the catalogue has it. */
 export interface KnownFile {
   id: bigint;
   path: string;
@@ -122,11 +120,11 @@ export interface KnownFile {
   size: bigint;
   checksum: string | null;
   isWithdrawn: boolean;
-  /** Where its tape copy is; null where the catalogue has no place for it. */
+  /** The position of its tape copy; null if it is not known. */
   place: Place | null;
 }
 
-/** By path; paths that the catalogue does not know are left out. */
+/** Returns the known ones of these paths, by path. */
 export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
   const { rows } = await ctx.db.pool.query<
     Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }
@@ -140,4 +138,29 @@ export async function readKnown(ctx: Context, paths: readonly string[]): Promise
       return [file.path, { ...file, place }];
     }),
   );
+}
+
+export interface KnownPlace {
+  path: string;
+  size: bigint;
+  volume: string | null;
+  position: bigint | null;
+}
+
+/**
+ * Returns the known ones of these paths, by the names that files have in their library. If two libraries have a file of one name, the one on
+ * `volume` is returned, or else the one that was renamed.
+ */
+export async function readPlaces(
+  ctx: Context,
+  paths: readonly string[],
+  volume: string,
+): Promise<Map<string, KnownPlace>> {
+  allow(ctx, 'importRows');
+  const { rows } = await ctx.db.pool.query<KnownPlace>(
+    sql`SELECT ${pathOnTape} AS path, f.size, v.name AS volume, f."position" FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
+        WHERE (f.path = ANY(${paths}::text[]) AND f.tape_path IS NULL) OR f.tape_path = ANY(${paths}::text[])
+        ORDER BY v.name IS NOT DISTINCT FROM ${volume}, f.tape_path IS NOT NULL`,
+  );
+  return new Map(rows.map((row) => [row.path, row]));
 }

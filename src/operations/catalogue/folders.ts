@@ -1,4 +1,4 @@
-/** The catalogue as folders: what is at a path, and what a folder has. Folders are made of the paths of files. */
+/** Reads the catalogue as directories, which are made of the paths of files. */
 import type { Context } from '../../context.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -8,16 +8,16 @@ import { checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
 export interface Entry {
-  /** Logical; empty for the folder of everything. */
+  /** Logical; empty for the root. */
   path: string;
   isFolder: boolean;
-  /** Bytes; null for a folder. */
+  /** Null for a directory. */
   size: bigint | null;
-  /** Of the original; null where it is not known, and for a folder. */
+  /** Null if it is not known, and for a directory. */
   mtime: string | null;
 }
 
-/** @param path logical; empty for the folder of everything @returns undefined where the caller may know of nothing there */
+/** @param path logical; empty for the root @returns undefined if there is nothing that the caller may list */
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
   allow(ctx, 'getFile');
   const { rows } = await ctx.db.pool.query<Entry>(
@@ -29,14 +29,14 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
 }
 
 /**
- * What is directly in a folder, in order of the bytes of the names. Each is looked up by itself, so that it takes no longer for all that is below.
- * @returns one more than `limit` where there are more
+ * Lists the direct entries of a directory, in order of the bytes of their names. Each is one index lookup, however many files are below.
+ * @returns one more than `limit` if there are more
  */
 export async function listFolder(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
-  // what follows the files of a folder begins with what follows a slash
+  // the next entry follows all paths that begin with this one and a slash
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,
@@ -51,17 +51,15 @@ export async function listFolder(ctx: Context, path: string, limit: number): Pro
 }
 
 export interface Folder {
-  /** As it was asked for, without a slash at its end; `/` for the folder of everything. */
+  /** Without a trailing slash; `/` for the root. */
   path: string;
-  /** In order of the bytes of the names. */
   entries: Entry[];
   hasMore: boolean;
 }
 
-/** Of a folder, as somebody looks at it: so many are told. */
 const SHOWN = 1000;
 
-/** @param path absolute; one of which the caller may know nothing has no entries @throws InvalidInputError */
+/** Lists at most 1,000 entries. A path that the caller may not list has none. @param path absolute @throws InvalidInputError */
 export async function showFolder(ctx: Context, path: string): Promise<Folder> {
   allow(ctx, 'listFiles');
   const folder = path.replace(/\/+$/, '');

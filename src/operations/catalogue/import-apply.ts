@@ -1,47 +1,50 @@
-/** An import's rows are taken over into the catalogue, in one transaction that may be run again. */
+/** Applies the rows of an import to the catalogue, in one transaction that may be run again. */
 import type { Context } from '../../context.js';
 import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database/locks.js';
 import { join, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
-import { type Stage, stageLetters } from '../../stages.js';
-import { isByPath, isChanged, isLive } from '../conditions.js';
+import { quote } from '../../errors.js';
+import { type Move, type Stage, stageLetters } from '../../stages.js';
+import { isByPath, isChanged, isLive, isWaiting } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
 import { findJoining, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { concernedBy } from './chosen-files.js';
-import { alignCopies, dropSecondCopies, refuseCopies } from './import-copies.js';
-import { ImportError, MAX_FAULTS } from './import-faults.js';
-import { refuseFolders } from './import-folders.js';
-import { followChanges } from './import-holds.js';
-import { type ImportResult, incomingColumns } from './import-incoming.js';
-import { addVolumes, refuseRetired } from './import-libraries.js';
-import { refuseTapeNames } from './import-names.js';
-import { type TellImport, tellAdding } from './import-progress.js';
-import { isElsewhere, isOtherStage, legalSteps, moveKnown, saysOnTape } from './import-stages.js';
-import { refuseOvertaken, type StandingFile } from './import-standing.js';
+import {
+  addVolumes,
+  refuseDuplicates,
+  refuseFolders,
+  refuseOvertaken,
+  refuseRetired,
+  refuseRows,
+  refuseTapeNames,
+  type StandingFile,
+} from './import-checks.js';
+import { type ImportResult, incomingColumns, type TellImport, tellAdding } from './import-incoming.js';
 import { moveFiles } from './moves.js';
-import { type Complete, findUnlisted, reinstateListed, withdrawUnlisted } from './unlisted.js';
 import { forgetVerifications } from './verifications.js';
-import { isSameVersion } from './versions.js';
+import { isSamePlace, isSameSource, isSameVersion, placeOfFile } from './versions.js';
+import { type Complete, findUnlisted, reinstateListed, withdrawLeaving } from './withdrawals.js';
+
+const MAX_BYTES = 2n ** 63n - 1n;
 
 interface Told {
   tell: TellImport;
+  /** All rows. */
   count: number;
 }
 
 export interface Applying {
-  /** Who is told how far it is, and how many rows there are. */
   told?: Told | undefined;
-  /** The rows are all that is below a folder: what they do not have of it is withdrawn. */
   complete?: Complete | undefined;
-  /** Files that are still to be as they were. */
+  /** Files that must be unchanged. */
   standing?: readonly StandingFile[] | undefined;
 }
 
 /**
- * New files go in first: nobody else sees them yet. Then what the catalogue's lock keeps apart, in the order of all
- * locks: requests that wait for the new files or hold changed ones, their quotas, the changed files.
- * @throws ImportError; UnlistedError
+ * Adds new files first, since no other transaction sees them yet. Then locks the catalogue and, in the order of all locks, requests that await
+ * new files or contain changed ones, their quotas, and the changed files.
+ * @throws ImportError; InUseError
  */
 export async function applyIncoming(
   ctx: Context,
@@ -69,20 +72,17 @@ export async function applyIncoming(
   await dropSecondCopies(tx);
   const again = await reinstateListed(tx);
   await dropStale(ctx, tx);
-  const changed = await followChanges(tx);
-  if (changed.length > 0) await recountRequests(tx, changed, ctx.now()); // the limits of who grows are judged by its counts
-  await storeJoining(ctx, tx);
-  await settleHolds(
-    ctx,
-    tx,
-    changed,
-    sql`h.request_id = ANY(${changed}::int[]) AND h.file_id IN (SELECT id FROM known)`,
-  );
-  if (unlisted) await withdrawUnlisted(ctx, tx, requestIds);
+  const changed = await followChanges(ctx, tx);
+  await storeJoining(ctx, tx); // checks limits by the counts of the requests
+  await settleFollowed(ctx, tx, changed);
+  if (unlisted) {
+    const why = 'a complete list of the archive does not have it';
+    await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: true });
+  }
   return { added, updated, ...(await countWithoutStage(tx)), ...again, ...unlisted };
 }
 
-/** @returns how many files are new; their ids are in the temporary table `fresh`, and the rows of the others in `old` */
+/** Adds new files, with their ids in the temporary table `fresh` and the rows of known files in `old`. @returns the number of new files */
 async function addFresh(ctx: Context, tx: Transaction, told: Told | undefined): Promise<number> {
   await tx.query(
     sql`CREATE TEMP TABLE old ON COMMIT DROP AS
@@ -96,7 +96,7 @@ async function addFresh(ctx: Context, tx: Transaction, told: Told | undefined): 
 }
 
 async function insertFresh(tx: Transaction): Promise<number> {
-  // in the order of paths, so that two imports of the same files wait for each other rather than lock each other up
+  // in the order of paths, so that two imports of the same files wait for each other and do not deadlock
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (
           INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum, copy_volume_id, copy_position,
@@ -112,7 +112,6 @@ async function insertFresh(tx: Transaction): Promise<number> {
   return Number(added?.count ?? 0);
 }
 
-/** What became of rows that say nothing of the stage is told, since a new file without one counts as on disk; and of those that say too much. */
 async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'added' | 'updated'>> {
   const [row] = await tx.query<{ fresh: number; known: number; elsewhere: number }>(
     sql`SELECT count(*) FILTER (WHERE o.line IS NULL AND i.stage IS NULL)::int AS fresh, count(o.line) FILTER (WHERE i.stage IS NULL)::int AS known,
@@ -126,9 +125,19 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
   };
 }
 
+/** The row `i` describes a copy that another system has restored. Tapegate does not have it, so the file is on tape. */
+const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
+
+/** Only the engine moves files between these stages, so a row with another one of them changes nothing. */
+const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
+
+const saysOnTape = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
+
+const isOtherStage = sql`(CASE WHEN ${saysOnTape} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
+
 /**
- * The row says something else than the catalogue. `i` is the row, `f` the file, `v` its volume; what the row leaves out says
- * nothing. A checksum that was taken here, and not told, differs from any that is.
+ * The row `i` differs from the file `f` and its volume `v` in a column that the row has. A checksum that was computed by the first restore
+ * differs from any checksum of a row.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
@@ -141,8 +150,9 @@ const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
 )})`;
 
 /**
- * Locks the requests that the import concerns, their quotas, and the files that it changes or withdraws; the former are in the temporary table
- * `known` then. Files of which it says nothing new are left alone.
+ * Locks the requests that the import concerns, their quotas, and the files that it changes or withdraws. Copies the changed files to the temporary
+ * table `known`.
+ * @returns the ids of the requests
  */
 async function lockConcerned(tx: Transaction): Promise<number[]> {
   await tx.query(
@@ -172,10 +182,45 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   return requestIds;
 }
 
-/** What went wrong there may go wrong again: the bytes are said to be where they were. */
+/** Moves by an import, in this order. A change over ONDISK is two moves. */
+const IMPORT_MOVES = [
+  { from: 'ONDISK', to: 'UNVERIFIED' },
+  { from: 'UNVERIFIED', to: 'ONDISK' },
+  { from: 'ONDISK', to: 'ONTAPE' },
+] as const satisfies readonly Move[];
+
+/** Returns every pair of stages that a row may ask for. */
+function legalSteps(): { from: Stage; to: Stage }[] {
+  const steps = TAPE_STAGES.flatMap((from) => TAPE_STAGES.map((to) => ({ from, to })));
+  for (const { from } of IMPORT_MOVES) {
+    const reached = new Set<Stage>([from]);
+    for (const stage of reached) {
+      for (const move of IMPORT_MOVES) if (move.from === stage) reached.add(move.to);
+    }
+    for (const to of reached) steps.push({ from, to });
+  }
+  return steps;
+}
+
+/** @returns the ids of the files that moved */
+async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bigint[]> {
+  const moved: bigint[] = [];
+  for (const move of IMPORT_MOVES) {
+    const due = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM known k JOIN incoming i ON i.line = k.line JOIN tape_file f ON f.id = k.id
+          WHERE f.stage = ${move.from} AND (i.stage = ${move.to}
+            OR (${move.to}::"Stage" = 'ONDISK' AND i.stage = 'ONTAPE' AND NOT ${isChanged}))`,
+    );
+    const fileIds = due.map((file) => file.id);
+    moved.push(...(await moveFiles(ctx, tx, fileIds, move)));
+  }
+  return moved;
+}
+
+/** The second copy is the same, so that its error stays. */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
-/** The library that has the file `f` knows it as before: where it is on another volume now, that of its second copy, or one that is to let it go. */
+/** A library with the file `f` still knows it by its old name: on the same volume, for its second copy, or to release it. */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
 
@@ -194,26 +239,14 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
-  // what was wrong with a copy of which the catalogue said something else is of no interest any more
+  // failures of a copy that the catalogue described differently
   await tx.query(
     sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
   );
   return Number(updated?.count ?? 0);
 }
 
-async function refuseDuplicates(tx: Transaction): Promise<void> {
-  const rows = await tx.query<{ path: string; lines: string[] }>(
-    sql`SELECT path, (array_agg(line::text ORDER BY line))[1:3] AS lines FROM incoming
-     GROUP BY path HAVING count(*) > 1 ORDER BY min(line) LIMIT ${MAX_FAULTS + 1}`,
-  );
-  if (rows.length > 0) {
-    throw new ImportError(
-      rows.map(({ path, lines }) => `lines ${lines.join(' and ')}: the same path ${JSON.stringify(path)}`),
-    );
-  }
-}
-
-/** What the row says in a column, or what is known where it does not have it. */
+/** Returns the value of the row in a column, or the known value if the row does not have the column. */
 function saidOf(column: string): Sql {
   return join(
     incomingColumns
@@ -223,13 +256,13 @@ function saidOf(column: string): Sql {
 }
 
 /**
- * A checksum that was taken at the first restore says what lay at a place: it stays as long as the file lies there and the archive
- * tells none, be its column there and empty. At another place it says nothing.
+ * A checksum that was computed by the first restore stays as long as the file has the same position and size, and the row has no checksum, even
+ * if its column is empty.
  */
 const staysTaken = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${saidOf('volume')} IS NOT DISTINCT FROM v.name AND ${saidOf('position')} IS NOT DISTINCT FROM f.position)`;
 
-/** A column that a row does not have says nothing: what is known of the file stays. */
+/** Fills columns that a row does not have with the known values. */
 async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
   const columns = incomingColumns.map(({ name, column }) => {
     const checksum = sql`CASE WHEN ${staysTaken} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${saidOf(name)} END`;
@@ -242,39 +275,32 @@ async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
   );
 }
 
-/**
- * A file that is in the restore area or on its way there belongs to the engine: a row may say that it is on tape,
- * which is true of it, and may give it another place and checksum, but not another size: room is accounted by it. One that only counts
- * as restored, without a copy, has none to account for.
- */
+/** Rejects illegal moves, and another size of a file that is in the restore area or on its way there: its space is accounted by the size. */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
   const [legalFrom, legalTo] = [steps.map((step) => step.from), steps.map((step) => step.to)];
-  const rows = await tx.query<{ line: bigint; from: Stage; to: Stage; sizes: boolean; old: bigint; fresh: bigint }>(
+  await refuseRows<{ line: bigint; from: Stage; to: Stage; sizes: boolean; old: bigint; fresh: bigint }>(
+    tx,
     sql`SELECT i.line, k.stage AS "from", coalesce(i.stage, k.stage) AS "to", k.size AS old, i.size AS fresh, s.sizes
         FROM known k JOIN incoming i ON i.line = k.line CROSS JOIN LATERAL (
           SELECT k.size <> i.size AND (k.stage = 'RESTORING' OR k.disk_id IS NOT NULL) AS sizes) s
         WHERE s.sizes OR (i.stage <> k.stage AND NOT (k.changed_disk_id IS NOT NULL AND k.stage = 'UNVERIFIED' AND ${saysOnTape})
           AND (k.stage, i.stage) NOT IN (
           SELECT * FROM unnest(${legalFrom}::"Stage"[], ${legalTo}::"Stage"[])))
-        ORDER BY i.line LIMIT ${MAX_FAULTS + 1}`,
-  );
-  if (rows.length === 0) return;
-  throw new ImportError(
-    rows.map(({ line, from, to, sizes, old, fresh }) =>
+        ORDER BY i.line`,
+    ({ line, from, to, sizes, old, fresh }) =>
       sizes
         ? `line ${line}: the size cannot change from ${old} to ${fresh} bytes while the file is in the restore area`
         : `line ${line}: a file cannot move from ${stageLetters[from]} to ${stageLetters[to]}`,
-    ),
   );
 }
 
-/** The first place of `f` is what was the second one of `k`: the same bytes, as far as anybody has said. */
+/** The first copy of `f` was the second one of `k`, with the same bytes as far as is known. */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
 /**
- * A copy belongs to the version that it was read from: the file is on tape again, its copy leaves as any that is to go, and
- * whoever holds it waits for the new version. What was made of a copy by hand is left alone, and stands for its file no more.
+ * Moves files whose copy on disk is of an older version back to ONTAPE. The copy is removed like any other, and requests wait for the new
+ * version. A copy that was modified outside Tapegate is left alone, but no longer belongs to the file.
  */
 export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -284,4 +310,126 @@ export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Pro
   const pick = (from: Stage) => stale.filter(({ stage }) => stage === from).map(({ id }) => id);
   await moveFiles(ctx, tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
   await forgetVerifications(tx, await moveFiles(ctx, tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
+}
+
+const isLeftOut = (name: string) => sql`${name} = ANY (i.kept)`;
+
+/** Size and checksum of the row do not differ from those of the file `f`. */
+const saysSameBytes = sql`(i.size = f.size AND (${isLeftOut('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
+
+/**
+ * Adapts rows to files whose copies have changed places here after the first one could not be read (versions.ts). A row that still names
+ * them the other way round, or only one of them, changes no position unless it describes other bytes.
+ */
+async function alignCopies(tx: Transaction): Promise<void> {
+  const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isLeftOut('volume')} AND i.volume = s.name
+    AND (${isLeftOut('position')} OR f.copy_position IS NULL OR i.position = f.copy_position)`;
+  const saysOther = sql`(${isLeftOut('copyVolume')} OR i.copy_volume IS NOT DISTINCT FROM v.name)
+    AND (${isLeftOut('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`;
+  await tx.query(
+    sql`UPDATE incoming i SET volume = v.name, position = f.position, copy_volume = s.name,
+          copy_position = coalesce(f.copy_position, CASE WHEN NOT ${isLeftOut('position')} THEN i.position END),
+          kept = array_remove(i.kept, 'copyPosition')
+        FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${saysOther} AND ${saysSameBytes}`,
+  );
+  const ofFile = sql`o.line = i.line AND f.id = o.id`;
+  // a list of second copies only, which have become the first ones
+  await tx.query(
+    sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
+        FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
+        WHERE ${ofFile} AND ${isLeftOut('volume')} AND i.copy_volume = v.name
+          AND (${isLeftOut('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
+  );
+  const namedCopy = sql`kept = array_remove(array_remove(i.kept, 'copyPosition'), 'copyVolume')`;
+  // a list of first copies only: a new position is that of the copy that could not be read, and the other copy stays
+  await tx.query(
+    sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
+        FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
+        WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isLeftOut('copyVolume')} AND NOT ${isLeftOut('volume')} AND i.volume <> v.name`,
+  );
+  // other bytes on the volume of the second copy
+  await tx.query(
+    sql`UPDATE incoming i SET copy_volume = NULL, copy_position = NULL, ${namedCopy} FROM old o, tape_file f JOIN volume s ON s.id = f.copy_volume_id
+        WHERE ${ofFile} AND ${isLeftOut('copyVolume')} AND NOT ${isLeftOut('volume')} AND i.volume = s.name AND NOT ${saysSameBytes}`,
+  );
+}
+
+/** Rejects rows with both copies on one volume, or with a second copy and no first one. */
+async function refuseCopies(tx: Transaction): Promise<void> {
+  await refuseRows<{ line: bigint; copy: string; volume: string | null }>(
+    tx,
+    sql`SELECT i.line, i.copy_volume AS copy, i.volume FROM incoming i LEFT JOIN old o ON o.line = i.line
+        WHERE (o.id IS NULL OR EXISTS (SELECT FROM known k WHERE k.line = i.line))
+          AND i.copy_volume IS NOT NULL AND (i.volume IS NULL OR i.volume = i.copy_volume) ORDER BY i.line`,
+    ({ line, copy, volume }) =>
+      volume === null
+        ? `line ${line}: copy_volume must be left out where the file has no volume, not ${quote(copy)}`
+        : `line ${line}: copy_volume must be another volume than that of the file, not ${quote(copy)}`,
+  );
+}
+
+/** Drops the second copy of files with other bytes, unless the row has it. */
+async function dropSecondCopies(tx: Transaction): Promise<void> {
+  await tx.query(
+    sql`UPDATE tape_file f SET copy_volume_id = NULL, copy_position = NULL, copy_error = NULL FROM known k JOIN incoming i ON i.line = k.line
+        WHERE f.id = k.id AND f.copy_volume_id IS NOT NULL AND (${isLeftOut('copyVolume')} OR i.is_copy_known) AND NOT ${isSameVersion('k', 'f')}
+          AND NOT (k.checksum IS NULL AND f.checksum IS NOT NULL AND k.size = f.size AND ${isSamePlace('k', 'f')})`,
+  );
+}
+
+/** The file `f` of `known` has a new second copy that was not tried yet. */
+const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
+  AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
+
+/**
+ * Updates live requests that contain files of `known`: charges new sizes, gives waiting recalls the new positions, and retries failed files if
+ * something else is to be read now.
+ * @returns the ids of the requests, which must be settled
+ * @throws ImportError
+ */
+export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
+  await refuseUncountable(tx);
+  // earlier errors concern other bytes or positions; a running recall is updated when it ends
+  await tx.query(
+    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
+        FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
+          AND NOT ${isSameSource('k', 'f')}`,
+  );
+  const waitsAgain = sql`((f.stage = 'ONTAPE' AND h.state = 'ON_DISK') OR (h.state = 'FAILED' AND (${hasNewCopy} OR NOT ${isSameSource('k', 'f')})))`;
+  const rows = await tx.query<{ id: number }>(
+    sql`WITH changed AS (
+          SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta, ${waitsAgain} AS waits
+          FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id
+          WHERE f.size <> h.size OR ${waitsAgain}
+            OR (h.state = 'WAITING' AND k.stage = 'UNVERIFIED' AND f.stage <> 'UNVERIFIED')
+        ), held AS (
+          UPDATE hold h SET size = c.size, state = CASE WHEN c.waits THEN 'WAITING' ELSE h.state END,
+            error_class = CASE WHEN NOT c.waits THEN h.error_class END, error = CASE WHEN NOT c.waits THEN h.error END
+          FROM changed c WHERE h.request_id = c.request_id AND h.file_id = c.file_id
+        ), charged AS (
+          UPDATE quota q SET used = q.used + s.delta
+          FROM (SELECT quota_id, sum(delta) AS delta FROM changed GROUP BY quota_id) s WHERE q.id = s.quota_id
+        ) SELECT DISTINCT request_id AS id FROM changed ORDER BY id`,
+  );
+  const requestIds = rows.map((row) => row.id);
+  if (requestIds.length > 0) await recountRequests(tx, requestIds, ctx.now());
+  return requestIds;
+}
+
+/** Settles the requests that `followChanges` has updated. */
+export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  const isKnown = sql`h.request_id = ANY(${requestIds}::int[]) AND h.file_id IN (SELECT id FROM known)`;
+  await settleHolds(ctx, tx, requestIds, isKnown);
+}
+
+/** Files that grow may exceed a quota, but not the range of the column. */
+async function refuseUncountable(tx: Transaction): Promise<void> {
+  await refuseRows<{ user: string; used: bigint; grown: string }>(
+    tx,
+    sql`SELECT q."user", q.used, (q.used + sum(f.size - h.size))::text AS grown
+        FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id JOIN quota q ON q.id = h.quota_id
+        WHERE f.size <> h.size GROUP BY q.id HAVING q.used + sum(f.size - h.size) > ${MAX_BYTES}::numeric ORDER BY q."user"`,
+    ({ user, used, grown }) =>
+      `the files that user ${quote(user)} holds would be ${grown} bytes together, and are ${used} now: at most ${MAX_BYTES} can be charged`,
+  );
 }

@@ -1,32 +1,41 @@
-/** The rows of an import on their way into a temporary table, `incoming`, and what is wrong with them. */
+/** Loads the rows of an import into a temporary table, `incoming`, and reports the progress of the import. */
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
+import type { Context } from '../../context.js';
 import { toUnavailable } from '../../database/line.js';
 import { sql } from '../../database/sql.js';
-import { ImportError, MAX_FAULTS, type RowSource } from './import-faults.js';
-import { RowError } from './import-lines.js';
-import type { TellImport } from './import-progress.js';
-import type { CatalogueRow } from './import-rows.js';
+import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
+
+/** How far an import is. Nobody sees its changes before its commit. */
+export interface ImportProgress {
+  /** Rows are read, then compared with the catalogue; then new ones are added, and requests, quotas and known files are updated. */
+  step: 'reading' | 'comparing' | 'adding' | 'settling';
+  /** Rows of the step so far, and the number of all rows if it is known. */
+  rows?: number;
+  of?: number;
+}
+
+export type TellImport = (progress: ImportProgress) => void;
 
 export interface ImportResult {
   added: number;
   updated: number;
-  /** Rows without a stage: new files, which are UNVERIFIED and so at their primary place, and known ones, which stay as they were. */
+  /** Rows without a stage: new files, which are UNVERIFIED, and known ones, which keep their stage. */
   addedWithoutStage: number;
   knownWithoutStage: number;
-  /** New files whose rows say A or R: Tapegate has restored nothing of them, and they are ONTAPE. */
+  /** New files whose rows say A or R. Tapegate has no copy of them, so they are ONTAPE. */
   addedWithoutCopy: number;
-  /** Files that are back, since an earlier complete list did not have them and this one does; left out where there are none. */
+  /** Files that an earlier complete list had withdrawn. Absent if there are none. */
   reinstated?: number;
-  /** Files of rows that were withdrawn by hand, and stay as they are; left out where there are none. */
+  /** Files of rows that an operator has withdrawn, which stay withdrawn. Absent if there are none. */
   staysWithdrawn?: number;
-  /** Of a complete list: files below its folder that it does not have, and how many there were. */
+  /** With a complete list: files below its prefix that it does not contain, and all files below it. */
   withdrawn?: number;
   known?: number;
 }
 
-/** Columns that a row may leave out, in the order of the table: their names, and what is known (`f` and its volume `v`). */
+/** Columns that a row may leave out, in the order of the table: their names, and the value in the catalogue (file `f`, volume `v`). */
 export const incomingColumns = [
   { name: 'verified', column: 'verified', known: 'f.verified' },
   { name: 'spotName', column: 'spot_name', known: 'f.spot_name' },
@@ -43,59 +52,37 @@ export const incomingColumns = [
 
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library`;
 
-/** Makes the table and fills it; it lives until the connection drops it. @returns how many rows it has @throws ImportError */
+/**
+ * Creates the table, which lasts until the connection drops it, and fills it.
+ * @returns the number of rows
+ * @throws ImportError; any error of the source
+ */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<number> {
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
           checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false)`,
   );
-  const ofSource = new Set<unknown>();
-  let count = 0;
-  const onRows = (more: number) => {
-    count += more;
-    tell?.({ step: 'reading', rows: count });
-  };
-  const lines = noteFailure(copyLines(rows, onRows), ofSource);
-  await pipeline(lines, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
-    throw ofSource.has(error) ? error : toUnavailable(error);
+  let total = 0;
+  let failure: unknown;
+  async function* readTexts() {
+    try {
+      for await (const { text, count } of batchRows(rows, copyLine)) {
+        yield text;
+        total += count;
+        tell?.({ step: 'reading', rows: total });
+      }
+    } catch (error) {
+      failure = error;
+      throw error;
+    }
+  }
+  await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
+    throw error === failure ? error : toUnavailable(error); // an error of the source is none of the database
   });
   tell?.({ step: 'comparing' });
   await client.query(sql`ANALYZE incoming`);
-  return count;
-}
-
-/** What the source throws is no fault of the database, also where it comes from the system, as that of the network does. */
-async function* noteFailure(lines: AsyncGenerator<string>, failures: Set<unknown>): AsyncGenerator<string> {
-  try {
-    yield* lines;
-  } catch (error) {
-    failures.add(error);
-    throw error;
-  }
-}
-
-/** @param onRows is told of each batch that is taken @throws ImportError once all faults are known, or too many */
-async function* copyLines(rows: RowSource, onRows: (more: number) => void): AsyncGenerator<string> {
-  const faults: string[] = [];
-  let [batch, count] = ['', 0];
-  for await (const row of rows) {
-    if (row instanceof RowError) {
-      faults.push(row.message);
-      if (faults.length > MAX_FAULTS) break;
-    } else if (faults.length === 0) {
-      batch += copyLine(row);
-      count++;
-      if (batch.length > 64 * 1024) {
-        yield batch;
-        onRows(count);
-        [batch, count] = ['', 0];
-      }
-    }
-  }
-  if (faults.length > 0) throw new ImportError(faults);
-  yield batch;
-  onRows(count);
+  return total;
 }
 
 function copyLine(row: CatalogueRow): string {
@@ -108,4 +95,42 @@ const COPY_ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': 
 
 function escapeCopy(text: string): string {
   return text.replace(/[\\\t\n\r]/g, (character) => COPY_ESCAPES[character] ?? character);
+}
+
+const LOOK_MS = 1000;
+
+/**
+ * Reports every second how many of `of` new files `work` has added. They take their ids from a sequence, which is visible before the commit.
+ * If another import adds files at the same time, the number is too high.
+ */
+export async function tellAdding<Done>(
+  ctx: Context,
+  { of, tell }: { of: number; tell: TellImport },
+  work: () => Promise<Done>,
+): Promise<Done> {
+  // the import does not wait for a connection of the pool, which may have none free
+  const readLastId = () =>
+    ctx.db.pool.query<{ last: bigint }>(sql`SELECT last_value AS last FROM tape_file_id_seq`).then(
+      ({ rows }) => rows[0]?.last,
+      () => undefined,
+    );
+  tell({ step: 'adding', rows: 0, of });
+  const before = readLastId();
+  let [isLooking, isOver] = [false, false];
+  const timer = setInterval(async () => {
+    if (isLooking) return;
+    isLooking = true;
+    const [first, last] = [await before, await readLastId()];
+    isLooking = false;
+    if (isOver || first === undefined || last === undefined) return;
+    tell({ step: 'adding', rows: Math.min(Number(last - first), of), of });
+  }, LOOK_MS);
+  try {
+    const done = await work();
+    tell({ step: 'adding', rows: of, of });
+    return done;
+  } finally {
+    isOver = true;
+    clearInterval(timer);
+  }
 }

@@ -1,16 +1,32 @@
-/** The lines of an import: unzipped where they are gzipped, and checked to be UTF-8. */
+/** Reads the lines of an import, plain or gzipped, and the records of CSV, and reports what is wrong with them. */
 import { isUtf8 } from 'node:buffer';
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
-import { messageOf } from '../../errors.js';
+import { messageOf, quote } from '../../errors.js';
 
-/** A physical line, from 1, without its line feed; a carriage return before it is still there. */
+/** A physical line, numbered from 1, without its line feed, but with a carriage return before that. */
 export interface Line {
   number: number;
   text: string;
 }
 
-/** A fault of one row, told by the line on which the row begins. */
+/** Number of faults after which an import gives up. */
+export const MAX_FAULTS = 20;
+
+/** What is wrong with an import, a line for each fault. Nothing of the import was stored. */
+export class ImportError extends Error {
+  readonly faults: string[];
+
+  /** @param faults one more than MAX_FAULTS if there are more */
+  constructor(faults: string[]) {
+    const listed = faults.slice(0, MAX_FAULTS);
+    const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
+    super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}`);
+    this.faults = listed;
+  }
+}
+
+/** A fault of one row, with the line on which the row begins. */
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
@@ -22,46 +38,39 @@ export class RowError extends Error {
   }
 }
 
-/** Longer than any row can be: a file without line ends must not fill the memory. */
-export const MAX_LINE_BYTES = 1024 * 1024;
+/** Longer than any row can be, so that a file without line ends does not fill the memory. */
+const MAX_LINE_BYTES = 1024 * 1024;
 
 const LINE_FEED = 0x0a;
 
 /**
- * The lines of a file, some at a time, without the mark of UTF-8 that may stand before the first.
- * @throws RowError when a line is not UTF-8 or too long, or where gzipped data break off; what the input itself throws
+ * Returns the lines of a file, some at a time, without a byte order mark.
+ * @param offset is added to the numbers of lines
+ * @throws RowError if a line is not UTF-8 or too long, or if gzipped data are damaged; any error of the input
  */
-export async function* readLines(input: Readable): AsyncGenerator<Line[]> {
-  let number = 0;
+export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
+  let number = offset;
   let rest: Buffer = Buffer.alloc(0);
+  const take = (bytes: Buffer) => {
+    if (!isUtf8(bytes)) throw new RowError(number + 1 + findBadLine(bytes), 'is not valid UTF-8');
+    const text = number === offset ? bytes.toString().replace(/^\uFEFF/, '') : bytes.toString();
+    return text.split('\n').map((line) => ({ number: ++number, text: line }));
+  };
   try {
     for await (const chunk of unzip(input)) {
       const bytes = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
       const end = bytes.lastIndexOf(LINE_FEED) + 1;
       rest = bytes.subarray(end);
-      if (end > 0) {
-        const lines = splitLines(bytes.subarray(0, end - 1), number + 1);
-        number += lines.length;
-        yield lines;
-      }
+      if (end > 0) yield take(bytes.subarray(0, end - 1));
       if (rest.length > MAX_LINE_BYTES) throw new RowError(number + 1, `longer than ${MAX_LINE_BYTES} bytes`);
     }
   } catch (error) {
     throw error instanceof GzipError ? new RowError(number + 1, error.message) : error;
   }
-  if (rest.length > 0) yield splitLines(rest, number + 1);
+  if (rest.length > 0) yield take(rest);
 }
 
-/** No byte of a longer character is a line feed, so bytes may be cut there. */
-function splitLines(bytes: Buffer, first: number): Line[] {
-  if (!isUtf8(bytes)) throw new RowError(first + findBadLine(bytes), 'is not valid UTF-8');
-  const text = bytes.toString('utf8');
-  return (first === 1 ? text.replace(/^\uFEFF/, '') : text)
-    .split('\n')
-    .map((line, index) => ({ number: first + index, text: line }));
-}
-
-/** The index of the first line that is not UTF-8. */
+/** Returns the index of the first line that is not UTF-8. */
 function findBadLine(bytes: Buffer): number {
   for (let index = 0, start = 0; ; index++) {
     const end = bytes.indexOf(LINE_FEED, start);
@@ -72,7 +81,7 @@ function findBadLine(bytes: Buffer): number {
 
 class GzipError extends Error {}
 
-/** Gzip is known by its first two bytes, which a pipe may bring one by one. */
+/** Detects gzip by its first two bytes, which a pipe may deliver one at a time. */
 async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   const chunks: AsyncIterator<Buffer> = input[Symbol.asyncIterator]();
   const waiting: Buffer[] = [];
@@ -97,5 +106,129 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   } catch (error) {
     if (input.errored) throw error;
     throw new GzipError(`the gzipped data are damaged here: ${messageOf(error)}`);
+  }
+}
+
+/** The text fields of one CSV record, by column. An empty field is null. */
+export interface CsvRow<Column extends string> {
+  /** The line on which the record begins. */
+  line: number;
+  fields: Partial<Record<Column, string | null>>;
+}
+
+export interface LineReader<Row> {
+  /** @throws RowError if nothing that follows can be understood */
+  read(line: Line): Row | RowError | undefined;
+  /** Called after the last line. */
+  end(): RowError | undefined;
+}
+
+interface CsvColumns<Column extends string> {
+  known: readonly Column[];
+  needed: readonly Column[];
+  /** The columns of a file without a header, and what defines them. */
+  header?: { names: readonly Column[]; from: string };
+}
+
+/** Reads CSV (RFC 4180) by a header, which is the first record unless it is given. */
+export function createCsvReader<Column extends string>(columns: CsvColumns<Column>): LineReader<CsvRow<Column>> {
+  const { known, needed, header: { names: given, from } = { names: undefined, from: 'the first line' } } = columns;
+  const splitter = createCsvSplitter();
+  let header = given;
+  return {
+    read: (line) => {
+      const record = splitter.read(line);
+      if (!record) return undefined;
+      if (record instanceof RowError) {
+        if (header) return record;
+        throw record;
+      }
+      if (!header) {
+        const problem = findHeaderProblem(record.fields, { known, needed });
+        if (problem !== undefined) throw new RowError(record.line, problem);
+        header = record.fields as Column[];
+        return undefined;
+      }
+      const { fields } = record;
+      if (fields.length !== header.length) {
+        const problem = `there must be ${header.length} fields, as in ${from}, not ${fields.length}`;
+        return new RowError(record.line, problem);
+      }
+      const row: CsvRow<Column> = { line: record.line, fields: {} };
+      for (const [index, name] of header.entries()) row.fields[name] = fields[index] || null;
+      return row;
+    },
+    end: () => {
+      const fault = splitter.end();
+      if (header || fault) return fault;
+      return new RowError(1, `the file is empty; the first line names the columns: ${known.join(',')}`);
+    },
+  };
+}
+
+function findHeaderProblem(names: readonly string[], { known, needed }: CsvColumns<string>): string | undefined {
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown !== undefined) return `there is no column ${quote(unknown)}; the columns are ${known.join(',')}`;
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice !== undefined) return `the column ${twice} is given twice`;
+  const missing = needed.find((name) => !names.includes(name));
+  return missing && `the column ${missing} is missing`;
+}
+
+interface CsvRecord {
+  line: number;
+  fields: string[];
+  /** The beginning of a quoted field that continues on the next line. */
+  open: string | undefined;
+}
+
+const NOT_CLOSED = 'a quoted field that begins in this row is not closed';
+
+/** Splits lines into records. A record that cannot be split is skipped, and the next line begins another one. */
+function createCsvSplitter(): LineReader<CsvRecord> {
+  let open: CsvRecord | undefined;
+  return {
+    read: ({ number, text }) => {
+      const end = text.endsWith('\r') ? '\r\n' : '\n';
+      const line = text.slice(0, text.length + 1 - end.length);
+      if (!open && line === '') return undefined;
+      const record = open ?? { line: number, fields: [], open: undefined };
+      const problem = readFields(record, line, end);
+      open = problem === undefined && record.open !== undefined ? record : undefined;
+      if (problem !== undefined) return new RowError(record.line, problem);
+      return open ? undefined : record;
+    },
+    end: () => open && new RowError(open.line, NOT_CLOSED),
+  };
+}
+
+/** Returns what is wrong with the line, if anything. */
+function readFields(record: CsvRecord, line: string, end: string): string | undefined {
+  for (let at = 0; ; ) {
+    if (record.open === undefined && line[at] !== '"') {
+      const comma = line.indexOf(',', at);
+      const field = line.slice(at, comma < 0 ? line.length : comma);
+      if (field.includes('"')) return 'a field that holds a quote must be quoted, with the quote written twice';
+      record.fields.push(field);
+      if (comma < 0) return undefined;
+      at = comma + 1;
+      continue;
+    }
+    if (record.open === undefined) at++;
+    record.open ??= '';
+    const close = line.indexOf('"', at);
+    record.open += close < 0 ? line.slice(at) + end : line.slice(at, close);
+    if (close < 0) return record.open.length > MAX_LINE_BYTES ? NOT_CLOSED : undefined;
+    at = close + 1;
+    if (line[at] === '"') {
+      record.open += '"';
+      at++;
+      continue;
+    }
+    record.fields.push(record.open);
+    record.open = undefined;
+    if (at === line.length) return undefined;
+    if (line[at] !== ',') return `a quoted field is followed by ${JSON.stringify(line[at])} and not by a comma`;
+    at++;
   }
 }

@@ -1,8 +1,6 @@
 /**
- * Adds rows to the catalogue and updates known ones, all or nothing. A row replaces what the catalogue says of its
- * file. Files that live requests wait for join them in the same transaction.
- *
- * The rows go into a temporary table first, so that the transaction can be run again after a deadlock.
+ * Adds rows to the catalogue and updates known files, all or nothing. Files that live requests wait for join them in the same transaction.
+ * The rows are loaded into a temporary table first, so that the transaction can be run again after a deadlock.
  */
 import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
@@ -12,24 +10,22 @@ import { codeOf } from '../../errors.js';
 import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import { allow } from '../policy.js';
 import { applyIncoming } from './import-apply.js';
-import { ImportError, type RowSource } from './import-faults.js';
-import { type ImportResult, loadIncoming } from './import-incoming.js';
-import type { TellImport } from './import-progress.js';
-import type { StandingFile } from './import-standing.js';
-import type { Complete } from './unlisted.js';
+import type { StandingFile } from './import-checks.js';
+import { type ImportResult, loadIncoming, type TellImport } from './import-incoming.js';
+import { ImportError } from './import-lines.js';
+import type { RowSource } from './import-rows.js';
+import type { Complete } from './withdrawals.js';
 
 interface Importing {
-  /** Aborts when nobody wants it any more: nothing is taken over then. */
+  /** If it aborts, nothing is imported. */
   wanted?: AbortSignal | undefined;
-  /** Is told how far it is. */
   tell?: TellImport | undefined;
   complete?: Complete | undefined;
   standing?: readonly StandingFile[] | undefined;
-  /** Only says what would be done: all of it is done, and taken back. */
+  /** Does everything, and rolls it back. */
   isDryRun?: boolean | undefined;
 }
 
-/** @throws ImportError */
 export async function importRows(ctx: Context, rows: RowSource, importing: Importing = {}): Promise<ImportResult> {
   const deed: Deed = { operation: 'importRows', kind: 'CATALOGUE', object: '' };
   return await audited(ctx, deed, async (note) => {
@@ -43,7 +39,7 @@ export async function importRows(ctx: Context, rows: RowSource, importing: Impor
   });
 }
 
-/** The same for what is audited as a whole. @param standing files of the rows, as they are still to be @throws ImportError */
+/** Imports rows as a part of work that has its own audit entry. @param standing files that must be unchanged @throws ImportError */
 export async function registerRows(
   ctx: Context,
   rows: RowSource,
@@ -59,20 +55,20 @@ async function takeIn(
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
-    await client.query(sql`SET statement_timeout = 0`); // what it adds may be anything, and its source slow
+    await client.query(sql`SET statement_timeout = 0`); // the source may be slow
     const count = await loadIncoming(client, rows, tell);
     return await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
         const result = await applyIncoming(ctx, tx, { told: tell && { tell, count }, complete, standing });
         if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix } }));
         wanted?.throwIfAborted();
-        if (isDryRun) throw new TakenBack(result);
+        if (isDryRun) throw new DryRunEnd(result);
         return result;
-      }).catch((error: unknown) => {
-        if (error instanceof TakenBack) return error.result;
-        throw error;
       }),
     );
+  } catch (error) {
+    if (error instanceof DryRunEnd) return error.result;
+    throw error;
   } finally {
     const isWhole = await client.query(sql`DROP TABLE IF EXISTS pg_temp.incoming`).then(
       () => client.query(sql`RESET statement_timeout`).then(() => true),
@@ -82,8 +78,8 @@ async function takeIn(
   }
 }
 
-/** Ends a dry run, once all of it was found possible. */
-class TakenBack extends Error {
+/** Rolls a dry run back. */
+class DryRunEnd extends Error {
   readonly result: ImportResult;
 
   constructor(result: ImportResult) {
@@ -92,7 +88,7 @@ class TakenBack extends Error {
   }
 }
 
-/** Of two imports that add the same file, the later one finds it known when it tries again. */
+/** If two imports add the same file, the later one fails, and finds the file in the catalogue when it is run again. */
 async function applyAgain(attempt: () => Promise<ImportResult>): Promise<ImportResult> {
   for (let left = MAX_ATTEMPTS; ; left--) {
     try {

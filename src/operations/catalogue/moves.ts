@@ -1,38 +1,31 @@
-/** The one function that moves files from stage to stage. */
-
+/** Moves files from stage to stage. No other function does. */
 import type { Context } from '../../context.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { recordMoves } from '../../event-writes.js';
 import type { Move } from '../../stages.js';
 
-/** What a copy in the restore area is known by, beside its size; of the file's inode and in nanoseconds. */
+/** What identifies a copy in the restore area, with its size. Null: not known. */
 export interface CopyTraits {
   ino: bigint;
   mtimeNs: bigint;
-  /** Null where it is not known. */
   ctimeNs: bigint | null;
-  /** Of its bytes; null where it is not known. */
   checksum: string | null;
 }
 
-/** The copy that a file has in the restore area from a move on. */
 export interface NewCopy extends CopyTraits {
   diskId: number;
 }
 
-/** Sets what is noted of the copy of a file, from a row `m` of `newCopies`. */
+/** The part of an update that records the copy of a file, from a row `m` of `newCopies`. */
 export const noteCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
-/**
- * The part of an update that gives a file without a checksum that of `m`, the bytes that were just read from its tape copy: it is kept, and
- * compared from then on.
- */
+/** The part of an update that gives a file without a checksum that of `m`, the bytes that were just read from tape. */
 export const takeChecksum = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END`;
 
-/** Files with their new copies, as rows `m`. @param copies of each file, or none at all */
+/** Returns files with their new copies, as rows `m`. @param copies one for each file, or none at all */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
   const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
@@ -42,9 +35,8 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 }
 
 /**
- * Moves files, touching only those still at `from`, and records the events in the same transaction.
- * @param copies of each file, in the order of `fileIds`, noted in the same write: each write of a file costs all of its
- *   indexes
+ * Moves files that are still at `from`, and records the events in the same transaction.
+ * @param copies one for each file, recorded in the same update because each update of a file writes all of its indexes
  * @returns the ids of the files that moved
  */
 export async function moveFiles(
@@ -57,7 +49,7 @@ export async function moveFiles(
   if (fileIds.length === 0) return [];
   const note = copies ? sql`, ${noteCopy}` : empty;
   const take = copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${takeChecksum}` : empty;
-  // it belongs to UNVERIFIED: from there on something else stands for the file
+  // a changed copy belongs to UNVERIFIED only
   const forget = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
   const rows = await tx.query<{ id: bigint }>(
     sql`UPDATE tape_file f SET stage = ${move.to} ${note} ${take} ${forget} FROM ${newCopies(fileIds, copies ?? [])}

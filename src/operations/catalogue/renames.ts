@@ -1,6 +1,6 @@
 /**
- * Files get other paths, as the archive has it. They stay the same files: requests keep them, and copies that are on disk, or on their
- * way there, stay where they are until nobody holds them (`disk_path`). Requests that wait for the new paths take them in.
+ * Renames files in the catalogue. They stay the same files: requests keep them, and copies on disk, or being restored, stay at their path until
+ * no request contains them (`disk_path`). Requests that await the new paths take the files in.
  */
 
 import type { Context } from '../../context.js';
@@ -17,31 +17,29 @@ import { readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
 import { findJoining, followRenames, storeJoining, unawaitHeld } from '../requests/joins.js';
 import { type ChosenFiles, chosenFiles, countChosen, inSteps, lockLeaving, whyNone } from './chosen-files.js';
-import { findClash } from './import-folders.js';
+import { findClash } from './import-checks.js';
 
 export interface RenameFilesInput {
-  /** Path of a file; or of a folder, with a slash at its end, for all files below it. */
+  /** Path of a file; with a trailing slash, all files below a directory. */
   from: string;
-  /** The same of what it is called from now on. */
   to: string;
-  /** A library that finds files by their paths calls them so as well; else they keep their names there. */
+  /** The files were also renamed in a library that finds files by path. Otherwise they keep their names there. */
   isInLibrary?: boolean | null | undefined;
-  /** Only says what would be done. */
   isDryRun?: boolean | null | undefined;
 }
 
-/** As files are renamed: conditions and values of the file `f`. */
+/** A condition and a value of the file `f`. */
 interface Renaming {
   which: Sql;
   newPath: Sql;
   isInLibrary: boolean;
-  /** Files that earlier steps have renamed. */
+  /** Files of earlier steps. */
   before: number;
 }
 
 /**
- * A folder is renamed in steps; what is withdrawn is renamed with the rest.
- * @throws InvalidInputError; NotFoundError where there is no such file; InUseError where a new path is taken, or something is under way
+ * Renames a file, or the files below a directory in steps, also withdrawn ones.
+ * @throws InvalidInputError; NotFoundError if there is no such file; InUseError if a new path is taken, or a library is reading a file
  */
 export async function renameFiles(ctx: Context, input: RenameFilesInput): Promise<ChosenFiles> {
   const { from, to, isDryRun } = input;
@@ -55,7 +53,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
       if (isInLibrary) await refuseNoNames(ctx, renaming);
-      // before the first step: nothing is renamed where not all can be
+      // rename nothing if not all files can be renamed
       await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
         await tx.query(
           sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
@@ -78,7 +76,6 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
   );
 }
 
-/** @throws InvalidInputError */
 function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPath'> {
   const which = chosenFiles(from, 'from');
   chosenFiles(to, 'to');
@@ -88,16 +85,16 @@ function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPa
     throw new InvalidInputError('to', `must be ${kind} as ${quote(from)} is: ${quote(to)}`);
   }
   if (!from.endsWith('/')) return { which, newPath: sql`${checkPath('to', to)}::text` };
-  // what has its new path within the folder would be renamed once more
+  // such a file would be renamed again
   if (to.startsWith(from)) throw new InvalidInputError('to', `must not be in ${quote(from)}: ${quote(to)}`);
   const length = [...from].length;
   return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };
 }
 
-/** So many of what is in the way are told. */
+/** Paths in a message. */
 const NAMED = 3;
 
-/** @throws InUseError; InvalidInputError for paths that are too long */
+/** @throws InUseError; InvalidInputError if a new path is too long */
 async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renaming, from: string): Promise<void> {
   await tx.query(sql`ANALYZE leaving`);
   const [long] = await tx.query<{ path: string }>(
@@ -122,7 +119,7 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   if (isInLibrary) await refuseInLibrary(tx, before);
 }
 
-/** A library may give names to some folders only: what is in none of them it could not be asked for. @throws InvalidInputError */
+/** @throws InvalidInputError if a library that only has names below some prefixes would have no name for a file */
 async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promise<void> {
   for (const library of await readLibraries(ctx)) {
     const { prefixes } = library.contract === 'STAGING' ? ctx.stagingTermsOf(library) : {};
@@ -140,7 +137,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
   }
 }
 
-/** A library that is asked for a file has to be told by the same name to let it go, and no two files have one name there. */
+/** A library releases a file by the name by which it was asked for it. @throws InUseError also if another file has the name there */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
   const busy = await tx.query<{ text: string; files: number }>(
     sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.id = l.id
@@ -171,7 +168,7 @@ function refuseNamed(
   throw new InUseError(`${plural(files, one, many)}: ${named.map(({ text }) => text).join(', ')}${more}; ${done}`);
 }
 
-/** The files of the temporary table `leaving` as they will be. */
+/** The files of the temporary table `leaving` with their new paths. */
 const asRenamed = sql`(SELECT t.id, l.new_path AS path, t.size FROM leaving l JOIN tape_file t ON t.id = l.id)`;
 
 async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, from: string): Promise<void> {
@@ -192,10 +189,9 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
   recordProgress(ctx, tx, requestIds);
 }
 
-/** What is read from tape while it is renamed is put where it was to be put before. Of a changed copy an older program may not have noted the disk. */
-const hasPlaceOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING'
-  OR (f.stage = 'UNVERIFIED' AND EXISTS (SELECT FROM verification w WHERE w.file_id = f.id)))`;
-/** A library that it has left may still be to be told to let it go. */
+/** A running recall puts its file at the old path. */
+const hasPlaceOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
+/** A library may still have to release a file that is on another volume by now. */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;
 

@@ -1,9 +1,8 @@
 /**
- * Volumes leave the archive: no file is on one afterwards, be it by its first or its second copy, and none comes there.
+ * Retires volumes: afterwards no first or second copy is on the volume, and none is put there.
  *
- * A volume is marked first, so that nothing is put there from then on: drives leave it alone as one that is held (the view `suspended_volume`),
- * `archive` gives out no places on it, and imports that name it are refused. Then its files leave, in steps that each hold the catalogue's lock
- * alone. Who is killed in between leaves a marked volume with files, and the next call does the rest.
+ * First the volume is marked: drives skip it like a suspended one (view `suspended_volume`), `archive` gives out no positions on it, and imports
+ * that name it are rejected. Then its files leave, in steps that each hold the catalogue lock. If the process dies, the next call does the rest.
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue } from '../../database/locks.js';
@@ -17,35 +16,32 @@ import { checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { takeTurn } from '../turn.js';
 import { concernedBy, inSteps } from './chosen-files.js';
-import { followPlaces, isOn, type KnownVolume, lockMoving, volumeColumns } from './volume-steps.js';
+import { followPlaces, isOn, type KnownVolume, lockMoving, volumeColumns } from './volume-moves.js';
 import { checkReason, withdrawLeaving } from './withdrawals.js';
 
 export interface RetireVolumeInput {
   name: string;
-  /** For people; those who wait for a file that is withdrawn with it are told. */
+  /** Reported to users who wait for a file that is withdrawn with the volume. */
   why?: string | null | undefined;
-  /** Files that are nowhere else are withdrawn. */
+  /** Withdraws files without another copy. */
   withdraw?: boolean | null | undefined;
-  /** Only says what would be done. */
   isDryRun?: boolean | null | undefined;
 }
 
-/** What was done, or would be. */
 export interface RetiredVolume {
-  /** That had a copy on it; those that were withdrawn before are neither of the next two. */
+  /** Files with a copy on the volume. Files that were withdrawn before are in neither of the next two numbers. */
   files: number;
   bytes: bigint;
-  /** Of these: they have another copy, and are read there. */
+  /** Files that are read from another copy. */
   elsewhere: number;
-  /** Of these: they were nowhere else. */
+  /** Files without another copy. */
   withdrawn: number;
-  /** Live requests that hold one of them, or wait for one. */
   requests: number;
 }
 
 /**
- * @throws NotFoundError where there is none, or it was retired and has nothing left; InUseError while a drive has it, and where files are nowhere
- *   else and are not to be withdrawn; InvalidInputError
+ * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError while a drive uses it, or if files have no other copy and
+ *   `withdraw` is not set; InvalidInputError
  */
 export async function retireVolume(ctx: Context, input: RetireVolumeInput): Promise<RetiredVolume> {
   const { name: given, why, withdraw, isDryRun } = input;
@@ -84,21 +80,18 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
-/** Neither copy of the file `f` could be read: the one has its error, and of the other one those are told who go on holding it. */
+/** Neither copy of the file `f` could be read: one has an error in the catalogue, the other one in live requests. */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
-/**
- * The file `f`, with a copy on the volume, has another one that can be read as far as is known: on a volume that is in use, with a place there,
- * and nobody has tried it in vain.
- */
+/** The file `f`, with a copy on the volume, has another one on a volume in use, with a position there and no failed try. */
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
     AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
   ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPlace} AND NOT ${hasFailedAtBoth} END)`;
 
-/** The part of an update that takes the copy on the volume away from the file `f`: another one is its first, and there is no second one. */
+/** The part of an update that removes the copy on the volume from the file `f`. Another copy becomes the first one. */
 const leave = (volumeId: number): Sql => {
   const isFirst = sql`f.volume_id = ${volumeId}`;
   return sql`volume_id = CASE WHEN ${isFirst} THEN nullif(f.copy_volume_id, ${volumeId}) ELSE f.volume_id END,
@@ -112,7 +105,7 @@ interface Asked {
   withdraw: boolean;
 }
 
-/** What would be done. @throws NotFoundError, InUseError where it cannot be */
+/** Returns what a retirement would change. @throws NotFoundError, InUseError if it is not possible */
 async function judgeRetirement(
   tx: Transaction,
   { name, withdraw }: Asked,
@@ -151,7 +144,6 @@ async function readFigures(tx: Transaction, id: number): Promise<RetiredVolume> 
   return { ...figures, bytes: BigInt(bytes) };
 }
 
-/** @throws InUseError while a drive has it mounted, or reads from it */
 async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const isRead = sql`c.volume_id = ${id} AND c.state = 'RUNNING'`;
   const [use] = await tx.query<{ drive: string; isMounted: boolean; files: number; isHeld: boolean }>(
@@ -170,7 +162,7 @@ async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: 
   throw new InUseError(`volume ${quote(name)} is in use: ${drive} ${does}; ${way}`);
 }
 
-/** So many paths are named. */
+/** Paths in a message. */
 const NAMED = 3;
 
 async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: string }): Promise<InUseError> {
@@ -190,10 +182,7 @@ async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: 
   );
 }
 
-/**
- * From its commit on nothing is put on the volume. What keeps imports off until then is the catalogue's lock; the volume is written before, as the
- * order of locks has it, and stays as it was where it is refused.
- */
+/** Marks the volume, on which nothing is put after the commit. The volume is written before the catalogue is locked, because of the order of locks. */
 async function markRetired(ctx: Context, asked: Asked, note: Note): Promise<{ id: number; figures: RetiredVolume }> {
   return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
     const [volume] = await tx.query<Pick<KnownVolume, 'id' | 'retiredAt'>>(
@@ -206,7 +195,7 @@ async function markRetired(ctx: Context, asked: Asked, note: Note): Promise<{ id
     await lockCatalogue(tx, 'alone');
     const figures = await judgeRetirement(tx, asked, volume);
     await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${asked.name}`);
-    if (volume.retiredAt === null) await tx.query(note()); // else somebody was broken off, and its steps follow
+    if (volume.retiredAt === null) await tx.query(note()); // else an earlier call has recorded it, and died before its last step
     return { id: volume.id, figures };
   });
 }
@@ -217,7 +206,7 @@ interface Retired {
   why: string | null;
 }
 
-/** At each step: somebody may have brought it back meanwhile, and a drive may have begun to read just as it was marked. @throws InUseError */
+/** Reads the volume again at each step. @throws InUseError if it was reinstated meanwhile */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
@@ -229,23 +218,23 @@ async function readRetired(tx: Transaction, { id, name }: { id: number; name: st
 
 async function leaveStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
   await lockMoving(tx);
-  // judged again under the locks: a copy may have been tried in vain meanwhile
+  // checked again under the locks: the other copy may have failed meanwhile
   await tx.query(
     sql`UPDATE tape_file f SET ${leave(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isReadThere(id)}`,
   );
-  // nobody waits for what is withdrawn, and whoever was told why goes on being told that
+  // no request waits for a withdrawn file, and failed ones keep their reason
   await tx.query(sql`DELETE FROM known k USING tape_file f WHERE f.id = k.id AND ${isWithdrawn}`);
   await followPlaces(ctx, tx);
 }
 
-/** A drive reads the file `f` from the volume, as one that had it mounted when it was marked. */
+/** Whether a drive that had the volume mounted when it was marked reads the file `f` from it. */
 const isReadThere = (volumeId: number): Sql =>
   sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
 
 async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
-  // judged again under the locks: a copy may be asked once more by now
+  // checked again under the locks: the other copy may be usable again
   await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
   await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
   const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;
@@ -256,7 +245,7 @@ async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Re
   await tx.query(sql`DELETE FROM verification w USING known k WHERE w.file_id = k.id`);
 }
 
-/** @throws InUseError where some are there all the same */
+/** @throws InUseError if files are still on the volume */
 async function refuseStaying(ctx: Context, { id, name }: { id: number; name: string }): Promise<void> {
   const { rows } = await ctx.db.pool.query<{ files: number; path: string | null }>(
     sql`SELECT count(*)::int AS files, min(f.path) AS path FROM tape_file f WHERE ${isOn(id)}`,
@@ -264,14 +253,14 @@ async function refuseStaying(ctx: Context, { id, name }: { id: number; name: str
   const { files = 0, path = null } = rows[0] ?? {};
   if (files === 0) return;
   throw new InUseError(
-    `volume ${quote(name)} is retired, and still has ${files} ${files === 1 ? 'file' : 'files'} that were read or changed meanwhile, such as ${quote(path ?? '')}: retire it once more`,
+    `volume ${quote(name)} is retired, and still has ${plural(files, 'file')} that were read or changed meanwhile, such as ${quote(path ?? '')}: retire it once more`,
   );
 }
 
 /**
- * Has a volume used again. The files that it had do not come back by themselves: who wants them imports them, and brings back what was withdrawn.
+ * Takes a retired volume into use again. Its files must be imported again, and withdrawn ones reinstated.
  * @returns its id
- * @throws NotFoundError where there is none, or it is not retired
+ * @throws NotFoundError if it is unknown or not retired
  */
 export async function reinstateVolume(ctx: Context, given: string): Promise<number> {
   return await audited(ctx, { operation: 'reinstateVolume', kind: 'VOLUME', object: given }, async (note) => {

@@ -1,7 +1,6 @@
 /**
- * Confirming tape copies: a file at UNVERIFIED that was never confirmed is read back from tape, and goes to ONDISK when
- * its bytes have the catalogue's size and checksum. What does not agree is kept, and shown, until it does or until an
- * import says something else of the file.
+ * Verifies tape copies: a file at UNVERIFIED that was never verified is read back from tape, and moves to ONDISK if its bytes have the size and
+ * checksum of the catalogue. A failure is kept until a later read succeeds or an import changes the file.
  */
 
 import type { Context } from '../../context.js';
@@ -19,14 +18,11 @@ import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
-/**
- * `f` is the file. One that has been confirmed before, or whose copy in the restore area is another, was changed on disk
- * since: reading its tape copy proves nothing.
- */
+/** The file `f` was never verified. One that was verified, or has a changed copy in the restore area, was modified on disk since. */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPlace}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
-/** The copy of `f` is to be read back by the entry `w`: that of a staging library, where each read costs a mount or money, only when somebody has asked. */
+/** The copy of `f` is due for the entry `w`. In a staging library each read costs a mount or money, so only requested ones are read. */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
 }
@@ -41,7 +37,7 @@ export interface UnconfirmedVolume {
   volume: string;
 }
 
-/** A volume of a library with copies to be confirmed that is in service and in no drive. */
+/** Finds a volume of a library with copies to verify that is in service and in no drive. */
 export async function findUnconfirmed(ctx: Context, libraryId: number): Promise<UnconfirmedVolume | undefined> {
   const { rows } = await ctx.db.pool.query<UnconfirmedVolume>(
     sql`SELECT v.id AS "volumeId", v.name AS volume FROM volume v
@@ -53,20 +49,18 @@ export async function findUnconfirmed(ctx: Context, libraryId: number): Promise<
   return rows[0];
 }
 
-/** A tape copy, and what the catalogue says of it. */
 export interface UnconfirmedCopy {
   fileId: bigint;
-  /** On tape. */
+  /** The path on tape. */
   path: string;
   size: bigint;
-  /** Null where the catalogue knows none, and the library finds the file by its path. */
+  /** Null if it is not known, and the library finds the file by its path. */
   position: bigint | null;
   checksum: string;
-  /** Tries so far. */
   attempts: number;
 }
 
-/** The next copies of a volume to be confirmed, in order of their positions, those without one last. */
+/** Reads the next copies of a volume to verify, in order of their positions, those without one last. */
 export async function readUnconfirmed(
   ctx: Context,
   page: { volumeId: number; after: Pick<UnconfirmedCopy, 'position' | 'fileId'> | undefined; limit: number },
@@ -88,17 +82,13 @@ export async function readUnconfirmed(
 export interface VerificationFailure {
   errorClass: ErrorClass;
   error: string;
-  /** Whether it says anything of the copy. */
+  /** Whether the failure counts against the copy. */
   isTry: boolean;
-  /** Undefined: it is not tried again by itself. */
+  /** Undefined if the copy is not tried again. */
   notBefore: string | undefined;
 }
 
-/**
- * Writes down what came of reading a copy. It counts only where the catalogue still says of the file what it was
- * compared with.
- * @param failure undefined when the copy was as it should be
- */
+/** Records the result of reading a copy, unless the catalogue has changed since. @param failure undefined if the copy is good */
 export async function endVerification(
   ctx: Context,
   copy: UnconfirmedCopy & { volumeId: number },
@@ -124,13 +114,12 @@ export async function endVerification(
   });
 }
 
-/** What was wrong with copies is of no interest any more. */
 export async function forgetVerifications(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Copies that could not be confirmed, in order of the files' ids: counted, or by the page. */
+/** Lists copies that could not be verified, in order of their files' ids: counted, or by the page. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
   allow(ctx, 'listVerifications');
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
@@ -149,14 +138,11 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 
 export interface VerifyAgainInput {
   match: string;
-  /** Also those of staging libraries that nobody has read back yet, which may cost the site something. */
+  /** Also reads copies of staging libraries for the first time, which may cost the site something. */
   staged?: boolean | null | undefined;
 }
 
-/**
- * Has copies that could not be confirmed tried again at once.
- * @returns how many
- */
+/** Tries copies again that could not be verified. @returns the number of copies */
 export async function verifyAgain(ctx: Context, { match: given, staged }: VerifyAgainInput): Promise<number> {
   const deed = {
     operation: 'verifyAgain',
@@ -185,5 +171,4 @@ export async function verifyAgain(ctx: Context, { match: given, staged }: Verify
   });
 }
 
-/** What is told of a copy until it was read. */
 const TO_BE_READ = 'it is to be read back: its library is asked for it when no recall is';

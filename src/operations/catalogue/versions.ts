@@ -1,14 +1,18 @@
 /**
- * Versions of a file. An import may say that other bytes belong to a path than before, or that they lie elsewhere; a copy,
- * and a recall that runs, belong to the version that they were read from.
+ * Versions and tape copies of a file. An import may change the bytes of a path, or their position; a copy on disk or a running recall belongs to
+ * the version that it read. If the first copy on tape cannot be read, the file is switched to its second one: the copies change places, and the
+ * error is recorded with the failed one. A file fails only if both copies have failed.
  */
+import type { Context } from '../../context.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
+import type { Transaction } from '../../database/transaction.js';
+import type { ErrorClass } from '../../errors.js';
+import { hasOther } from '../conditions.js';
 
 /**
- * Are they the same bytes? Where both checksums are known they decide, wherever the bytes lie. Else these are the same as
- * long as they lie in the same place and nothing is said of them that they were never compared with. That a position has become known is no
- * other place: without one the file was found by its path.
- * @param was,is aliases of rows with `size`, `checksum`, `volume_id` and `position`: earlier, and now
+ * Whether two rows describe the same bytes. If both checksums are known, they decide. Otherwise the bytes are the same if size and position are
+ * the same and no checksum has become known. A position that has become known is the same position, since the file was found by its path.
+ * @param was,is aliases of the earlier and the present row, with `size`, `checksum`, `volume_id` and `position`
  */
 export function isSameVersion(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
@@ -16,27 +20,65 @@ export function isSameVersion(was: string, is: string): Sql {
     OR (${b}.checksum IS NULL AND (${isSamePlace(was, is)} OR (${a}.position IS NULL AND ${a}.volume_id = ${b}.volume_id)))))`;
 }
 
-/** Do they lie in the same place on tape? Of the same rows. */
+/** Whether two such rows have the same position on tape. */
 export function isSamePlace(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.volume_id, ${a}.position) IS NOT DISTINCT FROM (${b}.volume_id, ${b}.position)`;
 }
 
-/**
- * Would a recall read and compare the same? Then what went wrong once may go wrong again; else it says nothing of what is
- * there now. Of the same rows.
- */
+/** Whether a recall would read and compare the same by two such rows. Otherwise earlier errors say nothing about the present row. */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePlace(was, is)})`;
 }
 
-/** The part of an update of a recall that gives it the place and the size of its file `f`. */
+/** The part of an update of a recall that sets the position and the size of its file `f`. */
 export const placeOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
 /** The part of an update that puts the recall `c` of the file `f` back into the queue. */
 export const waitingAgain = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${placeOfFile}`;
 
-/** The recall `c` has another place or size than its file `f`. */
+/** The recall `c` has another position or size than its file `f`. */
 export const isMisplaced = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
+
+export interface Failed {
+  fileId: bigint;
+  errorClass: ErrorClass;
+  error: string;
+  /** The error comes from the tape, not from a restore disk. Needed for POLICY only. */
+  isOfTape?: boolean | undefined;
+}
+
+/** The part of an update of the file `f` that swaps its copies. */
+export const changePlaces = sql`volume_id = f.copy_volume_id, "position" = f.copy_position, copy_volume_id = f.volume_id, copy_position = f.position`;
+
+const isOfPlace = ({ errorClass, isOfTape }: Failed) =>
+  errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
+
+/**
+ * Switches files to their second copy, if they have one. The files are locked.
+ * @returns the switched files, whose recalls go back to the queue, and the errors of files of which both copies have failed
+ */
+export async function turnToCopies(
+  ctx: Context,
+  tx: Transaction,
+  failed: readonly Failed[],
+): Promise<{ turned: Set<bigint>; told: Map<bigint, string> }> {
+  const ofPlace = failed.filter(isOfPlace);
+  if (ofPlace.length === 0) return { turned: new Set(), told: new Map() };
+  const given = sql`unnest(${ofPlace.map(({ fileId }) => fileId)}::bigint[], ${ofPlace.map(({ error }) => error)}::text[]) AS n (file_id, error)`;
+  const turned = await tx.query<{ id: bigint }>(
+    sql`UPDATE tape_file f SET ${changePlaces}, copy_error = n.error, copy_failed_at = ${ctx.now()}::timestamp FROM ${given} WHERE f.id = n.file_id AND ${hasOther} RETURNING f.id`,
+  );
+  const ids = new Set(turned.map(({ id }) => id));
+  const both = await tx.query<{ id: bigint; text: string }>(
+    sql`SELECT f.id, n.error || '; its other copy, on volume ' || v.name || ', failed before: ' || f.copy_error AS text
+        FROM ${given} JOIN tape_file f ON f.id = n.file_id JOIN volume v ON v.id = f.copy_volume_id
+        WHERE f.copy_error IS NOT NULL AND f.id <> ALL(${[...ids]}::bigint[])`,
+  );
+  return { turned: ids, told: new Map(both.map(({ id, text }) => [id, text])) };
+}
+
+/** The part of an update of the recall `c` of a switched file `f` that resets its tries. */
+export const triedNowhere = sql`${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL`;

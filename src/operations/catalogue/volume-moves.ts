@@ -1,42 +1,31 @@
 /**
- * A cartridge was copied 1:1 onto another one: its files are said to be on that, at the same positions. Nothing is copied here.
- *
- * In steps, each a transaction that holds the catalogue's lock alone. Who is killed in between has moved a part, and the next call does the rest:
- * a file is on the one volume or on the other.
+ * Moves the files of a volume to another one in the catalogue, at the same positions, after a cartridge was copied 1:1. Each step is a
+ * transaction that holds the catalogue lock. If the process dies, the next call moves the rest. Retirements use the same steps.
  */
 import type { Context } from '../../context.js';
-import { lockAdvisory, lockLibrariesKept } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { lockAdvisory, lockLibrariesKept, lockQuotas, lockRequests } from '../../database/locks.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { audited } from '../audit/audited.js';
-import { isOffered } from '../conditions.js';
+import { isChanged, isLive, isOffered } from '../conditions.js';
+import { checkText } from '../input.js';
 import { allow } from '../policy.js';
-import { type ChosenFiles, countChosen, inSteps } from './chosen-files.js';
-import { dropStale } from './import-apply.js';
-import { tellRetired } from './retired.js';
-import {
-  type Ask,
-  asking,
-  checkVolumeName,
-  followPlaces,
-  isOn,
-  type KnownVolume,
-  lockMoving,
-  volumeColumns,
-} from './volume-steps.js';
+import { type ChosenFiles, concernedBy, countChosen, inSteps, lockLeaving } from './chosen-files.js';
+import { dropStale, followChanges, settleFollowed } from './import-apply.js';
+import { isSamePlace } from './versions.js';
+import { tellRetired } from './volumes.js';
 
 export interface MoveVolumeInput {
   from: string;
-  /** Is made, of the same library and medium, where nobody knows it. */
+  /** Created in the same library and with the same medium if it is not known. */
   to: string;
-  /** Only says what would be done. */
   isDryRun?: boolean | null | undefined;
 }
 
 /**
- * @returns the files that have a copy on `from`, be it the first or the second
- * @throws InvalidInputError; NotFoundError for an unknown volume, and where nothing is on it; InUseError where a place of `to` is taken
+ * @returns the files with a first or second copy on `from`
+ * @throws InvalidInputError; NotFoundError if the volume is unknown or empty; InUseError if a position of `to` is taken
  */
 export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<ChosenFiles> {
   const { from, to, isDryRun } = input;
@@ -49,11 +38,12 @@ export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<
       if (names.from === names.to) {
         throw new InvalidInputError('to', `must be another volume than from, and both are ${quote(names.to)}`);
       }
-      const volumes = await findVolumes(asking(ctx), names);
+      const ask: Ask = async <Row extends object>(statement: Sql) => (await ctx.db.pool.query<Row>(statement)).rows;
+      const volumes = await findVolumes(ask, names);
       const which = isOn(volumes.from.id);
       const chosen = await countChosen(ctx, which);
       if (chosen.files === 0) throw new NotFoundError(`nothing is on volume ${quote(names.from)}`);
-      await refuseTaken(asking(ctx), volumes);
+      await refuseTaken(ask, volumes);
       if (isDryRun) return chosen;
       const done = await inSteps(
         ctx,
@@ -70,6 +60,8 @@ export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<
   );
 }
 
+type Ask = Transaction['query'];
+
 interface Names {
   from: string;
   to: string;
@@ -78,7 +70,7 @@ interface Names {
 interface Volumes {
   names: Names;
   from: KnownVolume;
-  /** Undefined: it is to be made. */
+  /** Undefined if it must be created. */
   to: KnownVolume | undefined;
 }
 
@@ -96,8 +88,8 @@ async function findVolumes(ask: Ask, names: Names): Promise<Volumes> {
 }
 
 /**
- * Makes the volume that files move to, and has `archive` give none of the places that were given out on the other one, on which it may have
- * written anything. Before the catalogue is locked, as the order of locks has it.
+ * Creates the volume that files move to, and reserves the positions that `archive` was given on the other volume. Runs before the catalogue is
+ * locked, because of the order of locks.
  */
 async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);
@@ -112,7 +104,7 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   );
 }
 
-/** The files of a step are in `leaving`, and the catalogue is locked: since then no import gives a file a place, and nobody retires a volume. */
+/** Moves the files in `leaving`. The catalogue is locked, so that no import places a file and no volume is retired. */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
   const volumes = await findVolumes(tx.query, names);
   const { from, to } = volumes;
@@ -122,7 +114,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // a withdrawn file is not read again: the copy that some still have stays theirs
+  // a withdrawn file is not read again, and requests keep the copy that they have
   const isVoid = sql`(f.checksum_taken AND coalesce(${isFirst}, false) AND (${isOffered} OR f.stage = 'ONTAPE'))`;
   await tx.query(
     sql`UPDATE tape_file f SET
@@ -137,7 +129,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await followPlaces(ctx, tx);
 }
 
-/** Files may share a place. They move together, so that no step finds a place taken by what an earlier one has moved. */
+/** Adds files that share a position to the step, so that no later step finds the position taken. */
 async function takeSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
     sql`INSERT INTO leaving SELECT DISTINCT g.id, g.path, g.size FROM leaving l JOIN tape_file f ON f.id = l.id
@@ -151,7 +143,7 @@ async function takeSharing(tx: Transaction, fromId: number): Promise<void> {
   );
 }
 
-/** @throws InUseError where a place is another file's, or a file would have both of its copies on one volume; InvalidInputError */
+/** @throws InUseError if a position is taken, or both copies of a file would be on one volume; InvalidInputError for another library */
 async function refuseTaken(
   ask: Ask,
   { names, from, to }: Volumes,
@@ -190,5 +182,62 @@ async function refuseTaken(
   }
 }
 
-/** Two names of the same bytes share a place, so that one of them may have come there after the other has moved. */
+/** Two paths of the same bytes may share a position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
+
+export interface KnownVolume {
+  id: number;
+  libraryId: number;
+  medium: string;
+  used: bigint;
+  nextPosition: bigint;
+  /** Null while it is in use. */
+  retiredAt: string | null;
+  retiredWhy: string | null;
+}
+
+export const volumeColumns = sql`v.id, v.library_id AS "libraryId", v.medium, v.used, v.next_position AS "nextPosition",
+  v.retired_at AS "retiredAt", v.retired_why AS "retiredWhy"`;
+
+export const isOn = (volumeId: number): Sql => sql`(f.volume_id = ${volumeId} OR f.copy_volume_id = ${volumeId})`;
+
+const MAX_NAME = 255;
+
+function checkVolumeName(field: string, value: string): string {
+  const name = checkText(field, value);
+  if (name.trim() === '' || name.length > MAX_NAME) {
+    throw new InvalidInputError(field, `must be a name of 1 to ${MAX_NAME} characters, not ${quote(name)}`);
+  }
+  return name;
+}
+
+/**
+ * Locks the live requests that contain or await files of `leaving`, their quotas, and the files, which it copies to the temporary table `known`.
+ * @returns the ids of the requests
+ */
+export async function lockMoving(tx: Transaction): Promise<number[]> {
+  const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${concernedBy})`);
+  await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
+  await lockLeaving(tx);
+  await tx.query(
+    sql`CREATE TEMP TABLE known ON COMMIT DROP AS
+        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.copy_volume_id, f.copy_position, f.disk_id,
+          f.changed_disk_id FROM leaving l JOIN tape_file f ON f.id = l.id ORDER BY f.id`,
+  );
+  await tx.query(sql`ANALYZE known`);
+  return requestIds;
+}
+
+/**
+ * Updates waiting recalls to the new positions of the files in `known` and resets their tries. Failed files are tried again if another copy
+ * is to be read. Running recalls are checked when they end (versions.ts).
+ */
+export async function followPlaces(ctx: Context, tx: Transaction): Promise<void> {
+  // failures of a copy that is not read any more
+  await tx.query(
+    sql`DELETE FROM verification w USING known k, tape_file f
+        WHERE w.file_id = k.id AND f.id = k.id AND NOT ${isSamePlace('k', 'f')} AND NOT ${isChanged}`,
+  );
+  await settleFollowed(ctx, tx, await followChanges(ctx, tx));
+  await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
+}

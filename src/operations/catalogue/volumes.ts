@@ -1,24 +1,27 @@
-/** Volumes: listed, and as `archive` fills them. */
+/** Volumes: lists, figures, mediums, and the positions that `archive` gives out. */
 import type { Context } from '../../context.js';
 import { lockAdvisory } from '../../database/locks.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
-import { NotFoundError } from '../../errors.js';
+import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import type { Prisma, Volume } from '../../generated/prisma/client.js';
+import { media } from '../../planner/media.js';
+import { audited } from '../audit/audited.js';
+import { checkText } from '../input.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 export interface ListVolumesInput {
-  /** Retired ones as well, which are left out else. */
+  /** Also lists retired volumes. */
   retired?: boolean | null | undefined;
 }
 
 const isListed = ({ retired }: ListVolumesInput): Sql => (retired ? sql`true` : sql`v.retired_at IS NULL`);
 
-/** In order of their names: counted, or by the page. */
+/** Lists volumes in order of their names: counted, or by the page. */
 export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   allow(ctx, 'listVolumes');
   const rows = sql`volume v WHERE ${isListed(input)}`;
@@ -34,7 +37,6 @@ export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   };
 }
 
-/** By its id. */
 export async function getVolume(
   ctx: Context,
   id: number,
@@ -46,23 +48,21 @@ export async function getVolume(
   return volume;
 }
 
-/** What a volume holds. */
 export interface VolumeFigures {
   name: string;
-  /** Of its library. */
   library: string;
   medium: string;
   files: number;
   bytes: bigint;
-  /** Null: it is in use. */
+  /** Null while it is in use. */
   retiredAt: string | null;
   retiredWhy: string | null;
 }
 
-/** What is on volumes: a file that is on tape twice is on both. */
+/** The copies on volumes. A file with two copies is on both volumes. */
 const placed = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 
-/** Of all volumes, in order of their names. */
+/** Returns the figures of all volumes, in order of their names. */
 export async function readVolumeFigures(ctx: Context, input: ListVolumesInput = {}): Promise<VolumeFigures[]> {
   allow(ctx, 'readVolumeFiguresOf');
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
@@ -73,7 +73,7 @@ export async function readVolumeFigures(ctx: Context, input: ListVolumesInput = 
   return rows;
 }
 
-/** Of some volumes, by their ids. @param reader aborts when nobody waits for it any more */
+/** Returns the figures of some volumes, by id. @param reader aborts when the caller no longer waits */
 export async function readVolumeFiguresOf(
   ctx: Context,
   volumeIds: readonly number[],
@@ -87,7 +87,7 @@ export async function readVolumeFiguresOf(
   return new Map(rows.map(({ id, files, bytes }) => [id, { files, bytes }]));
 }
 
-/** Does the catalogue know any of the first library, with files or without? */
+/** Whether the first library has any volume, with files or without. */
 export async function hasVolumes(ctx: Context): Promise<boolean> {
   const { rows } = await ctx.db.pool.query<{ has: boolean }>(
     sql`SELECT EXISTS (SELECT FROM volume v WHERE v.library_id = ${FIRST_LIBRARY}) AS has`,
@@ -104,15 +104,14 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Out of service, retired, or another library's: nothing more is put on it. */
+  /** Suspended, retired, or in another library. */
   isClosed: boolean;
 }
 
 /**
- * Gives files the next places on the newest volume of the first library, in order, and begins a new one when that is out of service or retired, and
- * whenever the next file would not fit; a file larger than a volume gets one of its own. A place is given out once,
- * whatever becomes of it.
- * @param sizes of the files, in bytes
+ * Gives files the next positions on the newest volume of the first library, in order. Begins a new volume if that one is closed or the next file
+ * does not fit; a file larger than a volume gets its own. No position is given out twice, even if nothing is written there.
+ * @param sizes bytes of the files
  */
 export async function placeFiles(
   ctx: Context,
@@ -152,8 +151,62 @@ function nameOf(number: bigint): string {
   return `TG${String(number).padStart(4, '0')}`;
 }
 
-/** Reads volumes by their ids. */
 export async function readVolumes({ db }: Context, ids: readonly number[]): Promise<Map<number, Volume>> {
   const volumes = await db.prisma.volume.findMany({ where: { id: { in: [...ids] } } });
   return new Map(volumes.map((volume) => [volume.id, volume]));
+}
+
+/** `volume "V00001" was retired: worn out` */
+export function tellRetired(name: string, why: string | null): string {
+  return `volume ${quote(name)} was retired: ${why ?? 'nothing is put there any more'}`;
+}
+
+/** Describes the retirement of a volume; undefined if it is in use or not known. */
+export async function findRetired(ctx: Context, volume: string): Promise<string | undefined> {
+  allow(ctx, 'importRows');
+  const { rows } = await ctx.db.pool.query<{ why: string | null }>(
+    sql`SELECT v.retired_why AS why FROM volume v WHERE v.name = ${volume} AND v.retired_at IS NOT NULL`,
+  );
+  return rows[0] && tellRetired(volume, rows[0].why);
+}
+
+/** Returns the id of the library of a volume; undefined if the volume is not known. */
+export async function findLibraryOf(ctx: Context, volume: string): Promise<number | undefined> {
+  allow(ctx, 'importRows');
+  const { rows } = await ctx.db.pool.query<{ id: number }>(
+    sql`SELECT v.library_id AS id FROM volume v WHERE v.name = ${volume}`,
+  );
+  return rows[0]?.id;
+}
+
+/**
+ * Sets the medium of volumes, by which the planner estimates costs, for all of them or none.
+ * @param input.names default: all volumes
+ * @returns the number of volumes
+ * @throws InvalidInputError, NotFoundError
+ */
+export async function setMedium(
+  ctx: Context,
+  input: { medium: string; names?: readonly string[] | undefined },
+): Promise<number> {
+  const { medium, names: given = [] } = input;
+  const object = given.length === 1 ? (given[0] ?? '') : '';
+  const deed = { operation: 'setMedium', kind: 'VOLUME', object, given: { medium, names: given } } as const;
+  return await audited(ctx, deed, async (note) => {
+    allow(ctx, 'setMedium');
+    if (!Object.hasOwn(media, medium)) {
+      throw new InvalidInputError('medium', `must be one of ${Object.keys(media).join(', ')}, not ${quote(medium)}`);
+    }
+    const names = input.names && [...new Set(input.names.map((name) => checkText('names', name)))];
+    const isMeant = names ? sql`v.name = ANY(${names}::text[])` : sql`true`;
+    const { rows } = await ctx.db.pool.query<{ name: string }>(
+      sql`SELECT n.name FROM unnest(${names ?? []}::text[]) WITH ORDINALITY AS n (name, place)
+          WHERE NOT EXISTS (SELECT FROM volume v WHERE v.name = n.name) ORDER BY n.place LIMIT 1`,
+    );
+    if (rows[0]) throw new NotFoundError(`there is no volume ${quote(rows[0].name)}`);
+    const { prisma } = ctx.db;
+    const changed = prisma.$executeRaw(sql`UPDATE volume v SET medium = ${medium} WHERE ${isMeant}`);
+    const [count] = await prisma.$transaction([changed, prisma.$executeRaw(note())]);
+    return count;
+  });
 }

@@ -1,13 +1,14 @@
 /**
- * Files are withdrawn: they are in no list any more, and nobody can ask for them. What was asked for before stays what it was as far as it
- * is on disk; who waits for one is told, unless it is being read just then. Nothing is forgotten, so that they can come back.
+ * Withdraws files from the catalogue, reinstates and purges them. Withdrawn files are in no list and cannot be requested. Requests keep files that are
+ * on disk; waiting request files fail with the reason, unless the file is being read. A complete list withdraws what it does not contain.
  */
 import type { Context } from '../../context.js';
 import { lockQuotas, lockRecalls, lockRequests } from '../../database/locks.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
-import { InvalidInputError, quote } from '../../errors.js';
+import { InUseError, InvalidInputError, quote } from '../../errors.js';
 import { recordProgress } from '../../event-writes.js';
+import { plural } from '../../plural.js';
 import { audited } from '../audit/audited.js';
 import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import { checkText } from '../input.js';
@@ -27,11 +28,11 @@ import {
 } from './chosen-files.js';
 
 export interface WithdrawFilesInput extends ChosenPaths {
-  /** For people; those who wait for one of the files are told. */
+  /** Reported to users who wait for one of the files. */
   why?: string | null | undefined;
 }
 
-/** @throws InvalidInputError; NotFoundError where there is none, or all are withdrawn already */
+/** @throws InvalidInputError; NotFoundError if there is no file, or all are withdrawn already */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
   const { path, why, isDryRun } = input;
   return await audited(
@@ -41,7 +42,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
       allow(ctx, 'withdrawFiles');
       const which = chosenFiles(path);
       const reason = why ? checkReason(why) : null;
-      // what a list has withdrawn comes back with a list, and what somebody withdraws does not
+      // the next list would reinstate files that a list has withdrawn
       const leaves = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, leaves);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'withdrawn already' });
@@ -58,9 +59,8 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 }
 
 /**
- * Brings withdrawn files back, by hand or by a list withdrawn. Requests that wait for them take them in; those that were told that they are
- * withdrawn ask for them anew (`retryRequest`).
- * @throws InvalidInputError; NotFoundError where none is withdrawn
+ * Reinstates withdrawn files. Requests that await them take them in; failed request files can be retried (`retryRequest`).
+ * @throws InvalidInputError; NotFoundError if none is withdrawn
  */
 export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {
   const { path, isDryRun } = input;
@@ -69,7 +69,7 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
     { operation: 'reinstateFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
     async (note) => {
       allow(ctx, 'reinstateFiles');
-      const which = chosenFiles(path); // what is forgotten is below no folder that can be named
+      const which = chosenFiles(path); // never matches a purged file
       const chosen = await countChosen(ctx, sql`${which} AND ${isWithdrawn}`);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'not withdrawn' });
       if (isDryRun) return chosen;
@@ -84,7 +84,7 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
   );
 }
 
-/** It stays with the requests that are told of it, whoever is forgotten. @throws InvalidInputError */
+/** The reason stays in requests when personal data are removed, so it must not contain an address. @throws InvalidInputError */
 export function checkReason(why: string): string {
   if (/[^\s@]@[^\s@]/.test(why)) throw new InvalidInputError('why', `must not hold an address of mail: ${quote(why)}`);
   return checkText('why', why);
@@ -98,13 +98,13 @@ async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): 
 }
 
 interface Leave {
-  /** The live requests that hold or await one of the files; they are locked, and so are their quotas. */
+  /** The live requests that contain or await one of the files. They and their quotas are locked. */
   requestIds: readonly number[];
   why: string | null;
   isUnlisted: boolean;
 }
 
-/** Withdraws the files of the temporary table `leaving`, which are locked, as is the catalogue: nobody else begins to hold one. */
+/** Withdraws the files of the temporary table `leaving`. They and the catalogue are locked. */
 export async function withdrawLeaving(
   ctx: Context,
   tx: Transaction,
@@ -128,10 +128,6 @@ export async function withdrawLeaving(
       some.map(({ fileId, error }) => ({ fileId, failure: { errorClass: 'POLICY', error } })),
     );
   }
-  await leaveAwaited(ctx, tx, requestIds);
-}
-
-async function leaveAwaited(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const unknown = await leaveWithdrawn(tx, sql`r.id = ANY(${requestIds}::int[]) AND f.id IN (SELECT id FROM leaving)`);
   await tx.query(
     sql`UPDATE quota q SET awaited_paths = q.awaited_paths + u.paths
@@ -144,13 +140,189 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await findJoining(ctx, tx, sql`SELECT id FROM leaving`, { isNew: true });
   await lockRequests(tx, sql`r.id IN (SELECT request_id FROM joining)`);
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM joining)`);
-  await reinstateLeaving(tx);
-  await storeJoining(ctx, tx);
-}
-
-async function reinstateLeaving(tx: Transaction): Promise<void> {
   await lockLeaving(tx);
   await tx.query(
     sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false FROM leaving l WHERE f.id = l.id`,
   );
+  await storeJoining(ctx, tx);
+}
+
+/** Declares that a list contains all files below a prefix. */
+export interface Complete {
+  /** With a trailing slash. */
+  prefix: string;
+  /** The import fails if it would withdraw a larger part of the files below the prefix. */
+  mostPercent: number;
+}
+
+/** A list that leaves out more is probably cut short, or another list. */
+const MOST_PERCENT = 5;
+
+/** @param given.folder with or without a trailing slash @throws InvalidInputError */
+export function readComplete(given: { folder: string; mostPercent?: number | undefined }): Complete {
+  const prefix = given.folder.endsWith('/') ? given.folder : `${given.folder}/`;
+  chosenFiles(prefix, 'complete');
+  const { mostPercent = MOST_PERCENT } = given;
+  if (mostPercent >= 0 && mostPercent <= 100) return { prefix, mostPercent };
+  throw new InvalidInputError('maxWithdrawn', `must be from 0 to 100, in percent, not ${given.mostPercent}`);
+}
+
+/**
+ * Creates the temporary table `leaving` of files that the list does not contain; empty if the list is not complete. The catalogue is locked.
+ * @throws InUseError if it contains more than `mostPercent`
+ */
+export async function findUnlisted(
+  tx: Transaction,
+  complete: Complete | undefined,
+): Promise<{ withdrawn: number; known: number } | undefined> {
+  const which = complete ? sql`${chosenFiles(complete.prefix, 'complete')} AND ${isOffered}` : sql`false`;
+  await tx.query(
+    sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path FROM tape_file f WHERE ${which}
+          AND NOT EXISTS (SELECT FROM old o WHERE o.id = f.id) AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id)`,
+  );
+  if (!complete) return undefined;
+  await tx.query(sql`ANALYZE leaving`);
+  const [row] = await tx.query<{ withdrawn: number; known: number }>(
+    sql`SELECT (SELECT count(*)::int FROM leaving) AS withdrawn, (SELECT count(*)::int FROM tape_file f WHERE ${which}
+          AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id)) AS known`,
+  );
+  const { withdrawn, known } = row ?? { withdrawn: 0, known: 0 };
+  if (withdrawn * 100 > known * complete.mostPercent) {
+    throw new InUseError(
+      `the list does not have ${withdrawn} of ${plural(known, 'file')} below ${quote(complete.prefix)}, and at most ${complete.mostPercent} % are withdrawn at a time: nothing was imported`,
+    );
+  }
+  return { withdrawn, known };
+}
+
+/** Reinstates files of the list that an earlier list had withdrawn. Files that an operator has withdrawn stay withdrawn. */
+export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: number; staysWithdrawn?: number }> {
+  const back = await tx.query(
+    sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false
+        FROM known k WHERE f.id = k.id AND f.is_unlisted RETURNING f.id`,
+  );
+  const [row] = await tx.query<{ files: number }>(
+    sql`SELECT count(*)::int AS files FROM old o JOIN tape_file f ON f.id = o.id WHERE ${isWithdrawn}`,
+  );
+  return {
+    ...(back.length > 0 && { reinstated: back.length }),
+    ...(row && row.files > 0 && { staysWithdrawn: row.files }),
+  };
+}
+
+export interface ForgottenFiles {
+  files: number;
+  bytes: bigint;
+  /** Withdrawn files that are still in use: they are on disk, or in a live request. */
+  kept: number;
+}
+
+const isForgettable = sql`(${isWithdrawn} AND f.forgotten_at IS NULL)`;
+
+/** The file `f` is on disk, in a live request, or known to a library. Failed request files keep their error, and do not count. */
+const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
+  OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
+  OR EXISTS (SELECT FROM left_behind l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
+  OR EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK') AND ${isLive}))`;
+
+/**
+ * Purges withdrawn files, except those in use, which a later call purges. Their paths are free for other files, and they cannot be reinstated. A
+ * file that no request has ever contained is deleted. Any other file keeps its row, with a path that no file of the catalogue can have.
+ * @throws InvalidInputError; NotFoundError if none is withdrawn; InUseError if all are in use
+ */
+export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<ForgottenFiles> {
+  const { path, isDryRun } = input;
+  return await audited(
+    ctx,
+    { operation: 'forgetFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
+    async (note) => {
+      allow(ctx, 'forgetFiles');
+      const which = sql`${chosenFiles(path)} AND ${isForgettable}`;
+      const chosen = await countForgettable(ctx, which);
+      if (chosen.files + chosen.kept === 0) {
+        throw await whyNone(ctx, { path, which: chosenFiles(path), done: 'not withdrawn' });
+      }
+      if (chosen.files === 0) throw await inUse(ctx, path, chosen.kept);
+      if (isDryRun) return chosen;
+      const told = await readTold(ctx, which);
+      const done = await inSteps(
+        ctx,
+        { which: sql`${which} AND NOT ${isInUse}`, note: (step) => note({ given: { ...step } }) },
+        (tx) => forgetStep(ctx, tx, told),
+        (work) => transaction(ctx.db.pool, 'forgetFiles', work),
+      );
+      return { ...done, kept: chosen.kept };
+    },
+  );
+}
+
+async function countForgettable(ctx: Context, which: Sql): Promise<ForgottenFiles> {
+  const { rows } = await ctx.db.pool.query<{ files: number; bytes: string; kept: number }>(
+    sql`SELECT count(*) FILTER (WHERE NOT o.is_in_use)::int AS files, coalesce(sum(o.size) FILTER (WHERE NOT o.is_in_use), 0)::text AS bytes,
+          count(*) FILTER (WHERE o.is_in_use)::int AS kept
+        FROM (SELECT f.size, ${isInUse} AS is_in_use FROM tape_file f WHERE ${which}) o`,
+  );
+  const { files = 0, bytes = '0', kept = 0 } = rows[0] ?? {};
+  return { files, bytes: BigInt(bytes), kept };
+}
+
+async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
+  const { rows } = await ctx.db.pool.query<{ path: string; why: string }>(
+    sql`SELECT f.path, coalesce(
+            (SELECT 'request ' || min(h.request_id) || ' has it' FROM live_hold h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')),
+            (SELECT 'its library is still to be told that nobody needs it' FROM staging s WHERE s.file_id = f.id LIMIT 1),
+            (SELECT 'the link at its archive path is still looked after' FROM archive_link a WHERE a.file_id = f.id),
+            'its copy is still to leave the disk') AS why
+        FROM tape_file f WHERE ${chosenFiles(path)} AND ${isForgettable} AND ${isInUse} ORDER BY f.path LIMIT 1`,
+  );
+  const first = rows[0];
+  if (!first) return new InUseError(`${quote(path)} is in use just now`);
+  const others = kept > 1 ? `, and ${kept - 1} more ${kept === 2 ? 'is' : 'are'} in use` : '';
+  return new InUseError(`${quote(first.path)} cannot be forgotten yet: ${first.why}${others}`);
+}
+
+interface Told {
+  ids: ReadonlySet<bigint>;
+  /** The oldest transaction that may have been running. Files that it or a later one has withdrawn were not searched. */
+  since: string;
+}
+
+/**
+ * Reads which of the files requests refer to. Compacted requests are searched once for all files; no request takes in a withdrawn file
+ * afterwards. Request files are searched here as well, in the same snapshot, since they may be compacted before their step.
+ */
+async function readTold(ctx: Context, which: Sql): Promise<Told> {
+  return await transaction(ctx.db.pool, 'readTold', async (tx) => {
+    const [begun] = await tx.query<{ since: string }>(
+      sql`SELECT pg_snapshot_xmin(pg_current_snapshot())::xid::text AS since`,
+    );
+    const rows = await tx.query<{ id: bigint }>(
+      sql`WITH chosen AS MATERIALIZED (SELECT f.id FROM tape_file f WHERE ${which})
+          SELECT DISTINCT u.id FROM hold_bundle b CROSS JOIN LATERAL unnest(b.file_ids) AS u (id) WHERE u.id IN (SELECT id FROM chosen)
+          UNION SELECT c.id FROM chosen c WHERE EXISTS (SELECT FROM hold h WHERE h.file_id = c.id)`,
+    );
+    return { ids: new Set(rows.map(({ id }) => id)), since: begun?.since ?? '0' };
+  });
+}
+
+async function forgetStep(ctx: Context, tx: Transaction, told: Told): Promise<void> {
+  await lockLeaving(tx);
+  // a file may have come into use before it was locked
+  await tx.query(
+    sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isForgettable} AND NOT ${isInUse})`,
+  );
+  await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
+  await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
+  const rows = await tx.query<{ id: bigint; isTold: boolean }>(
+    sql`SELECT l.id, age(f.xmin) <= age(${told.since}::xid) OR EXISTS (SELECT FROM hold h WHERE h.file_id = l.id)
+          OR EXISTS (SELECT FROM bulk_file b WHERE b.file_id = l.id) AS "isTold" FROM leaving l JOIN tape_file f ON f.id = l.id`,
+  );
+  const stay = rows.filter(({ id, isTold }) => isTold || told.ids.has(id)).map(({ id }) => id);
+  await tx.query(
+    // the whole old path, however long: it stays readable, and the path rules still apply (access/paths.ts)
+    sql`UPDATE tape_file f SET forgotten_at = ${ctx.now()}::timestamp, path = '/.tapegate-forgotten/' || f.id || f.path,
+          volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
+        WHERE f.id = ANY(${stay}::bigint[])`,
+  );
+  await tx.query(sql`DELETE FROM tape_file f USING leaving l WHERE f.id = l.id AND f.id <> ALL(${stay}::bigint[])`);
 }

@@ -1,6 +1,6 @@
 /**
- * Libraries: the tape systems of the site, each with its volumes and its drives. The first one is as the environment of each process
- * has it (TAPEGATE_TAPE_BACKEND, DRIVES); the others are in the database, and all engines work with them.
+ * Reads libraries: the tape systems of the site, each with its volumes and drives. Each process configures the first one from its environment
+ * (TAPEGATE_TAPE_BACKEND, DRIVES); the others are in the database, and all engines use them.
  */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -9,33 +9,30 @@ import type { Prisma } from '../../generated/prisma/client.js';
 import type { LibraryContract, SuspensionMode } from '../../generated/prisma/enums.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
-import { type RequestUsage, readUsage } from './usage.js';
 
-/** The id of the one that the environment names. */
+/** The id of the library of the environment. */
 export const FIRST_LIBRARY = 1;
 
-/** Files that a staging library may be asked for at once where it was told nothing: enough for a system to find a good order in. */
+/** Default number of files that a staging library is asked for at a time: enough for a system to find a good order. */
 export const DEPTH_FILES = 10_000;
 
 export interface Library {
   id: number;
   name: string;
-  /** Of src/tape/kinds.ts; that of the first one is its name. */
+  /** A library type; that of the first library is its name. */
   kind: string;
   contract: LibraryContract;
-  /** As its kind takes them. */
   settings: object;
-  /** Of one that stages, what reads from it at the same time. */
+  /** In a staging library, the number of concurrent reads. */
   drives: number;
-  /** Of one that stages: what may be asked for at the same time; null: as the engine has it. */
+  /** Files and bytes that a staging library is asked for at a time. Null: the default of the engine. */
   depthFiles: number | null;
   depthBytes: bigint | null;
 }
 
-/** Of the library `b`, one of those in the database. */
 export const libraryColumns: Sql = sql`b.id, b.name, b.kind, b.contract, b.settings, b.drives, b.depth_files AS "depthFiles", b.depth_bytes AS "depthBytes"`;
 
-/** All of them, in the order in which they were added. */
+/** Returns all libraries in the order in which they were added. */
 export async function readLibraries(ctx: Context): Promise<Library[]> {
   const { tapeBackend, drives } = ctx.config;
   const { rows } = await ctx.db.pool.query<Library>(
@@ -46,7 +43,7 @@ export async function readLibraries(ctx: Context): Promise<Library[]> {
   return rows;
 }
 
-/** In the order in which they were added: counted, or by the page. */
+/** Lists libraries in the order in which they were added: counted, or by the page. */
 export function listLibraries(ctx: Context) {
   allow(ctx, 'listLibraries');
   const rows = sql`library b WHERE true`;
@@ -60,7 +57,6 @@ export function listLibraries(ctx: Context) {
   };
 }
 
-/** @throws NotFoundError */
 export async function getLibrary(
   ctx: Context,
   id: number,
@@ -73,15 +69,13 @@ export async function getLibrary(
 }
 
 export interface LibraryState extends Library {
-  /** That the catalogue has of it. */
   volumes: number;
   /** Null while it is in service. */
   suspension: { mode: SuspensionMode; reason: string } | null;
-  /** What it was sent, as far as that is counted. */
   usage: RequestUsage[];
 }
 
-/** For those who run the site: all of them, in the order in which they were added. */
+/** Returns all libraries with their state, in the order in which they were added. */
 export async function describeLibraries(ctx: Context): Promise<LibraryState[]> {
   allow(ctx, 'readSettings');
   const { rows } = await ctx.db.pool.query<Pick<LibraryState, 'id' | 'volumes' | 'suspension'>>(
@@ -101,11 +95,46 @@ export async function describeLibraries(ctx: Context): Promise<LibraryState[]> {
   }));
 }
 
-/** By the ids of libraries: what they were added with or set to. Where a site has its tapes is for those who run it. */
+/** Returns the settings of libraries by id. Only operators may see where a site has its tapes. */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');
   const { rows } = await ctx.db.pool.query<{ id: number; settings: object }>(
     sql`SELECT b.id, b.settings FROM library b WHERE b.id = ANY(${ids}::int[])`,
   );
   return new Map(rows.map(({ id, settings }) => [id, settings]));
+}
+
+export interface RequestUsage {
+  /** The name in the documentation of the system: `GetObject`. */
+  request: string;
+  /** Number of requests, also of those whose response was lost. */
+  sent: bigint;
+  /** Bytes of files in the responses. */
+  bytes: bigint;
+}
+
+/** Adds to the counts of requests, which a bill is made of. */
+export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
+  if (used.length === 0) return;
+  const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];
+  const bytes = used.map((each) => each.bytes);
+  await ctx.db.pool.query(
+    sql`INSERT INTO library_usage AS u (library_id, request, requests, bytes)
+        SELECT b.id, n.* FROM unnest(${names}::text[], ${sent}::bigint[], ${bytes}::bigint[]) AS n (request, requests, bytes)
+          JOIN library b ON b.id = ${libraryId}
+        ORDER BY n.request
+        ON CONFLICT (library_id, request) DO UPDATE SET requests = u.requests + excluded.requests, bytes = u.bytes + excluded.bytes`,
+  );
+}
+
+/** Returns counts by library id, in order of the names of requests. Libraries without counts are left out. */
+export async function readUsage(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestUsage[]>> {
+  allow(ctx, 'readUsage');
+  const { rows } = await ctx.db.pool.query<RequestUsage & { id: number }>(
+    sql`SELECT u.library_id AS id, u.request, u.requests AS sent, u.bytes FROM library_usage u
+        WHERE u.library_id = ANY(${ids}::int[]) ORDER BY u.library_id, u.request`,
+  );
+  const usage = new Map<number, RequestUsage[]>();
+  for (const { id, ...row } of rows) usage.set(id, [...(usage.get(id) ?? []), row]);
+  return usage;
 }

@@ -10,8 +10,7 @@ import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksum } from '../catalogue/moves.js';
-import { triedNowhere, turnToCopies } from '../catalogue/second-copies.js';
-import { isSameSource, isSameVersion, waitingAgain } from '../catalogue/versions.js';
+import { isSameSource, isSameVersion, triedNowhere, turnToCopies, waitingAgain } from '../catalogue/versions.js';
 import {
   isLive,
   isRecalledNoMore,

@@ -8,8 +8,7 @@ import type { ErrorClass } from '../../errors.js';
 import type { RecallState } from '../../generated/prisma/enums.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
 import { addSeconds } from '../../time.js';
-import { changePlaces } from '../catalogue/second-copies.js';
-import { isSameVersion, placeOfFile } from '../catalogue/versions.js';
+import { changePlaces, isSameVersion, placeOfFile } from '../catalogue/versions.js';
 import {
   hasOther,
   isLeftAlone,

@@ -1,6 +1,7 @@
 /**
- * Curves: what the site did, in a row for each five minutes, and of older days for each hour. One engine at a time counts what events tell
- * since the last one that was counted; that and the figures are one transaction, so that nothing is counted twice, whoever is killed.
+ * History of the site and of quotas. The site has a row for each five minutes, and for each hour of older days. One engine at a time counts the
+ * events since the last counted one, in the transaction that writes the figures, so that no event is counted twice. A quota has a row for each
+ * hour in which it changed.
  */
 import type { Context } from '../../context.js';
 import { tryAdvisory } from '../../database/locks.js';
@@ -12,11 +13,9 @@ import { newestNumber } from '../../event-table.js';
 import { addSeconds, isBefore } from '../../time.js';
 import { isClaimed } from '../conditions.js';
 import { allow } from '../policy.js';
-import { writeQuotaHistory } from './quota-history.js';
 
-/** What was done in some time. */
 export interface CurvePoint {
-  /** When it began, and how long it is. */
+  /** The beginning. */
   at: string;
   seconds: number;
   filesRestored: number;
@@ -31,20 +30,18 @@ export interface CurvePoint {
 export const SLOT_SECONDS = 300;
 const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
-/** Rows of five minutes are kept for so long, those of hours for so long. */
+/** Rows of five minutes become rows of hours after this time. */
 const FINE_DAYS = 2;
 export const CURVE_DAYS = 90;
-/** All that there may be, and some more: 48 hours of five minutes, and the hours before. */
+/** More than 48 hours of five minutes and 88 days of hours. */
 const MOST_POINTS = 3000;
-/** Numbers of events that are counted in one step. */
 const STEP = 20_000n;
-/** A queue of ten million files is counted in some seconds. */
 const SAMPLE_MS = 20_000;
 
 const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
-/** Counts what has come since, and once in each slot what waits. May be killed at any line. */
+/** Counts new events, samples the queue once in each period, and writes the history of quotas. May be killed at any line. */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
   while (!stop.aborted && (await countStep(ctx, now)));
@@ -52,7 +49,6 @@ export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<voi
   await writeQuotaHistory(ctx);
 }
 
-/** @returns whether there is more to count */
 async function countStep(ctx: Context, now: string): Promise<boolean> {
   await ctx.events.numbers.number();
   return await transaction(ctx.db.pool, 'writeHistory', async (tx) => {
@@ -61,7 +57,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );
     const { after, newest } = row ?? { after: 0n, newest: 0n };
-    // numbers leap where the database was put back to a state before
+    // numbers have a gap after a restore of the database
     const [next] = await tx.query<{ first: bigint }>(
       sql`SELECT b.first_number AS first FROM event_batch b WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
     );
@@ -75,7 +71,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
 
-/** Events go to the slots of their own times; the present slot has a row in any case. */
+/** Events count in the periods of their own times. The present period always gets a row. */
 const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
   WITH e AS MATERIALIZED (
     SELECT e.id, e.at, e.to_stage, e.file_id, e.request_id, e.files_failed
@@ -99,17 +95,12 @@ const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
     bytes_restored = y.bytes_restored + excluded.bytes_restored, files_failed = y.files_failed + excluded.files_failed,
     up_to = excluded.up_to`;
 
-/** Whole hours of older days become a row each; what is older than all that goes. */
+/** Combines rows of older days by the hour, and deletes rows older than CURVE_DAYS. */
 async function coarsen(tx: Transaction, now: string): Promise<void> {
   const fine = slotOf(sql`${addSeconds(now, -FINE_DAYS * DAY_SECONDS)}::timestamp`, HOUR_SECONDS);
-  const [row] = await tx.query<{ isDue: boolean }>(
-    sql`SELECT EXISTS (SELECT FROM site_history WHERE at < ${fine} AND seconds = ${SLOT_SECONDS})
-          OR EXISTS (SELECT FROM site_history WHERE at < ${addSeconds(now, -CURVE_DAYS * DAY_SECONDS)}::timestamp) AS "isDue"`,
-  );
-  if (!row?.isDue) return;
   await tx.query(sql`DELETE FROM site_history WHERE at < ${addSeconds(now, -CURVE_DAYS * DAY_SECONDS)}::timestamp`);
   const hour = slotOf(sql`y.at`, HOUR_SECONDS);
-  // the row of the hour has the key of its first slot, so that these are read and taken away before
+  // the row of an hour has the key of its first period, so the old rows are deleted first
   const hours = await tx.query<{ rows: string }>(
     sql`WITH old AS (DELETE FROM site_history y WHERE y.at < ${fine} AND y.seconds = ${SLOT_SECONDS} RETURNING y.*)
         SELECT coalesce(json_agg(x), '[]')::text AS rows FROM (
@@ -124,7 +115,6 @@ async function coarsen(tx: Transaction, now: string): Promise<void> {
   );
 }
 
-/** What waits, once in each slot: whoever comes first. */
 async function sampleSlot(ctx: Context, now: string): Promise<void> {
   const slot = slotOf(sql`${now}::timestamp`, SLOT_SECONDS);
   const { rowCount } = await ctx.db.pool.query(
@@ -142,7 +132,7 @@ async function sampleSlot(ctx: Context, now: string): Promise<void> {
   );
 }
 
-/** The points that begin from `since` on and before `until`, in order; the newest ones where there are too many. @throws InvalidInputError */
+/** Returns the points that begin from `since` to before `until`, in order; at most the newest 3,000. @throws InvalidInputError */
 export async function readHistory(
   ctx: Context,
   { since, until }: { since: string; until?: string | null | undefined },
@@ -156,4 +146,53 @@ export async function readHistory(
         FROM site_history y WHERE y.at >= ${since}::timestamp AND y.at < ${end}::timestamp ORDER BY y.at DESC LIMIT ${MOST_POINTS}`,
   );
   return rows.reverse();
+}
+
+export interface QuotaPoint {
+  at: string;
+  used: bigint;
+  size: bigint;
+}
+
+/** The hour that was written last, by database. */
+const written = new WeakMap<Context['db'], string>();
+
+/** Writes rows of changed quotas once in each hour. Several engines may do so at once. */
+async function writeQuotaHistory(ctx: Context): Promise<void> {
+  const now = ctx.now();
+  const hour = now.slice(0, 13);
+  if (written.get(ctx.db) === hour) return;
+  await ctx.db.pool.query(
+    sql`INSERT INTO quota_history (quota_id, at, used, size)
+        SELECT q.id, ${slotOf(sql`${now}::timestamp`, HOUR_SECONDS)}, q.used, q.size FROM quota q
+        WHERE q.removed_at IS NULL AND NOT EXISTS (
+          SELECT FROM (SELECT y.used, y.size FROM quota_history y WHERE y.quota_id = q.id ORDER BY y.at DESC LIMIT 1) y
+          WHERE y.used = q.used AND y.size = q.size)
+        ON CONFLICT (quota_id, at) DO NOTHING`,
+  );
+  await ctx.db.pool.query(
+    sql`DELETE FROM quota_history WHERE at < ${addSeconds(now, -CURVE_DAYS * DAY_SECONDS)}::timestamp`,
+  );
+  written.set(ctx.db, hour);
+}
+
+/** Returns the points of visible quotas, in order of time: at `since` if that is known, at each change after it, and now. @throws InvalidInputError */
+export async function readQuotaHistory(
+  ctx: Context,
+  quotaIds: readonly number[],
+  since: string,
+): Promise<Map<number, QuotaPoint[]>> {
+  const now = ctx.now();
+  if (isBefore(now, since)) throw new InvalidInputError('since', `must not be after now, which is ${now}: ${since}`);
+  const { rows } = await ctx.db.pool.query<QuotaPoint & { id: number }>(
+    sql`SELECT i.id, p.* FROM unnest(${quotaIds}::int[]) AS i (id) CROSS JOIN LATERAL (
+          (SELECT ${since}::timestamp AS at, y.used, y.size FROM quota_history y
+           WHERE y.quota_id = i.id AND y.at <= ${since}::timestamp ORDER BY y.at DESC LIMIT 1)
+          UNION ALL (SELECT y.at, y.used, y.size FROM quota_history y WHERE y.quota_id = i.id AND y.at > ${since}::timestamp)
+          UNION ALL (SELECT ${now}::timestamp, q.used, q.size FROM quota q WHERE q.id = i.id)
+        ) p ORDER BY i.id, p.at`,
+  );
+  const points = new Map<number, QuotaPoint[]>();
+  for (const { id, ...point } of rows) points.set(id, [...(points.get(id) ?? []), point]);
+  return points;
 }

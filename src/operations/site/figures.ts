@@ -1,7 +1,4 @@
-/**
- * What the whole site does at one moment, for those who watch it: one statement, of tables that are small and of the queue. It says
- * nothing of any user. Whoever has it read is to remember it for a while (src/metrics/site.ts).
- */
+/** Reads the figures of the site for metrics, by one statement over small tables and the queue. They name no user. Callers cache them (src/metrics/site.ts). */
 import type { Context } from '../../context.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -12,14 +9,14 @@ import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
-  /** By the state of its recalls; `seconds`: since the one that was queued first. */
+  /** By the state of recalls; `seconds` is the age of the oldest. */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
-  /** That have a drive, or ask for one. */
+  /** Engines that have a drive, or ask for one. */
   engines: number;
   drives: { library: string; drive: string; state: 'held' | 'working' | 'idle' | 'free' }[];
   libraries: { library: string; isHeld: boolean; hasProblem: boolean }[];
-  /** Bytes; `free` is null where nobody has seen the disk of late. */
+  /** Bytes; `free` is null if no engine has measured the disk recently. */
   disks: {
     disk: string;
     size: number;
@@ -30,22 +27,20 @@ export interface SiteFigures {
     isHeld: boolean;
     isFull: boolean;
   }[];
-  /** What is out of service. */
   suspensions: { kind: string; mode: string; number: number }[];
   mail: { waiting: number; failing: number; oldestSeconds: number };
-  /** Of events that nobody who listens has seen yet. */
+  /** Batches of events that no listener has seen yet. */
   unnumberedBatches: number;
 }
 
-/** A queue of ten million files is counted in some seconds. */
 const TIMEOUT_MS = 8000;
 
-/** May whoever asks read the metrics? On the open way whoever asks does, who is of this host. @throws ForbiddenError */
+/** Allows metrics to callers with the right, and to all callers of this host without authentication. @throws ForbiddenError */
 export function allowMetrics(ctx: Context): void {
   if (ctx.caller.way !== 'open') allow(ctx, 'readMetrics');
 }
 
-/** @throws UnavailableError where it takes too long */
+/** @throws UnavailableError if it takes too long */
 export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
   const now = ctx.now();
   const fresh = addSeconds(now, -FRESH_SECONDS);

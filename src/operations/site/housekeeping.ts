@@ -1,4 +1,4 @@
-/** What is kept of what was, for how long, and what it takes: the passes that delete it are in engine/runner.ts. */
+/** Reports which history is kept, for how long, and its size. The jobs that delete it are in engine/runner.ts. */
 import type { Context } from '../../context.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { join, type Sql, sql } from '../../database/sql.js';
@@ -6,31 +6,25 @@ import { allow } from '../policy.js';
 import { MESSAGE_DAYS } from '../webhooks/outbox.js';
 import { CURVE_DAYS } from './curves.js';
 
-/** A table that somebody keeps locked is not waited for. */
+/** Does not wait long for a locked table. */
 const LOOK_MS = 2000;
 
 export const keptKinds = ['REQUESTS', 'EVENTS', 'MAIL', 'AUDIT', 'WEBHOOK_MESSAGES', 'CURVES'] as const;
 export type KeptKind = (typeof keptKinds)[number];
 
-/** Of a kind: tables and their indexes. */
 export interface Kept {
   kind: KeptKind;
-  /** For how long, by the settings of the process that answers. */
+  /** By the settings of the process that answers. */
   days: number;
-  /** As PostgreSQL estimates; null where it has not looked yet. */
+  /** Estimated by PostgreSQL; null if there is no estimate yet. */
   rows: number | null;
+  /** Of tables and indexes. */
   bytes: bigint;
-  /** When the oldest was written; null where there is none. */
+  /** Null if there is no row. */
   oldest: string | null;
 }
 
-interface Source {
-  tables: readonly string[];
-  /** The oldest time, looked up by an index. */
-  oldest: Sql;
-}
-
-const sources: Record<KeptKind, Source> = {
+const sources: Record<KeptKind, { tables: readonly string[]; oldest: Sql }> = {
   REQUESTS: {
     tables: ['request', 'hold', 'awaited_path', 'hold_bundle', 'path_bundle'],
     oldest: sql`SELECT request_date FROM request ORDER BY id LIMIT 1`,
@@ -48,7 +42,7 @@ const sources: Record<KeptKind, Source> = {
   },
 };
 
-/** In the order of `keptKinds`. @throws UnavailableError where one of the tables cannot be looked at just now */
+/** In the order of `keptKinds`. @throws UnavailableError if a table is locked */
 export async function readKept(ctx: Context): Promise<Kept[]> {
   allow(ctx, 'readKept');
   const parts = keptKinds.map((kind) => {

@@ -1,11 +1,10 @@
-/** The gateways and engines that run: each says so every few seconds, by the database's clock, and is forgotten some time after its last word. */
+/** Running gateways and engines: each writes a heartbeat every few seconds, by the database's clock, and is deleted a day after its last one. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { allow } from '../policy.js';
 
 export type ProcessKind = 'GATEWAY' | 'ENGINE';
 
-/** What a process says of itself. */
 export interface OwnProcess {
   id: string;
   kind: ProcessKind;
@@ -17,24 +16,22 @@ export interface OwnProcess {
 export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
-  /** It has said so of late. */
   isAlive: boolean;
-  /** For how long there was something of the events that it had not read. */
+  /** How long it has been behind in reading events. */
   lagSeconds: number;
 }
 
 export const BEAT_MS = 10_000;
-/** One that has said nothing for so long counts as dead. */
+/** A process counts as dead after this time without a heartbeat. */
 const SILENT_SECONDS = 45;
 const FORGOTTEN_SECONDS = 24 * 3600;
 const MOST = 1000;
 
 const now = sql`timezone('utc', clock_timestamp())`;
 
-/** The process `p` has said of late that it lives. */
 export const isSeen = sql`(p.seen_at >= ${now} - make_interval(secs => ${SILENT_SECONDS}))`;
 
-/** To be called again and again. Those that have been dead for a day go with it. */
+/** Writes a heartbeat, and deletes processes that have been dead for a day. */
 export async function noteProcess(ctx: Context, { id, kind, host, pid, version }: OwnProcess): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH gone AS (DELETE FROM running_process WHERE seen_at < ${now} - make_interval(secs => ${FORGOTTEN_SECONDS}))
@@ -44,12 +41,11 @@ export async function noteProcess(ctx: Context, { id, kind, host, pid, version }
   );
 }
 
-/** It ends in good order. */
 export async function forgetProcess(ctx: Context, id: string): Promise<void> {
   await ctx.db.pool.query(sql`DELETE FROM running_process WHERE id = ${id}::uuid`);
 }
 
-/** Those that run, and those that died within a day, the first 1,000 by host. */
+/** Lists processes that run or died within a day, the first 1,000 by host. */
 export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   allow(ctx, 'listProcesses');
   const { rows } = await ctx.db.pool.query<RunningProcess>(
@@ -60,7 +56,7 @@ export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   return rows;
 }
 
-/** By kind, host and number, of those that have said of late that they live. */
+/** Describes processes that are alive: `engine 42 of host`. */
 export async function findRunning(ctx: Context): Promise<string[]> {
   return (await listProcesses(ctx))
     .filter((each) => each.isAlive)

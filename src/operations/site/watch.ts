@@ -1,17 +1,112 @@
 /**
- * Watching the site: which parts of it have changed, so that whoever shows them reads them again. What is looked at are small tables, and
- * marks that grow.
+ * Watches the site and the requests of a caller, so that views read again what has changed. All watchers of a gateway share one check a second,
+ * and each receives all changes since its last one at once, so that a slow client receives fewer messages and needs little memory.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { logFailure } from '../../errors.js';
+import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../event-table.js';
 import type { EventFeed } from '../../events.js';
+import type { RequestState } from '../../generated/prisma/enums.js';
 import { isClaimed } from '../conditions.js';
 import { allow } from '../policy.js';
 import { isSeen } from './processes.js';
-import { type Source, Watchers } from './watchers.js';
 
-/** What they are, for people. */
+const EVERY_MS = 1000;
+/** The pause after a slow check, as a multiple of its time. */
+const REST_TIMES = 10;
+/** Changes that are kept for a slow watcher. If there are more, it must read everything again. */
+const MOST_KEPT = 1000;
+
+interface Source<Item> {
+  /** Called when the first watcher comes. @returns a function for when the last one has gone */
+  begin(): () => void;
+  /** Returns the changes since the last check by their keys; undefined if they are not known, as at the first check. */
+  look(): Promise<ReadonlyMap<string | number, Item> | undefined>;
+  onError(error: unknown): void;
+}
+
+interface Told<Item> {
+  items: Item[];
+  /** Other items may have changed, as before the first check. */
+  hasMore: boolean;
+}
+
+interface Watcher<Item> {
+  kept: Map<string | number, Item>;
+  hasMore: boolean;
+  wake(): void;
+}
+
+class Watchers<Item> {
+  private readonly source: Source<Item>;
+  private readonly watchers = new Set<Watcher<Item>>();
+  private isRunning = false;
+  private hasLooked = false;
+
+  constructor(source: Source<Item>) {
+    this.source = source;
+  }
+
+  /** First yields `hasMore`, so that a client which then reads everything misses no change. */
+  async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Told<Item>> {
+    const watcher: Watcher<Item> = { kept: new Map(), hasMore: this.hasLooked, wake: () => {} };
+    this.watchers.add(watcher);
+    if (!this.isRunning) void this.run();
+    const wake = () => watcher.wake();
+    signal.addEventListener('abort', wake);
+    try {
+      while (!signal.aborted) {
+        const told = { items: [...watcher.kept.values()].filter(isFor), hasMore: watcher.hasMore };
+        watcher.kept.clear();
+        watcher.hasMore = false;
+        if (told.hasMore || told.items.length > 0) {
+          yield told;
+          continue;
+        }
+        await new Promise<void>((resolve) => {
+          watcher.wake = resolve;
+        });
+      }
+    } finally {
+      signal.removeEventListener('abort', wake);
+      this.watchers.delete(watcher);
+    }
+  }
+
+  private async run(): Promise<void> {
+    this.isRunning = true;
+    const end = this.source.begin();
+    while (this.watchers.size > 0) {
+      const startedAt = performance.now();
+      try {
+        this.tell(await this.source.look());
+        this.hasLooked = true;
+      } catch (error) {
+        this.source.onError(error);
+      }
+      const tookMs = performance.now() - startedAt;
+      await sleep(Math.max(EVERY_MS, tookMs * REST_TIMES), undefined, { ref: false });
+    }
+    this.hasLooked = false;
+    this.isRunning = false;
+    end();
+  }
+
+  private tell(changed: ReadonlyMap<string | number, Item> | undefined): void {
+    for (const watcher of this.watchers) {
+      for (const [key, item] of changed ?? []) watcher.kept.set(key, item);
+      if (!changed || watcher.kept.size > MOST_KEPT) {
+        watcher.kept.clear();
+        watcher.hasMore = true;
+      }
+      if (watcher.hasMore || watcher.kept.size > 0) watcher.wake();
+    }
+  }
+}
+
 export const siteParts = {
   DRIVES: 'Drives: what they have mounted and in hand, and who holds them',
   QUEUE: 'What waits, and the plan with it',
@@ -32,7 +127,7 @@ export interface SiteChange {
   parts: SitePart[];
 }
 
-/** Free space comes and goes all the time: it has changed where it has by 128 MiB. */
+/** Free space changes all the time, and is compared in units of 128 MiB. */
 const FREE_BITS = 27;
 
 const digest = (rows: Sql) =>
@@ -54,7 +149,7 @@ const libraries = digest(
 
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
-/** A text for each part, which is another one once that has changed. Whoever queues files, moves them or ends them writes events. */
+/** A text for each part, which differs after a change. All changes of the queue write events, except of its order. */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
   (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",
@@ -70,7 +165,7 @@ class SiteMarks implements Source<SitePart> {
   }
 
   begin(): () => void {
-    // what changes the order of the queue alone, such as a priority, writes no event
+    // changes of the order of the queue only, such as a priority, write no event
     const end = this.ctx.events.onRing('recall', () => {
       this.hasRung = true;
     });
@@ -96,17 +191,120 @@ class SiteMarks implements Source<SitePart> {
   }
 }
 
-const watchersOf = new WeakMap<EventFeed, Watchers<SitePart>>();
+const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 
-/** All parts at first, then those that have changed, about once a second at most, without end. */
+/** Yields all parts first, then changed ones, at most about once a second, without end. */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now } = ctx;
-  // of nobody in particular: it goes on when this caller has gone
+  // a context without the reader of this caller, since the checks continue after the caller has gone
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now };
-  const watchers = watchersOf.get(events) ?? new Watchers(new SiteMarks(own));
-  watchersOf.set(events, watchers);
+  const watchers = siteWatchers.get(events) ?? new Watchers(new SiteMarks(own));
+  siteWatchers.set(events, watchers);
   for await (const { items, hasMore } of watchers.watch(() => true, signal)) {
     yield { at: ctx.now(), parts: hasMore ? PARTS : items };
   }
+}
+
+export interface RequestChange {
+  requestId: number;
+  quota: string;
+  state: RequestState;
+}
+
+export interface RequestChanges extends Told<RequestChange> {
+  at: string;
+}
+
+/** Requests of one check. More than these count as unknown changes. */
+const MOST = 1000;
+/** Requests whose figures are remembered. An event of any other request counts as a change. */
+const MOST_KNOWN = 10_000;
+
+type Figures = Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed'>;
+
+const filter = {
+  accepts: (event: AnyEvent): event is ProgressEvent => !isStageEvent(event),
+  condition: sql`e.request_id IS NOT NULL`,
+};
+
+class ChangedRequests implements Source<RequestChange> {
+  private readonly ctx: Pick<Context, 'db' | 'events' | 'log'>;
+  private readonly known = new Map<number, Figures>();
+  private changed = new Set<number>();
+  private following: Promise<void> | undefined;
+  private stop = new AbortController();
+
+  constructor(ctx: Pick<Context, 'db' | 'events' | 'log'>) {
+    this.ctx = ctx;
+  }
+
+  begin(): () => void {
+    this.stop = new AbortController();
+    return () => {
+      this.stop.abort();
+      this.following = undefined;
+      this.known.clear();
+      this.changed.clear();
+    };
+  }
+
+  async look(): Promise<Map<number, RequestChange> | undefined> {
+    if (!this.following) {
+      const newest = await this.ctx.events.newestId();
+      this.following = this.follow(newest, this.stop.signal);
+      this.changed.clear();
+      return undefined;
+    }
+    const ids = [...this.changed];
+    this.changed.clear();
+    if (ids.length === 0) return new Map();
+    if (ids.length > MOST) return undefined;
+    const { rows } = await this.ctx.db.pool.query<RequestChange>(
+      sql`SELECT r.id AS "requestId", q."user" AS quota, r.state FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ANY(${ids}::int[])`,
+    );
+    return new Map(rows.map((row) => [row.requestId, row]));
+  }
+
+  /** The collected changes are lost, so that all watchers must read everything again. */
+  onError(error: unknown): void {
+    logFailure(this.ctx.log, error, 'which requests have changed');
+    this.stop.abort();
+    this.begin();
+    this.following = undefined;
+  }
+
+  private async follow(newest: bigint, signal: AbortSignal): Promise<void> {
+    try {
+      for await (const event of this.ctx.events.follow(newest, filter, signal)) this.note(event);
+    } catch (error) {
+      if (!signal.aborted) this.onError(error);
+    }
+  }
+
+  /** More files on disk, or failed ones, are no change of the request. An event with the same figures as before is a change. */
+  private note(event: ProgressEvent): void {
+    const { requestId, state, filesTotal, filesOnDisk, filesFailed } = event;
+    const before = this.known.get(requestId);
+    this.known.delete(requestId);
+    this.known.set(requestId, { state, filesTotal, filesOnDisk, filesFailed });
+    const oldest = this.known.size > MOST_KNOWN ? this.known.keys().next().value : undefined;
+    if (oldest !== undefined) this.known.delete(oldest);
+    const isSame = before?.state === state && before.filesTotal === filesTotal;
+    const isFurther = before?.filesOnDisk !== filesOnDisk || before?.filesFailed !== filesFailed;
+    if (isSame && isFurther) return;
+    if (this.changed.size <= MOST) this.changed.add(requestId);
+  }
+}
+
+const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
+
+/** Yields `hasMore` first, then requests that were created, changed or ended, at most about once a second, without end. */
+export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
+  allow(ctx, 'watchRequests');
+  const { db, events, log } = ctx;
+  const watchers = requestWatchers.get(events) ?? new Watchers(new ChangedRequests({ db, events, log }));
+  requestWatchers.set(events, watchers);
+  const isVisible = ({ quota }: RequestChange) => hasQuota(ctx.caller.reads, quota);
+  for await (const told of watchers.watch(isVisible, signal)) yield { ...told, at: ctx.now() };
 }

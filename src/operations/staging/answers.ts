@@ -9,7 +9,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import { sampleWaits } from '../../planner/queue.js';
-import { triedNowhere, turnToCopies } from '../catalogue/second-copies.js';
+import { triedNowhere, turnToCopies } from '../catalogue/versions.js';
 import { isStagingWanted, isWaiting, pathOnTape } from '../conditions.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 
