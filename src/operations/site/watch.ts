@@ -155,40 +155,32 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
   (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",
   (SELECT max(t.id)::text FROM audit t) AS "AUDIT"`;
 
-class SiteMarks implements Source<SitePart> {
-  private readonly ctx: Context;
-  private before: Record<SitePart, string> | undefined;
-  private hasRung = false;
-
-  constructor(ctx: Context) {
-    this.ctx = ctx;
-  }
-
-  begin(): () => void {
-    // changes of the order of the queue only, such as a priority, write no event
-    const end = this.ctx.events.onRing('recall', () => {
-      this.hasRung = true;
-    });
-    return () => {
-      end();
-      this.before = undefined;
-    };
-  }
-
-  async look(): Promise<Map<SitePart, SitePart> | undefined> {
-    const hasRung = this.hasRung;
-    this.hasRung = false;
-    const [now] = (await this.ctx.db.pool.query<Record<SitePart, string>>(MARKS)).rows;
-    const { before } = this;
-    this.before = now;
-    if (!before || !now) return undefined;
-    const changed = PARTS.filter((part) => now[part] !== before[part] || (part === 'QUEUE' && hasRung));
-    return new Map(changed.map((part) => [part, part]));
-  }
-
-  onError(error: unknown): void {
-    logFailure(this.ctx.log, error, 'what of the site has changed');
-  }
+function createSiteMarks(ctx: Context): Source<SitePart> {
+  let before: Record<SitePart, string> | undefined;
+  let hasRung = false;
+  return {
+    begin: () => {
+      // changes of the order of the queue only, such as a priority, write no event
+      const end = ctx.events.onRing('recall', () => {
+        hasRung = true;
+      });
+      return () => {
+        end();
+        before = undefined;
+      };
+    },
+    look: async () => {
+      const isQueueChanged = hasRung;
+      hasRung = false;
+      const [now] = (await ctx.db.pool.query<Record<SitePart, string>>(MARKS)).rows;
+      const last = before;
+      before = now;
+      if (!last || !now) return undefined;
+      const changed = PARTS.filter((part) => now[part] !== last[part] || (part === 'QUEUE' && isQueueChanged));
+      return new Map(changed.map((part) => [part, part]));
+    },
+    onError: (error) => logFailure(ctx.log, error, 'what of the site has changed'),
+  };
 }
 
 const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
@@ -199,7 +191,7 @@ export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenera
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now } = ctx;
   // a context without the reader of this caller, since the checks continue after the caller has gone
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now };
-  const watchers = siteWatchers.get(events) ?? new Watchers(new SiteMarks(own));
+  const watchers = siteWatchers.get(events) ?? new Watchers(createSiteMarks(own));
   siteWatchers.set(events, watchers);
   for await (const { items, hasMore } of watchers.watch(() => true, signal)) {
     yield { at: ctx.now(), parts: hasMore ? PARTS : items };
@@ -228,73 +220,63 @@ const filter = {
   condition: sql`e.request_id IS NOT NULL`,
 };
 
-class ChangedRequests implements Source<RequestChange> {
-  private readonly ctx: Pick<Context, 'db' | 'events' | 'log'>;
-  private readonly known = new Map<number, Figures>();
-  private changed = new Set<number>();
-  private following: Promise<void> | undefined;
-  private stop = new AbortController();
-
-  constructor(ctx: Pick<Context, 'db' | 'events' | 'log'>) {
-    this.ctx = ctx;
-  }
-
-  begin(): () => void {
-    this.stop = new AbortController();
-    return () => {
-      this.stop.abort();
-      this.following = undefined;
-      this.known.clear();
-      this.changed.clear();
-    };
-  }
-
-  async look(): Promise<Map<number, RequestChange> | undefined> {
-    if (!this.following) {
-      const newest = await this.ctx.events.newestId();
-      this.following = this.follow(newest, this.stop.signal);
-      this.changed.clear();
-      return undefined;
-    }
-    const ids = [...this.changed];
-    this.changed.clear();
-    if (ids.length === 0) return new Map();
-    if (ids.length > MOST) return undefined;
-    const { rows } = await this.ctx.db.pool.query<RequestChange>(
-      sql`SELECT r.id AS "requestId", q."user" AS quota, r.state FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ANY(${ids}::int[])`,
-    );
-    return new Map(rows.map((row) => [row.requestId, row]));
-  }
-
-  /** The collected changes are lost, so that all watchers must read everything again. */
-  onError(error: unknown): void {
-    logFailure(this.ctx.log, error, 'which requests have changed');
-    this.stop.abort();
-    this.begin();
-    this.following = undefined;
-  }
-
-  private async follow(newest: bigint, signal: AbortSignal): Promise<void> {
-    try {
-      for await (const event of this.ctx.events.follow(newest, filter, signal)) this.note(event);
-    } catch (error) {
-      if (!signal.aborted) this.onError(error);
-    }
-  }
-
+function watchChangedRequests(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source<RequestChange> {
+  const known = new Map<number, Figures>();
+  const changed = new Set<number>();
+  let following: Promise<void> | undefined;
+  let stop = new AbortController();
   /** More files on disk, or failed ones, are no change of the request. An event with the same figures as before is a change. */
-  private note(event: ProgressEvent): void {
-    const { requestId, state, filesTotal, filesOnDisk, filesFailed } = event;
-    const before = this.known.get(requestId);
-    this.known.delete(requestId);
-    this.known.set(requestId, { state, filesTotal, filesOnDisk, filesFailed });
-    const oldest = this.known.size > MOST_KNOWN ? this.known.keys().next().value : undefined;
-    if (oldest !== undefined) this.known.delete(oldest);
+  const note = ({ requestId, state, filesTotal, filesOnDisk, filesFailed }: ProgressEvent) => {
+    const before = known.get(requestId);
+    known.delete(requestId);
+    known.set(requestId, { state, filesTotal, filesOnDisk, filesFailed });
+    const oldest = known.size > MOST_KNOWN ? known.keys().next().value : undefined;
+    if (oldest !== undefined) known.delete(oldest);
     const isSame = before?.state === state && before.filesTotal === filesTotal;
     const isFurther = before?.filesOnDisk !== filesOnDisk || before?.filesFailed !== filesFailed;
-    if (isSame && isFurther) return;
-    if (this.changed.size <= MOST) this.changed.add(requestId);
-  }
+    if (!(isSame && isFurther) && changed.size <= MOST) changed.add(requestId);
+  };
+  /** The collected changes are lost, so that all watchers must read everything again. */
+  const fail = (error: unknown) => {
+    logFailure(ctx.log, error, 'which requests have changed');
+    stop.abort();
+    stop = new AbortController();
+    following = undefined;
+  };
+  const follow = async (newest: bigint, { signal }: AbortController) => {
+    try {
+      for await (const event of ctx.events.follow(newest, filter, signal)) note(event);
+    } catch (error) {
+      if (!signal.aborted) fail(error);
+    }
+  };
+  return {
+    begin: () => {
+      stop = new AbortController();
+      return () => {
+        stop.abort();
+        following = undefined;
+        known.clear();
+        changed.clear();
+      };
+    },
+    look: async () => {
+      if (!following) {
+        following = follow(await ctx.events.newestId(), stop);
+        changed.clear();
+        return undefined;
+      }
+      const ids = [...changed];
+      changed.clear();
+      if (ids.length === 0) return new Map();
+      if (ids.length > MOST) return undefined;
+      const { rows } = await ctx.db.pool.query<RequestChange>(
+        sql`SELECT r.id AS "requestId", q."user" AS quota, r.state FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ANY(${ids}::int[])`,
+      );
+      return new Map(rows.map((row) => [row.requestId, row]));
+    },
+    onError: fail,
+  };
 }
 
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
@@ -303,7 +285,7 @@ const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');
   const { db, events, log } = ctx;
-  const watchers = requestWatchers.get(events) ?? new Watchers(new ChangedRequests({ db, events, log }));
+  const watchers = requestWatchers.get(events) ?? new Watchers(watchChangedRequests({ db, events, log }));
   requestWatchers.set(events, watchers);
   const isVisible = ({ quota }: RequestChange) => hasQuota(ctx.caller.reads, quota);
   for await (const told of watchers.watch(isVisible, signal)) yield { ...told, at: ctx.now() };
