@@ -41,7 +41,7 @@ const noteGateway = (port) => {
 };
 const server = require('node:http').createServer((req, res) => {
   process.stdout.write('asked with ' + (req.headers.authorization ?? 'nothing') + '\\n');
-  res.setHeader('Content-Type', 'application/json').end('{"data":{"result":{"edges":[],"pageInfo":{"hasNextPage":false,"endCursor":null}}}}');
+  res.setHeader('Content-Type', 'application/json').end('{"data":{"list":{"edges":[],"pageInfo":{"hasNextPage":false,"endCursor":null}}}}');
 });
 server.listen(Number(at), host, () => {
   const { port } = server.address();
