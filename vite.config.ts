@@ -31,8 +31,8 @@ export default defineConfig({
           groups: [
             { name: 'base', test: /\/src\/(environment|errors|json)\.ts$/ },
             { name: 'program', test: /\/src\/commands\/program\.ts$/ },
-            { name: 'config', test: /\/src\/config\.ts$/ },
             { name: 'client', test: /\/src\/commands\/client\.ts$/ },
+            { name: 'config', test: /\/src\/config\.ts$/ },
           ],
         },
       },
