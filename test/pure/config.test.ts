@@ -370,7 +370,7 @@ test.each<[name: string, must: string, values: string[]]>([
   [
     'TAPEGATE_ALLOWED_HOSTS',
     'a list of names and addresses, without ports',
-    ['*', 'tapes:8080', 'https://tapes', '.example.org:1', 'a/b', '[::1', ','],
+    ['*', 'tapes:8080', 'https://tapes', '.example.org:1', 'a/b', 'tapes,a/b', '[::1', ','],
   ],
   [
     'TAPEGATE_MAIL_TO',
