@@ -1,4 +1,4 @@
-/** One pool a process, shared by Prisma and by the raw SQL of sets, locks and speed. */
+/** One connection pool a process for Prisma and raw SQL, and separate ones for long lists, imports and heartbeats. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { PrismaPg } from '@prisma/adapter-pg';
@@ -14,89 +14,91 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Prisma's query compiler is WebAssembly, and V8 compiles a function of it anew, the better way, once so many bytes of it have
- * run. With the default that is at once, and half of what a command costs (0.39 s of a processor instead of 0.70); with a
- * hundred times as many a server gets there within its first queries under load.
+ * Prisma's query compiler is WebAssembly, and V8 optimizes a function of it after this many bytes have run. V8's
+ * default doubles the CPU time of a short command (0.70 s instead of 0.39). With a hundred times the default, a server
+ * still reaches the limit within its first queries under load.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
 export interface Database {
   pool: pg.Pool;
-  /** For long lists, whose pace is the reader's: however slow, they leave the other pool alone. Not pipelined, which COPY does not bear. */
+  /**
+   * For long lists, which run at the reader's pace and must not occupy the main pool. Not pipelined: COPY cannot be.
+   */
   streamPool: pg.Pool;
-  /** For imports, which COPY their rows. Not pipelined either. */
+  /** For imports, which use COPY. Not pipelined either. */
   importPool: pg.Pool;
-  /** Who may read from it. */
+  /** Limiter of `streamPool`. */
   longReads: LongReads;
-  /** Who may look in the other pool whether a list is short. */
+  /** Limiter of lists in `pool` that may turn out short. */
   looks: LongReads;
-  /** Who may wait in the other pool for the catalogue's lock. */
+  /** Limiter of transactions in `pool` that wait for the catalogue's lock. */
   takers: LongReads;
-  /** Who may wait there for anything else that somebody has locked. */
+  /** Limiter of transactions in `pool` that may wait long for any other lock. */
   changers: LongReads;
-  /** Who changes there what nobody keeps locked. */
+  /** Limiter of transactions in `pool` that never wait long for a lock. */
   keepers: LongReads;
-  /** For signs of life, which must not wait in line behind anything. */
+  /** For heartbeats, which must not queue behind other queries. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
-  /** Whether the database answers. */
+  /** Reports whether the database answers. */
   pulse: Pulse;
-  /** What time it has. */
   clock: DatabaseClock;
-  /** For connections outside the pools: their class and what it is given. */
+  /** For connections outside the pools, with `config`. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
-  /** Returns in time, also where the database does not answer. */
+  /** Returns within seconds even if the database does not answer. */
   close(): Promise<void>;
 }
 
 export interface DatabaseOptions {
   log: FailureLog;
-  /** A database that is silent for so long is lost; 10 seconds unless given. */
+  /** The database counts as lost if it does not answer for so long. Default 10,000. */
   lostMs?: number;
-  /** What a statement may take; five minutes unless given. */
+  /** Limit for a statement. Default 300,000. */
   statementMs?: number;
-  /** Connections for all that is short; 20 unless given. */
+  /** Connections for short work. Default 20. */
   poolSize?: number;
-  /** Connections for long lists; 16 unless given. */
+  /** Connections for long lists. Default 16. */
   longLists?: number;
-  /** Limits the wait for one of them, in milliseconds. Default 5000. */
+  /** Limits the wait for a long-list connection. Default 5000. */
   longListWaitMs?: number;
-  /** What a reader of a long list is to take while others wait for a place; 16 kB/s over a minute unless given. */
+  /** Least pace of a long list's reader while others wait for a slot. Default 16 kB/s over a minute. */
   leastPace?: LeastPace;
 }
 
 /**
- * A process that stands still in a transaction, or whose host is gone, loses the transaction and its locks after this,
- * and nobody waits for it any longer. Streams have readers that may be slow, and hold no locks.
+ * A stalled process loses its transaction and locks after this time. Streams have no such limit: readers may be slow,
+ * and streams hold no locks.
  */
 const STANDSTILL_MS = 60_000;
 
 /**
- * A statement that takes longer fails, its wait for locks included. An import has as long as it takes, and a page of a list
- * as long as a statement.
+ * Limit for a statement, waits for locks included. An import has no limit. For a list, the limit applies to each page.
  */
 const STATEMENT_MS = 300_000;
-/** A wait for a free connection, or for a new one. */
+/** Limits the wait for a free connection, or for a new one. */
 const CONNECT_MS = 30_000;
-/** An idle connection whose other end is gone is found out in this time and ten seconds. */
+/** A dead peer of an idle connection is detected within this time and ten seconds. */
 const KEEP_ALIVE_MS = 10_000;
-/** Plans of Prisma's, one for each form of query. Applications have some dozens; one takes 5 kB and more, and a millisecond to be made. */
+/**
+ * Cached Prisma plans, one for each form of query. Applications have some dozens; a plan takes 5 kB or more, and 1 ms
+ * to make.
+ */
 const PLANS = 250;
-/** A sign of life that takes longer is given up, and the next one is given on a connection of its own. */
+/** Limit for a heartbeat. The next one opens a new connection. */
 const VITAL_MS = 3000;
-/** A database that does not answer is not waited for any longer when a process ends. */
+/** An ending process waits no longer than this for a database that does not answer. */
 const CLOSE_MS = 3000;
 
-/** Readers of one gateway; two gateways on a PostgreSQL as it comes, with 100 connections, leave room for engines. */
+/** Readers of one gateway. Two gateways leave room for engines in PostgreSQL's default of 100 connections. */
 const LONG_LISTS = 16;
-/** A gateway takes one import at a time. */
+/** A gateway runs one import at a time. */
 const IMPORTS = 4;
 const LONG_READ_WAIT_MS = 5000;
-/** Of a reader of a long list while others wait; at 256 kB/s, a line as slow as any, ten million files are read in some hours. */
+/** At 256 kB/s, a slow line, ten million files take some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
-/** The servers of a database; one where no URL names several. */
 function hostsOf(config: pg.ClientConfig): DatabaseHosts {
   const { connectionString } = config;
   if (connectionString === undefined) return new DatabaseHosts([config]);
@@ -106,8 +108,8 @@ function hostsOf(config: pg.ClientConfig): DatabaseHosts {
 }
 
 /**
- * Opens the way to a database; connections are made when they are needed, and `pulse.start` says whether there is one.
- * Of a database that is lost, every query and every wait for one fails with an `UnavailableError`.
+ * Opens the pools; connections are made on demand, and `pulse.start` reports whether the database answers.
+ * While the database is lost, every query and every wait for a connection fails with an `UnavailableError`.
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
   const { statementMs = STATEMENT_MS } = options;
@@ -131,9 +133,9 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const streamPool = new WatchedPool({ ...bounded, max: options.longLists ?? LONG_LISTS });
   const importPool = new WatchedPool({ ...bounded, max: IMPORTS, idle_in_transaction_session_timeout: STANDSTILL_MS });
   const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
-  // half of the connections, so that what is no list never waits for lists
+  // lists get half of the connections, so that other work never waits for them
   const half = Math.max(Math.ceil(pool.options.max / 2), 1);
-  // a third for each of those who may wait for long, a fifth for those who do not, so that what only reads never waits for them
+  // a third for each kind of change that may wait long, a fifth for the others, so that reads never wait for changes
   const partOfPool = (parts: number) => Math.max(Math.floor(pool.options.max / parts), 1);
   const changes = { ...places, waitMs: statementMs, doing: 'making' };
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
@@ -173,12 +175,12 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
 class WatchedPool extends pg.Pool {
   constructor(config: pg.PoolConfig) {
     super(config);
-    // a connection that breaks while idle is replaced, and one that breaks while lent fails its query
+    // the pool replaces a connection that breaks while idle; a query on a broken connection fails with its own error
     this.on('error', () => {});
     this.on('connect', (client) => client.on('error', () => {}));
   }
 
-  /** A connection on which what was prepared has become useless is replaced. */
+  /** Retries on another connection if a prepared statement has become invalid. */
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
   override async query(query: any, values?: any): Promise<any> {
     for (;;) {

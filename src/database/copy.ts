@@ -1,19 +1,18 @@
-/** The text of a long list, as COPY sends it. */
 import pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
 import { UnavailableError } from '../errors.js';
 import { toUnavailable } from './line.js';
 import type { Sql } from './sql.js';
 
-/** So much is read ahead of the reader. */
+/** Read-ahead buffer. */
 const READ_AHEAD_BYTES = 256 * 1024;
 
-/** How long the database may take until the next bytes come. */
+/** Limits the wait for the next bytes from the database. */
 const PATIENCE_MS = 300_000;
 
 /**
- * Reads a statement of one column of text, which is not null and contains no control characters, as no JSON does. Each row ends with a line
- * feed. The client must not pipeline, and is of no use afterwards unless all was read.
+ * Reads a statement with one text column, not null and without control characters (such as JSON). Each row ends with a
+ * line feed. The client must not pipeline. It is unusable afterwards unless all was read.
  * @param patienceMs limits the waits for the database; the reader may take any time
  */
 export async function* copyRows(
@@ -21,7 +20,7 @@ export async function* copyRows(
   statement: Sql,
   patienceMs = PATIENCE_MS,
 ): AsyncGenerator<Buffer> {
-  // CSV with signs that no JSON contains, so that nothing is quoted or escaped
+  // CSV with quote and delimiter that JSON cannot contain, so that nothing is quoted or escaped
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
   copy.on('error', () => {}); // also if its connection ends after its reader has left
@@ -47,7 +46,7 @@ function tooBusy(): UnavailableError {
   return new UnavailableError('busy', 'the database is too busy');
 }
 
-/** Returns the text of a statement with its values in it, since COPY takes no parameters. */
+/** Returns the text of a statement with its values inlined: COPY takes no parameters. */
 export function inline({ strings, values }: Sql): string {
   return strings.reduce((text, part, n) => text + literalOf(values[n - 1]) + part);
 }

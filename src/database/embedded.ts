@@ -1,12 +1,10 @@
 /**
- * Starts the embedded PostgreSQL of a directory, or attaches to the server that already runs there.
- *
+ * Starts the embedded PostgreSQL of a directory, or attaches to the server that already runs there. It listens on a
+ * Unix socket only.
  * - The server is detached (`pg_ctl`): it survives a killed parent, and the next process attaches to it.
  * - If several processes start it at once, PostgreSQL's lock file lets one server run, and all attach to it.
  * - Each process holds a shared lock on an open connection. The last process to release it stops the server.
  * - If the server ends while a process is attached, that process starts it again.
- *
- * It listens on a Unix socket only (cluster.ts).
  */
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -22,13 +20,12 @@ import { createDatabase } from './presence.js';
 
 export interface Embedded {
   config(database: string): pg.ClientConfig;
-  /** Creates the database unless it exists. */
   ensureDatabase(name: string): Promise<void>;
-  /** Detaches from the server; the last process to do so stops it. */
+  /** Detaches from the server. The last process to do so stops it. */
   close(): Promise<void>;
 }
 
-/** Only names the socket's file. */
+/** Only part of the socket's file name. */
 const PORT = 5432;
 const SETTINGS = {
   listen_addresses: '',
@@ -38,19 +35,19 @@ const SETTINGS = {
   shared_buffers: '128MB',
 };
 
-/** A start may include a recovery. */
+/** A start may include a crash recovery. */
 const START_TIMEOUT_MS = 60_000;
-/** Between attempts to reach or start the server. A failed start doubles it, up to the second figure. */
+/** Pause between attempts to reach or start the server. Each failed start doubles it, up to `last`. */
 const PAUSE_MS = { first: 20, last: 1000 };
 /** A server that does not answer for this long hangs. */
 const ANSWER_MS = 5000;
-/** Between checks for a server that waits for its clients before it stops. */
+/** Interval of checks for a server that waits for its clients before it stops. */
 const WATCH_MS = 2000;
 
 /**
  * @param options.dataDir the cluster's directory; created if it is missing
- * @param options.settings of the server, beside `SETTINGS`
- * @throws Error that names the server's log if it does not start in time
+ * @param options.settings of the server, added to `SETTINGS`
+ * @throws Error with the path of the server's log if the server does not start in time
  */
 export async function startEmbedded(options: {
   dataDir: string;
@@ -100,7 +97,9 @@ export async function startEmbedded(options: {
   };
 }
 
-/** The path of a socket has at most 107 bytes. On Linux, an open descriptor of the directory is a shorter path to it. */
+/**
+ * The path of a socket has at most 107 bytes. On Linux, an open descriptor of the directory is a shorter path to it.
+ */
 function openSocketFolder(dataDir: string): { folder: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { folder: dataDir, close: () => {} };
   if (process.platform !== 'linux') throw new Error(`${dataDir} is too long for a socket: name a shorter DATA_DIR`);
@@ -113,7 +112,7 @@ interface StartedServer extends Server {
   startTimeoutMs: number;
 }
 
-/** @returns undefined if it was cancelled */
+/** @returns undefined if cancelled */
 async function connectOrStart(
   server: StartedServer,
   config: pg.ClientConfig,
@@ -126,7 +125,7 @@ async function connectOrStart(
   let problem = '';
   while (performance.now() < deadline) {
     const found = findServer(dataDir);
-    if (isCancelled() && !(hasStarted && found)) return undefined; // a server that it has started it must stop again
+    if (isCancelled() && !(hasStarted && found)) return undefined; // it must stop a server that it has started
     if (found?.status === 'ready') {
       const client = await connect(dataDir, config, found.pid);
       if (client instanceof pg.Client) return client;
@@ -143,7 +142,7 @@ async function connectOrStart(
   throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${problem}; see ${log}`);
 }
 
-/** @returns the text of an error, which may be temporary */
+/** @returns the message of an error, which may be temporary */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
   client.on('error', () => {}); // 'end' follows
@@ -164,7 +163,7 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
   try {
     await presence.query('SELECT pg_advisory_unlock_shared($1)', [PRESENCE_LOCK]);
     const { rows } = await presence.query('SELECT WHERE pg_try_advisory_lock($1)', [PRESENCE_LOCK]);
-    // the server ends the connection, and so the lock: no other process takes the ending server for a live one
+    // the server's end releases the lock, so no other process mistakes the ending server for a live one
     if (rows.length > 0) await stopServer(server);
   } catch {
     // the server has ended already
@@ -175,7 +174,8 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
 }
 
 /**
- * Starts the server and waits until it accepts connections, unless another process has just started it. A failure is in the server's log.
+ * Starts the server and waits until it accepts connections, unless another process has just started it. The server's
+ * log has a failure.
  * @param deadline of `performance.now()`
  */
 async function startServer(server: StartedServer, deadline: number): Promise<void> {
@@ -191,10 +191,13 @@ async function startServer(server: StartedServer, deadline: number): Promise<voi
   await runProgram(server, 'pg_ctl', dataDir, ['start', ...options]).catch(() => {}); // the log says why
 }
 
-/** For the shell of `pg_ctl`. */
+/** Quotes for the shell of `pg_ctl`. */
 const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
-/** Stops the server and waits until it has ended. `pg_ctl stop` would also wait for a server that another process starts afterwards. */
+/**
+ * Stops the server and waits for its end. `pg_ctl stop` would also wait for a server that another process starts
+ * afterwards.
+ */
 async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<void> {
   const pid = findServer(dataDir)?.pid;
   if (pid === undefined) return;
@@ -203,7 +206,7 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
   while (isServer(pid, dataDir) && performance.now() < deadline) await sleep(PAUSE_MS.first);
 }
 
-/** Makes a server that waits for its clients to leave (SIGTERM) stop now: the clients are the processes that wait for it. */
+/** Interrupts a server that waits for its clients to leave (SIGTERM): those clients wait for the server. */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);
   if (found?.status === 'stopping') interrupt(found.pid);
@@ -217,7 +220,7 @@ function interrupt(pid: number): void {
   }
 }
 
-/** Returns the server that runs in a directory, and its status as PostgreSQL writes it: starting, ready, stopping. */
+/** Returns the server that runs in a directory, with its status from postmaster.pid: starting, ready, stopping. */
 export function findServer(dataDir: string): { pid: number; status: string } | undefined {
   const lines = readSmall(path.join(dataDir, 'postmaster.pid'))?.split('\n') ?? [];
   const pid = Number(lines[0]);
@@ -225,8 +228,9 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes the lock files of a server that has ended if PostgreSQL would take their process for a live server: after a reboot the number may be
- * another process's, and a zombie keeps its number. A file that another process has written meanwhile is put back.
+ * Removes the lock files of a server that has ended if PostgreSQL would take their pid for a live server. After a
+ * reboot the pid may be another process's, and a zombie keeps its pid. Puts back a file that another process has
+ * written meanwhile.
  */
 function removeStaleLocks(dataDir: string): void {
   for (const file of ['postmaster.pid', `.s.PGSQL.${PORT}.lock`].map((name) => path.join(dataDir, name))) {
@@ -253,7 +257,7 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** Returns whether a process is the server of this directory, in which a server works. In doubt it is: two servers would be worse than none. */
+/** Returns whether a process is the server of this directory. In doubt it is: two servers would be worse than none. */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;
   try {

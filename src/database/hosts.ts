@@ -1,8 +1,14 @@
-/** The servers of a database: one takes writes, and the others are its standbys. The pulse finds out which one that is (pulse.ts). */
+/**
+ * The servers of a database: one takes writes, and the others are its standbys. pulse.ts finds out which one takes
+ * writes.
+ */
 import type pg from 'pg';
 import { splitHosts } from '../database-url.js';
 
-/** Returns the first result of a server, in their order. @throws if all fail, a refusal rather than that a server is unreachable */
+/**
+ * Returns the first server's result, in their order. @throws if all fail: an error of a server before one of the
+ * network
+ */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {
   const errors: unknown[] = [];
   for (const each of splitHosts(url)) {
@@ -16,12 +22,12 @@ export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>)
   throw errors.find((error) => !isOfNetwork(error)) ?? errors[0];
 }
 
-/** How each server is reached, and which of them takes writes as far as is known. */
+/** The servers' connection settings. `current` is the one last known to take writes. */
 export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];
   current: pg.ClientConfig;
 
-  /** @param all at least one, in the order in which they are preferred */
+  /** @param all in order of preference */
   constructor(all: readonly [pg.ClientConfig, ...pg.ClientConfig[]]) {
     this.all = all;
     this.current = all[0];

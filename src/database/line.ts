@@ -1,6 +1,6 @@
 /**
- * The line to the database: all connections of a process, which are cut together when the database does not answer any more,
- * and not opened anew before it does. So that whoever waits is told in time, and nobody waits for a server that hangs.
+ * All connections of a process to the database. If the database stops answering, they are cut together and not opened
+ * again until it does. So callers get an error in time, and none waits for a server that hangs.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -17,9 +17,9 @@ const INT8 = 20;
 const NUMERIC = 1700;
 
 /**
- * For raw queries: int8 as bigint, and numeric as well where it is whole, as a sum of sizes, which may be beyond 64 bits;
- * timestamps as text. Given to the pool rather than set globally, since Prisma's
- * adapter falls back to the global parsers and fails when int8 is a bigint there.
+ * Parsers for raw queries: int8 and whole numerics (sums of sizes, which may exceed 64 bits) as bigint; timestamps as
+ * text. The pool gets them instead of the global parsers: Prisma's adapter falls back to those and fails if int8 is a
+ * bigint there.
  */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
@@ -36,7 +36,10 @@ function wholeOrText(text: string): bigint | string {
 
 const sockets = new WeakMap<pg.Client, Duplex>();
 
-/** A client whose connection `destroy` can end, also while it connects or waits. It is given its socket by `stream`, an option of pg. */
+/**
+ * A client whose connection `destroy` can end, also while it connects or waits. pg's option `stream` gives it its
+ * socket.
+ */
 export class SocketClient extends pg.Client {
   constructor(config: pg.ClientConfig = {}) {
     const socket = config.stream?.() ?? new Socket();
@@ -45,28 +48,28 @@ export class SocketClient extends pg.Client {
   }
 }
 
-/** Ends a connection without a word to the server, which may not listen. Its queries fail with that error. */
+/** Closes a connection without notice to the server, which may hang. Its queries fail with `error`. */
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
-  else void client.end().catch(() => {}); // of another class: it ends by itself, unless the server hangs
+  else void client.end().catch(() => {}); // a client of another class ends normally, unless the server hangs
 }
 
-/** How long a plan is used. To plan anew takes a tenth of a millisecond. */
+/** A plan is used for this long. A new plan takes 0.1 ms. */
 const PLAN_MS = 10_000;
 
 export class Line {
   private readonly clients = new Set<pg.Client>();
   private isCut = false;
 
-  /** For connections of this line, in a pool or by themselves. */
+  /** For connections of this line, inside or outside a pool. */
   readonly Client: typeof pg.Client;
 
   constructor(hosts: DatabaseHosts) {
     const line = this;
     this.Client = class extends SocketClient {
       private plannedAt = performance.now();
-      /** How often what was prepared has become useless. */
+      /** How often prepared statements have become invalid. */
       private losses = 0;
 
       constructor(config?: pg.ClientConfig) {
@@ -82,7 +85,7 @@ export class Line {
         super.connect((error: unknown) => callback(error && toUnavailable(error), this));
       }
 
-      /** A pool reports to its query by this event, and not by the query's own end, that the connection has broken under it. */
+      /** A pool learns by this event, not by the query's own error, that a connection broke during a query. */
       // biome-ignore lint/suspicious/noExplicitAny: as it is declared
       override emit(event: string | symbol, ...given: any[]): boolean {
         return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));
@@ -102,7 +105,7 @@ export class Line {
         this.renew();
         const { losses } = this;
         const answer = this.send({ name: losses === 0 ? name : `${name}_${losses}`, text, values });
-        // whatever has become of one has become of others, which would be found out one by one
+        // the cause of one invalid statement makes the others invalid too
         answer.catch((error) => {
           if (isUseless(error) && this.losses === losses) this.losses++;
         });
@@ -115,7 +118,7 @@ export class Line {
         this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // if it fails, the query itself will report why
       }
 
-      /** The answer of one that cannot be sent is rejected by the time that this returns (transaction.ts). */
+      /** If a query cannot be sent, its answer is already rejected when this returns (transaction.ts). */
       private send(query: Query): Promise<pg.QueryResult> {
         return new Promise((resolve, reject) => {
           super.query(withExactTimes(query), (error: unknown, result: pg.QueryResult) =>
@@ -136,7 +139,6 @@ export class Line {
     this.isCut = false;
   }
 
-  /** Ends all connections at once. */
   drop(): void {
     for (const client of this.clients) destroy(client);
     this.clients.clear();
@@ -145,7 +147,7 @@ export class Line {
 
 type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
 
-/** Prisma's adapter brings parsers of its own with each query, which would make a Date of a timestamp. */
+/** Prisma's adapter passes its own parsers with each query, which would make a Date of a timestamp. */
 function withExactTimes(query: Query): Query {
   if (!query.types || query.types === exactTypes) return query;
   const inner = query.types;
@@ -162,19 +164,21 @@ function throwUnavailable(error: unknown): never {
   throw toUnavailable(error);
 }
 
-/** Of PostgreSQL: it ends, or starts; it takes no writes, being a copy of another one. */
+/** PostgreSQL is ending or starting, or is a read-only standby. */
 const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
-/** Of PostgreSQL: it has no room for this now; the statement took too long. */
+/** PostgreSQL has no room now, or the statement took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
-/** Of the driver, which has no codes; what still goes on while the process leaves has no pool any more. */
+/** The driver's errors have no codes. Work that outlasts the process's pool causes the last one. */
 const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
 const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect/;
 
-/** What the database, or the way to it, is to blame for, as such; anything else as it is. */
+/**
+ * Converts an error that the database or the network caused into an UnavailableError. Returns any other error as it is.
+ */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
-  // the database is there, and so are the connections that are open
+  // the database answers, and open connections stay open
   if (isExhausted(error)) return new UnavailableError('busy', 'the server has too many files open', error);
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;
@@ -188,12 +192,18 @@ export function toUnavailable(error: unknown): unknown {
   return isAway || error instanceof AggregateError ? away(error) : error;
 }
 
-/** What PgBouncer says where it has lost the server. PostgreSQL says the same of what it cannot read, after which it hangs up as well. */
+/**
+ * PgBouncer's error if it has lost the server. PostgreSQL reports the same if it cannot read a message, and hangs up as
+ * well.
+ */
 function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
   return code === '08P01' && severity === 'FATAL';
 }
 
-/** It has waited for a lock as long as it may. One that does not wait has the same code, and texts come in many languages. */
+/**
+ * Whether a wait for a lock reached its limit. `NOWAIT` has the same code, and the text depends on the server's
+ * language.
+ */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';
 }

@@ -1,27 +1,29 @@
 /**
- * Every lock, and the one order in which all transactions take them, so that two do not wait for each other.
- *
- * - A transaction takes the locks of its line in `transactionLocks`, each kind after the ones above it in `lockOrder`, and
- *   the rows of a kind in order of their ids. What it locks a second time it has already.
- * - A lock that is not waited for (`SKIP LOCKED`, `NOWAIT`) may be taken at any time: who does not wait closes no circle.
- *   A transaction that finds a row locked which it must have, and may not wait for, is run again (transaction.ts).
- * - A write of a row locks it as well, unless the transaction has made the row itself.
- * - Holds and awaited paths, in rows and in bundles, go with their request, and what came of verifying a file with the file: who changes them has
- *   locked that one. (What an import or `verifyAgain` takes away of verifications is locked by nothing else.)
- *   Messages of a webhook go with it, too.
- *   A letter of the outbox is locked by whoever sends it, and by nobody else. Claims of removals are taken and given back
- *   with nothing else locked behind them.
- * - Two that make the same path wait for each other by its unique index: imports, all of them in order of the paths, and
- *   before they take the catalogue's lock. Where files are renamed to what an import just adds, the two wait in a circle; PostgreSQL ends
- *   one, which is run again.
- * - Settling requests looks at the files that they wait for, locked for reading. The doctor's repairs and the passes for orphans and for changed copies do so
- *   after they have locked other files, so that two of these may wait in a circle; PostgreSQL ends one, which is run again.
- * - Links at archive paths are marked by a trigger, with their files locked; who settles them waits for no row.
- * - A single statement outside of a transaction locks rows of one kind, or does not wait.
+ * All locks, and the one order in which transactions take them, so that no two wait for each other.
+ * - A transaction takes the locks in its line of `transactionLocks` in the order of `lockOrder`, and rows of one kind
+ * by id. Locking a row again is harmless.
+ * - A lock without waiting (`SKIP LOCKED`, `NOWAIT`) may be taken at any time: it closes no circle. A transaction that
+ * needs a locked row and may not wait is run again (transaction.ts).
+ * - A write locks its row as well, unless the transaction has inserted the row.
+ * - A request's lock covers its request files and unresolved paths, in rows and in bundles. A file's lock covers its
+ * verification results. (No lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock
+ * covers its messages.
+ * - Only its sender locks an email of the outbox. Claims of removals are taken and returned as the last lock.
+ * - Two transactions that insert the same path wait for each other at its unique index. Imports insert in order of the
+ * paths, before they take the catalogue's lock. If files are renamed to a path that an import just adds, the two
+ * deadlock; PostgreSQL ends one, which is run again.
+ * - Settling requests locks the files that they wait for, shared. The doctor's repairs and the jobs for orphans and
+ * changed copies do so after locking other files. Two of these may deadlock; PostgreSQL ends one, which is run again.
+ * - A trigger marks links at archive paths, with their files locked; the transaction that settles links waits for no
+ * row.
+ * - A single statement outside a transaction locks rows of one kind, or does not wait.
  */
 /**
- * From first to last. `webhooks`: who says which there are, and how far events were looked through for them. `library`: kept by an import, so that none goes of which it adds volumes. `places`: who gives out places on volumes. `volume`: names of new ones. `catalogue`: which files there
- * are. `turns`: whose letter is sent next. Events are new rows, and whoever writes them waits for nobody.
+ * From first to last.
+ * `webhooks`: the set of webhooks, and how far events were scanned for them. `library`: an import keeps it, so that no
+ * library is removed while the import adds volumes. `places`: allocation of positions on volumes. `volume`: names of
+ * new ones. `catalogue`: the set of files. `turns`: the next email to send.
+ * Events are new rows, and their writers wait for no lock.
  */
 export const lockOrder = [
   'webhooks',
@@ -44,7 +46,7 @@ export const lockOrder = [
 
 export type Lock = (typeof lockOrder)[number];
 
-/** Which locks a transaction may take, by its name; `transaction()` is given the name. */
+/** Locks that a transaction may take, by the name that `transaction()` gets. */
 export const transactionLocks: Record<string, readonly Lock[]> = {
   // requests
   createRequest: ['catalogue', 'request', 'quota', 'file', 'recall'],
@@ -77,11 +79,11 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   removeQuota: ['quota', 'webhook'],
   forgetTraces: ['catalogue', 'request', 'quota', 'letter', 'webhook'],
   forgetUser: ['catalogue', 'request', 'quota', 'webhook'],
-  // who comes in
+  // sign-in and tokens
   forgetLatecomers: ['webhook'],
   createToken: [],
   revokeToken: [],
-  // the restore area; recalls that wait for room are woken without waiting for any
+  // the restore area; waking recalls that wait for room takes no lock that waits
   letGo: ['file', 'disk'],
   settleChanged: ['request', 'file', 'recall'],
   markCleared: ['request'],
@@ -115,7 +117,7 @@ export const transactionLocks: Record<string, readonly Lock[]> = {
   removeWebhook: ['webhook'],
   queueWebhooks: [],
   noteWebhook: ['webhook'],
-  // the doctor's repairs, and a database that was put back
+  // the doctor's repairs, and a restored database
   settlePutBack: [],
   returnMissing: ['request', 'file', 'recall', 'disk'],
   adoptCopies: ['request', 'file', 'recall', 'disk'],

@@ -1,44 +1,47 @@
-/** How each lock is taken; in which order, and by which transaction: lock-order.ts. */
+/** The SQL of each lock; lock-order.ts has the order and the transactions. */
 import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 
 /** The end of a SELECT that locks rows, with the usual alias of their table. */
 export const locking = {
-  /** By who takes it out of use. */
+  /** Takes the library out of use. */
   library: sql`FOR UPDATE OF b`,
   libraryKept: sql`FOR KEY SHARE OF b`,
-  /** By who changes it: imports go on. */
+  /** Changes the library; imports continue. */
   libraryAlone: sql`FOR NO KEY UPDATE OF b`,
-  /** By who relies on it as it is. */
+  /** Relies on the library as it is. */
   freeLibraryShared: sql`FOR SHARE OF b SKIP LOCKED`,
   volume: sql`FOR UPDATE OF v`,
   request: sql`FOR NO KEY UPDATE OF r`,
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
   quota: sql`FOR NO KEY UPDATE OF q`,
-  /** By who lets no request be made of it meanwhile. */
+  /** Keeps requests from being created in the quota meanwhile. */
   quotaAlone: sql`FOR UPDATE OF q`,
-  /** By who has a request live on, which its row alone does not tell before the commit: no other writer of the quota waits. */
+  /**
+   * Keeps a request's quota until the commit, while the request's row alone does not; no other writer of the quota
+   * waits.
+   */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
-  /** By who relies on a file staying at its stage. */
+  /** Relies on a file staying at its stage. */
   fileShared: sql`FOR SHARE OF f`,
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
-  /** By who relies on the drive not being claimed: of all that writes drives only the renewal of a lease goes past it. */
+  /** Relies on nobody claiming the drive. The renewal of a lease does not conflict; other writes of drives do. */
   driveKept: sql`FOR KEY SHARE OF d`,
   drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
-  /** By who relies on the library not being claimed: the renewal of the lease goes past it, as with drives. */
+  /** Relies on nobody claiming the library. As with drives, the renewal of the lease does not conflict. */
   stagerKept: sql`FOR KEY SHARE OF y`,
   staging: sql`FOR UPDATE OF g`,
   freeStaging: sql`FOR UPDATE OF g SKIP LOCKED`,
   freeStager: sql`FOR UPDATE OF y SKIP LOCKED`,
   freeProcess: sql`FOR UPDATE OF p SKIP LOCKED`,
   disk: sql`FOR NO KEY UPDATE OF k`,
-  /** By who finds out whose letter is the next. */
+  /** Chooses the next email to send. */
   turns: sql`FOR UPDATE OF s`,
   freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
   webhook: sql`FOR NO KEY UPDATE OF w`,
@@ -55,7 +58,7 @@ export async function lockLibraries(tx: Transaction, which: Sql): Promise<number
   return rows.map((row) => row.id);
 }
 
-/** Keeps all of them from being removed until the commit. */
+/** Keeps all libraries from being removed until the commit. */
 export async function lockLibrariesKept(tx: Transaction): Promise<void> {
   await lockAll(tx, sql`SELECT FROM library b ORDER BY b.id ${locking.libraryKept}`);
 }
@@ -68,7 +71,7 @@ export async function lockRequests(tx: Transaction, which: Sql): Promise<number[
   return rows.map((row) => row.id);
 }
 
-/** @param which a condition on the quota `q` @param how `quotaAlone` also keeps requests from being created, `quotaKept` keeps the quotas */
+/** @param which a condition on the quota `q` @param how see `locking` */
 export async function lockQuotas(
   tx: Transaction,
   which: Sql,
@@ -91,49 +94,50 @@ export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/** Counted in the database, so that a million locked rows are not sent. */
+/** Counts in the database, so that it does not send a million locked rows. */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }
 
-/** All advisory locks of a database are in this space. */
+/** The space of all advisory locks in a database. */
 export const ADVISORY_SPACE = 1413563205;
 
-/** Held by each process that uses an embedded server: "I am here". */
+/** Each process that uses an embedded server holds it, shared. */
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
-/** Keys in the space. Those of periodic work are tried, and not waited for: one engine of several does it. */
+/** Keys in the space. Periodic jobs only try theirs: one of several engines does the work. */
 export const advisoryKeys = {
-  /** Numbers events; tried by the function `number_events`. */
+  /** Numbers events; the function `number_events` tries it. */
   eventNumbers: 1,
   /** See `lockCatalogue`. */
   catalogue: 2,
-  /** Gives out positions on volumes. */
+  /** Allocates positions on volumes. */
   places: 3,
   demo: 4,
-  /** Deletes events; tried by `number_events` as well. */
+  /** Deletes events; `number_events` tries it as well. */
   history: 5,
-  /** Counts what the site does. */
+  /** Counts the site's activity. */
   curves: 6,
-  /** Adds a webhook, or looks through events for webhooks: no webhook misses an event. */
+  /** Adds a webhook, or scans events for webhooks: no webhook misses an event. */
   webhooks: 7,
 } as const;
 
 type AdvisoryKey = keyof typeof advisoryKeys;
 
-/** Of `prisma migrate`, which must not run beside our own. */
+/** The lock of `prisma migrate`, which must not run at the same time as our migrations. */
 export const PRISMA_MIGRATE_LOCK = 72707369;
 
 /**
- * Held shared by whoever matches a request with the catalogue, alone by whoever adds to the catalogue, both until
- * their commit: no file appears between a request's look at the catalogue and its commit without joining it.
+ * A transaction that matches a request with the catalogue holds it shared; one that adds to the catalogue holds it
+ * alone. Both keep it until their commit. So no file can appear between a request's match and its commit without
+ * joining it.
  */
 export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
   const take = raw(mode === 'shared' ? 'pg_advisory_xact_lock_shared' : 'pg_advisory_xact_lock');
   await tx.query(sql`SELECT ${take}(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`);
 }
 
-/** The same, shared, as a column that says whether it was there to be taken without waiting. */
+/** Does the same, shared, as a column: whether the lock was free. */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 
 /** Waits for an advisory lock, and keeps it until the commit. */

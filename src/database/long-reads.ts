@@ -1,24 +1,20 @@
 /**
- * Places for the readers of lists: whoever finds none waits for a while, and is told then, instead of for ever. Nobody takes more
- * places than are left for the others, so that the next one always finds one: the first to come gets half of them at most, the
- * second half of the rest. While somebody waits, readers that take next to nothing lose their places: each holds a snapshot, and
- * a few of them would keep all others from long lists for as long as they like.
- *
- * Whoever changes something has places of the same kind, which nobody loses: what others have locked, they may keep for long.
+ * Slots for readers of lists. A reader that finds no free slot waits for a limited time.
+ * Nobody gets more slots than remain free for others: the first caller gets at most half, the second half of the rest.
+ * While others wait, the slowest readers lose their slots: each holds a snapshot, and a few could block all long lists.
+ * Transactions that change something have slots of the same kind, but never lose them: a wait for a lock may be long.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../errors.js';
 
-/** A place at a list. */
 export interface LongRead {
   pace: ReaderPace;
-  /** Aborts when the place is taken away, with the reason. */
+  /** Aborts with the reason when the limiter takes the slot away. */
   signal: AbortSignal;
-  /** Gives it back. */
   leave(): void;
 }
 
 interface Reader {
-  /** As whom it counts; undefined for the program itself, which has no share. */
+  /** Rate-limit key; undefined for the program itself, which has no limit. */
   share: string | undefined;
   pace: ReaderPace;
   lost: AbortController;
@@ -35,11 +31,11 @@ interface Options {
   least: LeastPace;
   /** For people, in the plural. */
   what: string;
-  /** What is done with them, where that is not reading. */
+  /** The activity, unless it is reading. */
   doing?: string;
 }
 
-/** How often it is looked whether a reader has become slow while somebody waits. */
+/** Interval of checks for slow readers while another one waits. */
 const LOOK_MS = 500;
 
 export class LongReads {
@@ -55,11 +51,11 @@ export class LongReads {
   }
 
   /**
-   * Waits for a place, in turn; who has its share already lets others pass.
-   * @param share as whom the reader counts; undefined for the program itself
-   * @param wanted aborts when nobody waits for what is to be done there any more
-   * @throws UnavailableError when none gets free in time, or nobody waits any more; OverShareError when it is the reader's own that
-   *   would have to
+   * Waits for a slot, in turn; a caller at its limit lets others pass.
+   * @param share rate-limit key; undefined for the program itself
+   * @param wanted aborts when no client waits for the work
+   * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts; OverShareError if only the caller's
+   * own readers could free one
    */
   async enter(share?: string, wanted?: AbortSignal): Promise<LongRead> {
     checkWanted(wanted);
@@ -82,7 +78,7 @@ export class LongReads {
     return [...this.readers].filter((reader) => reader.share === share).length;
   }
 
-  /** At once, whoever may: nobody else gets a place that has become free. */
+  /** Admits at once, so that no other caller gets a slot that has become free. */
   private admit(): void {
     for (const { reader, take } of [...this.waiting]) {
       if (this.hasPlace(reader.share)) take();
@@ -126,7 +122,7 @@ export class LongReads {
     return new OverShareError(`you are ${doing ?? 'reading'} ${own} ${what} already`);
   }
 
-  /** As many as others wait for: of those who have most places, and of one's own. */
+  /** Drops as many slow readers as others wait: those with the most slots first, or the waiting caller's own. */
   private dropSlow(): void {
     const all = [...this.readers];
     let leaving = all.filter(({ lost }) => lost.signal.aborted).length;
@@ -150,18 +146,18 @@ export class LongReads {
 }
 
 export interface LeastPace {
-  /** So long a reader is looked at. */
+  /** The pace is measured over this time. */
   windowMs: number;
   bytesPerSecond: number;
 }
 
-/** Parts of the window that are told from each other. */
+/** Resolution of the window. */
 const PARTS = 60;
 
 interface Mark {
-  /** Milliseconds that the list has waited for the reader by then. */
+  /** Milliseconds that the list had waited for the reader. */
   at: number;
-  /** Bytes that it had taken. */
+  /** Bytes that the reader had taken. */
   bytes: number;
 }
 
@@ -171,19 +167,19 @@ class ReaderPace {
   private waitedMs = 0;
   /** When the list began to wait; undefined while the reader waits for the list. */
   private since: number | undefined;
-  /** From the last one on that is not in the window. */
+  /** From the last mark before the window. */
   private marks: Mark[] = [{ at: 0, bytes: 0 }];
 
   constructor(least: LeastPace) {
     this.least = least;
   }
 
-  /** The reader is given something. */
+  /** The reader gets a page. */
   begin(): void {
     this.since = performance.now();
   }
 
-  /** It has taken that, and asks for more. */
+  /** The reader has taken the page, and wants the next. */
   end(): void {
     this.waitedMs = this.elapsedMs;
     this.since = undefined;
@@ -197,7 +193,7 @@ class ReaderPace {
     while ((this.marks[1]?.at ?? Number.POSITIVE_INFINITY) <= from) this.marks.shift();
   }
 
-  /** Has it taken less than it has to? Not before it was waited for as long as the window. */
+  /** Whether the reader took less than it must. False until the list has waited for it for a whole window. */
   get isSlow(): boolean {
     const { windowMs, bytesPerSecond } = this.least;
     const from = this.elapsedMs - windowMs;

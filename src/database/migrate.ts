@@ -1,11 +1,11 @@
 /**
- * Applies pending migrations at start-up. Table, checksums and advisory lock are those of `prisma migrate deploy`, so
- * either can be used on a database, and any number of processes may start at once. Each migration is one transaction
- * with its record: a process killed in the middle leaves nothing of it.
- *
- * Old and new programs run side by side during an upgrade: a migration adds (expand), and only a later one removes what no
- * program reads any more (contract). `compatibility.json` names the oldest program that works with each migration. The database
- * keeps that, so that an older program refuses to start. Any other starts, whatever newer migrations there are.
+ * Applies pending migrations at start-up. Its table, checksums and advisory lock are those of `prisma migrate deploy`:
+ * either works on a database, and several processes may start at once. A migration and its record are one transaction,
+ * so a killed process leaves nothing of it.
+ * Old and new versions run side by side during an upgrade. A migration adds (expand), and only a later one removes what
+ * no version reads (contract). `compatibility.json` names the oldest version that works with each migration. The
+ * database keeps that, so an older version refuses to start. All others start, even if the database has newer
+ * migrations.
  */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -23,7 +23,7 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
 
 /**
  * Has no time limit: it fails when the database is lost.
- * @param Client makes the connection; that of `Database` is closed when the database is lost
+ * @param Client the class of the connection; that of `Database` is closed when the database is lost
  * @param dir the directory of the migrations
  * @returns the names of the migrations it applied
  */
@@ -34,7 +34,7 @@ export async function migrate(
 ): Promise<string[]> {
   const migrations = await readMigrations(dir);
   const client = new Client(config);
-  client.on('error', () => {}); // the query in hand fails
+  client.on('error', () => {}); // the running query fails
   await client.connect();
   try {
     await client.query('SET client_min_messages = warning');
@@ -55,7 +55,7 @@ export async function migrate(
     await noteOldest(client, dir);
     return applied;
   } finally {
-    await client.end(); // lets go of the lock
+    await client.end(); // releases the lock
   }
 }
 
@@ -65,7 +65,6 @@ interface Migration {
   checksum: string;
 }
 
-/** In the order in which they are applied. */
 async function readMigrations(dir: string): Promise<Migration[]> {
   const entries = await readdir(dir, { withFileTypes: true });
   const names = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
@@ -76,7 +75,7 @@ async function readMigrations(dir: string): Promise<Migration[]> {
   return await Promise.all(migrations);
 }
 
-/** Name to checksum of the migrations that the database has. */
+/** Returns the checksums of applied migrations by name. */
 async function readRecords(client: pg.Client): Promise<Map<string, string>> {
   const { rows } = await client.query<{ name: string; checksum: string; finished: boolean }>(
     `SELECT "migration_name" AS name, "checksum", "finished_at" IS NOT NULL AS finished
@@ -95,8 +94,8 @@ async function apply(client: pg.Client, migration: Migration): Promise<void> {
 }
 
 /**
- * @param program is known by the newest migration that it has
- * @throws Error if the database has a migration that works only with newer programs
+ * @param program the newest migration of this version
+ * @throws Error if the database has a migration that works only with newer versions
  */
 async function refuseOlder(client: pg.Client, program: string): Promise<void> {
   const { rows: tables } = await client.query(`SELECT WHERE to_regclass('oldest_program') IS NOT NULL`);
@@ -111,7 +110,7 @@ async function refuseOlder(client: pg.Client, program: string): Promise<void> {
   );
 }
 
-/** Records it for programs that do not have these migrations. */
+/** Records compatibility.json for versions that do not have these migrations. */
 async function noteOldest(client: pg.Client, dir: string): Promise<void> {
   const oldest: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'compatibility.json'), 'utf8'));
   await client.query(

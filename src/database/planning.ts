@@ -1,7 +1,7 @@
 /**
- * Of how many rows the statements of a transaction are, told to PostgreSQL by who knows it. By itself it goes by its statistics, which are of
- * before the rows were made, or of none, and by means, where requests hold two files or a million: it looks up a hundred thousand one by
- * one, or reads ten million for two.
+ * Planner settings for statements whose row count the caller knows. PostgreSQL's statistics may be outdated or missing,
+ * and are averages: requests contain two files or a million. With them, PostgreSQL looks up 100,000 rows one by one, or
+ * reads ten million for two.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -12,15 +12,16 @@ import type { Transaction } from './transaction.js';
 const [on, off] = ['on', 'off'];
 
 /**
- * Until the commit: before version 18 what is turned off counts as ten thousand million where there is no other way, as for a temporary table
- * without an index, and PostgreSQL compiles what seems to cost as much, which takes fifty times as long as to run it.
+ * Before version 18 a disabled plan node costs 10^10 if there is no other way, as for a temporary table without an
+ * index. At such a cost PostgreSQL compiles the plan, which takes fifty times as long as running it.
  */
 const uncompiled = { jit: off };
 
 /**
- * For statements that look rows up by keys, up to `plannedFreely` or the commit: they do that however many rows PostgreSQL expects. What is prepared
- * is planned once for any values, where to plan it for each takes several times as long as to run it. Bitmaps are for sets of rows, and the index of
- * trigrams, which is read by them only, seems cheap for a path as long as nobody has counted anything: for each path it goes through what was added last.
+ * For statements that look up rows by key, until `plannedFreely` or the commit, whatever row count PostgreSQL expects.
+ * A generic plan avoids planning for each value, which takes several times as long as running. Bitmap scans are off
+ * because the trigram index seems cheap for a path before the first ANALYZE; it would scan all pending entries for each
+ * path.
  */
 export const plannedByKeys = () =>
   prepared(
@@ -36,8 +37,8 @@ export const plannedByKeys = () =>
   );
 
 /**
- * The transaction, each of whose statements looks rows up by keys from here on, and is prepared: none of its text depends on its values. To be
- * used in place of the one given, also by whoever records events.
+ * Returns a transaction that looks rows up by key from here on. All its statements are prepared, so their text must not
+ * depend on values. Use it instead of `tx`, also to record events.
  */
 export function byKeys(tx: Transaction): Transaction {
   tx.send(plannedByKeys());
@@ -49,12 +50,12 @@ export function byKeys(tx: Transaction): Transaction {
   };
 }
 
-/** The rows of one such statement by itself, in one round trip. */
+/** Returns the rows of one such statement, in one round trip. */
 export async function queryByKeys<Row extends object>(pool: pg.Pool, statement: Sql): Promise<Row[]> {
   return await queryWith<Row>(pool, plannedByKeys(), prepared(statement));
 }
 
-/** From here on as PostgreSQL likes it: what is prepared by the values where that is cheaper, and joined in any way. */
+/** From here on, back to PostgreSQL's defaults. */
 export const plannedFreely = () =>
   prepared(
     setLocally({
@@ -67,7 +68,7 @@ export const plannedFreely = () =>
     }),
   );
 
-/** Not for what is prepared, which stays as it was planned. */
+/** Not for prepared statements, which keep their plan. */
 const plannedTogether = () =>
   setLocally({
     plan_cache_mode: 'auto',
@@ -79,16 +80,17 @@ const plannedTogether = () =>
     ...uncompiled,
   });
 
-/** Fewer are always looked up. */
+/** A smaller set is always looked up. */
 const MANY = 1000;
-/** A look-up by a key takes as long as so many rows that are read one after another. */
+/** A lookup by key takes as long as reading so many rows in sequence. */
 const ROWS_PER_LOOKUP = 20;
-/** The least that one takes. */
+/** The least size of a row. */
 const ROW_BYTES = 64;
 
 /**
- * For statements that have to do with so many rows of the tables, up to `plannedFreely` or the commit.
- * @returns whether the tables are read once, which is less work than to look up that many; else it is as with `plannedByKeys`
+ * Sets the planner for statements that touch `rows` rows of the tables, until `plannedFreely` or the commit.
+ * @returns true if the tables are read once, because that is less work than the lookups; otherwise as with
+ * `plannedByKeys`
  */
 export async function planFor(
   tx: Transaction,
@@ -100,7 +102,7 @@ export async function planFor(
   return isTogether;
 }
 
-/** As they are, and not as they were counted some time ago; in bytes. */
+/** Returns the present size in bytes: statistics may be outdated. */
 async function readSize(tx: Transaction, tables: readonly string[]): Promise<number> {
   const [row] = await tx.query<{ bytes: number }>(
     sql`SELECT sum(pg_relation_size(name::regclass))::float8 AS bytes FROM unnest(${tables}::text[]) AS t (name)`,

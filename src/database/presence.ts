@@ -1,16 +1,15 @@
-/** Whether there is a database to be used. Only who is told to makes one; all others say where they looked. */
+/** Checks that a database exists. Only some commands create one; all others report where they looked. */
 import path from 'node:path';
 import pg from 'pg';
 import { codeOf } from '../errors.js';
 import { findCluster } from './cluster.js';
 import { sql } from './sql.js';
 
-/** No database of Tapegate is where it was looked for. */
 export class NoDatabaseError extends Error {}
 
-/** @param dataDir of the embedded server @throws NoDatabaseError, or Error where something else is in its place */
+/** @param dataDir of the embedded server @throws NoDatabaseError, or Error if it is not a directory */
 export function requireCluster(dataDir: string): void {
-  // the folder comes with all that is in it; what it holds another user may not see, which is told later
+  // a directory is enough: another user may not see what it contains, and gets an error later
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and there is none in ${path.resolve(dataDir)} (DATA_DIR); "tapegate start" makes one there, and TAPEGATE_URL names the server of one elsewhere`,
@@ -18,9 +17,9 @@ export function requireCluster(dataDir: string): void {
 }
 
 /**
- * @param where.name in words, without a password
- * @param where.remedy which command makes one there
- * @param mayBeEmpty it is enough that there is a database
+ * @param where.name for people, without a password
+ * @param where.remedy the command that creates it
+ * @param mayBeEmpty accepts a database without Tapegate's tables
  * @throws NoDatabaseError
  */
 export async function requireDatabase(
@@ -30,7 +29,7 @@ export async function requireDatabase(
 ): Promise<void> {
   const remedy = `; "tapegate ${where.remedy}" makes it`;
   const client = new pg.Client({ ...connection, ...bounds });
-  client.on('error', () => {}); // the query in hand fails
+  client.on('error', () => {}); // the running query fails
   try {
     await client.connect();
     const { rows } = await client.query<{ isThere: boolean }>(
@@ -43,7 +42,7 @@ export async function requireDatabase(
     if (codeOf(error) !== NO_SUCH_DATABASE) throw error;
     throw new NoDatabaseError(`there is no database ${where.name}${remedy}`);
   } finally {
-    await client.end().catch(() => {}); // it may never have been there
+    await client.end().catch(() => {}); // it may never have connected
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * Checks on a connection of its own whether the database answers, and what time it has. If it does not answer, the loss is logged once, all
- * connections are cut, and the recovery is logged. Of several servers, it finds the one that takes writes.
+ * Checks on its own connection whether the database answers, and reads its clock. If it does not answer, logs the loss
+ * once, cuts all connections, and logs the recovery. Of several servers, finds the one that takes writes.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -15,20 +15,20 @@ interface PulseOptions {
   line: Line;
   clock: DatabaseClock;
   log: FailureLog;
-  /** A database that is silent for so long is lost; shorter than a lease. */
+  /** The database counts as lost after this silence; must be shorter than a lease. */
   lostMs?: number;
 }
 
 const LOST_MS = 10_000;
 const BEAT_MS = 2000;
 const FIRST_BEATS = 3;
-/** Between attempts to find it again. */
+/** Pause between attempts to reconnect. */
 const SEARCH_MS = 500;
-/** Of several servers one that says nothing for so long is passed over, unless there is no other. */
+/** Of several servers, one that does not answer in this time is skipped, unless it is the only one. */
 const HOST_MS = 3000;
-/** Silence is counted in so many steps. */
+/** Number of steps in which silence is measured. */
 const STEPS = 10;
-/** A host whose clock is off by more says so, and again when it is off by less than half of it. */
+/** A larger clock offset is logged; its end is logged below half of it. */
 const CLOCK_SECONDS = 5;
 
 const TOO_MANY_CONNECTIONS = '53300';
@@ -50,14 +50,14 @@ export class Pulse {
     this.lostMs = options.lostMs ?? LOST_MS;
   }
 
-  /** Asks for the first time, and from then on. @throws what keeps the database from answering */
+  /** Checks for the first time, and then periodically. @throws the reason why the database does not answer */
   async start(): Promise<void> {
-    // the quickest answer says best what time it is
+    // the fastest answer gives the most exact time
     for (let n = 0; n < FIRST_BEATS; n++) await this.beat();
     this.running = this.run();
   }
 
-  /** The same of a server that need not be there yet. */
+  /** Does the same for a server that may not be up yet. */
   follow(): void {
     this.running = this.run();
   }
@@ -85,7 +85,7 @@ export class Pulse {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // a connection may break by itself
+        // a single connection may break while the server is fine
         if (hadClient && !wasSilent) continue;
         if (!causesOf(error).some(isThere)) this.lose(error);
         await this.rest(SEARCH_MS);
@@ -101,7 +101,7 @@ export class Pulse {
         sql`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text AS micros, pg_is_in_recovery() AS "isStandby"`,
       ),
     );
-    // of one server nobody else takes the writes, and what it has may be read
+    // a single server has no other primary, and a standby can still serve reads
     if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it takes no writes any more');
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
     this.compareClocks();
@@ -113,7 +113,7 @@ export class Pulse {
     client.on('end', () => {
       if (this.client !== client) return;
       this.client = undefined;
-      this.wake(); // whether the server is still there is worth knowing at once
+      this.wake(); // checks at once whether the server is still there
     });
     return client;
   }
@@ -130,7 +130,7 @@ export class Pulse {
     }
   }
 
-  /** Whoever is connected to another server than the one that takes writes now is cut off, and comes back there. */
+  /** Finds the server that takes writes now. If it has changed, cuts all connections, so that they reconnect there. */
   private async search(): Promise<pg.Client> {
     const { hosts, line, log } = this.options;
     const { host, client } = await this.within(findWritable(hosts, Math.min(HOST_MS, this.lostMs / 2)));
@@ -141,7 +141,7 @@ export class Pulse {
     return client;
   }
 
-  /** Rejects after `lostMs` of silence. In time in which this process itself stood still nobody could answer it. */
+  /** Rejects after `lostMs` of silence, counted in steps: time in which this process itself stalled does not count. */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;
     let timer: NodeJS.Timeout | undefined;
@@ -157,7 +157,7 @@ export class Pulse {
       return answered;
     } finally {
       clearInterval(timer);
-      answer.catch(() => {}); // it is too late
+      answer.catch(() => {}); // a late answer is ignored
     }
   }
 
@@ -198,7 +198,7 @@ export class Pulse {
   private async rest(ms: number): Promise<void> {
     const woken = new AbortController();
     this.wake = () => woken.abort();
-    await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // woken by an end
+    await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // `wake` aborts
   }
 }
 
@@ -206,18 +206,21 @@ function causesOf(error: unknown): unknown[] {
   return error instanceof AggregateError ? error.errors : [error];
 }
 
-/** A server that has no connection left is there, and so is one that this process cannot reach for its own sake. */
+/**
+ * A server without a free connection is up, and so is one that this process cannot reach for lack of its own resources.
+ */
 function isThere(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);
 }
 
-/** How long the search waits for other servers after one says that it takes writes. */
+/** The search waits this long for other servers after one says that it takes writes. */
 const GRACE_MS = 500;
 
 /**
- * Connects to the server that takes writes. It asks all at once, so that a silent one does not delay the others.
- * @param patienceMs for the answers of all
- * @throws AggregateError with the problem of each server; Error if two take writes: one was cut off, and what is written to it is lost
+ * Connects to the server that takes writes. It queries all at once, so that a silent one does not delay the others.
+ * @param patienceMs limits the wait for all answers
+ * @throws AggregateError with the problem of each server; Error if two take writes: one was cut off, and writes to it
+ * are lost
  */
 async function findWritable(
   hosts: DatabaseHosts,
@@ -264,7 +267,7 @@ async function refuseStandby(client: pg.Client): Promise<void> {
   if (rows[0]?.isStandby) throw new Error('is a standby, and takes no writes');
 }
 
-/** Names the server in an error, and keeps its code. */
+/** Adds the server's name to an error, and keeps its code. */
 function errorOfHost(host: pg.ClientConfig, error: unknown): Error {
   const code = codeOf(error);
   const named = new Error(`${hostName(host)}: ${messageOf(error)}`, { cause: error });

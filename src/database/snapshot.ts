@@ -1,8 +1,7 @@
 /**
- * Lists from one snapshot, page by page: memory holds one page however long the list is.
- *
- * A list is told at the pace of its reader, who may take hours for a long one, and keeps a connection for as long. So long
- * lists have connections of their own, and a short one that is soon found is read whole before its reader sees any of it.
+ * Lists from one snapshot, page by page: memory holds one page, however long the list is.
+ * A list runs at its reader's pace and occupies a connection for as long, hours for a long one. So long lists have
+ * their own connections. A short list that is found quickly is read whole before its reader gets the first row.
  */
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../errors.js';
@@ -12,24 +11,26 @@ import type { LongRead } from './long-reads.js';
 import { PARALLEL, queryWithin, SERIAL } from './pipeline.js';
 import { raw, type Sql, sql } from './sql.js';
 
-/** What is read whole before its reader sees any of it; what is more is read by as many rows at a time. */
+/** A list of at most this many rows is read whole first; a longer one is read in pages of this size. */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
-/** What few rows are found of among millions is long as well, and takes no longer of a connection that all share. */
+/** A list that takes longer counts as long, and gives up its connection of the main pool. */
 const SHORT_MS = 1000;
-/** In so long two cores look at some hundred thousand paths. */
+/** Two cores scan some hundred thousand paths in this time. */
 const SCAN_MS = 200;
 const STATEMENT_TIMED_OUT = '57014';
 
 export interface Snapshot {
   query<Row extends object>(statement: Sql): Promise<Row[]>;
-  /** The rows of a query in pages of up to 2,000. One stream at a time. */
+  /** Yields pages of up to 2,000 rows. One stream at a time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
-  /** The rows of a query of one column of text (copy.ts), as the last thing that is read, from a pool without pipelining. */
+  /**
+   * Yields the rows of a query with one text column (copy.ts). Must be the last read, from a pool without pipelining.
+   */
   copy(statement: Sql): AsyncGenerator<Buffer>;
 }
 
-/** Gives `work` a view of the database in which all queries see the same moment. */
+/** Runs `work` in one read-only snapshot. */
 export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const client = await pool.connect();
   const query = async <Row extends object>(statement: Sql) => (await client.query<Row>(statement)).rows;
@@ -49,7 +50,7 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
       },
       copy: async function* copy(statement: Sql) {
         await query(UNBOUNDED); // it takes as long as its reader
-        isLost = true; // until all of it has come: a COPY ends with its connection only
+        isLost = true; // until the end: only closing the connection ends a COPY
         yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
         isLost = false;
       },
@@ -68,29 +69,28 @@ const UNBOUNDED = sql`SELECT set_config('statement_timeout', '0', true)`;
 
 const declare = (statement: Sql) => sql`DECLARE list NO SCROLL CURSOR FOR ${statement}`;
 
-/** Who reads. */
 export interface Asker {
   db: Database;
-  /** As whom it counts; undefined for the program itself. */
+  /** Rate-limit key; undefined for the program itself. */
   share?: string | undefined;
-  /** Aborts when nobody waits for the answer any more. */
+  /** Aborts when no client waits for the answer. */
   reader?: AbortSignal | undefined;
 }
 
-/** A list by the page, for a reader who takes it at a pace of their own. */
+/** A list in pages, read at the reader's own pace. */
 export interface Paced<Page> extends AsyncIterable<Page> {
-  /** Aborts when the reader is too slow for those who wait. */
+  /** Aborts when the reader is too slow while others wait. */
   signal?: AbortSignal;
-  /** To be told of all bytes that the reader has taken. */
+  /** Records bytes that the reader has taken. */
   took?(bytes: number): void;
 }
 
 export type ListPages<Row> = Paced<Row[]>;
 
 /**
- * Gives `consume` the rows of a list at its own pace.
- * @param list a query that ends with its order
- * @throws UnavailableError when too many readers are at lists, or the reader itself at too many
+ * Passes the rows of a list to `consume`, which reads at its own pace.
+ * @param list a query that ends with its ORDER BY
+ * @throws UnavailableError if too many readers, or too many of the same caller's, are at lists
  */
 export async function readList<Row extends object, T>(
   { db, share, reader }: Asker,
@@ -118,16 +118,16 @@ export function atPace<Page>(pages: AsyncIterable<Page>, { pace, signal }: LongR
   return { [Symbol.asyncIterator]: read, signal, took: (bytes) => pace.took(bytes) };
 }
 
-/** All rows of a list that is short and soon found. */
+/** Returns all rows of a short list that is found quickly, otherwise undefined. */
 async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
   const rows = await askSoon<Row>(asker, sql`${list} LIMIT ${PAGE + 1}`);
   return rows && rows.length <= PAGE ? rows : undefined;
 }
 
 /**
- * What a statement finds within a second; undefined where it takes longer.
- * @param by `scan` looks at each row of a large table, so that soon is sooner: what has been looked at in vain is looked at again; what an
- *   `index` finds is looked at by one core
+ * Returns the rows that a statement finds within a second; undefined if it takes longer.
+ * @param by `scan` reads each row of a large table, and gets 200 ms, since a later retry repeats the scan; an `index`
+ * is read by one core
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
@@ -147,7 +147,7 @@ export async function askSoon<Row extends object>(
   }
 }
 
-/** The same of several statements, which see the same moment; each has a second. */
+/** Does the same for several statements in one snapshot. Each has a second. */
 async function readSoon<T>(
   { db, share, reader }: Asker,
   work: (snapshot: Snapshot) => Promise<T>,
@@ -169,10 +169,10 @@ async function readSoon<T>(
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
- * The rows of a statement of which nobody knows how long it takes, such as a search by a pattern: asked on the connections that
- * all share for a second, and from there on where long lists are read.
- * @param reader aborts when nobody waits for the answer any more, which is looked for no longer then
- * @throws UnavailableError when too many are at lists, or the reader itself at too many, or nobody waits any more
+ * Returns the rows of a statement that may take long, such as a search by a pattern. It runs on the shared connections
+ * for a second, and after that on those of long lists.
+ * @param reader aborts when no client waits for the answer; this cancels the statement
+ * @throws UnavailableError if too many readers, or too many of the same caller's, are at lists, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(
   { db, share }: Asker,
@@ -184,7 +184,7 @@ export async function askAtLength<Row extends object>(
 }
 
 /**
- * The same of several statements, from one snapshot; each has a second.
+ * Does the same for several statements in one snapshot. Each has a second.
  * @param work may be called twice
  */
 export async function readAtLength<T>(
@@ -206,7 +206,7 @@ async function readLong<T>({ db, share, reader }: Asker, work: (snapshot: Snapsh
   }
 }
 
-/** A statement goes on without anybody who reads its answer, unless it is cancelled. */
+/** Cancels the statement when the reader leaves; it would run on otherwise. */
 async function forReader<T>(
   db: Database,
   work: (snapshot: Snapshot) => Promise<T>,
@@ -225,7 +225,7 @@ async function forReader<T>(
         return await work(snapshot);
       } finally {
         reader?.removeEventListener('abort', cancel);
-        await cancelled; // which would hit whoever has the connection next
+        await cancelled; // it would hit the next user of the connection
       }
     });
   } catch (error) {

@@ -1,14 +1,13 @@
 /**
- * Databases from before 70 migrations were squashed into `init`. A database that has all of them already has the schema of `init`: only
- * its records change. A database with fewer is refused, because this program no longer has the missing ones.
- *
- * `test/process/migrate.test.ts` compares the two schemas. It fails when a change of the schema edits `init`: remove this file then, or
- * have it make the same change.
+ * Databases from before 70 migrations were squashed into `init`. One that has all of them already has the schema of
+ * `init`: only its records change. One with fewer is refused, because this version no longer has the missing ones.
+ * `test/process/migrate.test.ts` compares the two schemas. It fails if a schema change edits `init`: then remove this
+ * file, or make the same change here.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import type pg from 'pg';
 
-/** The last commit that has them. */
+/** The last commit that contains them. */
 const COMMIT = 'f3d3962';
 const COUNT = 70;
 const FIRST = {
@@ -16,11 +15,11 @@ const FIRST = {
   checksum: '47abea242cc965d699928d7850b0f2b540773e773e2b818435d1c869ced038c5',
 };
 const LAST = '20261203120000_link_folders';
-/** Of the lines `<name> <checksum>`, in order. */
+/** SHA-256 of the lines `<name> <checksum>`, in order. */
 const DIGEST = 'bc127c297d69627ab702d6b81bde26cd483e16b19c5e7f346b0240ef8bbb9dc0';
 
 /**
- * Replaces the records of the 70 migrations by that of `init`; does nothing to any other database.
+ * Replaces the records of the 70 migrations by that of `init`. Does nothing to any other database.
  * @param client holds the migration lock
  * @param known checksums by name
  * @throws Error if the database has only a part of them, or others
@@ -41,12 +40,12 @@ export async function replaceSquashed(
   }
   await recordMigration(client, init, async () => {
     await client.query('DELETE FROM "_prisma_migrations" WHERE "migration_name" COLLATE "C" <= $1', [LAST]);
-    // they name programs by migrations that are gone, and would refuse this one
+    // they name versions by migrations that no longer exist, and would reject this version
     await client.query('DELETE FROM oldest_program WHERE migration COLLATE "C" <= $1', [LAST]);
   });
 }
 
-/** Does some work and records a migration, in one transaction. */
+/** Runs `work` and records a migration, in one transaction. */
 export async function recordMigration(
   client: pg.Client,
   { name, checksum }: { name: string; checksum: string },
@@ -62,7 +61,7 @@ export async function recordMigration(
     );
     await client.query('COMMIT');
   } catch (error) {
-    await client.query('ROLLBACK').catch(() => {}); // the connection may be what failed
+    await client.query('ROLLBACK').catch(() => {}); // the connection itself may have failed
     throw error;
   }
 }

@@ -1,6 +1,7 @@
 /**
- * The standbys of TAPEGATE_DATABASE_READ_URL. A list is read at a standby that has all changes that were committed when the list was asked for, so
- * that callers find their own changes in each list, through any gateway. If none has them in time, the list is read at the primary.
+ * The standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all changes that were committed
+ * when the client asked. So callers find their own changes in each list, through any gateway. If no standby has them in
+ * time, the primary serves the list.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -11,32 +12,31 @@ import { hostName } from './hosts.js';
 import { type Sql, sql } from './sql.js';
 
 export interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
-  /** TAPEGATE_DATABASE_READ_URL. */
   url: string;
-  /** How long a list waits for a standby that is behind. */
+  /** Limits the wait for a standby that is behind. */
   waitMs: number;
   log: FailureLog;
 }
 
 export interface StandbyStatus {
   host: string;
-  /** Why no lists are read there; undefined if they are. */
+  /** Why lists are not read there; undefined if they are. */
   problem: string | undefined;
-  /** Bytes of the log that it had not replayed at the last check; undefined if it did not answer. */
+  /** Bytes of WAL that it had not replayed at the last check; undefined if it did not answer. */
   behindBytes: bigint | undefined;
 }
 
-/** A standby of which only this is wrong follows as it should, and is not logged. */
+/** The problem of a standby that is only behind, which is not logged. */
 const BEHIND = 'it is behind';
-/** Between checks of all standbys. */
+/** Interval of checks of all standbys. */
 const CHECK_MS = 1000;
 /** A standby that does not answer for this long is lost. */
 const LOST_MS = 5000;
 /** The least time that a standby gets to answer. */
 const ANSWER_MS = 100;
-/** Between questions to a standby that is behind. */
+/** Interval of queries to a standby that is behind. */
 const STEP_MS = { first: 1, last: 20 };
-/** Connections and clock of a standby are not logged, but why it is not read. */
+/** Only the reason why a standby is not read is logged, not its connections and clock. */
 const quiet = { warn: () => {}, error: () => {} };
 
 export class Standbys {
@@ -59,7 +59,7 @@ export class Standbys {
     return this.all.map(({ host, problem, behindBytes }) => ({ host, problem, behindBytes }));
   }
 
-  /** Returns one that has all that is committed now, in turn; undefined if the primary is to be read. */
+  /** Returns a standby that has all committed changes, round robin; undefined if the primary must be read. */
   async choose(): Promise<Standby | undefined> {
     const usable = this.all.filter(({ problem }) => problem === undefined);
     const standby = usable[this.turn++ % usable.length];
@@ -96,7 +96,7 @@ class Standby implements StandbyStatus {
   readonly db: Database;
   problem: string | undefined = BEHIND;
   behindBytes: bigint | undefined;
-  /** What the log says of it. */
+  /** The problem that was logged last; `none` if it is read. */
   reported: string | undefined;
 
   constructor(url: string, options: Omit<DatabaseOptions, 'log' | 'lostMs'>) {
@@ -105,12 +105,12 @@ class Standby implements StandbyStatus {
     this.db.pulse.follow();
   }
 
-  /** Waits until it has all that the primary has now. @returns whether lists may be read there */
+  /** Waits until the standby has all that the primary has now. @returns whether lists may be read there */
   async catchUp(primary: Database, waitMs: number): Promise<boolean> {
     const until = performance.now() + waitMs;
     let problem: string | undefined;
     try {
-      const target = await readPosition(primary.pool, PRIMARY).catch(() => undefined); // which is reported elsewhere
+      const target = await readPosition(primary.pool, PRIMARY).catch(() => undefined); // the primary's pulse reports the error
       problem = target ? await this.follow(target, until) : BEHIND;
     } catch (error) {
       this.behindBytes = undefined;
@@ -141,19 +141,19 @@ async function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
   return await Promise.race([answer, late]);
 }
 
-/** How far a server is. Positions of two clusters or timelines cannot be compared. */
+/** The position of a server in the WAL. Positions of two clusters or timelines cannot be compared. */
 export interface Position {
   isStandby: boolean;
-  /** The same number in a cluster and all its copies. */
+  /** The same for a cluster and all its copies. */
   system: bigint;
-  /** Grows with each server that is promoted. */
+  /** Each promotion of a server increases it. */
   timeline: number;
   database: string;
-  /** Bytes of the log: written by a primary, replayed by a standby. */
+  /** Bytes of WAL: written by a primary, replayed by a standby. */
   reached: bigint;
 }
 
-/** Commits are on the primary's disk, unless they do not wait for it: then they are at least inserted. */
+/** Commits are flushed, or with `synchronous_commit` off at least inserted. */
 const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int AS timeline,
     pg_wal_lsn_diff(CASE current_setting('synchronous_commit') WHEN 'off' THEN pg_current_wal_insert_lsn()
@@ -161,8 +161,8 @@ const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifi
   FROM pg_control_system() s`;
 
 /**
- * The timeline is that of the server that it follows. If the role may not see it, it is that of the last restart point, which may be an
- * older one for some minutes after a promotion, and never a newer one.
+ * The timeline of the server that the standby follows. If the role may not see it, that of the last restart point,
+ * which may be older for some minutes after a promotion, but never newer.
  */
 const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,
@@ -176,7 +176,7 @@ async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
   return position;
 }
 
-/** Returns why lists cannot be read there whatever it has replayed; undefined if they can. */
+/** Returns why lists can never be read there; undefined if they can. */
 export function findMismatch(standby: Position, primary: Position): string | undefined {
   if (!standby.isStandby) return 'it is no standby';
   if (standby.system !== primary.system) return 'it is no copy of the server that takes writes';

@@ -1,6 +1,6 @@
 /**
- * Lists of which the database makes the text, from one snapshot: no row becomes an object of this process, and memory holds two
- * pages however long the list is. A list that is short is one statement, with its count.
+ * Lists whose text the database makes, from one snapshot: no row becomes an object of this process. Memory holds two
+ * pages, however long the list is. A short list takes one statement, with its count.
  */
 import { PARALLEL, setLocally } from './pipeline.js';
 import { prepared } from './prepared.js';
@@ -12,26 +12,28 @@ export interface TextList {
   rows: Sql;
   /** The columns of `f` that `item` and `order` need. */
   columns: Sql;
-  /** An expression: the text of a row, which is not null and contains no control characters, as no JSON does. */
+  /** An expression: the JSON of a row, not null and without control characters. */
   item: Sql;
-  /** An expression. */
   order: Sql;
-  /** The same rows where nothing keeps any from whoever asks, and else none: found sooner, since nobody looks at each. */
+  /**
+   * The same rows without access checks, if `isFree` says that the caller may see all; no rows otherwise. Faster, since
+   * no row is checked.
+   */
   free?: { rows: Sql; isFree: Sql };
-  /** Where few rows are found, each of the table was looked at. */
+  /** The statement scans the whole table if few rows match. */
   isScan?: boolean;
-  /** One plan is good for all that is looked for so. */
+  /** One plan suits all values. */
   isPlannedOnce?: boolean;
-  /** Where it takes long to find the rows: how they are found again, by keys that are whole numbers, when they are to be told. */
+  /** For slow searches: reads the rows again by keys, which are integers, when they are sent. */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
-/** Texts of rows in UTF-8, with commas between them; a part may end in the middle of a text. */
+/** UTF-8 texts of rows, separated by commas. A part may end in the middle of a text. */
 export type TextPages = Paced<Buffer[]>;
 
 /**
- * Gives `consume` the texts of a list at its own pace, and first of all how many they are.
- * @throws UnavailableError when too many readers are at lists, or the reader itself at too many
+ * Passes the count of a list and its texts to `consume`, which reads at its own pace.
+ * @throws UnavailableError if too many readers, or too many of the same caller's, are at lists
  */
 export async function readTextList<T>(
   asker: Asker,
@@ -55,11 +57,11 @@ export async function readTextList<T>(
   }
 }
 
-/** Of so many rows the keys are kept, which take ten bytes each. */
+/** Keys of up to so many rows are kept, ten bytes each. */
 const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
-/** @returns how many they are, and where they are read from: what was looked for is not looked for again, unless it is too much to be kept */
+/** @returns the count, and the list to read: by its keys, unless there are too many to keep */
 async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
   const { rows, again } = list;
   if (again) {
@@ -77,7 +79,7 @@ async function findLong(list: TextList, query: Snapshot['query']): Promise<{ cou
 
 interface Short {
   count: bigint;
-  /** Null where there are none, or more than are short. */
+  /** Null if there are no rows, or more than a page. */
   text: string | null;
 }
 
@@ -97,16 +99,13 @@ async function askShort(asker: Asker, list: TextList): Promise<Short[] | undefin
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/**
- * The rows before their order, so that no index is walked for it: where few match, that would go on for long. It is the number of
- * rows that ends the search.
- */
+/** Limits the rows before their order: an ordered index scan would take long if few rows match. */
 function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
   return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${MOST} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text${more}
     FROM (SELECT ${columns} FROM ${rows} LIMIT ${ONE_MORE}) f`;
 }
 
-/** The order before the texts: they are longer than what they are made of, and are not to be sorted. */
+/** Orders before it makes the texts, which are longer than their columns. */
 function longOf({ rows, columns, item, order }: TextList): Sql {
   return sql`SELECT ${item} FROM (SELECT ${columns} FROM ${rows} ORDER BY ${order} OFFSET 0) f`;
 }
@@ -125,7 +124,7 @@ const COMMA = ','.charCodeAt(0);
 const LINE_FEED = '\n'.charCodeAt(0);
 const SEPARATOR = Buffer.from(',');
 
-/** Puts a comma in the place of each end of a line but the last one. */
+/** Replaces each line feed but the last by a comma. */
 async function* withCommas(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer[]> {
   let isBetween = false;
   for await (const chunk of chunks) {

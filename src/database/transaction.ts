@@ -1,8 +1,7 @@
 /**
- * Transactions in plain SQL. Which locks they take, and in which order, is in locks.ts.
- *
- * A transaction that PostgreSQL ends for a deadlock, that may not wait for a lock, or that was prepared for what is no longer so
- * (prepared.ts), is run again, so the callback must have no effect outside it.
+ * Transactions in plain SQL; lock-order.ts lists their locks.
+ * A transaction is run again after a deadlock, after a refused `NOWAIT` lock, or if a prepared statement has become
+ * invalid (prepared.ts). So the callback must have no effect outside the transaction.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -11,26 +10,28 @@ import { isUseless, prepared } from './prepared.js';
 import { raw, type Sql, sql } from './sql.js';
 
 export interface Transaction {
-  /** The rows of one statement. */
   query<Row extends object = object>(statement: Sql): Promise<Row[]>;
-  /** Sends a statement without waiting for its answer. If it fails, whatever comes next fails with its error, or the commit does. */
+  /**
+   * Sends a statement without waiting for its answer. If it fails, the next statement or the commit fails with its
+   * error.
+   */
   send(statement: Sql): void;
-  /** Runs once, as the last thing before the commit; the key keeps a second call with the same one out. */
+  /** Runs once, just before the commit. A second call with the same key is ignored. */
   beforeCommit(key: string, work: () => Promise<void>): void;
-  /** Told of the commit, of a run that comes to it; it must not throw. */
+  /** Runs after the commit of the run that succeeds. Must not throw. */
   afterCommit(tell: () => void): void;
 }
 
-/** One run of a transaction; one that is run again is another one. */
+/** One run of a transaction; a retry is a new run. */
 export interface TransactionRun {
   name: string;
 }
 
-/** Told of what transactions do, to watch the locks that they take. */
+/** Observes transactions, to watch the locks that they take. */
 export interface TransactionObserver {
-  /** Called before the first statement; of a run that began earlier, only later statements are told. */
+  /** Called before the first statement. An observer that is added later sees only the remaining statements of a run. */
   onBegin(run: TransactionRun): void;
-  /** Whether it asks: statements are run one at a time then, where several may share a round trip otherwise. */
+  /** Whether `onStatement` calls `ask`. Statements then run one at a time instead of sharing round trips. */
   asks?: boolean;
   /** Called after each statement. @param ask runs another one in the same transaction */
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
@@ -40,15 +41,15 @@ const observers = new Set<TransactionObserver>();
 
 const isAsked = () => [...observers].some(({ asks }) => asks);
 
-/** For tests and for tracing a deadlock. @returns what ends the watching */
+/** For tests and for tracing a deadlock. @returns a function that removes the observer */
 export function observeTransactions(observer: TransactionObserver): () => void {
   observers.add(observer);
   return () => observers.delete(observer);
 }
 
 /**
- * Whose statements may have ten million files to do with: each may take an hour, where others have a bound for each statement that
- * suits a question. Their waits for locks have that bound all the same. (An import has a connection without any.)
+ * Transactions that may handle ten million files. Each statement may take an hour; other transactions have the
+ * connection's limit for a statement. Waits for locks keep that limit. (An import's connection has no limit.)
  */
 export const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
@@ -70,7 +71,7 @@ export const longTransactions: ReadonlySet<string> = new Set([
 const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
 const ROLLBACK = raw('ROLLBACK');
-/** The bound of its connection becomes that of its waits. */
+/** The statement limit of the connection becomes the limit of waits for locks. */
 const lengthen = () =>
   prepared(
     sql`SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`,
@@ -82,9 +83,9 @@ const MAX_ATTEMPTS = 10;
 const PAUSE_MS = 5;
 
 /**
- * Runs `work` in one transaction; what it throws rolls back and is thrown on.
- * @param name its line in the table of locks.ts
- * @throws UnconfirmedError where nobody knows whether it is committed
+ * Runs `work` in one transaction. If `work` throws, rolls back and throws the same error.
+ * @param name its key in `transactionLocks`
+ * @throws UnconfirmedError if the outcome of the commit is unknown
  */
 export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const client = await pool.connect();
@@ -94,7 +95,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
     broken = false;
     return result;
   } catch (error) {
-    // an error that PostgreSQL or the caller reports leaves the connection whole
+    // an error that PostgreSQL or the caller reports leaves the connection usable
     broken = !(await client.query('SELECT 1').then(
       () => true,
       () => false,
@@ -105,7 +106,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
   }
 }
 
-/** The same on a connection of the caller's. */
+/** Does the same on the caller's connection. */
 export async function runTransaction<T>(
   client: pg.PoolClient,
   name: string,
@@ -118,7 +119,7 @@ export async function runTransaction<T>(
       const code = codeOf(error);
       if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE && !isUseless(error)) throw error;
       if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'others use what this needs', error);
-      // whoever has the lock is about to commit
+      // the holder of the lock is about to commit
       if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());
     }
   }
@@ -148,22 +149,22 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
   }
 }
 
-/** Only such a statement is sent before BEGIN has been answered: without its transaction it changes nothing. */
+/** Only a SELECT is sent before BEGIN has been answered: without its transaction it changes nothing. */
 const isSelect = ({ text }: Sql) => /^\s*SELECT\b/i.test(text);
 
 /**
- * The statements of one transaction on its connection. If the client pipelines, each is sent at once, and the server runs them in that order.
- * After one that fails the server refuses all others, and a COMMIT behind it rolls back.
+ * The statements of one transaction on its connection. If the client pipelines, each is sent at once and the server
+ * runs them in order. After a failure the server rejects all others, and a COMMIT behind it rolls back.
  */
 class TransactionSession {
   private readonly client: pg.PoolClient;
   private readonly run: TransactionRun;
   private state: 'idle' | 'beginning' | 'open' = 'idle';
-  /** Statements that wait for the answer of the one before them. */
+  /** Statements that wait for the answer to the one before them. */
   private waiting = 0;
-  /** The answer of what was asked last, its observers included. */
+  /** The answer to the last statement, its observers included. */
   private last: Promise<unknown> = Promise.resolve();
-  /** Of the first statement that failed: those behind it fail for that reason only. */
+  /** The first failed statement's error: statements behind it fail only for that reason. */
   private failure: { error: unknown } | undefined;
 
   constructor(client: pg.PoolClient, run: TransactionRun) {
@@ -173,19 +174,19 @@ class TransactionSession {
   }
 
   send(statement: Sql): void {
-    this.ask(statement).catch(() => {}); // it is the failure of the transaction
+    this.ask(statement).catch(() => {}); // `failure` keeps the error
   }
 
   async query<Row extends object>(statement: Sql): Promise<Row[]> {
     const answer = await this.ask(statement).catch((error) => this.fail(error));
-    if (this.failure) this.fail(this.failure.error); // of one that was sent
+    if (this.failure) this.fail(this.failure.error); // a statement passed to `send` has failed
     return answer.rows as Row[];
   }
 
-  /** A connection that breaks now may have brought the commit to the server, and only its answer is missing. */
+  /** If the connection breaks now, the commit may have reached the server, and only its answer is missing. */
   async commit(): Promise<void> {
     if (this.state === 'idle') return;
-    // in turn, what was sent may not have been run; otherwise, what could not be sent is known after this
+    // one at a time, a queued statement may not have run yet; in a pipeline, only unsent ones are awaited
     await (this.waiting > 0 || this.isInTurn ? this.last.catch(() => {}) : undefined);
     if (this.failure) this.fail(this.failure.error);
     const answer = await this.client.query(COMMIT).catch((error) => {
@@ -219,7 +220,7 @@ class TransactionSession {
     const begun = this.last.then(() => {
       this.state = 'open';
     });
-    begun.catch(() => {}); // whatever comes next fails as well
+    begun.catch(() => {}); // the statements after it fail as well
     if (longTransactions.has(this.run.name)) this.last = this.sendNow(lengthen(), false);
   }
 
@@ -242,14 +243,14 @@ class TransactionSession {
     return isTold && observers.size > 0 ? answer.then((result) => this.tell(statement, result)) : answer;
   }
 
-  /** Throws the first failure, or else that error. */
+  /** Throws the first failure, or else `other`. */
   private fail(other: unknown): never {
     const error = this.failure?.error ?? other;
-    if (error instanceof Error) Error.captureStackTrace(error); // where it was asked, as pg says it
+    if (error instanceof Error) Error.captureStackTrace(error); // the caller's stack, as pg does it
     throw error;
   }
 
-  /** Whether nobody knows what has become of the commit, which has failed with that error. */
+  /** Whether the outcome of the commit, which failed with `error`, is unknown. */
   private isUnconfirmed(error: unknown): boolean {
     if (this.failure) return !isRefused(this.failure.error);
     return error instanceof UnavailableError && !(error.kind === 'busy' && error.cause instanceof pg.DatabaseError);
@@ -262,13 +263,10 @@ class TransactionSession {
   }
 }
 
-/**
- * A pooler between us and PostgreSQL that has lost its connection there: what the server has done by then, nobody knows. (If it is the
- * server's own error, nothing was done.)
- */
+/** A pooler that lost its connection to PostgreSQL reports these: the outcome on the server is unknown. */
 const BROKEN_CODES = /^08/;
 
-/** Has the server itself refused a statement? The transaction around it cannot have been committed. */
+/** Whether the server itself rejected a statement. Its transaction cannot have been committed. */
 function isRefused(error: unknown): boolean {
   const cause = error instanceof UnavailableError ? error.cause : error;
   return cause instanceof pg.DatabaseError && !BROKEN_CODES.test(cause.code ?? '');

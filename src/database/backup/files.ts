@@ -1,4 +1,7 @@
-/** Files of a cluster, copied while its server writes them, or put back: each is synced, and its checksum taken on the way. */
+/**
+ * Copies a cluster's files while its server writes them, or restores them. Each file is synced, and its checksum
+ * computed during the copy.
+ */
 import { createHash } from 'node:crypto';
 import fs, { constants } from 'node:fs';
 import { mkdir, open, readdir } from 'node:fs/promises';
@@ -9,15 +12,15 @@ import type { BackedUpFile } from './manifest.js';
 
 const CHUNK = 1 << 20;
 
-/** What a server makes anew whenever it starts: these folders are there, and empty. */
+/** A server recreates the contents at each start: a backup has these directories empty. */
 const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
-/** Of a process that runs, and what is of no use in another place. */
+/** Files of a running process, and files that are useless in another place. */
 const LEFT_OUT =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
-/** It is read last, so that it is no older than what it speaks of. */
+/** Copied last, so that it is not older than the files it describes. */
 const CONTROL = 'global/pg_control';
 
 export interface Listed {
@@ -25,7 +28,7 @@ export interface Listed {
   files: string[];
 }
 
-/** What of a cluster goes into a backup, the file of control last. Its log of writes is not among it. */
+/** Lists the directories and files of a backup, pg_control last, without the WAL. */
 export async function listCluster(dataDir: string): Promise<Listed> {
   const listed: Listed = { folders: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
   await listInto(listed, dataDir, '');
@@ -48,13 +51,13 @@ async function listInto(listed: Listed, dataDir: string, folder: string): Promis
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);
     } else if (entry.isFile()) listed.files.push(name);
     else if (!EMPTY.has(name)) throw new Error(`${path.join(dataDir, name)} is no file and no folder`);
-    else listed.folders.push(name); // a log of writes on a disk of its own
+    else listed.folders.push(name); // a link: the WAL on its own disk
   }
 }
 
 /**
- * @param owner whose they are then, where not this process's user
- * @returns undefined where there is no such file any more
+ * @param to.owner the new owner of the copies; default this process's user
+ * @returns undefined if the file no longer exists
  */
 export async function copyFile(
   from: { folder: string; path: string },
@@ -85,7 +88,7 @@ export async function copyFile(
   return { path: from.path, size, sha256: hash.digest('hex') };
 }
 
-/** The server writes it in one go, in the middle of which it may be read. */
+/** Reads until two reads agree: the server may be writing pg_control. */
 function readWhole(fd: number): Buffer {
   const look = () => {
     const buffer = Buffer.alloc(CHUNK);
@@ -94,7 +97,7 @@ function readWhole(fd: number): Buffer {
   for (let [before, now] = [look(), look()]; ; [before, now] = [now, look()]) if (before.equals(now)) return now;
 }
 
-/** @param folders their parents may come later */
+/** @param folders in any order */
 export async function makeFolders(
   root: string,
   folders: readonly string[],
@@ -107,7 +110,7 @@ export async function makeFolders(
   }
 }
 
-/** So that a power cut leaves the names as well. */
+/** Syncs directories, so that the names survive a power cut. */
 export async function syncFolders(root: string, folders: readonly string[]): Promise<void> {
   for (const folder of ['', ...folders]) {
     const handle = await open(path.join(root, folder), constants.O_RDONLY);

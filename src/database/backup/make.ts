@@ -1,7 +1,7 @@
 /**
- * A backup of the embedded database while it runs: its files, as they are read one after another, and what the server writes into its
- * log meanwhile, by which it comes to the state of the end wherever the backup is put back. The server is told of the beginning and the
- * end (`pg_backup_start`, `pg_backup_stop`), and keeps its log for as long as this connection lives. Nobody waits for it.
+ * Backs up the embedded database while it runs. The backup contains the files, read one after another, and the WAL
+ * written meanwhile. With the WAL, a restored server reaches the state at the end of the backup. `pg_backup_start` and
+ * `pg_backup_stop` mark the two ends; a replication slot keeps the WAL while this connection lives. Nothing is locked.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -13,16 +13,15 @@ import { copyFile, listCluster, makeFolders, syncFolders } from './files.js';
 import { type BackedUpFile, CLUSTER, MANIFEST, type Manifest, makeManifest } from './manifest.js';
 
 export interface BackupTask {
-  /** The cluster's folder, and how its server is reached. */
+  /** The cluster's directory. */
   dataDir: string;
   connection: pg.ClientConfig;
-  /** The folder that is made; there must be none. */
+  /** The directory to create; must not exist. */
   target: string;
-  /** The version of Tapegate. */
   program: string;
 }
 
-/** Killed anywhere, it leaves nothing at `target`, and at most a folder `<target>.partial-…`. */
+/** If it is killed, there is nothing at `target`, and at most a directory `<target>.partial-…`. */
 export async function makeBackup(task: BackupTask): Promise<Manifest> {
   const target = path.resolve(task.target);
   if (existsSync(target)) throw new Error(`${target} is there already: a backup is a new folder`);
@@ -33,7 +32,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     throw new Error(`no backup can be made at ${target}: ${reason}`, { cause: error });
   });
   const client = new pg.Client(task.connection);
-  client.on('error', () => {}); // the query in hand fails
+  client.on('error', () => {}); // the running query fails
   try {
     await client.connect();
     const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
@@ -43,15 +42,15 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     await syncFolders(path.dirname(target), []);
     return manifest;
   } finally {
-    await client.end().catch(() => {}); // the server may be gone; it forgets an unfinished backup with the connection
+    await client.end().catch(() => {}); // the server may be gone; it drops an unfinished backup with the connection
     await rm(partial, { recursive: true, force: true });
   }
 }
 
-/** It would be a part of itself, and of every backup after it. */
+/** A backup within the database would contain itself, and be in every later backup. */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
-  if (!existsSync(above)) return; // which is told when it is made
+  if (!existsSync(above)) return; // creating it reports that
   const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
   if (isWithin) throw new Error(`${target} is within the database that it is to be a backup of (${dataDir})`);
 }
@@ -59,7 +58,7 @@ function refuseWithin(target: string, dataDir: string): void {
 async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {
   const startedAt = new Date().toISOString();
   const slot = `tapegate_backup_${randomUUID().replaceAll('-', '')}`;
-  // temporary: it goes with the connection, whatever becomes of this process
+  // temporary: the server drops it with the connection, even if this process is killed
   await client.query('SELECT pg_create_physical_replication_slot($1, true, true)', [slot]);
   await client.query(`SELECT pg_backup_start('tapegate backup', true)`);
   const listed = await listCluster(dataDir);
@@ -67,7 +66,7 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   const files: BackedUpFile[] = [];
   for (const file of listed.files) {
     const copied = await copyFile({ folder: dataDir, path: file }, { folder: to });
-    if (copied) files.push(copied); // otherwise it went with its table, as the log says
+    if (copied) files.push(copied); // otherwise its table was dropped, and the WAL contains that
   }
   const { rows } = await client.query<{ label: string; last: string; postgres: string; segment: string }>(
     `SELECT labelfile AS label, pg_walfile_name(lsn) AS last, current_setting('server_version') AS postgres,
@@ -86,7 +85,7 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   return makeManifest({ program, postgres, startedAt, endedAt, folders: listed.folders, files });
 }
 
-/** The files of the log from the beginning of the backup to its end. @throws Error where one of them is missing */
+/** Lists the WAL files from the start of the backup to its end. @throws Error if one is missing */
 async function listLog(client: pg.Client, label: string, last: string, segmentBytes: number): Promise<string[]> {
   const [, first = ''] = /START WAL LOCATION: .*\(file ([0-9A-F]{24})\)/.exec(label) ?? [];
   const { rows } = await client.query<{ name: string }>(

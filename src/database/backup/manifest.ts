@@ -1,30 +1,28 @@
-/** What a backup of the embedded database says of itself: `manifest.json`, beside the folder `postgres` with the files of the cluster. */
+/** `manifest.json` of a backup, next to the directory `postgres` with the files of the cluster. */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf } from '../../errors.js';
 
-/** In the folder of a backup. */
 export const CLUSTER = 'postgres';
 export const MANIFEST = 'manifest.json';
 
 const FORMAT = 1;
 
 export interface BackedUpFile {
-  /** Below the cluster's folder. */
+  /** Relative to the cluster's directory. */
   path: string;
   size: number;
-  /** Hex. */
   sha256: string;
 }
 
 export interface Manifest {
   format: number;
-  /** The version of Tapegate that made it. */
+  /** Version of Tapegate, as of the backup. */
   program: string;
-  /** Of PostgreSQL, as `18.4`, and what it was compiled for, as `linux-x64`. */
+  /** PostgreSQL's version, such as `18.4`, and its platform, such as `linux-x64`. */
   postgres: string;
   platform: string;
-  /** The state that comes back is that of some moment between them. */
+  /** A restore returns to a state between the two. */
   startedAt: string;
   endedAt: string;
   folders: string[];
@@ -38,8 +36,8 @@ export function makeManifest(given: Omit<Manifest, 'format' | 'platform'>): Mani
 export const sizeOf = ({ files }: Manifest): number => files.reduce((bytes, file) => bytes + file.size, 0);
 
 /**
- * @param backup its folder
- * @throws Error where it is no backup, or not one that can be put back here
+ * @param backup its directory
+ * @throws Error if it is not a backup, or cannot be restored on this host
  */
 export async function readManifest(backup: string): Promise<Manifest> {
   const file = path.join(backup, MANIFEST);

@@ -1,4 +1,4 @@
-/** The files of a backup, put where a cluster is to be, each compared with the manifest. The server that starts there reads its log first. */
+/** Restores the files of a backup, each compared with the manifest. The server then replays the WAL at its start. */
 import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,9 +7,9 @@ import { copyFile, makeFolders, syncFolders } from './files.js';
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
- * What the server of a backup was set to can name programs, and libraries, that a server runs: `archive_command`, `restore_command`,
- * `shared_preload_libraries`, `ssl_passphrase_command` and more, by includes too. So it is written anew;
- * what is not here, Tapegate gives on the command line of the server.
+ * The backed-up configuration can name programs and libraries that a server runs: `archive_command`, `restore_command`,
+ * `shared_preload_libraries`, `ssl_passphrase_command` and more, also by includes. So these files are written anew.
+ * Tapegate sets all other options on the server's command line.
  */
 const SETTINGS = {
   'postgresql.conf': `# Written by "tapegate restore": what the server of the backup was set to is in the backup.
@@ -19,13 +19,13 @@ default_text_search_config = 'pg_catalog.english'
   'postgresql.auto.conf': '# Written by "tapegate restore".\n',
 };
 
-/** What has a server fetch its log, or lead to other folders, which no backup of Tapegate's does. */
+/** Files that make a server fetch WAL or follow links to other directories. No backup of Tapegate's contains them. */
 const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 
 /**
- * @param backup its folder
- * @param dataDir of the cluster, which must not be there yet; what was put there stays when this fails
- * @throws Error that names the file which is not as it was, with both values
+ * @param backup its directory
+ * @param dataDir of the new cluster, which must not exist; a failure leaves partial files there
+ * @throws Error that names the first file that differs, with both values
  */
 export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {
   const owner = findServerUser(dataDir);
@@ -48,7 +48,7 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
   await syncFolders(dataDir, manifest.folders);
 }
 
-/** The files of a database are those of one major version of PostgreSQL. */
+/** @throws Error unless the major versions agree: the format of the files depends on it */
 function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
   const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
   const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();
