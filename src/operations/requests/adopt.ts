@@ -1,6 +1,5 @@
 /**
- * Requests that another system has made, with their ids and times. They are charged like any other, but refused for no quota: what
- * was granted there stays granted.
+ * Adopts requests of another system with their ids and times. They are charged, but a full quota does not reject them.
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue } from '../../database/locks.js';
@@ -16,7 +15,7 @@ import { recountRequests } from './progress.js';
 export interface AdoptedRequest {
   id: number;
   user: string;
-  /** Exactly one of the two. */
+  /** Exactly one of pattern and files is given. */
   pattern: string;
   files: readonly string[] | undefined;
   label: string;
@@ -31,8 +30,8 @@ export interface AdoptedRequest {
 }
 
 /**
- * @param note a statement of the same transaction
- * @returns false where there is a request with this id already
+ * @param note a statement that runs in the same transaction
+ * @returns false if a request with this id exists
  * @throws UnknownUserError
  */
 export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: Sql): Promise<boolean> {
@@ -57,7 +56,7 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: 
   });
 }
 
-/** One that is over has ended already, and its files are let go by the pass that follows ends. */
+/** A request past its retention is stored as ended, and the job that handles ended requests releases its files. */
 function insertAdopted(r: AdoptedRequest, quotaId: number, isLive: boolean): Sql {
   return sql`INSERT INTO request (id, quota_id, state, is_released, pattern, label, request_date, retention, notify_on_first_file,
       notify_on_last_file, tapestore_request_start, tapestore_request_end, first_files_on_disk, last_files_on_disk)
@@ -84,7 +83,7 @@ async function holdFiles(
   return row;
 }
 
-/** What its user was told by the other system is not told again: that it has begun, and that it has finished. */
+/** Records the emails that the other system has sent, so that the user gets none of them again. */
 export async function noteTold(
   tx: { query(statement: Sql): Promise<unknown> },
   request: Pick<

@@ -1,11 +1,10 @@
 /**
- * Requests that ended some time ago are kept in a compact form: what they held and what they waited for is in bundles, an array for
- * each column. Whoever looks at the holds of a file does not meet them any more, and history takes a fraction of the room.
+ * Stores requests that ended some time ago in a compact form: their files and unresolved paths are bundles, with an
+ * array for each column.
  *
- * Rows become a bundle in one statement, and a bundle rows: at any moment each is in one of both, and whoever reads the views
- * `any_hold` and `any_awaited_path` sees it once. A step is a transaction of its own, which may be killed, and the next pass goes on.
- * It waits for nothing but time: mail that is still to be sent has its text already, and copies that are still to be removed are
- * found by either form.
+ * One statement converts rows to a bundle, or a bundle to rows, so the views `any_hold` and `any_awaited_path` show
+ * each exactly once. Each step is a transaction; after a crash the next run continues. Compaction need not wait for
+ * pending mail, whose text is stored, or for pending removals of copies, which find either form.
  */
 import type { Context } from '../../context.js';
 import { locking, tryAdvisory } from '../../database/locks.js';
@@ -15,13 +14,13 @@ import { addSeconds } from '../../time.js';
 import { isLive } from '../conditions.js';
 
 const DAY_SECONDS = 24 * 3600;
-/** Of a bundle: what is read and unpacked for one hold of it. */
+/** Rows of a bundle, all of which are unpacked to read one of them. */
 const BUNDLE = 1000;
-/** Holds, and awaited paths, of a step: some tens of milliseconds. */
+/** Rows of a step, which takes some tens of milliseconds. */
 const STEP = 10_000;
 const LETTERS = 1000;
 
-/** Brings the requests that ended more than `TAPEGATE_REQUEST_DAYS` ago into their compact form. Any number of engines may do so at once. */
+/** Compacts the requests that ended more than `TAPEGATE_REQUEST_DAYS` ago. Several engines may do so at once. */
 export async function compactRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);
   while (!stop.aborted && (await compactNext(ctx, before)));
@@ -29,9 +28,9 @@ export async function compactRequests(ctx: Context, stop: AbortSignal): Promise<
 }
 
 /**
- * One step of the request that ended first, of those that nobody has locked. A request has ended when its retention was over, which is
- * moved forward when it is cancelled.
- * @returns false when there is none
+ * Runs one step for the unlocked request that ended first. Cancelling moves `retention` forward, so it is the time of
+ * the end.
+ * @returns false if there is none
  */
 async function compactNext(ctx: Context, before: string): Promise<boolean> {
   return await transaction(ctx.db.pool, 'compactRequest', async (tx) => {
@@ -52,7 +51,7 @@ async function count(tx: Transaction, move: Sql): Promise<number> {
   return row?.moved ?? 0;
 }
 
-/** By a range of ordinals, so that no statistics are needed to find the next ones. */
+/** Selects by a range of ordinals, so that the second lookup needs no statistics. */
 const bundleHolds = (requestId: number) => sql`
   WITH next AS (
     SELECT ordinal FROM hold WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${STEP}
@@ -84,9 +83,8 @@ const bundlePaths = (requestId: number) => sql`
   ) SELECT coalesce(sum(rows), 0)::int AS moved FROM bundled`;
 
 /**
- * What letters of compact requests said is not kept once it was told; that it was told is, so that a request that is revived tells
- * nothing twice.
- * @returns how many
+ * Removes the text of sent emails of compact requests. The rows stay, so that a revived request sends no email twice.
+ * @returns the number
  */
 async function emptyLetters(ctx: Context): Promise<number> {
   const { rowCount } = await ctx.db.pool.query(
@@ -98,7 +96,7 @@ async function emptyLetters(ctx: Context): Promise<number> {
   return rowCount ?? 0;
 }
 
-/** Everything in rows again, before a request is revived. It is locked. */
+/** Converts a compact request back to rows before it is revived. It is locked. */
 export async function unpackRequest(tx: Transaction, requestId: number): Promise<void> {
   await tx.query(
     sql`WITH gone AS (DELETE FROM hold_bundle WHERE request_id = ${requestId} RETURNING *)
@@ -114,14 +112,14 @@ export async function unpackRequest(tx: Transaction, requestId: number): Promise
   await tx.query(sql`UPDATE request SET form = 'ROWS' WHERE id = ${requestId}`);
 }
 
-/** Batches, and events, of a step. */
+/** Batches and events of a step. */
 const BATCHES = 500;
 const EVENTS = 5000;
 
 /**
- * Deletes the events that are older than `TAPEGATE_EVENT_DAYS`, in small steps: each is a transaction, and a run that is killed is completed by the next
- * one. Batches are marked first, in the order of their numbers, so that no reader gets a part of what is about to be deleted. One engine does it at
- * a time.
+ * Deletes events older than `TAPEGATE_EVENT_DAYS` in small transactions. After a crash the next run continues. Marks
+ * batches first, in order of their numbers, so that no reader gets part of a batch that is being deleted. Only one
+ * engine prunes at a time.
  */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.eventDays * DAY_SECONDS);
@@ -129,16 +127,16 @@ export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void
     const marked = await prune(ctx, markBatches(before));
     for (let deleted = 1; deleted > 0 && !stop.aborted; ) deleted = await prune(ctx, deleteEvents);
     if (stop.aborted) return;
-    // an earlier pass may have been killed
+    // an earlier run may have died before this
     const deleted = await prune(ctx, deleteBatches);
     isMore = marked === BATCHES || deleted >= BATCHES;
   }
 }
 
 /**
- * One step.
- * @param change gives a row for each that it has changed
- * @returns how many; none where another engine is at it
+ * Runs one step.
+ * @param change changes one row for each that is counted
+ * @returns the number of rows; 0 if another engine is pruning
  */
 async function prune(ctx: Context, change: Sql): Promise<number> {
   return await transaction(ctx.db.pool, 'pruneEvents', async (tx) => {
@@ -150,10 +148,10 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/** Webhooks are told of what is in the batch `b`: until then it stays, however old it is. */
+/** All webhooks have processed the batch `b`. Until then it is kept, however old it is. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
-/** The oldest ones, up to the first that is young enough. */
+/** Marks the oldest batches, up to the first that is too young. */
 const markBatches = (before: string) => sql`
   UPDATE event_batch SET is_pruned = true WHERE id IN (
     WITH oldest AS (
@@ -164,7 +162,7 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/** One more than a step marks: the last one stays. */
+/** One more than a step marks, since the last one is kept. */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`
@@ -175,8 +173,8 @@ const deleteEvents = sql`
       ) e LIMIT ${EVENTS}))`;
 
 /**
- * Those that have no events any more, but the last: nothing else leads to an event. (`OFFSET 0` has them looked up batch by
- * batch: as a join all events would be read.)
+ * Deletes batches without events, except the last one. `OFFSET 0` looks up each batch by itself; a join would read all
+ * events.
  */
 const deleteBatches = sql`
   DELETE FROM event_batch WHERE id IN (

@@ -1,6 +1,7 @@
 /**
- * Creates requests, of users and of stage requests. The files that the catalogue knows are charged together or not at all. The transaction holds
- * the catalogue's lock (lockCatalogue in database/locks.ts), so that no file slips in between; joins.ts has how files join later.
+ * Creates requests of users and of stage requests, and charges known files together or not at all. The transaction
+ * holds the catalogue lock (lockCatalogue in database/locks.ts), so that no file is missed. Files join later in
+ * joins.ts.
  */
 
 import { ownerOf } from '../../caller.js';
@@ -36,7 +37,7 @@ import { settleRequests } from './holds.js';
 import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
 import { noteStep } from './progress.js';
 
-/** The REST contract, 4.3: five days after the request is made. */
+/** REST contract, section 4.3: five days after the request is made. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 export interface CreateRequestInput extends LimitsInput {
@@ -53,8 +54,8 @@ export interface CreateRequestInput extends LimitsInput {
 }
 
 /**
- * Makes a request and charges it for the files that the catalogue knows; the rest joins when it appears, as far as the
- * request's limits and its quota allow then.
+ * Creates a request and charges the known files. Files that are added later join as far as the limits and the quota
+ * allow.
  * @returns the id of the request
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; nothing is stored then
  */
@@ -65,9 +66,9 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 }
 
 /**
- * The same of a part of a bulk: what the catalogue does not know, or the quota has no room for, is left out, noted with its problem, and never
- * joins later.
- * @returns the id of the request; undefined where it would have no file, and none is made
+ * Creates a request for a part of a stage request. Unknown files, and files without room in the quota, are recorded
+ * with their problem and never join later.
+ * @returns the id of the request; undefined if it would contain no file, so that none is created
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; nothing is stored then
  */
 export async function createRequestOfBulk(
@@ -99,7 +100,7 @@ async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPa
 
 type Checked = ReturnType<typeof checkRequest> & { now: string; bulk: BulkPart | undefined };
 
-/** @returns undefined where requests of the quota are to be ended first */
+/** @returns undefined if overdue requests of the quota must be ended first */
 async function store(
   ctx: Context,
   { endsOverdue, ...checked }: Checked & { endsOverdue: boolean },
@@ -132,7 +133,7 @@ async function storeFiles(ctx: Context, tx: Transaction, request: NewRequest, bu
   return bulk ? await storeFitting(ctx, tx, request, bulk) : await storeListed(ctx, tx, request, files);
 }
 
-/** What can be refused by now is refused before anything is waited for, and before anything is stored only to be taken back. */
+/** Checks limits before it waits for a lock or stores anything. */
 async function beginNew(
   ctx: Context,
   tx: Transaction,
@@ -152,7 +153,7 @@ function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
   };
 }
 
-/** All of a new request that can be checked without looking at anything else. @throws InvalidInputError */
+/** Checks all of a new request that needs no database. @throws InvalidInputError */
 export function checkRequest(input: CreateRequestInput, now: string) {
   const wish = checkWish(input);
   const label = input.label ? checkText('label', input.label) : defaultLabel(wish);
@@ -182,7 +183,7 @@ function checkWish(input: CreateRequestInput): Wish {
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
 
-/** What the site allows. @throws InvalidInputError */
+/** Checks the limits of the site. @throws InvalidInputError */
 function checkWishSize({ config }: Context, { pattern, files = [] }: Wish): void {
   const { requestPaths, patternLength } = config.limits;
   if (files.length > requestPaths) {
@@ -194,19 +195,19 @@ function checkWishSize({ config }: Context, { pattern, files = [] }: Wish): void
   }
 }
 
-/** The REST contract, 2.2. */
+/** REST contract, section 2.2. */
 function defaultLabel(wish: Wish): string {
   return wish.files?.[0] ?? wish.pattern;
 }
 
-/** undefined: not given; null: nobody; '': the quota's own address. @throws InvalidInputError */
+/** Undefined: not given; null: no mail; '': the quota's own address. @throws InvalidInputError */
 export function checkNotification(field: string, address: string | null | undefined): string | null | undefined {
   return address ? checkAddress(field, address) : address;
 }
 
 /**
- * What is stored of an address that was checked; null: no mail is sent.
- * @throws InvalidInputError where the site sends no mail there
+ * Returns the address to store; null: no mail is sent.
+ * @throws InvalidInputError if the site sends no mail to it
  */
 export function addressOf(
   { config }: Context,
@@ -231,7 +232,7 @@ interface StoredRow extends Stored {
   bytes: string;
 }
 
-/** What a request asks for: a pattern, or a list of distinct paths. */
+/** Requested files: a pattern, or a list of distinct paths. */
 export interface Wish {
   pattern: string;
   files: readonly string[] | undefined;
@@ -245,12 +246,12 @@ export interface NewRequest {
   limits: Limits;
   user: string;
   quota: QuotaRow;
-  /** Where its mail goes. */
+  /** Addresses for mail about the first and the last file. */
   first: string | null;
   last: string | null;
 }
 
-/** @param isWanted none is made where it is false */
+/** @param isWanted if false, no request is inserted */
 export function insertRequest(
   ctx: Context,
   { wish, label, now, retention, first, last, limits, quota }: NewRequest,
@@ -266,9 +267,9 @@ export function insertRequest(
 }
 
 /**
- * Stores a request of listed files: it holds those that the catalogue knows, and the other paths are noted.
- * @returns its id, and how many files it holds
- * @throws InvalidInputError when they are beyond the limits, LimitReachedError, QuotaExceededError
+ * Stores a request of listed files: it contains the known ones, and awaits the other paths.
+ * @returns the id, and the number of files
+ * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 export async function storeListed(
   ctx: Context,
@@ -314,7 +315,7 @@ export async function storeListed(
   return { id, files: taken.files };
 }
 
-/** Of what was not charged in the statement that stored it. */
+/** Charges files that the storing statement has not charged. */
 async function chargeFor(
   ctx: Context,
   tx: Transaction,
@@ -326,7 +327,7 @@ async function chargeFor(
   await charge(tx, quota, bytes);
 }
 
-/** Refuses early what is beyond by far, so that nobody has long lists stored again and again only to be taken back. */
+/** Rejects requests far over the limit early, so that long lists are not stored only to be rolled back. */
 async function checkUnknown(
   ctx: Context,
   tx: Transaction,
@@ -343,9 +344,9 @@ async function checkUnknown(
 }
 
 /**
- * Stores a request of the files whose path holds the pattern.
- * @returns its id, and how many files it holds
- * @throws InvalidInputError when they are beyond the limits, LimitReachedError, QuotaExceededError
+ * Stores a request of the files whose path contains the pattern.
+ * @returns the id, and the number of files
+ * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 export async function storeMatching(
   ctx: Context,
@@ -373,7 +374,7 @@ export async function storeMatching(
   return { id, files: sum?.files ?? 0 };
 }
 
-/** Of a bulk whose row is there. The paths are distinct ones, also among its other parts. */
+/** A part of a stage request that is stored already. No other part contains one of its paths. */
 export interface BulkPart {
   id: string;
   files: readonly BulkFileInput[];
@@ -382,16 +383,16 @@ export interface BulkPart {
 export interface BulkFileInput {
   /** Logical path. */
   path: string;
-  /** As the client has written it. */
+  /** The path as the client wrote it. */
   given: string;
-  /** Its place in the client's list. */
+  /** Position in the client's list. */
   ordinal: number;
 }
 
 /**
- * In the order of the list a file is taken as long as the quota has room for it and for all that are taken before; one that is larger than
- * all of the room takes none from the others.
- * @returns the request, and how many files it holds; no id where it would hold none
+ * Takes files in the order of the list as long as the quota has room. A file larger than the whole room is skipped and
+ * uses none of it.
+ * @returns the request, and the number of files; no id if it would contain none
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
 export async function storeFitting(
@@ -403,7 +404,7 @@ export async function storeFitting(
   const { quota } = request;
   await lockQuotas(tx, sql`q.id = ${quota.id}`);
   const [row] = await tx.query<StoredRow & Counts>(
-    // one statement, so that a file is either held or noted as left out
+    // one statement, so that each file is either requested or recorded as left out
     sql`WITH room AS MATERIALIZED (
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (
@@ -436,7 +437,6 @@ export async function storeFitting(
   return { id, files };
 }
 
-/** As rows `l`. */
 export function wantedFiles(files: readonly BulkFileInput[]): Sql {
   const paths = files.map(({ path }) => path);
   const given = files.map((file) => file.given);
@@ -444,12 +444,14 @@ export function wantedFiles(files: readonly BulkFileInput[]): Sql {
   return sql`SELECT * FROM unnest(${paths}::text[], ${given}::text[], ${ordinals}::int[]) AS l (path, given, n)`;
 }
 
-/** Of the path `l` and its file `f`, whatever room there is for it: beyond the quota as a whole is beyond any room. */
+/**
+ * The problem of the path `l` with file `f`, apart from remaining room. A file larger than the whole quota never fits.
+ */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"BulkProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
-/** There are files below the path `l` that the caller may know of. */
+/** There are files below the path `l` that the caller may list. */
 export const isFolder = (ctx: Context) =>
   sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

@@ -1,4 +1,4 @@
-/** Ends requests that have expired or are cancelled, and releases single files before that. Their charges are given back. */
+/** Ends requests that have expired or are cancelled, releases single files, and returns their charges. */
 import type { Context } from '../../context.js';
 import { lockRecalls, lockRequests } from '../../database/locks.js';
 import { planFor, plannedByKeys, plannedFreely } from '../../database/planning.js';
@@ -18,7 +18,7 @@ import { noteStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /**
- * Ends a request now: its holds are let go and its charge is given back. Cancelling one that has ended changes nothing.
+ * Ends a request now, releases its files and returns the charge. Does nothing if it has ended.
  * @throws NotFoundError
  */
 export async function cancelRequest(ctx: Context, id: number): Promise<number> {
@@ -31,10 +31,7 @@ export async function cancelRequest(ctx: Context, id: number): Promise<number> {
   return id;
 }
 
-/**
- * Ends the requests that are past their retention.
- * @returns how many
- */
+/** Ends the requests that are past their retention. @returns how many */
 export async function expireRequests(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'expireRequests', async (tx) => {
     return await endRequests(ctx, tx, sql`r.retention <= ${ctx.now()}`, 'EXPIRED');
@@ -42,8 +39,8 @@ export async function expireRequests(ctx: Context): Promise<number> {
 }
 
 /**
- * Ends the requests of a quota that nobody has noticed to be over, so that they do not count against it. In a transaction
- * of its own, since it locks recalls, and what follows locks quotas and files.
+ * Ends overdue requests of a quota, so that they do not count against it. Runs in its own transaction: it locks
+ * recalls, and its caller locks quotas and files.
  * @param quota a condition on the request `r`
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
@@ -57,12 +54,11 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Whether anybody has such a request, as a column: the first of all live ones tells, however many there are. */
+/** Whether any live request is overdue, as a column. One index lookup finds the first retention of all. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }
 
-/** Whether a quota has such requests. */
 export async function hasOverdue(tx: Transaction, quotaId: number, now: string): Promise<boolean> {
   return (await tx.query(findOverdue(sql`r.quota_id = ${quotaId} AND r.retention <= ${now}`))).length > 0;
 }
@@ -70,8 +66,8 @@ export async function hasOverdue(tx: Transaction, quotaId: number, now: string):
 const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
 
 /**
- * @param which a condition on the request `r`; those that have ended already are left out
- * @returns how many have ended
+ * @param which a condition on the request `r`; ended ones are skipped
+ * @returns the number of ended requests
  */
 export async function endRequests(
   ctx: Context,
@@ -96,14 +92,14 @@ export async function endRequests(
 }
 
 /**
- * Drops the waiting recalls that nobody waits for any more; a running one is stopped by its engine (recalls/queue.ts).
- * @param what.files a query that gives the ids of the files that were let go; `count` is about how many
+ * Removes waiting recalls that no live request needs. The engine stops running ones (recalls/queue.ts).
+ * @param what.files a query that returns the ids of the released files; `count` is their approximate number
  */
 export async function dropRecalls(tx: Transaction, { files, count }: { files: Sql; count: number }): Promise<void> {
   const isTogether = await planFor(tx, count, ['hold']);
   const isOne = isTogether ? sql`c.file_id IN (${files})` : sql`c.file_id = ANY(ARRAY(${files}))`;
-  // locked first and judged in a second statement, which sees the holds of whoever had them locked before, and also
-  // that a recall which was running until now waits again
+  // lock first, check in a second statement: it sees request files of earlier lock holders, and recalls that have just
+  // stopped running
   await lockRecalls(tx, isOne);
   const isHeld = isTogether
     ? sql`EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)`
@@ -121,14 +117,16 @@ export interface ReleaseFilesInput {
 }
 
 /**
- * Lets files of a request go: those that are on disk, those that it waits for, those that have failed, and paths that it
- * has no file for; by a match also what was left out of it without being noted. None of them joins it again, also not when it is revived. What is left decides its state: it is
- * complete when all of that is on disk, and with no file left as well.
+ * Releases files of a request: on disk, waiting or failed, and awaited paths. A match also covers left-out files
+ * without a recorded path. Released files never join again, even if the request is revived. The state follows from the
+ * remaining files: complete if all are on disk, or none is left.
  *
- * Releasing a file twice changes nothing. A path that the catalogue never knew leaves no trace, so that it cannot be released twice.
- * @param how.mayHaveEnded files of a request that has ended are let go already, and releasing them changes nothing
+ * Releasing a file twice changes nothing. A path that the catalogue never knew leaves no trace, so a second release of
+ * it is rejected.
+ * @param how.mayHaveEnded accepts an ended request, whose files are released already
  * @returns the id of the request
- * @throws NotFoundError; InvalidInputError for what the request never took and for one that has ended, and nothing is changed then
+ * @throws NotFoundError; InvalidInputError for paths that the request never took, or an ended request; nothing is
+ *   changed then
  */
 export async function releaseFiles(
   ctx: Context,
@@ -177,9 +175,8 @@ function checkChoice(input: ReleaseFilesInput): Choice {
 }
 
 /**
- * What is looked up by keys is so by its file or path alone: `+ 0` keeps PostgreSQL from reading all of the request for each of them.
- *
- * What has ended may be in bundles, and is not looked up by keys; nothing of it is changed.
+ * Plans lookups by key, or one read of each table. `+ 0` keeps PostgreSQL from reading the whole request for each file
+ * or path. Ended requests may be in bundles, which have no keys; nothing of them is changed.
  * @returns whether tables are read once
  */
 async function planRelease(tx: Transaction, { form, filesTotal }: LockedRequest, choice: Choice): Promise<boolean> {
@@ -189,7 +186,7 @@ async function planRelease(tx: Transaction, { form, filesTotal }: LockedRequest,
 }
 
 /**
- * Makes the temporary table `chosen` of what is to go: a path, and its file where the request has a hold on it.
+ * Creates the temporary table `chosen` of paths to release, with the file if the request contains it.
  * @throws InvalidInputError for a path or a match that names nothing of the request
  */
 async function chooseFiles(
@@ -233,7 +230,7 @@ async function chooseFiles(
   throw new InvalidInputError('paths', `has what request ${requestId} does not hold: ${quote(foreign.path)}${more}`);
 }
 
-/** @returns how many holds were let go, and the bytes that they were charged */
+/** @returns the number of released files, and their charged bytes */
 async function letGoHolds(
   tx: Transaction,
   requestId: number,
@@ -253,8 +250,8 @@ async function letGoHolds(
 }
 
 /**
- * A path whose file stayed out leaves a released hold, which keeps a pattern from taking the file later.
- * @returns how many paths are not awaited any more, and how many of them the catalogue did not know
+ * Deletes awaited paths. A left-out file gets a released request file, which keeps a pattern from taking it later.
+ * @returns the number of deleted paths, and of unknown ones among them
  */
 async function dropAwaited(
   tx: Transaction,

@@ -1,9 +1,10 @@
 /**
- * Holds: which files a request claims, and how far each of them is.
+ * Request files: the files of a request and their states.
  *
- * Everything here works on sets inside the caller's transaction. A request that is being made and an engine that moves
- * the same files must not miss each other; so whoever changes a file locks its row first and looks at the holds in a
- * later statement, and whoever adds holds locks the files that are anywhere but on tape before looking at their stage.
+ * All functions work on sets inside the caller's transaction. A new request and an engine that moves the same files
+ * must not miss each other. So a transaction that changes a file locks its row first, and reads request files in a
+ * later statement. A transaction that adds request files first locks those files that are not ONTAPE, then reads their
+ * stage.
  */
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRecalls, lockRequests } from '../../database/locks.js';
@@ -16,11 +17,11 @@ import { isChanged, isLive, isRecalledNoMore, whyWithdrawn } from '../conditions
 import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
- * Brings the holds of requests in line with where their files are: satisfied where the file is on disk, with a recall
- * where it is on tape. What stands only as a changed copy is waited for without one, until an engine has looked whether
- * that is there (disks/removals.ts). Counts, states and mail follow. The requests are live and locked. Calling twice is safe.
- * @param options.files about how many they hold, where it is known; `isTold` is false where nobody wants mail of them; `isNew`: of
- *   what they hold nothing can have been withdrawn
+ * Updates request files by the stage of their files: ON_DISK if the file is on disk, otherwise with a recall. A file
+ * with a changed copy gets no recall until an engine has checked that copy (disks/removals.ts). Updates counts, states
+ * and mail. The requests are live and locked. Calling it twice is safe.
+ * @param options.files approximate number of files, if known; `isTold`: false suppresses mail; `isNew`: no file can
+ *   have been withdrawn
  */
 export async function settleRequests(
   ctx: Context,
@@ -42,9 +43,9 @@ export async function settleRequests(
 }
 
 /**
- * The same for some holds of requests whose other holds are in line, and which are counted already: what it costs goes by
- * those that are told.
- * @param which a condition on the hold `h`, which is of one of the requests
+ * Settles some files of requests whose other files are settled, and which are counted already. The cost depends on
+ * those files only.
+ * @param which a condition on the request file `h`, in one of the requests
  */
 export async function settleHolds(
   ctx: Context,
@@ -79,7 +80,7 @@ export async function settleHolds(
   await advanceRequests(ctx, tx, requestIds, now);
 }
 
-/** The holds `h` that wait, with their files `f` of which the condition is true, in order of the files, which may be locked. */
+/** Waiting request files `h` whose file `f` meets the condition, in order of the files, which `lock` may lock. */
 type Waited = (condition: Sql, lock?: Sql) => Sql;
 
 const waitedTogether =
@@ -88,7 +89,7 @@ const waitedTogether =
     sql`hold h JOIN tape_file f ON f.id = h.file_id
     WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
 
-/** File by file, whatever PostgreSQL believes of the tables. */
+/** Looks up each file by its key, whatever the statistics say. */
 const waitedByKeys =
   (which: Sql): Waited =>
   (condition, lock = empty) =>
@@ -106,18 +107,21 @@ const satisfyTogether = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' 
 const satisfyByKeys = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK'
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
-/** File by file, whatever PostgreSQL believes of the tables: nearly all of them have none. */
+/** Looks up each file by its key, whatever the statistics say: nearly all of them match nothing. */
 const failWithdrawn = (which: Sql) => sql`
   UPDATE hold h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
-/** An existing recall is locked by the update, also a running one: whoever is about to end it sees the new holds. */
+/**
+ * Locks an existing recall by the update, even a running one, so that a transaction about to end it sees the new
+ * request files.
+ */
 const queueRecalls = (waited: Waited, now: string) => sql`
   INSERT INTO recall (file_id, volume_id, position, size, created_at)
   SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waited(sql`NOT ${isChanged}`)}
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
-/** Holds that were satisfied wait again. The requests are locked, and settled afterwards. */
+/** Resets request files to WAITING. The requests are locked, and the caller settles them. */
 export async function waitAgain(
   tx: Transaction,
   requestIds: readonly number[],
@@ -130,33 +134,33 @@ export async function waitAgain(
 }
 
 /**
- * The holds of each file `o.file_id`, looked up file by file: left to itself, PostgreSQL reads all holds of a large new
- * request for each batch of its files, as long as it has no statistics of them.
+ * Request files of each file `o.file_id`, looked up file by file. Without this PostgreSQL reads all files of a large
+ * new request for each batch, until it has statistics.
  */
 const eachHold = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id OFFSET 0) h`;
 
-/** The request `r` is live and holds one of the files. */
+/** The request `r` is live and contains one of the files. */
 function holdsOneOf(fileIds: readonly bigint[]): Sql {
   return sql`${isLive} AND r.id = ANY(ARRAY(
     SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachHold} WHERE h.state <> 'RELEASED'))`;
 }
 
-/** Locks the live requests that hold any of the files. @returns their ids */
+/** Locks the live requests that contain any of the files. @returns their ids */
 export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, holdsOneOf(fileIds));
 }
 
-/** Only those of which no recall has begun. @returns their ids */
+/** Locks only those for which no recall has begun. @returns their ids */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${holdsOneOf(fileIds)}`);
 }
 
 /**
- * Locks files, their recalls, and all live requests that hold any of them: until the commit nobody else who waits for one
- * begins to hold it, or ends. (Whoever asks for a file queues it, and waits for its recall; one that is in no queue is kept by
- * its own lock while it is anywhere but on tape.)
- * A request that was made between the locks of the requests and the others is locked at once, or the transaction is run
- * again: whoever has it locked may wait for the files.
+ * Locks files, their recalls, and all live requests that contain any of them. Until the commit no other request waiting
+ * for one of them is added or ends: such a request queues a recall, which is locked, and a file without a recall is
+ * protected by its own lock while it is not ONTAPE.
+ * Requests created between the locks are locked without waiting, or the transaction runs again: their holders may wait
+ * for the files.
  * @returns the ids of the requests
  */
 export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
@@ -170,16 +174,16 @@ export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): 
   return [...requestIds, ...late.map((request) => request.id)];
 }
 
-/** How the recall of a file ended, for those that hold it. */
+/** How the recall of a file ended. */
 export interface HoldOutcome {
   fileId: bigint;
-  /** Undefined: it is on disk. */
+  /** Undefined if the file is on disk. */
   failure?: { errorClass: string; error: string } | undefined;
 }
 
 /**
- * Tells the holds of live requests how the recall of their files ended. Files and requests are locked (lockHolders).
- * A hold that had failed is satisfied after all when its file arrives for somebody else.
+ * Records in live requests how the recalls of files ended. Files and requests are locked (lockHolders). A failed
+ * request file becomes ON_DISK if another request brings its file to disk.
  */
 export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonly HoldOutcome[]): Promise<void> {
   if (outcomes.length === 0) return;
@@ -187,7 +191,7 @@ export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonl
   const fileIds = outcomes.map((o) => o.fileId);
   const classes = outcomes.map((o) => o.failure?.errorClass ?? null);
   const errors = outcomes.map((o) => o.failure?.error ?? null);
-  // `+ 0` keeps PostgreSQL from the index of the requests, see eachHold
+  // `+ 0` keeps PostgreSQL from using the index of requests, see eachHold
   const rows = await tx.query<{ requestId: number }>(
     sql`WITH told AS (
           SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error

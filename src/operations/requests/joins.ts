@@ -1,7 +1,7 @@
 /**
- * How files come into requests that were made before: they are charged as they join, and stay out, visibly, when the request's
- * own limit or the quota leaves no room. What was released never joins again. All of it holds the catalogue's lock
- * (lockCatalogue in database/locks.ts), so that no file slips in between. The files of a new request are in create.ts.
+ * Adds files to existing requests and charges them. A file stays out, with a recorded reason, if a limit of the request
+ * or the quota has no room. Released files never join again. All functions hold the catalogue lock, so that no file is
+ * missed. New requests are in create.ts.
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockQuotas, lockRequests } from '../../database/locks.js';
@@ -15,11 +15,11 @@ import { findMatched, leaveUnnoted, markPassedOver, smallestUnnoted, unnotedFile
 import { mostFiles } from './limits.js';
 
 /**
- * Lets files join the live requests that wait for them: by path, and (`isNew`) by pattern. In order of the paths, each
- * request takes what its limits allow, and of that, in order of the requests, each quota what fits; from the first that
- * does not fit, the rest stays out: of that request for a limit, of that quota for a quota.
- * @param files a query that gives the ids of the files
- * @param options only the requests `r` of `which`, when it is given
+ * Adds files to the live requests that await their paths and, with `isNew`, to those whose pattern matches. Each
+ * request takes files in order of their paths up to its first file over a limit. Each quota does so in order of its
+ * requests up to the first file without room.
+ * @param files a query that returns the ids of the files
+ * @param options.which limits the requests `r`
  */
 export async function joinFiles(
   ctx: Context,
@@ -34,8 +34,8 @@ export async function joinFiles(
 }
 
 /**
- * Makes the temporary table `joining`, of what may join: nothing is locked yet.
- * @param options.as a table of the files as they will be, if they are not so yet: `id`, `path` and `size`
+ * Creates the temporary table `joining` of files that may join. Nothing is locked yet.
+ * @param options.as a table with the future `id`, `path` and `size` of the files, if they differ from `tape_file`
  */
 export async function findJoining(
   ctx: Context,
@@ -49,7 +49,7 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isStanding);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // where it passes over what the request may not have, it has to be looked what it may
+  // a rule may exclude the file that marks the request as passed over: then size 0 makes joinUnnoted search it
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.left_out_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -68,9 +68,9 @@ export async function findJoining(
 }
 
 /**
- * Lets join what may, and settles that unless the whole request is settled afterwards: what it costs goes by what joins, not
- * by what its requests hold. The requests and the quotas of `joining` are locked.
- * @returns whether anything has joined
+ * Adds the files of `joining` that fit, and settles only those unless `isSettled` is false. The requests and quotas of
+ * `joining` are locked.
+ * @returns whether any file has joined
  */
 export async function storeJoining(
   ctx: Context,
@@ -87,7 +87,7 @@ export async function storeJoining(
 async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   await markPassedOver(tx);
   await tx.query(sql`ANALYZE joining`);
-  // whoever had them locked before may have ended them, let the same files join, or released the paths
+  // another transaction may have ended the requests, added the same files, or released the paths before the lock
   await tx.query(
     sql`DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${isLive})
           OR EXISTS (SELECT FROM hold h WHERE h.request_id = j.request_id AND h.file_id = j.file_id)
@@ -107,7 +107,10 @@ async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   return grown.map((request) => request.id);
 }
 
-/** Paths that the catalogue knows now are awaited as unknown no more, whether they join or stay out. */
+/**
+ * Subtracts paths that the catalogue now knows from the unknown paths of their quotas, whether their files join or stay
+ * out.
+ */
 async function countMet(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE quota q SET awaited_paths = q.awaited_paths - m.paths FROM (
@@ -119,8 +122,8 @@ async function countMet(tx: Transaction): Promise<void> {
 }
 
 /**
- * What would be beyond the limits of a request, if the quota took all of it, takes no room from other requests, from the first
- * such file on.
+ * Marks files from the first one over a limit of their request, counted as if the quota took all. They use no room of
+ * the quota.
  */
 async function leaveOutBeyond(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
@@ -150,7 +153,7 @@ async function takeWhatFits(tx: Transaction): Promise<void> {
 
 async function storeTaken(tx: Transaction): Promise<void> {
   await tx.query(
-    // materialized, so that what a request has is looked through once, not for each of its files
+    // materialized, so that each request is searched once, not once for each of its files
     sql`WITH last AS MATERIALIZED (
        SELECT request_id, greatest(
          (SELECT coalesce(max(ordinal), 0) FROM hold h WHERE h.request_id = o.request_id),
@@ -173,8 +176,8 @@ async function storeTaken(tx: Transaction): Promise<void> {
 }
 
 /**
- * The reason says what keeps a path out as things are: LIMIT where the request has, with what it takes now, as much as its
- * limits allow; QUOTA_FULL where the quota stops it before that, even if it would come to its limits after it.
+ * Records why files stay out: LIMIT if the request has reached a limit with the files that it takes now, QUOTA_FULL if
+ * the quota stops it earlier.
  */
 async function noteLeftOut(tx: Transaction): Promise<void> {
   await tx.query(
@@ -190,10 +193,7 @@ async function noteLeftOut(tx: Transaction): Promise<void> {
   );
 }
 
-/**
- * Lets the files join a request that it waits for by their paths, as far as there is room for them now.
- * @returns whether any has joined
- */
+/** Adds the awaited files of a request for which there is room now. @returns whether any has joined */
 export async function joinAwaitedOf(
   ctx: Context,
   tx: Transaction,
@@ -205,8 +205,7 @@ export async function joinAwaitedOf(
 }
 
 /**
- * Lets the files join a request that it waits for or that match its pattern, and that it does not hold. It is to be
- * settled afterwards.
+ * Adds the files that a request awaits, and those that match its pattern. The caller settles the request afterwards.
  */
 export async function joinRequest(
   ctx: Context,
@@ -227,9 +226,9 @@ export async function joinRequest(
 }
 
 /**
- * Quotas in which something may join that was left out, or is left out for another reason now: of each live request, the
- * first path that waits for the quota, and the first that waits for the limit. (What the catalogue did not know joins with
- * the import that brings it.)
+ * Quotas in which a left-out file may join now, or is left out for another reason: decided by the first path of each
+ * live request that waits for the quota, and the first that waits for a limit. Unknown paths join with the import that
+ * adds them.
  */
 const movable = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -247,14 +246,17 @@ const movable = (ctx: Context) => sql`
   UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
     WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
 
-/** Lets files join that were refused for a full quota or a limit, where there is room again; else it writes nothing. */
+/** Adds files that were left out for a full quota or a limit, if there is room now. Otherwise it writes nothing. */
 export async function joinAwaited(ctx: Context): Promise<void> {
   await joinNoted(ctx);
   const { rows } = await ctx.db.pool.query<{ id: number; pattern: string }>(searchable(ctx));
   for (const request of rows) await transaction(ctx.db.pool, 'joinAwaited', (tx) => joinUnnoted(ctx, tx, request));
 }
 
-/** Standing requests with room for what was left out of them without being noted. What is noted has gone before, as far as it has room. */
+/**
+ * Live requests with room for left-out files that have no recorded path. Recorded paths have joined before, as far as
+ * they fit.
+ */
 const searchable = (ctx: Context) => sql`
   SELECT r.id, r.pattern FROM request r JOIN quota q ON q.id = r.quota_id
   WHERE r.left_out_size IS NOT NULL AND ${isLive} AND r.retention > ${ctx.now()} AND q.used + r.left_out_size <= q.size
@@ -263,12 +265,12 @@ const searchable = (ctx: Context) => sql`
 
 const SEARCHED = 10_000;
 
-/** Each time something joins, or the size says that there is no room for anything. */
+/** Each call adds a file, or updates `left_out_size` so that the request is not searched again. */
 async function joinUnnoted(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
   await lockRequests(tx, which);
-  // what alone is too large keeps nothing else out
+  // a file that is too large by itself keeps no other file out
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
         SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unnotedFiles(request)}
@@ -295,9 +297,10 @@ async function joinNoted(ctx: Context): Promise<void> {
 }
 
 /**
- * What waits for room waits for files that nobody has any more: a list of paths does so as for one that is not known, a pattern no longer. Who
- * calls it counts what is unknown then.
- * @param which requests `r`, which are locked @returns how many paths have become unknown, by the quota
+ * Updates left-out paths whose files were withdrawn: they become UNKNOWN in a request of listed paths, and are deleted
+ * in one of a pattern. The caller updates the counts of unknown paths.
+ * @param which a condition on requests `r`, which are locked
+ * @returns the number of paths that have become unknown, by quota
  */
 export async function leaveWithdrawn(tx: Transaction, which: Sql): Promise<{ quotaId: number; paths: number }[]> {
   const isLeftOut = sql`a.request_id = r.id AND ${which} AND a.reason <> 'UNKNOWN' AND f.path = a.path AND ${isWithdrawn}`;
@@ -309,8 +312,8 @@ export async function leaveWithdrawn(tx: Transaction, which: Sql): Promise<{ quo
 }
 
 /**
- * The same of a request that is revived: while it was over, files may have been withdrawn, renamed and forgotten, and nobody has followed that.
- * It is locked, and what is unknown then is counted with it.
+ * Does the same for a request that is revived, since files may have been withdrawn, renamed or purged while it was
+ * over. The request is locked, and the caller counts its unknown paths.
  */
 export async function leaveMissing(tx: Transaction, requestId: number): Promise<void> {
   const isMissing = sql`a.request_id = ${requestId} AND a.reason <> 'UNKNOWN'
@@ -322,13 +325,13 @@ export async function leaveMissing(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Files of the temporary table `leaving` get other paths: what waits for room waits for the file, whatever it is called, unless the rules of its
- * new folder keep it from the request, which is not told of that. The requests and their quotas are locked.
+ * Renames left-out paths with the files of the temporary table `leaving`, unless the path rules of the new directory
+ * exclude them from the request. The requests and their quotas are locked.
  */
 export async function followRenames(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isLeftOut = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = l.path AND a.reason <> 'UNKNOWN'`;
   await leaveKept(tx, requestIds);
-  // its own wish for that path says the same
+  // the request awaits the new path already
   await tx.query(
     sql`DELETE FROM awaited_path a USING leaving l WHERE ${isLeftOut}
           AND EXISTS (SELECT FROM awaited_path o WHERE o.request_id = a.request_id AND o.path = l.new_path)`,
@@ -336,7 +339,10 @@ export async function followRenames(tx: Transaction, requestIds: readonly number
   await tx.query(sql`UPDATE awaited_path a SET path = l.new_path FROM leaving l WHERE ${isLeftOut}`);
 }
 
-/** What a request may not ask for under its new name it waits for no more; by a list, for the name that it has asked for. */
+/**
+ * Files excluded under their new names: a request of a pattern forgets them, and one of listed paths awaits the old
+ * path as UNKNOWN.
+ */
 async function leaveKept(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isKept = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'
     AND r.id = a.request_id AND NOT ${isAllowedIn('REQUEST')}`;
@@ -349,7 +355,10 @@ async function leaveKept(tx: Transaction, requestIds: readonly number[]): Promis
   );
 }
 
-/** What a request has, or has let go, under the name of before, it waits for no more. The requests and their quotas are locked. */
+/**
+ * Deletes awaited paths whose files the request contains, or has released, under the earlier name. Requests and quotas
+ * are locked.
+ */
 export async function unawaitHeld(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(
     sql`WITH met AS (

@@ -1,12 +1,14 @@
 /**
- * How much is noted of what patterns are left out of. A user may have thousands of patterns, and an import thousands of files that are in
- * all of them: to note each that finds no room would be millions of rows, while nobody else makes a request. So of a user's requests
- * so many paths are noted (`limits.leftOutPaths`), and of a request from which more was left out there is only the size of the smallest that is
- * known (`left_out_size`). What an import brings for such a request joins as far as there is room, and the rest of it costs no row; when there is
- * room for that size, the request is searched for by its pattern (joins.ts), whatever waits before it and has none.
+ * Bounds the rows that left-out files of patterns cost. A user may have thousands of patterns, and an import thousands
+ * of files that match all of them: a row for each would be millions of rows, while no other request can be created.
  *
- * What does find room is as many rows. So an import lets join so many files of a user's requests (`limits.importJoins`), and the rest joins after it in
- * the same way, in steps that keep nobody from making requests.
+ * So each user has at most `limits.leftOutPaths` recorded paths. If more is left out of a request, it has only the
+ * smallest known size (`left_out_size`). Files of an import join such a request as far as there is room, and the rest
+ * costs no row. When there is room for that size, joins.ts searches the request by its pattern, even if recorded paths
+ * still wait for room.
+ *
+ * Files with room cost rows too. So an import adds at most `limits.importJoins` files to a user's requests. The rest
+ * joins afterwards in steps that do not block new requests.
  */
 
 import { setImmediate as breathe } from 'node:timers/promises';
@@ -19,37 +21,37 @@ import { holdsText } from '../match.js';
 import { mostFiles } from './limits.js';
 import { type Pattern, PatternSet } from './pattern-set.js';
 
-/** A pattern with what its request may still take: numbers of files and of bytes, Infinity where nothing bounds it. */
+/** A pattern, and the files and bytes that its request may still take; Infinity: no limit. */
 export interface Standing extends Pattern {
   quotaId: number;
-  /** Bytes of the quota. */
+  /** Free bytes of the quota. */
   room: number;
   files: number;
   bytes: number;
-  /** Size of the smallest file that is known to be left out without being noted; Infinity where none is. */
+  /** Size of the smallest left-out file without a recorded path; Infinity if there is none. */
   leftOut: number;
 }
 
-/** Of the quota `q`: paths of its live requests that are noted as left out; nobody counts further than to the bound. */
+/** The number of recorded left-out paths in live requests of the quota `q`, counted up to the limit. */
 const notedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FROM (
   SELECT FROM request r JOIN awaited_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
   WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.leftOutPaths}::int) noted)`;
 
-/** How many paths of the quota `q` may be noted beside those that are. */
+/** The number of further left-out paths that the quota `q` may record. */
 const freePaths = (ctx: Context): Sql => sql`(${ctx.config.limits.leftOutPaths}::int - ${notedPaths(ctx)})`;
 
 interface Quota {
-  /** Bytes; once something did not fit, nothing that follows does. */
+  /** Free bytes; negative once a file did not fit, so that no later file does. */
   room: number;
-  /** Paths that may be noted; undefined while nobody had to know. */
+  /** Paths that may still be recorded; undefined until needed. */
   paths: number | undefined;
-  /** How many files may still join now; once there is one more, nothing that follows is looked at. */
+  /** Files that may still join now; negative once another one would, and then no match is considered. */
   joins: number;
 }
 
 /**
- * What becomes of the matches of an import, told in order of the paths, so that no more are stored than may join or be noted. What really
- * joins is found out afterwards, under the locks.
+ * Predicts the outcome of an import's matches, in order of their paths, so that only those that may join or be recorded
+ * are stored. The final decision is made later, under the locks.
  */
 export class Rooms {
   private readonly quotas = new Map<number, Quota>();
@@ -61,14 +63,14 @@ export class Rooms {
     this.tx = tx;
   }
 
-  /** @returns whether the match is worth to be stored; undefined where `look` has to be called first */
+  /** @returns whether to store the match; undefined if `look` must be called first */
   take(standing: Standing, size: number): boolean | undefined {
     const { importJoins: joins } = this.ctx.config.limits;
     const quota = this.quotas.get(standing.quotaId) ?? { room: standing.room, paths: undefined, joins };
     this.quotas.set(standing.quotaId, quota);
     if (quota.joins < 0) return false;
     const isWithin = standing.files >= 1 && standing.bytes >= size;
-    // what has no bytes is bounded by no quota
+    // empty files need no room
     if (isWithin && size > 0 && quota.room >= size) {
       quota.joins -= 1;
       if (quota.joins < 0) return false;
@@ -93,7 +95,7 @@ export class Rooms {
   }
 }
 
-/** Of requests that were passed over from some file on. They are locked. */
+/** Updates `left_out_size` of requests that were passed over. They are locked. */
 export async function markPassedOver(tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH over AS (DELETE FROM joining j WHERE j.is_over RETURNING j.request_id, j.size)
@@ -101,7 +103,10 @@ export async function markPassedOver(tx: Transaction): Promise<void> {
   );
 }
 
-/** What stays out of `joining` and is not to be noted leaves it, in order of the requests and their paths. They are locked. */
+/**
+ * Removes from `joining` left-out files beyond the limit of recorded paths, in order of requests and paths. They are
+ * locked.
+ */
 export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH free AS MATERIALIZED (
@@ -119,19 +124,23 @@ export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void>
   );
 }
 
-/** What the request `r` of a pattern, with its quota `q`, neither has, nor has let go, nor has noted as left out: the files `f`. */
+/**
+ * The files `f` that match the pattern of the request `r` with quota `q`, and that it neither contains, has released,
+ * nor has recorded.
+ */
 export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
   JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
   WHERE ${holdsText(pattern)} AND ${isOffered} AND ${isAllowedIn('REQUEST')}
     AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
     AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
 
-/** Bytes; nothing where no file is left out without being noted. */
+/** Bytes; null if there is no such file. */
 export const smallestUnnoted = (request: { id: number; pattern: string }): Sql =>
   sql`(SELECT min(f.size) FROM ${unnotedFiles(request)})`;
 
 /**
- * Those that have the match in their path leave released holds, which keep a pattern from taking them later. The request is locked.
+ * Adds released request files for such files whose path contains the match, so that the pattern does not take them
+ * later. The request is locked.
  * @returns how many
  */
 export async function keepUnnotedOut(
@@ -157,19 +166,20 @@ export async function keepUnnotedOut(
   return kept?.files ?? 0;
 }
 
-/** Patterns that are looked for together: some tens of megabytes at most. */
+/** Patterns searched together: at most some tens of megabytes. */
 const GROUP = 20_000;
-/** Files that are read together. */
+/** Files read together. */
 const PAGE = 2000;
-/** Matches that are stored together. */
+/** Matches stored together. */
 const BATCH = 10_000;
-/** Everybody else in the process waits for so long at most. */
+/** Longest time for which the event loop is blocked. */
 const BREATH_MS = 20;
 
 /**
- * Makes the temporary table `matched`, of requests and the files that their patterns are in: those that may join, as many more as may be
- * noted as left out, and of each request that has more than that a small one which `is_over`, unless a smaller one is known.
- * @param of.files a query that gives the ids of the files
+ * Creates the temporary table `matched` of requests and files that match their patterns: those that may join, and
+ * left-out ones that may be recorded. A request with more than that has one small file with `is_over`, unless it knows
+ * a smaller one.
+ * @param of.files a query that returns the ids of the files
  * @param of.as a table of them: `id`, `path` and `size`
  * @param isStanding a condition on the request `r`
  */
@@ -185,7 +195,7 @@ export async function findMatched(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
-  // what has left out more than is noted is passed over where nothing has room, or tells more than is known
+  // a request with unrecorded files is searched only if its quota may have room, or a smaller size would be recorded
   const isOpen = sql`(r.left_out_size IS NULL OR ${least} < r.left_out_size OR q.used + ${least} <= q.size)`;
   for (let after = 0; ; ) {
     const patterns = await tx.query<Standing>(
@@ -211,7 +221,7 @@ async function buildSet(patterns: Iterable<Standing>): Promise<PatternSet> {
   return set;
 }
 
-/** @returns what lets others do something when it is time */
+/** Returns a function that yields to the event loop when it is due. */
 function createBreath(): () => Promise<void> {
   let since = performance.now();
   return async () => {
@@ -229,7 +239,7 @@ async function matchFiles(
 ): Promise<void> {
   const standing = new Map(patterns.map((pattern) => [pattern.id, pattern]));
   const found = new Found(tx);
-  // in order of the paths, as they join
+  // in order of paths, as they join
   await tx.query(
     sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM ${as} f WHERE f.id IN (${files}) ORDER BY f.path`,
   );
@@ -291,7 +301,10 @@ class Found {
     this.rows.push({ requestId, fileId, isOver: false });
   }
 
-  /** Of what a request is left out of, the smallest of a page. @param known the size of one that is known before; given for the first of them */
+  /**
+   * Records the smallest left-out file of a page for a request. @param known the smallest size known before, given with
+   * the first file
+   */
   leave(requestId: number, { id, size }: NewFile, known?: number): void {
     const left = this.left.get(requestId) ?? { size: known ?? 0, id: undefined };
     this.left.set(requestId, size < left.size ? { size, id } : left);

@@ -1,17 +1,17 @@
-/** What a request may take at most, whatever its quota would allow: a pattern that runs away stops there. */
+/** Limits of a single request, independent of its quota, which stop a pattern that matches too much. */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError } from '../../errors.js';
 import { checkBytes } from '../input.js';
 
-/** Of the files that a request holds; null where there is no limit. A file that is released makes room again. */
+/** Limits of the files in a request; null: no limit. Releasing a file makes room again. */
 export interface Limits {
   maxFiles: number | null;
   /** Bytes. */
   maxBytes: bigint | null;
 }
 
-/** Limits as users give them: undefined is not given, null is no limit. */
+/** Limits as users give them: undefined: not given; null: no limit. */
 export interface LimitsInput {
   maxFiles?: number | null | undefined;
   /** Bytes. */
@@ -20,7 +20,7 @@ export interface LimitsInput {
 
 const MAX_FILES = 2 ** 31 - 1;
 
-/** What is not given stays as it is. @throws InvalidInputError */
+/** Limits that are not given keep their value. @throws InvalidInputError */
 export function readLimits(input: LimitsInput, present: Limits): Limits {
   const { maxFiles = present.maxFiles, maxBytes = present.maxBytes } = input;
   if (maxFiles !== null && !(Number.isInteger(maxFiles) && maxFiles >= 0 && maxFiles <= MAX_FILES)) {
@@ -30,8 +30,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * For files that are taken together or not at all, as when a request is made. Equal to the limit still fits.
- * @throws InvalidInputError with the limit and what it would have to be
+ * Checks files that are taken together or not at all, as in a new request. Reaching a limit is allowed.
+ * @throws InvalidInputError with the limit and the number that the request needs
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {
   const { maxFiles, maxBytes } = limits;
@@ -50,7 +50,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   }
 }
 
-/** How many files the request `r` may hold, by its own limit and the site's. */
+/** The number of files that the request `r` may contain, by its own limit and the site's. */
 export function mostFiles({ config }: Context): Sql {
   return sql`least(r.max_files, ${config.limits.requestFiles}::int)`;
 }

@@ -1,11 +1,12 @@
 /**
- * Which of many patterns are in which of many paths. Each pattern in each path would be fifty million searches for five thousand paths
- * and ten thousand patterns; so a path costs about as much as it has letters, however many patterns there are.
+ * Finds which of many patterns occur in which of many paths. Searching each pattern in each path would take 50 million
+ * searches for 5,000 paths and 10,000 patterns. Here the cost of a path depends on its length, however many patterns
+ * there are.
  *
- * Patterns are told apart by their size, the greatest power of two that they are not shorter than. What a pattern has of that size at its
- * beginning and at its end are all of it together, since they overlap. A path's runs of that size are reckoned to numbers (Rabin and
- * Karp, 1987), and a pattern is compared with it only where both of its ends are as far apart as they have to be. So no letter of a
- * pattern is left out of account: one of pieces of paths, put together so that no path holds it, costs no comparison.
+ * Patterns are grouped by size: the largest power of two that is at most their length. The first and the last run of
+ * that size overlap, so together they cover the pattern. Rolling hashes (Karp and Rabin, 1987) are computed of a path's
+ * runs; a pattern is compared only where the hashes of both its ends are at the right distance. So a pattern pieced
+ * together from parts of paths costs no comparison.
  */
 
 export interface Pattern {
@@ -13,19 +14,19 @@ export interface Pattern {
   pattern: string;
 }
 
-/** A pattern is in a path, told by its place in the list. */
+/** A pattern occurs in the path with this index in the list. */
 export interface Match {
   id: number;
   path: number;
 }
 
-/** Paths after which there is a breath, though nothing was found. */
+/** Paths after which `find` yields, so that other work can run. */
 const TOGETHER = 50;
 const BITS = 18;
 const FACTOR = 0x01000193;
 
 interface Sought extends Pattern {
-  /** The number of the path in which it was found last. */
+  /** The number of the path that last matched. */
   foundIn: number;
 }
 
@@ -33,7 +34,7 @@ export class PatternSet {
   private readonly bySize = new Map<number, PatternsOfSize>();
   private numberOfPath = 0;
 
-  /** @param pattern is not empty; it costs as much as it is long */
+  /** @param pattern is not empty; the cost is proportional to its length */
   add({ id, pattern }: Pattern): void {
     const size = 2 ** Math.floor(Math.log2(pattern.length));
     const others = this.bySize.get(size) ?? new PatternsOfSize(size);
@@ -41,7 +42,9 @@ export class PatternSet {
     others.add({ id, pattern, foundIn: 0 });
   }
 
-  /** All matches, path by path; where nothing matches it gives an empty list now and then, to breathe. */
+  /**
+   * Yields all matches, path by path, and now and then an empty list if nothing matches, so that other work can run.
+   */
   *find(paths: readonly string[]): Generator<Match[]> {
     for (const [n, path] of paths.entries()) {
       this.numberOfPath++;
@@ -54,12 +57,12 @@ export class PatternSet {
   }
 }
 
-/** Patterns that are at least as long as their size, and not twice as long. */
+/** Patterns that are at least as long as the size, and less than twice as long. */
 class PatternsOfSize {
   private readonly size: number;
-  /** What the letter that leaves a run counted in it. */
+  /** The factor of the character that leaves a run. */
   private readonly power: number;
-  /** Bits of the runs at the beginning, and of both ends together. */
+  /** Marks the hashes of first runs, and of both ends together. */
   private readonly noted = new Uint8Array(2 ** BITS);
   private readonly lengths = new Map<number, Set<number>>();
   private readonly byEnds = new Map<number, Sought[]>();
@@ -85,7 +88,7 @@ class PatternsOfSize {
     else this.lengths.set(first, new Set([pattern.length]));
   }
 
-  /** Each pattern once, wherever and however often it is in the path. @param number the path's own */
+  /** Returns each pattern once, however often it occurs. @param number identifies the path */
   find(path: string, number: number): Sought[] {
     const { size, noted } = this;
     const found: Sought[] = [];
@@ -107,7 +110,7 @@ class PatternsOfSize {
     return found;
   }
 
-  /** The number of each run of letters, by its place, which is reckoned from the one before it. */
+  /** Returns the hash of each run by its position, computed from the one before. */
   private runsOf(text: string): Int32Array {
     const { size, power } = this;
     const runs = new Int32Array(Math.max(text.length - size + 1, 0));

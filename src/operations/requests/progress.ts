@@ -1,4 +1,4 @@
-/** How far requests are: their counts, and the states, times, mail and events that follow from them. */
+/** Progress of requests: counts, and the states, times, mail and events that follow from them. */
 import type { Context } from '../../context.js';
 import { plannedFreely } from '../../database/planning.js';
 import { prepared } from '../../database/prepared.js';
@@ -8,23 +8,23 @@ import { recordProgress } from '../../event-writes.js';
 import { isLive } from '../conditions.js';
 import { queueMail } from '../mail/notifications.js';
 
-/** Counts and bytes (`files`, `on_disk`, `failed`, `bytes`, `bytes_on_disk`) of some holds `h`. */
+/** Counts and bytes (`files`, `on_disk`, `failed`, `bytes`, `bytes_on_disk`) of request files `h`. */
 export const holdCounts = sql`count(h.file_id) AS files,
   count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk, count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
   coalesce(sum(h.size), 0) AS bytes, coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk`;
 
-/** Nothing is left to do for the request `r`. */
+/** Every file of the request `r` is on disk or has failed. */
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
- * The state that follows from the counts of the live request `r`. It is complete when each of its files is on disk or has
- * failed for good; files that join a complete request make it incomplete again.
+ * The state that follows from the counts of the live request `r`. It is complete when each file is on disk or has
+ * failed. Files that join a complete request make it incomplete again.
  */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
 
-/** What else follows from the counts of the live request `r`, beside its state: columns, and what is to be in them. */
+/** Other columns that follow from the counts of the live request `r`. */
 const dueColumns = sql`state, first_files_on_disk, last_files_on_disk, tapestore_request_end`;
 
 function dueValues(now: string): Sql {
@@ -34,17 +34,20 @@ function dueValues(now: string): Sql {
     CASE WHEN ${isDone} AND r.tapestore_request_start IS NOT NULL THEN coalesce(r.tapestore_request_end, ${now}::timestamp) END`;
 }
 
-/** The recall of a file that the request `r` waits for has begun, which may be before the request was made. @param which of its holds `h` */
+/**
+ * A recall for a waiting file of the request `r` has begun, perhaps before the request was made. @param which a
+ * condition on its request files `h`
+ */
 export function hasBegun(which = sql`true`): Sql {
-  // for one request after another, whatever PostgreSQL believes: as EXISTS it may look through the holds of all
+  // evaluated for each request: as EXISTS, PostgreSQL may scan the files of all requests
   return sql`coalesce((SELECT true FROM hold h JOIN tape_file f ON f.id = h.file_id
     WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING' LIMIT 1), false)`;
 }
 
 /**
- * Counts the holds of live requests anew, and gives these the state and the times that follow, in one. The requests are locked. The caller has
- * said how that is planned (database/planning.ts).
- * @param options.isTogether it is planned for so many that it is not prepared; `isTold`: mail may be due
+ * Recounts live requests and updates their states and times in one statement. The requests are locked. The caller has
+ * set how it is planned (database/planning.ts).
+ * @param options.isTogether many requests: the statement is not prepared; `isTold`: mail may be due
  */
 export async function recountAndAdvance(
   ctx: Context,
@@ -80,8 +83,8 @@ const recountOf = (requestIds: readonly number[], now: string) => sql`
   ) n WHERE t.id = n.id`;
 
 /**
- * Counts the holds of requests anew. The requests are locked.
- * @param holds a table of holds `h` with them; those of ended requests may be in bundles
+ * Recounts requests. They are locked.
+ * @param holds a table of request files `h`; those of ended requests may be in bundles
  */
 export async function recountRequests(
   tx: Transaction,
@@ -100,7 +103,7 @@ export async function recountRequests(
   );
 }
 
-/** Gives live requests the state and the times that follow from their counts, and queues the mail that is due. */
+/** Updates states and times of live requests from their counts, and queues due mail. */
 export async function advanceRequests(
   ctx: Context,
   tx: Transaction,
@@ -118,10 +121,10 @@ export async function advanceRequests(
 
 export type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
-/** Lines of a step that many requests take together; the last one says how many more there are. */
+/** Most log lines of a step with many requests; the last line reports how many more there are. */
 const MOST_LINES = 100;
 
-/** @param figures what else is to be told of each */
+/** @param figures additional fields of each line */
 export function noteStep(
   ctx: Context,
   tx: Transaction,
@@ -146,7 +149,7 @@ interface Steps {
   filesFailed: number;
 }
 
-/** What live requests have come to at that time, which is that of the transaction that has counted them. */
+/** Logs steps of live requests at `now`, the time of the transaction that counted them. */
 export async function noteSteps(
   ctx: Context,
   tx: Transaction,

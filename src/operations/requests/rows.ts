@@ -1,4 +1,4 @@
-/** Reads requests, their lists, and what is in them; of compact requests (compaction.ts) as of others. */
+/** Reads requests and their contents, also of compact requests (compaction.ts). */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { prepared } from '../../database/prepared.js';
@@ -34,13 +34,13 @@ export interface LockedRequest extends Limits {
   last: string | null;
   state: RequestState;
   form: RequestForm;
-  /** Null where nothing was left out without being noted (left-out.ts). */
+  /** Null if every left-out file has a recorded path (left-out.ts). */
   leftOutSize: bigint | null;
   quotaId: number;
   user: string;
-  /** The caller's name; null where nobody noted it. */
+  /** Name of the caller that made it; null if not recorded. */
   madeBy: string | null;
-  /** Charged for it while it is live. */
+  /** Charged while the request is live. */
   bytesTotal: bigint;
   filesTotal: number;
 }
@@ -50,8 +50,8 @@ export function isEnded(state: RequestState): boolean {
 }
 
 /**
- * A request that is about to be changed, locked.
- * @throws NotFoundError, also where the caller may not see it; ForbiddenError
+ * Locks a request before a change.
+ * @throws NotFoundError, also if the caller may not see it; ForbiddenError
  */
 export async function lockOwnRequest(
   ctx: Context,
@@ -77,7 +77,7 @@ export async function lockRequest(tx: Transaction, id: number, isVisible = sql`t
   return row;
 }
 
-/** Before anything is waited for on behalf of a change. @throws NotFoundError */
+/** Checks before the operation waits for a lock. @throws NotFoundError */
 export async function checkVisible(ctx: Context, id: number): Promise<void> {
   if (ctx.caller.reads === 'all') return;
   const { rowCount } = await ctx.db.pool.query(
@@ -90,14 +90,15 @@ export function notFound(id: number | string): NotFoundError {
   return new NotFoundError(`there is no request with id ${id}`);
 }
 
-/** A request with the quota that is charged for it. */
 export interface RequestWithQuota extends Request {
   quota: Quota;
 }
 
 const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
 
-/** Returns the columns of a `RequestWithQuota`. @param alias the request's name in the statement, where the quota is `q` */
+/**
+ * Returns the columns of a `RequestWithQuota`. @param alias the request's name in the statement, where the quota is `q`
+ */
 function requestColumns(alias: 'r' | 'c'): Sql {
   return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
 }
@@ -105,12 +106,11 @@ function requestColumns(alias: 'r' | 'c'): Sql {
 const takeRequest = rowTaker<Request>(requestFields, '');
 const takeQuota = rowTaker<Quota>(quotaFields, 'quota.');
 
-/** Returns a row of `requestColumns` as a request. */
 function toRequest(row: object): RequestWithQuota {
   return { ...takeRequest(row), quota: takeQuota(row) };
 }
 
-/** A request by its id, past its retention too: history is kept. @throws NotFoundError */
+/** Returns a request by its id, even an ended one. @throws NotFoundError */
 export async function getRequest(ctx: Context, id: number): Promise<RequestWithQuota> {
   allow(ctx, 'getRequest');
   const { rows } = await ctx.db.pool.query<object>(
@@ -122,7 +122,7 @@ export async function getRequest(ctx: Context, id: number): Promise<RequestWithQ
   return toRequest(row);
 }
 
-/** @throws NotFoundError for a text that is no id */
+/** @throws NotFoundError if the text is no id */
 export function parseRequestId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   if (!(id <= 0x7fffffff)) throw notFound(quote(text));
@@ -130,9 +130,8 @@ export function parseRequestId(text: string): number {
 }
 
 export interface ListRequestsInput {
-  /** User. */
   quota?: string | null | undefined;
-  /** Live ones unless given; a request past its retention is in no list that does not ask for ended ones. */
+  /** Default: live states. A request past its retention is listed only if ended states are requested. */
   states?: readonly RequestState[] | null | undefined;
 }
 
@@ -150,7 +149,7 @@ export interface RequestRow {
 
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
-/** Requests, oldest first: counted, by the page, or all of them from one snapshot. */
+/** Lists requests, oldest first: counted, by the page, or all from one snapshot. */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   allow(ctx, 'listRequests');
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
@@ -180,7 +179,7 @@ const ofQuota = {
   join: sql`JOIN quota q ON q.id = p.id`,
 } as const;
 
-/** Reads a page of requests of each quota, ended ones too. */
+/** Reads a page of requests of each quota, including ended ones. */
 export async function readRequestsOf(
   ctx: Context,
   quotaIds: readonly number[],
@@ -203,8 +202,8 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 }
 
 /**
- * Paths of a request, in the order in which it took them: files that it holds or held when it ended, and paths that it
- * waits for. A file that was released is no longer in the request. `getRequestWithPaths` reads what fits a page.
+ * Streams the paths of a request in the order in which it took them: its files, also those it had when it ended, and
+ * awaited paths. Released files are left out. `getRequestWithPaths` reads what fits a page.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -221,7 +220,6 @@ export async function streamRequestPaths<T>(
 
 export interface RequestWithPaths {
   id: number;
-  /** User. */
   quota: string;
   pattern: string;
   label: string;
@@ -233,14 +231,11 @@ export interface RequestWithPaths {
   tapestoreRequestEnd: string | null;
   firstFilesOnDisk: string | null;
   lastFilesOnDisk: string | null;
-  /**
-   * Its paths in the order in which it took them, as JSON strings with commas between, as `streamRequestPaths` has them; null where
-   * they are more than a page.
-   */
+  /** Paths in the order in which the request took them, as comma-separated JSON strings; null if they exceed a page. */
   paths: string | null;
 }
 
-/** By its id, past its retention too: history is kept. @throws NotFoundError */
+/** Returns a request by its id, even an ended one. @throws NotFoundError */
 export async function getRequestWithPaths(ctx: Context, id: number): Promise<RequestWithPaths> {
   allow(ctx, 'getRequest');
   const { rows } = await ctx.db.pool.query<RequestWithPaths>(prepared(byId(ctx, id)));
@@ -252,7 +247,9 @@ export async function getRequestWithPaths(ctx: Context, id: number): Promise<Req
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/** One more than a page of each kind tells that there is more, and no more is read than that, whatever the counts of the request say. */
+/**
+ * Reads one more row than a page of each kind, which shows that there are more, whatever the counts of the request say.
+ */
 const byId = (ctx: Context, id: number) => sql`
   SELECT r.id, q."user" AS quota, r.pattern, r.label, r.request_date AS "requestDate", r.retention,
     r.notify_on_first_file AS "notifyOnFirstFile", r.notify_on_last_file AS "notifyOnLastFile",
@@ -283,7 +280,7 @@ export interface HoldWithFile extends Hold {
   file: TapeFile;
 }
 
-/** Reads a page of files of each request. Each file is looked up by its id, whatever the planner expects of the size of a page. */
+/** Reads a page of files of each request. Looks up each file by its id, whatever the planner expects. */
 export async function readHolds(
   ctx: Context,
   requestIds: readonly number[],
@@ -312,7 +309,7 @@ export async function readAwaited(
 }
 
 export interface AwaitedCounts {
-  /** Paths that the catalogue does not know. */
+  /** Paths that are not in the catalogue. */
   unknown: number;
   /** Files without room in the quota. */
   refused: number;
@@ -320,7 +317,7 @@ export interface AwaitedCounts {
   overLimit: number;
 }
 
-/** How many paths requests wait for, by the ids of the requests; those that wait for none are left out. */
+/** Counts the unresolved paths of requests, by request id. Requests without any are absent. */
 export async function countAwaited(ctx: Context, requestIds: readonly number[]): Promise<Map<number, AwaitedCounts>> {
   const { rows } = await ctx.db.pool.query<AwaitedCounts & { id: number }>(
     sql`SELECT request_id AS id, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown,
@@ -331,7 +328,7 @@ export async function countAwaited(ctx: Context, requestIds: readonly number[]):
   return new Map(rows.map(({ id, ...counts }) => [id, counts]));
 }
 
-/** How many files requests let go early, by the ids of the requests; those that let none go are left out. */
+/** Counts the released files of requests, by request id. Requests without any are absent. */
 export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; released: number }>(
     sql`SELECT request_id AS id, count(*)::int AS released FROM any_hold
@@ -340,7 +337,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
-/** How many files of requests are at their primary place, by the ids of the requests; those without any are left out. */
+/** Counts the files at their primary path, by request id. Requests without any are absent. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM any_hold h JOIN tape_file f ON f.id = h.file_id
@@ -350,8 +347,8 @@ export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly num
 }
 
 /**
- * Mount points of the restore disks that have files of requests, by the ids of the requests; those without are left out, and those of which a file
- * is at another place than its path.
+ * Returns the mount points of the restore disks with files of requests, by request id. Requests without any, or with a
+ * file that is not at its logical path, are absent.
  */
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
@@ -364,7 +361,7 @@ export async function readMountpoints(ctx: Context, requestIds: readonly number[
   return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));
 }
 
-/** Requests of quotas, ended ones too, by the ids of the quotas. */
+/** Counts the requests of quotas, including ended ones, by quota id. */
 export async function countRequestsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; count: number }>(
     sql`SELECT quota_id AS id, count(*)::int FROM request WHERE quota_id = ANY(${quotaIds}::int[]) GROUP BY quota_id`,

@@ -1,4 +1,4 @@
-/** Changes requests, revives them after their end, retries their failed files, and sets which go first. */
+/** Changes requests, revives ended ones, retries failed files, and sets priorities. */
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockFiles, lockQuotas } from '../../database/locks.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
@@ -31,23 +31,22 @@ import { checkWithin, type LimitsInput, readLimits } from './limits.js';
 import { advanceRequests } from './progress.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
-/** A limit of null is taken away. */
+/** A limit of null is removed. */
 export interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** When given, it must be the request's own. */
+  /** If given, it must be the request's own. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Null removes the address, an empty one means the quota's own. */
+  /** Null removes the address; '' means the quota's own. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
 
 /**
- * Changes what it is given and nothing else. A retention in the past ends the request; a later one revives it, charged
- * again for the files that it takes now. A greater limit lets files join at once that stayed out for it; one below what
- * a live request holds takes nothing from it.
- * @param how.isGranted by another system: its quota refuses no request that is revived
+ * Changes only the given fields. A retention in the past ends the request. A later one revives it, and charges its
+ * files again. A raised limit lets left-out files join at once; a limit below the files of a live request removes none.
+ * @param how.isGranted another system granted the request, so its quota cannot reject the revival
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
 export async function updateRequest(
@@ -68,14 +67,14 @@ async function update(ctx: Context, input: UpdateRequestInput, how: { note: Note
   const { id } = input;
   await checkVisible(ctx, id);
   await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
-  // only then may files join: others need not wait for an import
+  // files may join only then: other updates need not wait for an import
   const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
-  // a request may end just now, after it was looked at
+  // the request may end after the check
   if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, ...how })))) return;
   await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, ...how }));
 }
 
-/** Without a lock: has the request ended, or should it have? */
+/** Whether the request has ended, or is overdue. Takes no lock. */
 async function isOver(ctx: Context, id: number): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM request r WHERE r.id = ${id} AND (NOT (${isLive}) OR r.retention <= ${ctx.now()})`,
@@ -84,8 +83,8 @@ async function isOver(ctx: Context, id: number): Promise<boolean> {
 }
 
 /**
- * @param how.joins files may join: the catalogue's lock is held, which comes before all others
- * @returns false when they would have to, and nothing is changed
+ * @param how.joins files may join, so it holds the catalogue lock, which precedes all others
+ * @returns false if it needs that lock; nothing is changed then
  */
 async function tryUpdate(
   ctx: Context,
@@ -97,7 +96,7 @@ async function tryUpdate(
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
-    // a request that lives on keeps its quota
+    // a request that stays live keeps its quota
     if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);
@@ -120,9 +119,10 @@ async function tryUpdate(
 }
 
 /**
- * Whoever revives a request, or lets it take more, lets it take what the caller itself may request; under no rule, what it could before.
- * One that merely lives longer goes on by the rules of who made it, under none by those of the caller, and follows its maker's groups
- * where the way by which the maker is known tells them.
+ * Returns the assignments that set the path rules of a request. A caller that revives it or raises its limits puts it
+ * under the caller's own rules; a caller without rules keeps the earlier ones. A mere extension keeps the rules of the
+ * maker, or applies the caller's if it had none. It also updates the groups if the maker extends it, authenticated in a
+ * way that reports groups.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
@@ -133,7 +133,7 @@ function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevi
     ruled_groups = CASE WHEN ${follows} THEN ${ruledGroups}::text[] ELSE ruled_groups END`;
 }
 
-/** All fields as they are to be. @throws InvalidInputError */
+/** @throws InvalidInputError */
 function changesOf(
   ctx: Context,
   { request, quota }: { request: LockedRequest; quota: QuotaRow },
@@ -173,8 +173,8 @@ function checkUpdate(input: UpdateRequestInput) {
 }
 
 /**
- * The request is charged again for what it held, all of it or nothing; what it waited for, and what is new, joins as far
- * as it fits. What was released stays so.
+ * Charges a revived request for its earlier files, all or nothing. Awaited and new files join as far as they fit.
+ * Released files stay released.
  */
 async function reviveRequest(
   ctx: Context,
@@ -182,7 +182,7 @@ async function reviveRequest(
   request: LockedRequest,
   { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
 ): Promise<void> {
-  // nobody may have noticed that its retention had passed: then it is still charged, and counted
+  // an overdue request that has not been ended yet is still charged and counted
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   if (request.form !== 'ROWS') await unpackRequest(tx, request.id);
@@ -209,7 +209,7 @@ async function reviveRequest(
   await settleRequests(ctx, tx, [request.id], { files: held.files });
 }
 
-/** What the catalogue has come to know meanwhile is no path that the user waits for. */
+/** Adds files and counts the remaining unknown paths: those that the catalogue now knows no longer count. */
 async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   const before = await countUnknown(tx, request.id);
   const have = await countIn(tx, quota, countsOf(request, before));
@@ -220,16 +220,15 @@ async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest
 
 export interface RetryRequestInput {
   id: number;
-  /** When given, it must be the request's own. */
+  /** If given, it must be the request's own. */
   quota?: string | null | undefined;
 }
 
 /**
- * Has all files of a live request that have failed for good tried again, with all their tries before them; what it holds,
- * and what it is charged, stays as it is. Where another request has the same file in the queue, its pause ends as well.
- * A request without failed files is left as it is.
+ * Retries all failed files of a live request with all tries. Its files and charge stay. Ends the pause of files that
+ * are queued for other requests, too. Does nothing if no file has failed.
  * @returns the id of the request
- * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError when the request has ended
+ * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
   const { id, ...given } = input;
@@ -267,7 +266,7 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
   return id;
 }
 
-/** Of files with two copies both are tried again. */
+/** Retries both copies of files that have two. */
 async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const which = sql`f.id = ANY(${fileIds}::bigint[]) AND f.copy_error IS NOT NULL`;
   const rows = await tx.query<{ id: bigint }>(sql`SELECT f.id FROM tape_file f WHERE ${which}`);
@@ -282,7 +281,8 @@ async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[])
 const MAX_PRIORITY = 1000;
 
 /**
- * Files of a request with a greater priority are recalled first, whoever asked for them; 0 is usual.
+ * Sets the priority of a request. Files of a greater priority are recalled first, whichever user requested them.
+ * Default 0.
  * @returns the id of the request
  * @throws InvalidInputError, NotFoundError
  */

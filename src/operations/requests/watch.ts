@@ -1,10 +1,9 @@
 /**
- * Watching: first the present state, then every change, in order. A watcher that comes back with the id of the last
- * event it saw gets all that happened since instead of the present state.
+ * Watches requests and stages: the present state first, then every change, in order. A watcher that resumes after an
+ * event gets the later events instead of the state.
  *
- * The present state is read in one statement with the id of the newest event, and with the batches of events that the
- * statement saw and that have no ids yet. So the changes go on from exactly there: none is missing, and none that the state
- * holds already is told after it.
+ * One statement reads the state, the id of the newest event, and the batches of events that it saw without ids. So no
+ * change is missed, and none that the state includes is repeated.
  */
 
 import type { Context } from '../../context.js';
@@ -26,9 +25,9 @@ import { getRequest, notFound } from './rows.js';
 
 /** Sizes are bytes. */
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
-  /** The event that this state follows; what to resume after. */
+  /** The event that this state follows, to resume after. */
   eventId: bigint;
-  /** When the last byte may be there, at the rate so far; null while nothing can be said, as for what is out of service. */
+  /** Estimated time of the last byte at the rate so far; null if unknown or suspended. */
   eta: string | null;
 }
 
@@ -36,7 +35,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** Null where the present stage is told, not a change. */
+  /** Null for the present stage. */
   from: Stage | null;
   to: Stage;
 }
@@ -44,8 +43,8 @@ export interface StageChange {
 const FINISHED: readonly RequestState[] = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 /**
- * Ends by itself once the request has finished.
- * @throws NotFoundError; InvalidInputError when there cannot be an event `after`, EventsGoneError when it is kept no longer
+ * Watches a request until it has finished.
+ * @throws NotFoundError; InvalidInputError if no event `after` exists; EventsGoneError if it was deleted
  */
 export async function* watchRequest(
   ctx: Context,
@@ -80,7 +79,7 @@ export async function* watchRequest(
 
 interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
   start: string | null;
-  /** Id of the last event of this request: greater than any while that has none. */
+  /** Id of the last event of this request; the largest bigint while that has none. */
   last: bigint;
 }
 
@@ -90,12 +89,12 @@ const NO_ID_YET = 2n ** 63n - 1n;
 const isOfRequest = sql`EXISTS (
   SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
 
-/** So often, while others commit events of this very request. */
+/** Tries to read a state without unnumbered events, while other transactions commit events of this request. */
 const MOST_LOOKS = 5;
 
 /**
- * A request as it is, preferably as of a moment at which all of its events have numbers.
- * @throws NotFoundError, also where the caller may not see it
+ * Reads the state of a request, if possible at a moment when all of its events have numbers.
+ * @throws NotFoundError, also if the caller may not see it
  */
 function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
   const rights = rightsKey(ctx.caller);
@@ -122,7 +121,7 @@ async function askPresent(ctx: Context, id: number): Promise<PresentProgress> {
   }
 }
 
-/** An id beyond the newest is none that was ever given: to wait for it would be to wait in silence. */
+/** Rejects an id beyond the newest event, since a watcher would wait for it in silence. */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
   if (after >= 0n && after <= newest) {
@@ -132,11 +131,12 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
   throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
 }
 
-/** How long an answer holds: a request of many files has many events in a second. */
+/** Lifetime of a cached answer: a large request has many events a second. */
 const HELD_UP_MS = 2000;
 
 /**
- * Returns a function that says whether a request waits for something that is suspended: a volume, its user, a library. Its end is unknown then.
+ * Returns a function that checks whether a volume, user or library of a request is suspended, so that its end is
+ * unknown.
  */
 function createHeldUp(ctx: Context, id: number): () => Promise<boolean> {
   let known = { until: 0, isHeldUp: false };
@@ -163,10 +163,10 @@ async function askHeldUp(ctx: Context, id: number): Promise<boolean> {
   return rows[0]?.isHeldUp ?? false;
 }
 
-/** Longer estimates say nothing, and later ends have no date. */
+/** Longer estimates are meaningless, and their dates may be out of range. */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
-/** The end at the rate of the bytes so far since the first recall began. Pure. */
+/** Extrapolates the rate of bytes since the first recall began. Pure. */
 function estimateEnd(
   progress: { state: RequestState; bytesTotal: bigint; bytesOnDisk: bigint },
   start: string | null,
@@ -185,8 +185,8 @@ export interface WatchStagesInput {
 }
 
 /**
- * The stages of a request's files, or of the files whose path holds `match`, then their changes, without end. With
- * neither, only the changes, of all files.
+ * Yields the stages of the files of a request, or of files whose path contains `match`, and then their changes. With
+ * neither, yields only the changes of all files.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(
@@ -200,7 +200,7 @@ export async function* watchStages(
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
   const after = await checkAfter(ctx, input.after, newest);
-  // what is in a request is to be seen by those whose it is
+  // the owner of a request may see its files
   const isFiltered = requestId === undefined || ctx.caller.reads === 'all';
   const isListed = isFiltered ? await readPathFilter(ctx, 'LIST') : undefined;
   const told = new ToldStages();
@@ -225,10 +225,12 @@ export async function* watchStages(
   }
 }
 
-/** What the present stages, which were told, hold already: events of the files of each page, up to when it was read. */
+/**
+ * Recognizes events that the reported stages already include: those of the files of each page, up to the time of its
+ * read.
+ */
 class ToldStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
-  /** Of all pages. */
   private readonly unnumbered = new Set<string>();
 
   add(lastFileId: bigint, { newest, unnumbered }: Present): void {
@@ -245,7 +247,7 @@ class ToldStages {
 
 const PAGE = 1000;
 
-/** By the page, so that no reader, however slow, keeps a connection; what is told is noted in `told`. */
+/** Reads by the page, so that a slow reader occupies no connection. Records the reported stages in `told`. */
 async function* tellStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined; eventId: bigint },
@@ -264,7 +266,7 @@ async function* tellStages(
   }
 }
 
-/** The next page of the stages; what is not asked for is left out, so that the planner sees which index it may use. */
+/** Reads the next page. Absent conditions are left out, so that the planner sees which index it may use. */
 function presentStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined },
