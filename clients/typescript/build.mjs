@@ -15,7 +15,7 @@ writeFileSync(`${target}/package.json`, JSON.stringify({ version, type: 'module'
 
 /** What works on a database or beside an engine: no command of the client comes to it, since `withContext` refuses before. */
 const AWAY =
-  /\/src\/(commands\/(processes|migrate|backup|adopt|archive|scan|simulate)\.|runtime\.|engine\/|metrics\/|app\.|demo\.|access\/(doors|operator-token)\.|database\/(backup|embedded|presence|cluster-folder)|operations\/(access|disks|doctor|libraries|quotas|site|users)\/|operations\/catalogue\/(import|media|unlisted|volumes|volume-moves|retirements|places)\.)/;
+  /\/src\/(commands\/(processes|migrate|backup|adopt|archive|scan|simulate)\.|runtime\.|engine\/|metrics\/|app\.|demo\.|access\/(doors|operator-token)\.|database\/(backup|embedded|presence|cluster-folder)|operations\/(access|disks|doctor|libraries|quotas|site|users)\/|operations\/catalogue\/(import|retirements|volume-moves|volumes|withdrawals)\.)/;
 
 const withoutDatabase = {
   name: 'without-database',
