@@ -1,59 +1,58 @@
-/** The body of an answer, collected into blocks (src/blocks.ts): TLS brings pieces of 16 kB, and each chunk costs its reader more than its bytes. */
+/** Collects a response body into blocks (src/blocks.ts). TLS delivers 16 kB pieces, and each chunk costs CPU time. */
 import type { IncomingHttpHeaders } from 'node:http';
 import { BLOCK_BYTES, cutChunk, giveBack, takeBlock } from '../../blocks.js';
 import { messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 
-/** What an answer begins with. */
 export interface ResponseHead {
   readonly statusCode: number;
   readonly statusMessage: string;
-  /** By names in lower case. */
+  /** Names in lower case. */
   readonly headers: IncomingHttpHeaders;
-  /** Closes the connection if the body has not arrived. */
+  /** Closes the connection unless the body is complete. */
   destroy(): void;
 }
 
-/** An answer whose body is the reader's. */
+/** A response. The caller must read or destroy its body. */
 export interface Answer {
   response: ResponseHead;
-  /** For errors. */
+  /** For error messages. */
   name: string;
   /**
-   * Yields the body, once. A reader that stops early closes the connection.
-   * @throws LibraryError if the body breaks off, SilentServerError if nothing arrives, the signal's reason
+   * Yields the body; may be called once. Closes the connection if the reader stops early.
+   * @throws LibraryError if the body breaks off; SilentServerError if nothing arrives in time; the signal's reason
    */
   read(signal: AbortSignal): AsyncGenerator<Buffer>;
 }
 
-/** A server that did not answer in time. */
+/** The server did not answer in time. */
 export class SilentServerError extends LibraryError {
   constructor(message: string) {
     super('TRANSIENT', message);
   }
 }
 
-/** The part of undici's controller that a body uses. */
+/** The part of undici's controller that `Body` uses. */
 interface Source {
   pause(): void;
   resume(): void;
   abort(reason: Error): void;
 }
 
-/** Full blocks that wait for the reader. More is left to the kernel, and then to the sender. */
+/** Full blocks that wait for the reader. Beyond this, the kernel buffers data, and then the sender waits. */
 const MAX_READY = 4;
 
-/** How long a reader waits for a block to fill. A fast network fills one in less. */
+/** Time that a reader waits for a block to fill. A fast network fills one sooner. */
 const FILL_MS = 5;
 
 /**
- * A body between undici, which adds pieces, and one reader.
+ * Buffers a body between undici, which adds pieces, and one reader.
  *
- * | state   | next                                                        |
- * |---------|-------------------------------------------------------------|
- * | ARRIVES | COMPLETE at the end, FAILED on an error, CLOSED by its reader |
- * | COMPLETE, FAILED | CLOSED by its reader, after the bytes that arrived |
- * | CLOSED  |                                                             |
+ * | state            | next                                              |
+ * |------------------|---------------------------------------------------|
+ * | ARRIVES          | COMPLETE at the end, FAILED on an error, CLOSED by the reader |
+ * | COMPLETE, FAILED | CLOSED by the reader, after the bytes that arrived |
+ * | CLOSED           | final                                             |
  */
 export class Body {
   private readonly name: string;
@@ -73,7 +72,7 @@ export class Body {
     this.source = source;
   }
 
-  /** Copies the piece, and pauses the source if enough is waiting. */
+  /** Copies the piece; pauses the source if enough blocks are waiting. */
   add(piece: Buffer): void {
     if (this.state !== 'ARRIVES') return;
     for (let taken = 0; taken < piece.length; ) {
@@ -130,10 +129,10 @@ export class Body {
     }
   }
 
-  /** @returns undefined after the last byte that arrived, and if the signal aborts */
+  /** @returns undefined after the last byte, or if the signal aborts */
   private async nextChunk(signal: AbortSignal): Promise<Buffer | undefined> {
     const isOver = () => this.state !== 'ARRIVES' || signal.aborted;
-    // only this wait counts as silence, not the time that the reader takes
+    // only this wait counts as silence; the reader's own time does not
     await this.waitFor(() => isOver() || this.ready.length > 0 || this.filled > 0, this.silenceMs);
     const isSilent = !isOver() && this.ready.length === 0 && this.filled === 0;
     if (isSilent) throw new SilentServerError(`${this.name} sent nothing for ${this.silenceMs / 1000} s`);
@@ -164,12 +163,12 @@ export class Body {
   }
 }
 
-/** Reads the rest of an answer that nobody needs, if it is short, so that its connection can be reused. */
+/** Reads the rest of an unneeded body, if it is short, so that the connection can be reused. */
 export async function discard(answer: Answer, signal: AbortSignal): Promise<void> {
   await readText(answer, { maxBytes: 64 * 1024, signal }).catch(() => signal.throwIfAborted());
 }
 
-/** @throws LibraryError if it is longer, and what `Answer.read` throws */
+/** @throws LibraryError if the body is longer than `maxBytes`; the errors of `Answer.read` */
 export async function readText(
   answer: Answer,
   { maxBytes, signal }: { maxBytes: number; signal: AbortSignal },

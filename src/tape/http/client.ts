@@ -1,4 +1,4 @@
-/** A client of one site: bounded connections that are kept open, its token for its own servers alone, and redirections within bounds. */
+/** HTTP client for one site. Keeps a bounded number of connections, sends the token to trusted origins only. */
 import { constants } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
@@ -9,13 +9,13 @@ import { type Answer, discard, type ResponseHead } from './body.js';
 import { type Exchange, exchange, nameOf, Pools, type TimeLimits } from './exchange.js';
 
 export interface ClientOptions {
-  /** Origins that are given the token and the client's certificate. */
+  /** Origins that get the token and the client certificate. */
   trusted: ReadonlySet<string>;
   token?: TokenPlace;
   env: Site['env'];
   identity: IdentityFiles;
   limits: TimeLimits;
-  /** Connections at once, to each server. */
+  /** Maximum connections to each server. */
   sockets: number;
 }
 
@@ -28,9 +28,9 @@ export interface Call {
 }
 
 export interface Reply extends Answer {
-  /** The answers that redirected to it, in order. */
+  /** The redirects before this response, in order. */
   ways: readonly ResponseHead[];
-  /** The token that it answers; undefined where it was given none. */
+  /** The token that the request contained, if any. */
   token?: string;
 }
 
@@ -56,9 +56,9 @@ export class SiteClient {
   }
 
   /**
-   * Sends one call, and follows where a GET is redirected to.
-   * @returns whatever the server answered in the end: statuses are the caller's
-   * @throws LibraryError when no answer came, or it leads where none is taken from; the signal's reason
+   * Sends a request; follows redirects of a GET.
+   * @returns the final response; the caller checks its status
+   * @throws LibraryError if no response arrived, or a redirect is not allowed; the signal's reason
    */
   async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
     const { trusted, token: place, env, limits } = this.options;
@@ -79,7 +79,7 @@ export class SiteClient {
     }
   }
 
-  /** Connections with former certificates end when they are idle. */
+  /** Returns the pool for a URL. Connections with replaced certificates close when idle. */
   private async findPools({ protocol }: URL, isTrusted: boolean): Promise<Pools> {
     if (protocol === 'http:') return this.plain;
     const secure = await this.identity.read();
@@ -106,14 +106,14 @@ function follow(from: URL, location: string | undefined, { method, count }: { me
   return to;
 }
 
-/** Paths of PEM files; without `ca` the system's authorities are trusted. */
+/** Paths of PEM files. Without `ca`, the system's certificate authorities are trusted. */
 export interface IdentityFiles {
   ca?: string;
   cert?: string;
   key?: string;
 }
 
-/** Certificates that a client trusts and shows: read anew when their files have changed, as those of a grid do every few hours. */
+/** CA and client certificates, reread when their files change: grid certificates change every few hours. */
 class Identity {
   private readonly files: [keyof IdentityFiles, string][];
   private known: { version: string; options: SecureContextOptions } = { version: '', options: {} };
@@ -123,8 +123,8 @@ class Identity {
   }
 
   /**
-   * @returns the same object until a file has changed
-   * @throws LibraryError POLICY when one cannot be read, others may read the key, or they are no certificates
+   * @returns the same object until a file changes
+   * @throws LibraryError POLICY if a file is unreadable or invalid, or other users may read the key
    */
   async read(): Promise<SecureContextOptions> {
     try {
@@ -138,7 +138,7 @@ class Identity {
       }
       const parts = await Promise.all(this.files.map(async ([part, file]) => [part, await readFile(file)] as const));
       const options: SecureContextOptions = Object.fromEntries(parts);
-      createSecureContext(options); // what it refuses is told by its files' names, not by each connection
+      createSecureContext(options); // reports an invalid file here, not once per connection
       this.known = { version, options };
       return options;
     } catch (error) {
@@ -150,14 +150,14 @@ class Identity {
   }
 }
 
-/** Where a token is; no setting ever holds one. */
+/** Location of a token. Settings never contain the token itself. */
 export type TokenPlace = { file: string } | { variable: string };
 
 const MAX_TOKEN_BYTES = 64 * 1024;
 
 /**
- * Reads a bearer token, anew for each use: they are short-lived.
- * @throws LibraryError POLICY when there is none, when others may read its file, or when it is no token; its text is told to nobody
+ * Reads a bearer token. Called for each request, because tokens are short-lived. No error shows the token.
+ * @throws LibraryError POLICY if there is no token, it is malformed, or other users may read its file
  */
 async function readToken(place: TokenPlace, env: Site['env']): Promise<string> {
   const token = 'file' in place ? await readTokenFile(place.file) : readVariable(place.variable, env);
@@ -177,7 +177,7 @@ function readVariable(name: string, env: Site['env']): string {
 
 async function readTokenFile(file: string): Promise<string> {
   try {
-    // without blocking, since a pipe in its place would be waited for
+    // nonblocking: opening a pipe would wait for a writer
     const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const { mode } = await handle.stat();

@@ -1,4 +1,4 @@
-/** HTTP requests through undici, and the heads of their answers: each with a time limit, and ended by a signal. */
+/** Sends HTTP requests through undici, with time limits and a signal. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
@@ -6,49 +6,49 @@ import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { type Answer, Body, SilentServerError } from './body.js';
 
-/** Time limits, in milliseconds. */
+/** Milliseconds. */
 export interface TimeLimits {
-  /** For a connection, TLS included. */
+  /** To connect, including TLS. */
   connectMs: number;
-  /** For the head of an answer, once there is a connection. */
+  /** From connection to response head. */
   answerMs: number;
-  /** For the next bytes of an answer. */
+  /** Between two pieces of a response body. */
   silenceMs: number;
 }
 
 export interface Exchange {
   method: 'GET' | 'HEAD' | 'POST' | 'DELETE';
   url: URL;
-  /** Sent as it is in place of the path and query of `url`. */
+  /** Sent verbatim instead of the path and query of `url`. */
   target?: string;
   headers: Readonly<Record<string, string>>;
   body?: string | Uint8Array;
   pools: Pools;
   limits: TimeLimits;
   signal: AbortSignal;
-  /** Whether the request is sent once more if the connection breaks before the answer: servers close idle ones at any moment. */
+  /** Whether to resend once if the connection breaks before the response: servers may close idle connections. */
   isRepeatable: boolean;
 }
 
-/** Shorter than servers keep an idle connection. */
+/** Shorter than the idle timeout of servers. */
 const IDLE_MS = 4000;
 
 const MAX_HEAD_BYTES = 64 * 1024;
 
-/** Answers with a status below 200 that may precede the answer. */
+/** Maximum number of 1xx responses before the final one. */
 const MAX_INTERIM = 10;
 
-/** Connections to servers, by origin. undici's `Agent` is no substitute: a connection that closes late makes it give up those of its successor. */
+/** Connection pools by origin. Not undici's `Agent`: when an old connection closes late, it drops its successor's. */
 export class Pools {
   private readonly options: { limits: TimeLimits; sockets: number; secure?: SecureContextOptions };
   private readonly byOrigin = new Map<string, Dispatcher>();
 
-  /** @param options.sockets connections at once to a server @param options.secure certificates to trust and to show */
+  /** @param options.sockets maximum connections to each server @param options.secure CA and client certificates */
   constructor(options: { limits: TimeLimits; sockets: number; secure?: SecureContextOptions }) {
     this.options = options;
   }
 
-  /** undici is loaded by the first call. */
+  /** Loads undici on the first call. */
   async find({ origin }: URL): Promise<Dispatcher> {
     const { Pool, buildConnector } = await import('undici');
     const known = this.byOrigin.get(origin);
@@ -60,7 +60,7 @@ export class Pools {
       connect: (options, callback) =>
         connect(options, (...result) => {
           const [, socket] = result;
-          // a server that refuses a certificate says so and closes: undici would report the second alone
+          // a server that rejects a certificate sends an alert, then closes: undici would report only the close
           socket?.on('error', (error) => socket.destroy(error));
           callback(...result);
         }),
@@ -68,7 +68,7 @@ export class Pools {
       keepAliveMaxTimeout: IDLE_MS,
       maxHeaderSize: MAX_HEAD_BYTES,
       headersTimeout: limits.answerMs,
-      bodyTimeout: 0, // `Body` has a limit that the time of its reader does not use up
+      bodyTimeout: 0, // `Body` has its own limit, which excludes the reader's time
     });
     this.byOrigin.set(origin, pool);
     return pool;
@@ -76,8 +76,8 @@ export class Pools {
 }
 
 /**
- * Sends a request and waits for the head of the answer. The caller reads its body or destroys it.
- * @throws LibraryError if the server cannot be reached or breaks off, SilentServerError if it takes too long, the signal's reason
+ * Sends a request and waits for the response head. The caller reads the body or destroys it.
+ * @throws LibraryError if the connection fails; SilentServerError on a timeout; the signal's reason
  */
 export async function exchange(request: Exchange): Promise<Answer> {
   const { signal, isRepeatable } = request;
@@ -101,13 +101,13 @@ async function send({ pools, signal, url, limits, ...request }: Exchange): Promi
     let interim = 0;
     const onAbort = () => {
       controller?.abort(new Error('aborted'));
-      reject(signal.reason); // also if no connection was free so far
+      reject(signal.reason); // also if no connection was free yet
     };
     const settle = () => signal.removeEventListener('abort', onAbort);
     signal.addEventListener('abort', onAbort);
     const { target = `${url.pathname}${url.search}`, method, headers } = request;
     pool.dispatch(
-      // `reset`: undici closes connections after HEAD unless told otherwise
+      // `reset`: by default undici closes the connection after a HEAD
       { origin: url.origin, path: target, method, headers: { ...headers }, body: request.body ?? null, reset: false },
       {
         onRequestStart(started) {
@@ -138,10 +138,10 @@ async function send({ pools, signal, url, limits, ...request }: Exchange): Promi
   });
 }
 
-/** Headers of which only one makes sense. */
+/** Headers that allow only one value: the first counts. */
 const SINGLE = ['content-length', 'content-range', 'content-type', 'etag', 'location', 'retry-after'];
 
-/** Joins several headers of one name, as `node:http` does. */
+/** Joins repeated headers, as `node:http` does. */
 function joined(headers: Readonly<Record<string, string | string[] | undefined>>): IncomingHttpHeaders {
   const entries = Object.entries(headers).map(([name, value]) => {
     if (!Array.isArray(value)) return [name, value];
@@ -162,23 +162,23 @@ function explain({ url, method, limits }: Exchange, error: unknown): LibraryErro
   if (code === 'UND_ERR_HEADERS_TIMEOUT')
     return new SilentServerError(`${name} did not answer ${method} within ${limits.answerMs / 1000} s`);
   const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';
-  const reason = messageOf(error) || code; // an attempt at several addresses has no text of its own
+  const reason = messageOf(error) || code; // an error from connecting to several addresses has no message
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }
 
-/** A URL as errors show it: the part after a `?` may be a secret. */
+/** A URL for error messages, without its query, which may contain a secret. */
 export function nameOf({ origin, pathname }: URL): string {
   return `${origin}${pathname}`;
 }
 
-/** Of OpenSSL, when it looks at a server's certificate. */
+/** OpenSSL error codes: this process rejects the server's certificate. */
 const REFUSED_HERE =
   /^(CERT_\w+|CRL_\w+|UNABLE_TO_(GET|VERIFY|DECRYPT|DECODE)_\w+|SELF_SIGNED_CERT_IN_CHAIN|DEPTH_ZERO_SELF_SIGNED_CERT|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_EXCEEDED|HOSTNAME_MISMATCH|ERR_TLS_CERT_ALTNAME_INVALID)$/;
 
-/** What a server says of the certificate that it was shown, or was not. */
+/** OpenSSL error codes: the server rejects the client certificate, or requires one. */
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
-/** Whether one side refuses the certificate of the other, which does not pass by itself. */
+/** Whether either side rejects the other's certificate, which no retry can fix. */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';
   if (REFUSED_HERE.test(code) || REFUSED_THERE.test(code)) return true;

@@ -1,4 +1,4 @@
-/** What an answer that is an error says: RFC 7807, whatever else its body holds, or headers in its place. */
+/** Reads error responses: RFC 7807, any other body, or headers. */
 import { oneLine } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { RetryLaterError } from '../staging.js';
@@ -7,19 +7,19 @@ import type { Reply } from './client.js';
 
 export interface Problem {
   status: number;
-  /** For people: who said it, the status, and what was said. */
+  /** For people: server, status, and the server's explanation. */
   text: string;
-  /** Undefined where the server does not say when to come again. */
+  /** Undefined if the server does not say when to retry. */
   retryAfterSeconds: number | undefined;
 }
 
 const MAX_BYTES = 64 * 1024;
 const MAX_TEXT = 500;
 
-/** Where a server is busy and does not say for how long. */
+/** Used if a busy server sends no Retry-After. */
 const BUSY_SECONDS = 60;
 
-/** Nobody is kept away for longer by what a server says. */
+/** Upper limit for a server's Retry-After. */
 const MAX_RETRY_SECONDS = 3600;
 
 export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Problem> {
@@ -29,9 +29,9 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
     signal.throwIfAborted();
     return '';
   });
-  // some servers put what belongs into the body into headers
+  // some servers put the explanation into headers
   const said = readWords(body, response.headers['content-type']) || joinWords(response.headers);
-  // some repeat the token that they refuse, and what they say is told to whoever has asked for a file
+  // some servers repeat the rejected token, and users see this text
   const words = oneLine(hide(said || response.statusMessage || '', reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
   return { status, text, retryAfterSeconds: readRetryAfter(response.headers['retry-after']) };
@@ -39,7 +39,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
 
 const hide = (text: string, secret: string | undefined) => (secret ? text.replaceAll(secret, '…') : text);
 
-/** Seconds, or a date of HTTP. */
+/** Parses Retry-After: seconds or an HTTP date. */
 function readRetryAfter(value: string | undefined): number | undefined {
   if (value === undefined) return undefined;
   const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - Date.now()) / 1000);
@@ -47,7 +47,7 @@ function readRetryAfter(value: string | undefined): number | undefined {
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
-  if (/\bhtml\b/i.test(type ?? '')) return undefined; // a page says no more than its status
+  if (/\bhtml\b/i.test(type ?? '')) return undefined; // an HTML page says no more than the status
   try {
     const problem: unknown = JSON.parse(body);
     return joinWords(problem as Record<string, unknown> | null);
@@ -61,7 +61,6 @@ function joinWords(problem: Record<string, unknown> | null): string | undefined 
   return parts.length > 0 ? [...new Set(parts)].join(': ') : undefined;
 }
 
-/** The problem as an error of the whole library. */
 export function toLibraryError({ status, text, retryAfterSeconds }: Problem): LibraryError {
   if (status === 429) return new RetryLaterError(text, retryAfterSeconds ?? BUSY_SECONDS);
   if (status === 503 && retryAfterSeconds !== undefined) return new RetryLaterError(text, retryAfterSeconds);

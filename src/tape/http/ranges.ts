@@ -1,4 +1,4 @@
-/** A file's bytes over HTTP, from a byte on: what the answer says of them is compared with what comes. */
+/** Reads a file over HTTP from an offset, and compares its size, version and checksum with the response headers. */
 import type { IncomingHttpHeaders } from 'node:http';
 import { startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
@@ -7,7 +7,7 @@ import { ChangedError, type ReadVersion } from '../staging.js';
 import type { Reply, SiteClient } from './client.js';
 import { type Problem, readProblem } from './problems.js';
 
-/** The server does not give the file, and says why. */
+/** The server answered with an error. */
 export class RefusedError extends Error {
   readonly problem: Problem;
 
@@ -19,20 +19,21 @@ export class RefusedError extends Error {
 
 interface ReadOptions {
   from: bigint;
-  /** Bytes that the file should have. */
+  /** Expected file size in bytes. */
   size: bigint;
   signal: AbortSignal;
   version?: ReadVersion;
-  /** With which the reader compares what comes, as the catalogue writes it. */
+  /** Checksum that the reader compares, in the catalogue's format. */
   checksum?: string | null | undefined;
 }
 
 /**
- * The bytes of the file at `url` from `from` on, in order; whoever stops early closes the connection. Where all of them are read in one go, they
- * are compared with the checksum that the server tells.
- * @param what.size that it should have
- * @throws RefusedError when the server answers with an error; TapeError MEDIA when the bytes are not those it told of, or the file ends before
- *   `from`; ChangedError when the file is not of the version any more; LibraryError when the server fails; the signal's reason
+ * Yields the bytes of the file at `url` from `from` on, in order. Closes the connection if the reader stops early. A
+ * read
+ * of the whole file is compared with the server's checksum.
+ * @throws RefusedError if the server answers with an error
+ * @throws TapeError MEDIA if size or checksum differ from the headers, or the file ends before `from`
+ * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason
  */
 export async function* readRange(
   client: SiteClient,
@@ -74,12 +75,13 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (told && found !== told.value) {
     const text = `${reply.name} came with ${told.algorithm} ${found}, and the server says ${told.value}`;
-    throw new TapeError('MEDIA', text); // whoever went on from its end would take it for whole
+    throw new TapeError('MEDIA', text); // a retry from the end of the file would accept the bytes
   }
 }
 
 /**
- * A weak tag says nothing of bytes. The server is not asked for the version: some refuse, or give all of the file, for a tag of their own.
+ * Records or compares the entity tag. A weak tag says nothing about bytes. The request has no If-Match header: some
+ * servers reject their own tags, or then send the whole file.
  * @throws ChangedError
  */
 function checkVersion({ response, name }: Reply, version: ReadVersion): void {
@@ -90,7 +92,7 @@ function checkVersion({ response, name }: Reply, version: ReadVersion): void {
     throw new ChangedError(`${name} was exchanged while it was read: it has the tag ${etag}, and had ${version.tag}`);
 }
 
-/** What a proxy, or a page to log in at, answers with success in the place of a file that is none: no file is at fault for it. */
+/** Rejects an HTML page that a proxy or login page sends with status 200: no file is at fault. */
 function refusePage(
   { response, name }: Reply,
   { url, size, expected }: { url: URL; size: bigint; expected: bigint | undefined },
@@ -100,7 +102,7 @@ function refusePage(
   throw new LibraryError('TRANSIENT', `${name} answers with a page of HTML in the place of the file of ${size} bytes`);
 }
 
-/** Whether the file ends where it should be read from. @throws TapeError when it ends before */
+/** Whether the file ends exactly at `from`. @throws TapeError if it ends before */
 function endsAt(reply: Reply, from: bigint): boolean {
   if (reply.response.statusCode !== 416 || from === 0n) return false;
   const [, total] = /^bytes \*\/(\d+)$/.exec(reply.response.headers['content-range'] ?? '') ?? [];
@@ -114,7 +116,7 @@ function tellEnd({ name }: Reply, from: bigint, total: bigint): TapeError {
   return new TapeError('MEDIA', `${name} has ${total} bytes, and is to be read from byte ${from} on`);
 }
 
-/** How many bytes come before the first that is wanted, and how many in all where the server tells. */
+/** @returns the bytes to skip before `from`, and the file's size if the server reports it */
 function readExtent({ response, name }: Reply, from: bigint): { toSkip: bigint; expected: bigint | undefined } {
   const refuse = (what: string) =>
     new LibraryError(
@@ -136,13 +138,13 @@ function readExtent({ response, name }: Reply, from: bigint): { toSkip: bigint; 
   return { toSkip: 0n, expected: count };
 }
 
-/** To be asked for: Adler-32 is what storage of the field has at hand; another one it may have to work out. */
+/** Preferred digests: Grid storage usually stores Adler-32; it may have to compute others. */
 const WANTED_DIGESTS = {
   'want-repr-digest': 'adler=10, sha-256=5, md5=1',
   'want-digest': 'adler32;q=1, sha-256;q=0.5, md5;q=0.1',
 };
 
-/** The first that is told is compared: it is the cheapest, and what came is held against the catalogue's besides. */
+/** In order of preference, the cheapest first. The catalogue's checksum is compared separately. */
 const ALGORITHMS = ['adler32', 'sha256', 'md5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
@@ -158,13 +160,12 @@ const NAMES: Record<string, Algorithm> = {
 
 interface Digest {
   algorithm: Algorithm;
-  /** In hexadecimal digits, lower case. */
+  /** Lower-case hexadecimal. */
   value: string;
 }
 
 /**
- * Finds what a server says that a file's bytes are: Repr-Digest (RFC 9530), or Digest (RFC 3230).
- * @returns the digest to compare with; undefined where the server tells none that is known
+ * Returns the digest from Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if the server sends no known one.
  */
 function findDigest(headers: IncomingHttpHeaders): Digest | undefined {
   const found = new Map<Algorithm, string>();
@@ -180,7 +181,7 @@ function findDigest(headers: IncomingHttpHeaders): Digest | undefined {
   return algorithm && { algorithm, value: found.get(algorithm) ?? '' };
 }
 
-/** `:base64:`, base64, or hexadecimal digits, some of which servers leave out where they begin with noughts. */
+/** Parses `:base64:`, base64, or hexadecimal. Some servers omit leading zeros of Adler-32. */
 function readValue(text: string, bytes: number): string | undefined {
   const [, inner = text] = /^:(.*):$/.exec(text) ?? [];
   const isShort = bytes === BYTES.adler32 && /^[\da-f]{1,8}$/i.test(inner);

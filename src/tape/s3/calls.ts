@@ -1,7 +1,4 @@
-/**
- * The requests that an S3 library makes: signed and counted, each with a limit of time. Amazon's client is loaded by the first one, and by
- * no process that has no such library.
- */
+/** S3 requests: signed, counted, with time limits. The first request loads the AWS SDK. */
 import { open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import type {
@@ -32,14 +29,14 @@ export type ObjectAnswer = GetObjectCommandOutput & { Body: S3Body };
 
 const CONNECT_MS = 10_000;
 
-/** Readers of one process for which there are connections; more wait for one another. */
+/** Concurrent readers in one process that get connections; further readers wait. */
 const READERS = 16;
 
-/** Whose answers have a checksum of the object where there is one. */
+/** Commands whose responses include the object's checksum, if S3 has one. */
 const CHECKED = ['GetObjectCommand', 'HeadObjectCommand'];
 
 export class S3Calls {
-  /** By the names of requests in the provider's documentation: `RestoreObject`. */
+  /** Keyed by request name in the provider's documentation, such as `RestoreObject`. */
   readonly usage: Record<string, Usage> = {};
   private readonly settings: S3Settings;
   private readonly env: Site['env'];
@@ -75,7 +72,7 @@ export class S3Calls {
     );
   }
 
-  /** The limit of time is for the answer to begin; its body has that between any two pieces, and ends with the signal. */
+  /** The time limit applies to the response head, then to each pause in the body. The signal ends the body. */
   async get(input: Asked<GetObjectCommandInput>, signal: AbortSignal): Promise<ObjectAnswer> {
     const { client, GetObjectCommand } = await this.open();
     const command = new GetObjectCommand({ ...input, Bucket: this.settings.bucket });
@@ -99,7 +96,7 @@ export class S3Calls {
     return await this.opened;
   }
 
-  /** The whole of an answer, within the limit: one that drips, or does not end, is none. */
+  /** Applies the time limit to the complete response, so that a slow or endless one fails. */
   private async within<T>(
     signal: AbortSignal,
     send: (s3: OpenSdk, options: { abortSignal: AbortSignal }) => Promise<T>,
@@ -132,8 +129,8 @@ export class S3Calls {
       forcePathStyle: settings.forcePathStyle,
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
-      maxAttempts: 1, // the engine knows when to ask again
-      // bytes are compared as they pass, of all parts of a file together: ./checksums.ts
+      maxAttempts: 1, // the engine retries
+      // the reader compares the checksum of the whole file: ./read.ts
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       requestHandler,
@@ -170,11 +167,11 @@ interface SignedRequest {
   path: string;
   query?: Record<string, string | string[] | null>;
   headers: Record<string, string>;
-  /** Tapegate sends no streams. */
+  /** Never a stream: Tapegate sends none. */
   body?: unknown;
 }
 
-/** Of Amazon's client: it sends requests through undici, and hands on bodies in the blocks that they arrive in. */
+/** Request handler for the AWS SDK: sends requests through undici, and passes on bodies block by block. */
 class S3RequestHandler {
   readonly metadata = { handlerProtocol: 'http/1.1' };
   private readonly limits: TimeLimits;
@@ -196,7 +193,7 @@ class S3RequestHandler {
       headers,
       ...((typeof body === 'string' || body instanceof Uint8Array) && { body }),
       ...{ pools, limits, signal },
-      isRepeatable: true, // S3 joins a second request for the same copy
+      isRepeatable: true, // S3 merges a second restore request for the same object
     });
     const { statusCode, statusMessage: reason, headers: told } = answer.response;
     return {
@@ -211,7 +208,7 @@ class S3RequestHandler {
   }
 }
 
-/** A stream, as Amazon's client wants it. */
+/** The body as a stream, as the AWS SDK expects it. */
 export class S3Body extends Readable {
   readonly blocks: AsyncGenerator<Buffer>;
   private readonly close: () => void;
@@ -222,7 +219,7 @@ export class S3Body extends Readable {
     this.close = () => response.destroy();
   }
 
-  /** Called if the client reads the answer itself, as it does for all but the bytes of objects. */
+  /** Called if the SDK reads the response itself: all responses except object contents. */
   override _read(): void {
     this.blocks.next().then(
       ({ done, value }) => this.push(done ? null : value),
@@ -243,12 +240,11 @@ function targetOf({ path, query = {} }: SignedRequest): string {
   return entries.length === 0 ? path : `${path}?${entries.join('&')}`;
 }
 
-/** Escapes as signatures do. */
+/** Percent-encodes as AWS signatures require. */
 function escapeUri(text: string): string {
   return encodeURIComponent(text).replace(/[!'()*]/g, (each) => `%${each.charCodeAt(0).toString(16).toUpperCase()}`);
 }
 
-/** As Amazon's client takes them. */
 interface S3Credentials {
   accessKeyId: string;
   secretAccessKey: string;
@@ -256,13 +252,15 @@ interface S3Credentials {
   expiration: Date;
 }
 
-/** A credentials file has some profiles. */
 const MAX_FILE_BYTES = 1024 * 1024;
 
-/** The client takes what has less than five minutes left for ended, and asks again: so it does each minute. */
+/** The SDK refreshes credentials that expire within five minutes: with this lifetime, it does so every minute. */
 const LIFE_MS = 6 * 60_000;
 
-/** Credentials are read anew while the library runs, so that they can be replaced. @returns what the client asks; undefined where it is to look as it does by itself: environment, files, roles */
+/**
+ * Rereads credentials while the library runs, so that an operator can replace them.
+ * @returns the SDK's credential provider; undefined for the SDK's default chain (environment, files, roles)
+ */
 function createCredentials(place: CredentialsPlace, env: Site['env']): (() => Promise<S3Credentials>) | undefined {
   if (place.from === 'chain') return undefined;
   const read = place.from === 'file' ? () => readProfile(place.file, place.profile) : async () => readEnv(place, env);
@@ -313,7 +311,7 @@ async function readOwn(file: string): Promise<string> {
   }
 }
 
-/** As AWS writes them: sections in brackets, names and values with an equals sign between. */
+/** Parses the AWS format: sections in brackets, `name = value` lines. */
 function findSection(text: string, name: string): Map<string, string> | undefined {
   let found: Map<string, string> | undefined;
   let isInside = false;

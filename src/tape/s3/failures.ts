@@ -1,14 +1,14 @@
-/** What S3 answers when it does not do as it is asked, by the codes of its documentation. Pure. */
+/** Classifies S3 errors by their documented codes. Pure functions. */
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { isUntrusted } from '../http/exchange.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 
-/** An answer that is an error, or none at all. */
+/** An error response, or no response. */
 export interface Failure {
-  /** Of S3, such as `NoSuchKey`; empty where there was no answer. */
+  /** S3 error code, such as `NoSuchKey`; empty if there was no response. */
   code: string;
-  /** Of HTTP; 0 where there was no answer. */
+  /** HTTP status; 0 if there was no response. */
   status: number;
   retryAfterSeconds: number | undefined;
   message: string;
@@ -22,7 +22,7 @@ interface SdkError {
   $response?: { statusCode?: number; headers?: Record<string, string | undefined> };
 }
 
-/** What a HEAD says, which has no body that a code could be in. */
+/** Codes for HEAD responses, which have no body to contain one. */
 const CODES_OF_STATUS: Record<number, string> = {
   301: 'PermanentRedirect',
   403: 'AccessDenied',
@@ -33,10 +33,10 @@ const CODES_OF_STATUS: Record<number, string> = {
   503: 'SlowDown',
 };
 
-/** Names that the client has for answers without a code of their own. */
+/** Names that the SDK uses for responses without a code. */
 const NAMELESS = ['NotFound', 'Forbidden', 'BadRequest', 'UnknownError', 'Unknown', 'Error', 'S3ServiceException'];
 
-/** @param what was asked for, for the message: `HeadObject of archive/a.nc` */
+/** @param what the request, for the message: `HeadObject of archive/a.nc` */
 export function failureOf(error: unknown, what: string): Failure {
   const { name, Code, $metadata, $response } = (error ?? {}) as SdkError;
   const status = $metadata?.httpStatusCode ?? $response?.statusCode ?? 0;
@@ -47,7 +47,7 @@ export function failureOf(error: unknown, what: string): Failure {
     code,
     status,
     retryAfterSeconds: Number.isNaN(seconds) ? undefined : seconds,
-    // what cannot be connected to on several addresses has no text of its own
+    // an error from connecting to several addresses has no message
     message: `${what}: ${code === '' ? '' : `${code}: `}${messageOf(error) || codeOf(error)}`,
     cause: error,
   };
@@ -57,12 +57,12 @@ function isNameless(name: string): boolean {
   return NAMELESS.includes(name) || /^\d+$/.test(name);
 }
 
-/** Where the provider does not say when to ask again. */
+/** Used if the provider sends no Retry-After. */
 const BUSY_SECONDS = 30;
 
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
-/** They say nothing of the object: the credentials, the bucket, the clock or the region are not as they should be, until somebody mends them. */
+/** Errors of the whole library, not of one object: credentials, bucket, clock or region need an operator. */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   AccountProblem: 'POLICY',
   AllAccessDisabled: 'POLICY',
@@ -84,13 +84,13 @@ const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   TokenRefreshRequired: 'POLICY',
 };
 
-/** @returns what is thrown where the failure concerns every file alike; undefined where it is that of one */
+/** @returns the error to throw if the failure affects all files; undefined if it affects one */
 export function libraryErrorOf({ code, status, retryAfterSeconds, message, cause }: Failure): LibraryError | undefined {
   if (cause instanceof LibraryError) return cause;
   const isBusy = BUSY.includes(code) || code.startsWith('Throttl') || status === 429;
   if (isBusy) return new RetryLaterError(message, retryAfterSeconds ?? BUSY_SECONDS, { cause });
   if (status === 0) return new LibraryError(isUntrusted(cause) ? 'POLICY' : 'TRANSIENT', message, { cause });
-  if (status === 400 && code === 'HTTP 400') return new LibraryError('POLICY', message, { cause }); // a HEAD says no more where a token has ended
+  if (status === 400 && code === 'HTTP 400') return new LibraryError('POLICY', message, { cause }); // a HEAD reports an expired token only as 400
   const errorClass = Object.hasOwn(OF_THE_LIBRARY, code) ? OF_THE_LIBRARY[code] : undefined;
   return errorClass && new LibraryError(errorClass, message, { cause });
 }
@@ -105,7 +105,7 @@ const CLASSES: Record<string, ErrorClass> = {
   GlacierExpeditedRetrievalNotAvailable: 'TRANSIENT',
 };
 
-/** Of one file: it is there, and the right to it is missing. */
+/** Whether the object exists, but access to it is denied. */
 export function isDenied({ cause }: TapeError): boolean {
   return failureOf(cause, '').code === 'AccessDenied';
 }

@@ -1,4 +1,4 @@
-/** Objects in the archive classes of S3 as a staging library: a copy is asked for, comes after hours, and leaves by itself after days. */
+/** S3 archive classes as a staging library: S3 restores a copy within hours, and removes it after some days. */
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { Site, StagingKind } from '../kind.js';
@@ -24,9 +24,9 @@ export const s3: StagingKind<S3Settings> = {
   },
 };
 
-/** One request a file: a call that fails in its middle has asked for the files before. */
+/** One request per file: a call that fails midway has already requested the earlier files. */
 const STAGED_AT_ONCE = 500;
-/** Lists tell of a thousand each. */
+/** A list request returns up to 1,000 keys. */
 const POLLED_AT_ONCE = 10_000;
 
 function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary {
@@ -34,7 +34,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
     pollSeconds: settings.pollSeconds,
-    ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds }, // for a connection, and for an answer
+    ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds }, // connect, then respond
     usage: calls.usage,
 
     async stage(files, signal) {
@@ -70,7 +70,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   };
 }
 
-/** They may all be looked at, and none may be restored: it is the right to restore that is missing. */
+/** If S3 denies every restore, the library lacks the right to restore, and no single file is at fault. */
 function refuseDenied(demands: readonly FileState[]): void {
   const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
   const [first] = errors;
@@ -78,7 +78,7 @@ function refuseDenied(demands: readonly FileState[]): void {
 }
 
 interface Looked {
-  /** What the settings have no key for. */
+  /** Files without a key in the settings. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }
@@ -113,7 +113,7 @@ function stateOfSight(path: string, name: string, sight: Sight): FileState {
   return stateOf(path, sight, name);
 }
 
-/** S3 takes nothing back: a copy that is there or on its way leaves by itself. */
+/** S3 cannot cancel a restore: a copy stays until it expires. */
 async function findKept(calls: S3Calls, settings: S3Settings, { files }: Demand, signal: AbortSignal): Promise<Kept[]> {
   const { found } = await look(calls, settings, files, signal);
   return found.flatMap(({ path, sight }): Kept[] => {
@@ -123,8 +123,8 @@ async function findKept(calls: S3Calls, settings: S3Settings, { files }: Demand,
 }
 
 /**
- * Asking again is safe: a copy that is on its way is joined, and one that is there stays for as many days from now.
- * @throws LibraryError for what concerns every file
+ * Repeating a restore is safe: S3 joins a restore in progress, and extends an existing copy by the same number of days.
+ * @throws LibraryError if the failure affects all files
  */
 async function restoreOne(
   calls: S3Calls,
@@ -155,7 +155,7 @@ async function ask(
   { key, what, seen, tier, days }: { key: string; what: string; seen: Seen; tier: Tier; days: number },
   signal: AbortSignal,
 ): Promise<Outcome> {
-  // what is tiered comes back for good
+  // objects in Intelligent-Tiering return permanently
   const RestoreRequest = { ...(!seen.isTiered && { Days: days }), GlacierJobParameters: { Tier: tier } };
   try {
     const answer = await calls.restore({ Key: key, RestoreRequest }, signal);
@@ -172,7 +172,7 @@ async function ask(
   }
 }
 
-/** What S3 says is there already: until when it does not say in the same answer. */
+/** S3 reports that a copy exists, but not when it expires: a second request finds out. */
 async function lookAgain(
   calls: S3Calls,
   { path, key, what }: { path: string; key: string; what: string },
@@ -182,7 +182,7 @@ async function lookAgain(
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // neither there nor on its way: to ask at once again would bring the same
+  // neither restored nor restoring: an immediate retry would get the same answer
   const error = new TapeError('TRANSIENT', `${what}: S3 says that nothing is to be restored, and has no copy`);
   return { path, state: 'failed', error };
 }

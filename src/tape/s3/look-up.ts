@@ -1,7 +1,6 @@
 /**
- * What S3 says of many keys, by few requests: a list tells of a thousand keys that follow one another, and a HEAD of one. A list costs what
- * a dozen HEADs do, so that where it has told of fewer, the next keys are asked for one by one, more and more of them until a list is
- * worth another try.
+ * Looks up many keys with few requests: a list returns 1,000 consecutive keys, a HEAD one key. A list costs as much as
+ * a dozen HEADs. After a list that found fewer keys, the next keys use HEAD, in runs that double up to the next list.
  */
 import { setMaxListeners } from 'node:events';
 import type { HeadObjectCommandOutput, ListObjectsV2CommandOutput } from '@aws-sdk/client-s3';
@@ -12,18 +11,18 @@ import type { S3Calls } from './calls.js';
 import { type Failure, failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
 import type { Prefix, S3Settings } from './settings.js';
 
-/** What is known of a key: undefined where there is no such object; an error where it is this key's own. */
+/** Undefined if there is no such object; an error if it concerns this key only. */
 export type Sight = Seen | undefined | TapeError;
 
-/** Keys that a list is to tell of, to be worth its price. */
+/** Keys that a list must find to be cheaper than HEADs. */
 const WORTH_A_LIST = 12;
 const FIRST_RUN = 16;
 const LONGEST_RUN = 1024;
 
 /**
- * @param given in any order, also twice
- * @returns every one of them
- * @throws LibraryError for what concerns all of them
+ * @param given in any order, may contain duplicates
+ * @returns an entry for each key
+ * @throws LibraryError if the failure affects all keys
  */
 export async function lookUp(
   calls: S3Calls,
@@ -58,16 +57,16 @@ export async function lookUp(
     sights.set(key, await headOf(calls, key, each));
   });
   const denied = [...sights].find(([, sight]) => sight instanceof TapeError && sight.errorClass === 'POLICY');
-  // where nothing may be listed either, it is the right to all of them that is missing
+  // if listing is denied too, the library has no access at all: this throws
   if (denied && stateBy === 'list' && !hasListed) await askForList(calls, { Prefix: denied[0] }, signal);
   return sights;
 }
 
 interface Told {
   sights: Map<string, Seen>;
-  /** Keys of which a list does not say enough, or nothing. */
+  /** Keys that need a HEAD: the list did not contain them, or lacks details. */
   untold: string[];
-  /** The first key that was not reached. */
+  /** Index of the first key that the list did not reach. */
   next: number;
 }
 
@@ -78,7 +77,7 @@ async function listFrom(
 ): Promise<Told> {
   const after = justBefore(keys[at] ?? '');
   const page = await askForList(calls, { Prefix: prefix, ...(after !== '' && { StartAfter: after }) }, signal);
-  const isEncoded = page.EncodingType === 'url'; // some do not, although they are asked to
+  const isEncoded = page.EncodingType === 'url'; // some systems ignore the request for encoding
   const entries = new Map(page.Contents?.map(({ Key = '', ...entry }) => [isEncoded ? decode(Key) : Key, entry]));
   const last = [...entries.keys()].at(-1);
   const told: Told = { sights: new Map(), untold: [], next: at };
@@ -89,17 +88,17 @@ async function listFrom(
     if (!isReached) break;
     const entry = entries.get(key);
     const seen = entry && seeEntry(entry, now);
-    // of what a list leaves out nothing is given up by its word alone
+    // a HEAD confirms that a key is missing: a list alone is no proof
     if (seen) told.sights.set(key, seen);
     else told.untold.push(key);
   }
-  return told; // one that does not come to the first of them is not in order, as those of some systems: they are asked for one by one
+  return told; // a list that does not reach the first key is unordered, as on some systems: its keys use HEAD
 }
 
 async function askForList(calls: S3Calls, input: { Prefix: string; StartAfter?: string }, signal: AbortSignal) {
   try {
     return await calls.list(
-      // XML has no way to write some characters that a key may have
+      // XML cannot represent some characters of keys
       { ...input, EncodingType: 'url', OptionalObjectAttributes: ['RestoreStatus'] },
       signal,
     );
@@ -115,7 +114,7 @@ function decode(key: string): string {
   try {
     return decodeURIComponent(key.replaceAll('+', ' '));
   } catch {
-    return key; // one that is not must not keep the others from being told
+    return key; // a malformed key must not fail the whole list
   }
 }
 
@@ -135,7 +134,7 @@ export async function headOf(calls: S3Calls, key: string, signal: AbortSignal): 
   }
 }
 
-/** What a HEAD cannot say, which has no body: whether there is no object or no bucket, whether it is this key that is denied, or all. */
+/** A HEAD has no body, and cannot tell a missing object from a missing bucket, or a denied key from a denied bucket. */
 const AMBIGUOUS = [400, 403, 404];
 
 async function explainHead(calls: S3Calls, key: string, error: unknown, signal: AbortSignal): Promise<Failure> {
@@ -151,21 +150,20 @@ async function explainHead(calls: S3Calls, key: string, error: unknown, signal: 
   }
 }
 
-/** An object as it was seen: whether it is archived, and what is known of a copy that can be read. */
 export interface Seen {
   storageClass: string;
   /**
-   * - `readable`: nothing has to be restored;
-   * - `archived`: there is no copy, and none is on its way;
-   * - `restoring`: one is on its way;
-   * - `restored`: there is one, until then.
+   * - `readable`: needs no restore;
+   * - `archived`: no copy, no restore in progress;
+   * - `restoring`: restore in progress;
+   * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** Of what is restored; null where S3 does not say. */
+  /** When the restored copy expires; null if S3 does not say. */
   until: Date | null;
-  /** Objects of Intelligent-Tiering are not copied for days, but come back as they were. */
+  /** In Intelligent-Tiering: a restore moves the object back permanently. */
   isTiered: boolean;
-  /** It is in a class or tier from which nothing comes within minutes. */
+  /** In a class or tier without Expedited retrieval. */
   isDeep: boolean;
 }
 
@@ -174,7 +172,7 @@ type Entry = NonNullable<ListObjectsV2CommandOutput['Contents']>[number];
 const ARCHIVED = ['GLACIER', 'DEEP_ARCHIVE'];
 const TIERED = 'INTELLIGENT_TIERING';
 
-/** @returns undefined where a list does not tell: whether an object of Intelligent-Tiering is archived */
+/** @returns undefined for Intelligent-Tiering: a list does not say whether such an object is archived */
 function seeEntry({ StorageClass = 'STANDARD', RestoreStatus }: Entry, now: Date): Seen | undefined {
   if (StorageClass === TIERED) return undefined;
   return seeCopy(StorageClass, {
@@ -202,12 +200,12 @@ function seeCopy(
   const seen = { storageClass, until: null, isTiered: false, isDeep: storageClass === 'DEEP_ARCHIVE' };
   if (!ARCHIVED.includes(storageClass)) return { ...seen, access: 'readable' };
   if (isComing) return { ...seen, access: 'restoring' };
-  // what has ended is shown for a while, and cannot be relied on
+  // S3 still lists a copy for a while after it has expired
   const isThere = until !== undefined && until > now;
   return isThere ? { ...seen, access: 'restored', until } : { ...seen, access: 'archived' };
 }
 
-/** @param seen undefined: there is no such object @param what names it, for people */
+/** @param seen undefined if there is no such object @param what its name, for messages */
 export function stateOf(path: string, seen: Seen | undefined, what: string): FileState {
   if (!seen) return { path, state: 'failed', error: new TapeError('PERMANENT', `${what}: there is no such object`) };
   if (seen.access === 'restoring') return { path, state: 'waiting' };
@@ -216,9 +214,9 @@ export function stateOf(path: string, seen: Seen | undefined, what: string): Fil
 }
 
 /**
- * Does something for each item, some at once.
- * @param work is given a signal that aborts with the given one, and when the work for another one has failed
- * @throws what the first work that failed has thrown, once all that was begun has ended; the signal's reason where that aborted
+ * Runs `work` for each item, `atOnce` at a time.
+ * @param work gets a signal that aborts with `signal`, or when the work for another item fails
+ * @throws the first error, after all started work has ended; the signal's reason if it aborted
  */
 export async function eachAtOnce<T>(
   items: readonly T[],
@@ -253,13 +251,13 @@ export async function eachAtOnce<T>(
   if (failed) throw failed.error;
 }
 
-/** As S3 bounds them: bytes of UTF-8. */
+/** S3's limit for keys, in bytes of UTF-8. */
 const MAX_KEY_BYTES = 1024;
 
 /**
- * Returns what a file of the catalogue is called in the bucket.
- * @param prefixes the longest path first
- * @throws TapeError PERMANENT where the settings have no key for the path
+ * Returns the object key of a file in the catalogue.
+ * @param prefixes longest path first
+ * @throws TapeError PERMANENT if the settings have no key for the path
  */
 export function keyOf(path: string, prefixes: readonly Prefix[]): string {
   const prefix = prefixes.find((each) => path.startsWith(each.path));
@@ -277,12 +275,12 @@ export function keyOf(path: string, prefixes: readonly Prefix[]): string {
   return key;
 }
 
-/** The order of lists: that of the bytes, which is not that of JavaScript's strings. */
+/** Orders keys as S3 lists do: by UTF-8 bytes, not by UTF-16 units as JavaScript does. */
 export function compareKeys(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b));
 }
 
-/** What all of the keys begin with, up to a slash. */
+/** Longest common prefix of the keys that ends with a slash. */
 function commonFolder(keys: readonly string[]): string {
   const [first = '', ...others] = keys;
   let end = first.lastIndexOf('/') + 1;
@@ -292,14 +290,14 @@ function commonFolder(keys: readonly string[]): string {
   return first.slice(0, end);
 }
 
-/** The last code point that anybody may use: next to no key has it. */
+/** The last code point available to users: practically no key contains it. */
 const LAST = '\u{10FFFD}';
 
-/** A text after which a list begins with the key: what lies between them is in no bucket. */
+/** Returns a StartAfter value for a list that begins with `key`: practically no key lies between them. */
 export function justBefore(key: string): string {
   const points = Array.from(key);
   const last = points.pop()?.codePointAt(0) ?? 0;
   if (last <= 1) return points.join('');
-  const before = last === 0xe000 ? 0xd7ff : last - 1; // none are between these
+  const before = last === 0xe000 ? 0xd7ff : last - 1; // skips the surrogates
   return points.join('') + String.fromCodePoint(before) + LAST;
 }

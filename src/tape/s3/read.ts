@@ -1,6 +1,6 @@
 /**
- * Reads an object in parts, several at once, and gives their bytes in order. What is in memory is bounded: a part is asked for when the
- * one so many before it has been taken.
+ * Reads an object in parts, several at a time, and yields their bytes in order. A part is requested once the part
+ * `readParts` before it has been consumed, which bounds memory.
  */
 import { setMaxListeners } from 'node:events';
 import { type HashName, type RunningHash, startHash } from '../../core/running-hash.js';
@@ -14,16 +14,16 @@ import type { S3Settings } from './settings.js';
 
 interface Wanted {
   key: string;
-  /** As the catalogue has it; the object may be larger or smaller. */
+  /** Size in the catalogue; the object may be larger or smaller. */
   size: bigint;
   from: bigint;
-  /** Its tag is the ETag. */
+  /** `tag` is the ETag. */
   version: ReadVersion;
 }
 
 /**
- * One generator for all of it: each that a chunk passes through takes time.
- * @throws TapeError, of which NotReadyError says that there is no copy (any more), and ChangedError that the object is another one by now
+ * A single generator, because each layer of generators adds time per chunk.
+ * @throws TapeError; NotReadyError if there is no copy (any more); ChangedError if the object was replaced
  */
 export async function* readObject(
   calls: S3Calls,
@@ -65,7 +65,7 @@ export async function* readObject(
   }
 }
 
-/** The first answer tells what the object is; the other parts are of that very object, or are refused. */
+/** Described by the first response; requests for further parts require the same ETag. */
 interface Whole {
   size: bigint;
   etag: string | undefined;
@@ -76,9 +76,9 @@ class Reading {
   private readonly wanted: Wanted;
   private readonly options: S3Settings;
   private readonly signal: AbortSignal;
-  /** Where the next part begins that nobody has asked for. */
+  /** Start of the next part to request. */
   private next: bigint;
-  /** What is in memory, or on its way there. */
+  /** Parts in memory or in flight. */
   private readonly live = new Set<Part>();
   private readonly asked: Promise<Part>[] = [];
   private current: Part | undefined;
@@ -94,12 +94,12 @@ class Reading {
     this.next = wanted.from;
   }
 
-  /** Whatever is on its way is not wanted any more; the signal has aborted. */
+  /** Drops all parts in flight after the signal aborted. */
   drop(): void {
     for (const part of this.live) part.drop();
   }
 
-  /** @returns the part after the one before, of which nothing is needed any more; undefined after the last one */
+  /** Releases the current part. @returns the next part; undefined after the last one */
   async nextPart(): Promise<Part | undefined> {
     if (this.current) this.live.delete(this.current);
     if (!this.whole) {
@@ -115,7 +115,7 @@ class Reading {
     this.hash?.update(bytes);
   }
 
-  /** Called after the last part. @throws TapeError TRANSIENT */
+  /** Called after the last part. @throws TapeError TRANSIENT if the checksum differs */
   compareChecksum(): void {
     const found = this.hash?.digest().toString('base64');
     if (!this.expected || found === this.expected.value) return;
@@ -141,7 +141,7 @@ class Reading {
     while (this.asked.length < parts && this.next < whole.size) this.asked.push(this.askNext(whole));
   }
 
-  /** A small object is asked for as it is, since only then its checksum comes with it. */
+  /** Requests a small object without a range: only then the response contains its checksum. */
   private async askFirst(): Promise<{ whole: Whole; part: Part; answer: ObjectAnswer } | undefined> {
     const { key, from, size, version } = this.wanted;
     const isWhole = from === 0n && size <= this.options.partBytes;
@@ -155,7 +155,7 @@ class Reading {
       };
       return { whole, part: this.take(answer, whole), answer };
     } catch (error) {
-      // it has no byte from there on: for whoever knows how many there should be
+      // the object ends at or before `from`; the caller compares sizes
       if (failureOf(error, '').code === 'InvalidRange') return undefined;
       throw error;
     }
@@ -170,7 +170,7 @@ class Reading {
       this.sizeOf(answer, from);
       return this.part(answer, Number(this.lengthFrom(from, whole)));
     });
-    part.catch(() => {}); // told when it is its turn
+    part.catch(() => {}); // reported when its turn comes
     return part;
   }
 
@@ -196,7 +196,7 @@ class Reading {
     return `bytes=${from}-${from + BigInt(this.options.partBytes) - 1n}`;
   }
 
-  /** @throws LibraryError where the answer is not of the range that was asked for */
+  /** @throws LibraryError if the response has another range than requested */
   private sizeOf({ ContentRange = '' }: ObjectAnswer, from: bigint): bigint {
     const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
     if (start === String(from) && total !== undefined) return BigInt(total);
@@ -205,7 +205,7 @@ class Reading {
     throw new LibraryError('TRANSIENT', `${this.calls.nameOf(this.wanted.key)}: ${problem}`);
   }
 
-  /** An answer with a part of an object says nothing of the whole. */
+  /** The response to a range request has no checksum of the whole object: a HEAD reads it. */
   private async findChecksum(answer: ObjectAnswer, whole: Whole): Promise<Expected | undefined> {
     if (answer.ContentRange === undefined) return checksumOf(answer);
     const head = await this.calls.head({ Key: this.wanted.key }, this.signal);
@@ -217,9 +217,9 @@ function conditionOf(etag: string | undefined): { IfMatch?: string } {
   return etag === undefined ? {} : { IfMatch: etag };
 }
 
-/** A part of an object, which is taken into memory as fast as it comes, and given out in order. */
+/** A part of an object, received at full speed and read in order. */
 class Part {
-  /** What has come, and nobody has taken. */
+  /** Received, not yet read. */
   private readonly chunks: Uint8Array[] = [];
   private readonly body: S3Body;
   private left: number;
@@ -228,8 +228,8 @@ class Part {
   private wake: () => void = () => {};
 
   /**
-   * @param length how many bytes are wanted: those after them are left where they are
-   * @param count is told of each piece
+   * @param length bytes to read; the rest of the body is discarded
+   * @param count called with the size of each chunk
    */
   constructor(body: S3Body, length: number, count: (bytes: number) => void) {
     this.body = body;
@@ -240,7 +240,6 @@ class Part {
     );
   }
 
-  /** Whatever is on its way is not wanted any more. */
   drop(): void {
     this.end();
     this.chunks.length = 0;
@@ -251,9 +250,9 @@ class Part {
   }
 
   /**
-   * Waits for the next piece.
-   * @returns false when there is none any more
-   * @throws what the connection failed with, or that less has come than was to come
+   * Waits for the next chunk.
+   * @returns false at the end
+   * @throws the connection's error, or an error if the body is too short
    */
   async hasMore(): Promise<boolean> {
     while (this.chunks.length === 0 && !this.isOver) {
@@ -283,31 +282,31 @@ class Part {
     if (this.isOver) return;
     this.isOver = true;
     if (this.left > 0) this.error = error;
-    this.body.destroy(); // where all of it was read its connection is somebody else's by now
+    this.body.destroy(); // no-op for a complete body, whose connection may already be reused
     this.wake();
   }
 }
 
-/** A checksum that S3 keeps of an object. */
+/** The checksum that S3 stores for an object. */
 interface Expected {
   algorithm: Algorithm;
-  /** In base64. */
+  /** Base64. */
   value: string;
 }
 
-/** Where an object has several, the first of these: by the time that they take. */
+/** In order of preference: the fastest to compute first. */
 const ALGORITHMS = ['CRC32', 'SHA256', 'SHA1', 'SHA512', 'CRC64NVME', 'CRC32C', 'MD5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
 const hashOf = ({ algorithm }: Expected): HashName => algorithm.toLowerCase() as Lowercase<Algorithm>;
 
-/** @returns undefined where there is none of the object as a whole: one of its parts' checksums cannot be compared */
+/** @returns undefined if S3 has no checksum of the whole object; a composite of part checksums cannot be compared */
 function checksumOf(answer: object): Expected | undefined {
   const members = answer as Record<string, unknown>;
   if (members.ChecksumType === 'COMPOSITE') return undefined;
   for (const algorithm of ALGORITHMS) {
     const value = members[`Checksum${algorithm}`];
-    if (typeof value === 'string' && /^[A-Za-z0-9+/]+=*$/.test(value)) return { algorithm, value }; // not `…-7`, of seven parts
+    if (typeof value === 'string' && /^[A-Za-z0-9+/]+=*$/.test(value)) return { algorithm, value }; // excludes composites such as `…-7` (7 parts)
   }
   return undefined;
 }

@@ -1,4 +1,4 @@
-/** The type `s3`: objects in the archive classes of S3, or of what speaks its protocol: its settings, and what they say of prices. README.md is for operators. */
+/** Settings and prices of the library type `s3`: archive classes of S3 or a compatible system. */
 import { z } from 'zod';
 import { quote } from '../../errors.js';
 import {
@@ -20,35 +20,35 @@ import {
 } from '../kind.js';
 import type { Charge, Price } from '../staging.js';
 
-/** From the fastest and dearest to the slowest and cheapest. */
+/** Fastest and most expensive first. */
 const TIERS = ['Expedited', 'Standard', 'Bulk'] as const;
 export type Tier = (typeof TIERS)[number];
 
-/** A beginning of paths, and the beginning of keys that stands for it. */
+/** Maps paths that begin with `path` to keys that begin with `key`. */
 export interface Prefix {
   path: string;
   key: string;
 }
 
-/** Where the credentials are: the environment and files are read anew while the library is used. */
+/** Environment and files are reread while the library runs. */
 export type CredentialsPlace =
   | { from: 'chain' }
   | { from: 'environment'; accessKeyId: string; secretAccessKey: string; sessionToken: string | undefined }
   | { from: 'file'; file: string; profile: string };
 
-/** What the provider charges, in billionths of one currency. A GB is 2^30 bytes, as providers count. */
+/** Prices in billionths of one currency unit. One GB is 2^30 bytes, as providers count. */
 interface Charges {
   currency: string;
-  /** For what is brought back. */
+  /** Per GB retrieved. */
   nanosPerGb: bigint;
   nanosPerThousandRequests: bigint;
-  /** For the copy, as long as it stays. */
+  /** Per GB and month while the copy exists. */
   nanosPerGbMonth: bigint;
 }
 
 const MB = 1024 * 1024;
 
-/** What each tier takes at its best says how often it is worth asking. */
+/** Derived from the shortest retrieval time of each tier. */
 const POLL_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 30, most: 120 },
   Standard: { least: 300, most: 1200 },
@@ -57,23 +57,23 @@ const POLL_SECONDS: Record<Tier, Wait> = {
 
 const HOUR = 3600;
 
-/** Of S3 Glacier Flexible Retrieval, as Amazon's documentation has them; others have settings of their own. */
+/** S3 Glacier Flexible Retrieval, from Amazon's documentation. Other systems use `waitMinutes`. */
 const WAIT_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 60, most: 300 },
   Standard: { least: 3 * HOUR, most: 5 * HOUR },
   Bulk: { least: 5 * HOUR, most: 12 * HOUR },
 };
 
-/** An id of an access key, and a secret one, which may look like a name as well. */
+/** Matches an access key id or a secret key, either of which also looks like a variable name. */
 const KEY = /^(?:A[A-Z]IA[A-Z0-9]{16}|[A-Za-z0-9]{40})$/;
 
-/** The name of a variable. A value in its place would be stored in the database: it is refused, and not shown. */
+/** Name of an environment variable. Rejects and hides a key in its place, because the database stores settings. */
 const variable = () =>
   text()
     .refine((name) => /^[A-Za-z_]\w*$/.test(name) && !KEY.test(name), expects('the name of a variable that has it'))
     .optional();
 
-/** Without any, the key of a file is its path without the first slash. */
+/** Without any prefix, the key is the path without its leading slash. */
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
   if (path !== undefined && key !== undefined) return { path, key };
@@ -81,7 +81,7 @@ const prefix = text().transform((given, ctx): Prefix => {
   return z.NEVER;
 });
 
-/** In billionths. */
+/** Decimal amount, in billionths. */
 const amount = () =>
   text('an amount such as 0.0025', /^\d{1,9}(\.\d{1,9})?$/)
     .transform((value) => {
@@ -167,7 +167,7 @@ function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlac
   return { from: 'chain' };
 }
 
-/** @returns undefined if no settings say that the provider charges */
+/** @returns undefined if the settings contain no prices */
 function findCharges(ctx: z.RefinementCtx, settings: Given): Charges | undefined {
   const { currency, pricePerGb, pricePerThousandRequests, pricePerGbMonth } = settings;
   if (currency === undefined) {
@@ -188,7 +188,7 @@ const GB = 2n ** 30n;
 const DAYS_OF_A_MONTH = 30n;
 const NANOS_A_MICRO = 1000n;
 
-/** Returns what a restore costs, in whole numbers: sums are exact. */
+/** Returns the price of a restore, in exact integers. */
 export function priceOf(
   charges: Charges,
   { tier, days }: { tier: Tier; days: number },
@@ -211,7 +211,7 @@ export function priceOf(
   return { currency: charges.currency, parts };
 }
 
-/** Of a fraction of billionths, rounded up. */
+/** Divides billionths by `of`, rounded up to millionths. */
 function toMicros(nanos: bigint, of: bigint): bigint {
   const whole = of * NANOS_A_MICRO;
   return (nanos + whole - 1n) / whole;

@@ -1,25 +1,25 @@
-/** What servers answer, in whichever of their forms: fields may be missing, null, or unknown here. */
+/** Parses the response formats of different servers: fields may be missing, null or unknown. */
 import { TapeError } from '../../errors.js';
 import type { FileState, StagedFile } from '../staging.js';
 import { normalisePath } from './settings.js';
 
-/** What a demand's answer says of one file. */
+/** State of one file in a stage request. */
 export interface StageAnswer {
   word: 'done' | 'waiting' | 'failed';
-  /** Why it failed, where that was said. */
+  /** The server's reason for a failure. */
   said: string | undefined;
   finishedAt: Date | null;
 }
 
 export interface Locality {
-  /** Undefined where none was told: there is no such file, or `said` tells why. */
+  /** Undefined if the server reports none: the file does not exist, or `said` gives the reason. */
   locality: string | undefined;
   said: string | undefined;
 }
 
 type Fields = Record<string, unknown>;
 
-/** @returns by paths of the system; empty for what is no such answer */
+/** @returns by remote path; empty if the response is malformed */
 export function readStageAnswer(json: unknown): Map<string, StageAnswer> {
   const files = asFields(json).files;
   return byPath(files, (file) => ({ ...readWord(file), finishedAt: readTime(file.finishedAt) }));
@@ -46,7 +46,7 @@ function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value.trim() !== '' ? value.trim() : undefined;
 }
 
-/** With one L as well, as some write it. Whatever else there is to come, it is waited for. */
+/** Final states. Some servers write CANCELED. Any other state means waiting. */
 const ENDED: Record<string, StageAnswer['word']> = {
   COMPLETED: 'done',
   FAILED: 'failed',
@@ -55,7 +55,7 @@ const ENDED: Record<string, StageAnswer['word']> = {
   SKIPPED: 'failed',
 };
 
-/** An error goes before all else, as clients of these servers have it. */
+/** An error takes precedence, as in other clients of these servers. */
 function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
   const said = textOf(error);
   if (said !== undefined) return { word: 'failed', said };
@@ -65,10 +65,10 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library says ${name}` : undefined };
 }
 
-/** What is later as seconds is milliseconds: the year 5138. */
+/** Larger values are milliseconds; as seconds, this is the year 5138. */
 const LAST_SECONDS = 1e11;
 
-/** Servers tell seconds or milliseconds, and nought for what there is not. */
+/** Servers send seconds or milliseconds, and 0 for none. */
 export function readTime(value: unknown): Date | null {
   const time = Number(value ?? 0);
   if (!(time > 0) || !Number.isFinite(time)) return null;
@@ -94,14 +94,14 @@ function classOf(said: string): TapeError['errorClass'] {
 }
 
 export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean {
-  // nothing is to come of a file that is empty
+  // an empty file has no bytes to stage, and some servers report NONE
   return locality === 'DISK' || locality === 'DISK_AND_TAPE' || (locality === 'NONE' && size === 0n);
 }
 
 /**
- * Why a file does not come, by its locality, and by words where that leaves it open.
- * @param said of the demand for it, where that is known
- * @returns undefined when nothing speaks against asking for it
+ * Explains a failure by the file's locality, and by the server's text if the locality leaves the reason open.
+ * @param said the failure text of the stage request, if any
+ * @returns undefined if nothing prevents a stage request
  */
 export function findFailure(
   file: StagedFile,
@@ -116,12 +116,12 @@ export function findFailure(
   if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is not available for now');
   if (locality === undefined) return tell(classOf(words), 'cannot be had');
   if (said === undefined) return undefined;
-  // where the file is on tape, that there is no such thing was said of something else: a pool, a route, another replica
+  // the file is on tape, so "no such file" refers to something else, such as a pool, a route or another replica
   const errorClass = classOf(said);
   return tell(errorClass === 'PERMANENT' ? 'TRANSIENT' : errorClass, 'could not be staged');
 }
 
-/** Of a demand's file that has failed, or of which nothing was said, after its locality was asked for. */
+/** Decides the state of a file that failed, or is missing from the response, with its locality. */
 export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {
   const { path } = file;
   if (info && isOnDisk(info, file)) return { path, state: 'ready', until: null };
@@ -137,12 +137,12 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 }
 
 interface Judged {
-  /** Undefined: the demand's answer did not have it. */
+  /** Undefined if the response lacks the file. */
   answer: StageAnswer | undefined;
-  /** The demand's answer had others: where it is one, it has all files of the demand. */
+  /** The response contains other files: it then lists all files of the stage request. */
   hasOthers: boolean;
-  /** The demand, or a part of it, is not known there any more. */
+  /** The server no longer knows the stage request, or a part of it. */
   isForgotten: boolean;
-  /** Undefined: not even this was answered. */
+  /** Undefined if the server did not report the locality. */
   info: Locality | undefined;
 }

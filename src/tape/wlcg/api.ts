@@ -1,4 +1,4 @@
-/** The calls of the WLCG Tape REST API, version 1, as this and that server answers them. */
+/** Calls of the WLCG Tape REST API, version 1, with the variants of different servers. */
 import { quote, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { readText } from '../http/body.js';
@@ -16,7 +16,7 @@ interface Sent {
   method: 'GET' | 'POST' | 'DELETE';
   place: string;
   body?: object;
-  /** Statuses, beside those of success, that have a meaning here. */
+  /** Statuses other than success that the caller handles. */
   also?: readonly number[];
 }
 
@@ -37,13 +37,13 @@ export class TapeApi {
   }
 
   /**
-   * One call, of not more than `parts.stage` has.
-   * @returns the demand's name
-   * @throws CallRefusedError; as all calls LibraryError, RetryLaterError, the signal's reason
+   * Sends one stage request of at most `parts.stage.size` paths.
+   * @returns the id of the stage request
+   * @throws CallRefusedError; like all calls LibraryError, RetryLaterError, the signal's reason
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
-    const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata })); // what is undefined is not sent
+    const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata })); // JSON omits undefined fields
     const reply = await this.call({ method: 'POST', place: '/stage', body: { files }, also: REFUSALS }, signal);
     await refuse(reply, signal);
     const { requestId } = ((await readJson(reply, signal)) ?? {}) as { requestId?: unknown };
@@ -52,7 +52,7 @@ export class TapeApi {
     throw new LibraryError('TRANSIENT', `${reply.name} has taken the files and does not say by which name`);
   }
 
-  /** @returns by paths; undefined when the demand is not known there */
+  /** @returns states by remote path; undefined if the server does not know the stage request */
   async poll(id: string, signal: AbortSignal): Promise<Map<string, StageAnswer> | undefined> {
     const reply = await this.call({ method: 'GET', place: placeOf(id), also: [400, 404, 410] }, signal);
     if (isFine(reply)) return readStageAnswer(await readJson(reply, signal));
@@ -60,12 +60,12 @@ export class TapeApi {
     return undefined;
   }
 
-  /** What is on its way is to come no more. Demands that are not known there are cancelled. */
+  /** Cancels files that have not arrived. Succeeds if the server does not know the stage request. */
   async cancel(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`${placeOf(id)}/cancel`, paths, signal);
   }
 
-  /** What the demand does not have, where the server looks at that, is passed over. */
+  /** Releases files. Ignores paths that the stage request does not contain. */
   async release(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`/release/${encodeURIComponent(id)}`, paths, signal);
   }
@@ -74,7 +74,7 @@ export class TapeApi {
     await this.command({ method: 'DELETE', place: placeOf(id) }, signal);
   }
 
-  /** @returns by paths; without those of which the server says nothing */
+  /** @returns by remote path, without paths missing from the response */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();
@@ -87,7 +87,7 @@ export class TapeApi {
         const told = readLocalities(await readJson(reply, signal));
         for (const [path, locality] of told) found.set(path, locality);
         const missing = open.filter((path) => !told.has(path));
-        open = missing.length < open.length ? missing : []; // a server may answer for a part, and is asked for the rest
+        open = missing.length < open.length ? missing : []; // a server may answer for some paths only: ask again for the rest
       }
       return found;
     };
@@ -108,7 +108,7 @@ export class TapeApi {
     else await refuse(reply, signal);
   }
 
-  /** The base may have moved: where it is not found, it is looked for once more. */
+  /** Sends a request. On 404 the API may have moved: discovery runs again, and the request is resent. */
   private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
     const base = await this.discovery.find(signal);
     let reply = await this.send(base, sent, signal);
@@ -132,13 +132,13 @@ export class TapeApi {
       const headers = { accept: 'application/json', 'content-type': 'application/json' };
       return await this.client.send({ ...call, headers, body: JSON.stringify(body) });
     } catch (error) {
-      if (!signal.aborted && error instanceof LibraryError) this.discovery.forget(); // another server may stand for it by now
+      if (!signal.aborted && error instanceof LibraryError) this.discovery.forget(); // another server may have replaced it
       throw error;
     }
   }
 }
 
-/** @returns undefined for what is no name: in a URL, dots are places */
+/** @returns undefined for an invalid id: in a URL, dots are path segments */
 function toId(given: unknown): string | undefined {
   const id = typeof given === 'number' ? String(given) : given;
   return typeof id === 'string' && !['', '.', '..'].includes(id) && id.isWellFormed() ? id : undefined;
@@ -165,7 +165,7 @@ async function refuse(reply: Reply, signal: AbortSignal): Promise<void> {
   if (!isFine(reply)) throw new CallRefusedError(await readProblem(reply, signal));
 }
 
-/** @throws LibraryError when it is none */
+/** @throws LibraryError if the body is not JSON */
 async function readJson(reply: Reply, signal: AbortSignal): Promise<unknown> {
   const text = await readText(reply, { maxBytes: MAX_ANSWER, signal });
   try {
@@ -179,7 +179,7 @@ async function readJson(reply: Reply, signal: AbortSignal): Promise<unknown> {
   }
 }
 
-/** What fails without consequence: its reason is told by the calls that matter. */
+/** Ignores TapeErrors of an optional call: the required calls report the same causes. */
 export async function attempt(work: Promise<unknown>): Promise<void> {
   await work.catch((error: unknown) => {
     if (!(error instanceof TapeError)) throw error;
@@ -188,12 +188,12 @@ export async function attempt(work: Promise<unknown>): Promise<void> {
 
 const MAX_DISCOVERY = 1024 * 1024;
 
-/** A demand that is not found says little of the base: it is not looked for anew for each of them. */
+/** An unknown stage request rarely means that the API moved: discovery runs at most once in this time. */
 const FRESH_MS = 60_000;
 
 const VERSION = /^v?1(\.\d+)*$/i;
 
-/** Where a site's tape API is: looked up once, and again when it is not found there any more. */
+/** Finds the API's base URL once, and again when a call fails. */
 class Discovery {
   private readonly client: SiteClient;
   private readonly settings: WlcgSettings;
@@ -205,11 +205,11 @@ class Discovery {
     this.settings = settings;
   }
 
-  /** @returns the base of all calls, without a slash at its end @throws LibraryError, RetryLaterError, the signal's reason */
+  /** @returns the base URL without trailing slash @throws LibraryError, RetryLaterError, the signal's reason */
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known) return this.known.base;
-    // for all who wait for it: it ends by its limits of time, and not with the first who asked
+    // shared by all callers: it ends by its own time limit, not by the first caller's signal
     this.looking ??= this.look().finally(() => {
       this.looking = undefined;
     });
@@ -217,8 +217,8 @@ class Discovery {
   }
 
   /**
-   * @param isSure whatever was known is wrong
-   * @returns the new base, where there is one
+   * @param isSure whether the known base is certainly wrong
+   * @returns the new base, if it changed
    */
   async findMoved(base: string, { isSure }: { isSure: boolean }, signal: AbortSignal): Promise<string | undefined> {
     const { known } = this;
@@ -231,7 +231,7 @@ class Discovery {
     this.known = undefined;
   }
 
-  /** All who wait for it wait for as long as it may take at most, and no longer: a server may never come to the end of its answer. */
+  /** A total time limit, since all callers wait for this and a server may never end its response. */
   private async look(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;
     const ms = limits.connectMs + limits.answerMs;
@@ -255,7 +255,7 @@ class Discovery {
     return base;
   }
 
-  /** The first of version 1: a site has one element for each version. */
+  /** Returns the first endpoint of version 1: the document lists one endpoint for each version. */
   private choose(text: string): string {
     const where = nameOf(this.settings.discoveryUrl);
     const endpoints = readEndpoints(text);
@@ -285,7 +285,7 @@ class Discovery {
   }
 }
 
-/** A site that has no such document has no tape API, or another place for it. */
+/** Without a discovery document, the site has no tape API, or publishes it elsewhere. */
 function notFound(problem: Problem): LibraryError {
   const isNone = problem.status === 404 || problem.status === 410;
   return isNone ? new LibraryError('PERMANENT', problem.text) : toLibraryError(problem);

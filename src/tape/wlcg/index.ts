@@ -1,4 +1,4 @@
-/** The type `wlcg`: storage elements with the WLCG Tape REST API: dCache, EOS with CTA, StoRM Tape, or another Tapegate. README.md is for operators. */
+/** The library type `wlcg`: dCache, EOS with CTA, StoRM Tape, or another Tapegate, through the WLCG Tape REST API. */
 import { TapeError } from '../../errors.js';
 import { SiteClient } from '../http/client.js';
 import type { Site, StagingKind } from '../kind.js';
@@ -9,10 +9,10 @@ import type { CallRefusedError } from './parts.js';
 import { readStaged } from './read.js';
 import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './settings.js';
 
-/** Calls are few: what is for bytes has connections of its own. */
+/** API calls are few. Data transfers have separate connections. */
 const CALL_SOCKETS = 4;
 
-/** Where nothing was on disk there, it is not looked again at once for so long. */
+/** After a check found no file on disk, the next immediate check waits this long. */
 const LOOK_MS = 300_000;
 
 export const wlcg: StagingKind<WlcgSettings> = {
@@ -29,7 +29,7 @@ class WlcgLibrary implements StagingLibrary {
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
   private readonly seen = new SeenDemands();
-  /** When it is worth a call to look at what was just asked for. */
+  /** Time of the next check right after a stage request, in milliseconds of `performance.now()`. */
   private nextLook = 0;
 
   constructor(settings: WlcgSettings, env: Site['env']) {
@@ -37,7 +37,7 @@ class WlcgLibrary implements StagingLibrary {
     const site = { trusted, identity, limits, env, ...(token ? { token } : {}) };
     this.settings = settings;
     this.pollSeconds = settings.pollSeconds;
-    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // of one exchange
+    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // one request
     this.ownSeconds = { call: seconds, read: seconds };
     this.api = new TapeApi(new SiteClient({ ...site, sockets: CALL_SOCKETS }), settings);
     this.bytes = new SiteClient({ ...site, sockets });
@@ -45,7 +45,7 @@ class WlcgLibrary implements StagingLibrary {
 
   get limits(): StagingLibrary['limits'] {
     const { stage, release } = this.api.parts;
-    // a look is at a whole demand, however it was taken
+    // one poll covers a whole stage request, even if it was sent in parts
     return { stage: stage.size, poll: this.settings.stageFiles, release: release.size };
   }
 
@@ -57,7 +57,7 @@ class WlcgLibrary implements StagingLibrary {
     try {
       await this.api.parts.stage.send([...byRemote.keys()], send, (remote, error) => void refused.set(remote, error));
     } catch (error) {
-      // nobody would ever look at these, nor let them go
+      // nothing would poll or release these stage requests
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }
@@ -66,7 +66,7 @@ class WlcgLibrary implements StagingLibrary {
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
 
-  /** What was on disk there before it was asked for: it would wait for the first poll. */
+  /** Finds files that were already on disk: otherwise they would wait for the first poll. */
   private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
     if (id === null || performance.now() < this.nextLook) return [];
     const ready: FileState[] = [];
@@ -79,7 +79,7 @@ class WlcgLibrary implements StagingLibrary {
         }
       }
     } catch (error) {
-      if (signal.aborted || !(error instanceof TapeError)) throw error; // else the files are asked for all the same
+      if (signal.aborted || !(error instanceof TapeError)) throw error; // the stage request succeeded all the same
     }
     this.nextLook = ready.length > 0 ? 0 : performance.now() + LOOK_MS;
     return ready;
@@ -130,28 +130,28 @@ class WlcgLibrary implements StagingLibrary {
     return kept.map(({ path }) => ({ path, until: null }));
   }
 
-  /** @returns what may come all the same, where a system lets go of nothing */
+  /** Cancels and releases files. @returns files that may still arrive, if the system has no release call */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     let held = remotes;
     let coming: string[] = [];
     if (!this.seen.areReady(id, remotes)) {
       const answers = await this.api.poll(id, signal);
-      if (!answers) return []; // it is not known there, and holds nothing
+      if (!answers) return []; // unknown to the server, so nothing to release
       this.seen.note(id, answers);
       held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
       const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
       if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
       if (!this.settings.releases) coming = waiting;
     }
-    // also what was waiting: it may have come before it was cancelled
+    // also files that were waiting: they may have arrived before the cancellation
     if (this.settings.releases && held.length > 0) await this.api.release(id, held, signal);
     const over = held.filter((remote) => !coming.includes(remote));
-    // a record of nothing, which the system would keep
+    // the system would keep a record of an empty stage request
     if (this.seen.release(id, over)) await attempt(this.api.delete(id, signal));
     return coming;
   }
 
-  /** What the parts of a demand say together. */
+  /** Polls all parts of a stage request. */
   private async look(id: string | null, signal: AbortSignal) {
     signal.throwIfAborted();
     const answers = new Map<string, StageAnswer>();
@@ -166,7 +166,7 @@ class WlcgLibrary implements StagingLibrary {
     return { answers, isForgotten };
   }
 
-  /** What needs no second look. The system keeps a file for the lifetime that was asked for, where it tells since when. */
+  /** Returns the state if it needs no further check. A file stays on disk for `diskLifetime` from `finishedAt`. */
   private tellState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
     if (answer?.word === 'waiting') return { path, state: 'waiting' };
     if (answer?.word !== 'done') return undefined;
@@ -176,7 +176,7 @@ class WlcgLibrary implements StagingLibrary {
     return { path, state: 'ready', until };
   }
 
-  /** Files by the paths of the system, which may have one for two of the catalogue; those that can have none have failed. */
+  /** Groups files by remote path, which two catalogue paths may share. A path without a valid remote path fails. */
   private sort(files: readonly StagedFile[]): { byRemote: Map<string, StagedFile[]>; known: FileState[] } {
     const byRemote = new Map<string, StagedFile[]>();
     const known: FileState[] = [];
@@ -194,7 +194,7 @@ class WlcgLibrary implements StagingLibrary {
 }
 
 /**
- * Files that the server does not take: for good where it has taken others beside them. Where it has taken none, it may be the call.
+ * Fails the refused files permanently if the server accepted others. If it refused all, the request may be at fault.
  * @throws CallRefusedError
  */
 function tellRefused(
@@ -213,7 +213,7 @@ function tellRefused(
   );
 }
 
-/** The name of a demand: that of the system, or several if it was taken in parts. */
+/** Returns the id of a stage request; a JSON list if it was sent in parts. */
 function joinIds(ids: readonly string[]): string | null {
   const [only] = ids;
   if (only === undefined) return null;
@@ -226,28 +226,29 @@ function splitIds(id: string | null): string[] {
   try {
     const ids: unknown = JSON.parse(id);
     if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
-  } catch {} // it was not made here
+  } catch {} // not written by `joinIds`
   return [id];
 }
 
 interface Seen {
-  /** Files that did not fail, and were not released: they are on disk, or on their way. */
+  /** Neither failed nor released: on disk or in progress. */
   rest: Map<string, 'done' | 'waiting'>;
   released: Set<string>;
 }
 
-/** Paths of all demands together; 20 MB or so. */
+/** Paths of all stage requests together, about 20 MB. */
 const MAX_PATHS = 100_000;
 
 /**
- * What this process has seen of demands: files that were on disk for one are released without another look, and a demand of which nothing is left
- * is deleted. It saves calls; another process looks by itself.
+ * Caches the states of stage requests in this process. Files known to be on disk are released without another poll, and
+ * a
+ * completely released stage request is deleted. The cache only saves calls; another process polls the server.
  */
 class SeenDemands {
   private readonly seen = new Map<string, Seen>();
   private paths = 0;
 
-  /** What the system says of a demand now. */
+  /** Stores the current states of a stage request. */
   note(id: string, answers: ReadonlyMap<string, StageAnswer>): void {
     const released = this.seen.get(id)?.released ?? new Set();
     this.forget(id);
@@ -266,7 +267,7 @@ class SeenDemands {
     return rest !== undefined && paths.every((path) => rest.get(path) === 'done');
   }
 
-  /** @returns whether nothing is left of the demand, as far as was seen */
+  /** @returns whether no file of the stage request remains, as far as known */
   release(id: string, paths: readonly string[]): boolean {
     const seen = this.seen.get(id);
     if (!seen) return false;

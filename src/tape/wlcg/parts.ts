@@ -1,8 +1,8 @@
-/** Calls for many paths, as large as the server takes them. */
+/** Splits calls for many paths to the size that the server accepts. */
 import { LibraryError } from '../backend.js';
 import type { Problem } from '../http/problems.js';
 
-/** The call is too large, or has something in it that the server does not take: 413 or 400. */
+/** The server refused the call: it is too large (413), or contains something invalid (400). */
 export class CallRefusedError extends LibraryError {
   readonly isTooLarge: boolean;
 
@@ -12,35 +12,38 @@ export class CallRefusedError extends LibraryError {
   }
 }
 
-/** Enough to find two or three paths among a thousand; a server that refuses more than these takes nothing at all. */
+/** Enough to isolate two or three paths in a thousand; a server that refuses more calls accepts nothing at all. */
 const MAX_REFUSALS = 32;
 
-/** Full calls that are taken, one after another, before larger ones are tried; each try that is refused doubles it. */
+/** Full calls that must succeed before a larger size is tried. Each refused try doubles the number. */
 const TAKEN_BEFORE_MORE = { least: 32, most: 4096 };
 
 export class Parts {
   private readonly most: number;
   private limit: number;
-  /** Full calls since the limit has changed last. */
+  /** Full calls since the limit last changed. */
   private taken = 0;
   private takenBeforeMore = TAKEN_BEFORE_MORE.least;
 
-  /** @param limit of paths in a call */
+  /** @param limit maximum paths per call */
   constructor(limit: number) {
     this.most = limit;
     this.limit = limit;
   }
 
-  /** What one call takes: less than at first where the server has said so. */
+  /** Current maximum of paths per call; lower than the initial one after refusals. */
   get size(): number {
     return this.limit;
   }
 
   /**
-   * Sends all paths in as few calls as may be. A call that is too large is made in halves, and so are those that follow, until many of them were
-   * taken: it may have been a server that had little room just then. One that the server does not take is made in halves down to the path that it does not take.
-   * @returns what `send` gave, and `onRefused` for single paths
-   * @throws what `send` throws, and its CallRefusedError when it refuses too much
+   * Sends all paths in as few calls as possible.
+   * - A call that is too large is halved. Later calls keep the smaller size until many succeeded, because the server
+   *   may
+   *   have been short of memory.
+   * - A call with an invalid path is halved until that path is isolated.
+   * @returns the results of `send`, and of `onRefused` for single paths
+   * @throws the errors of `send`; CallRefusedError after too many refusals
    */
   async send<T>(
     paths: readonly string[],

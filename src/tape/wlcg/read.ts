@@ -1,4 +1,4 @@
-/** The bytes of a file that is ready; and why they do not come, which servers say in many ways. */
+/** Reads a staged file, and explains a failed read: servers report these in many ways. */
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { SilentServerError } from '../http/body.js';
@@ -31,14 +31,14 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
     yield* readRange(source.client, url, { from, size, version, checksum, signal });
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    // a server that waits for a tape before it answers is silent
+    // a server that stages a file before it answers is silent
     const problem = error instanceof RefusedError ? error.problem : undefined;
     if (!problem && !(error instanceof SilentServerError)) throw error;
     throw await explain(source, reading, { problem, error, signal });
   }
 }
 
-/** Accepted, conflict, locked: what servers say of a file that they could fetch from tape first. */
+/** Accepted, conflict, locked: servers answer so if the file must first be staged. */
 const NOT_YET = [202, 409, 423];
 
 async function explain(
@@ -57,7 +57,7 @@ async function explain(
   if (!problem) return error;
   if (NOT_YET.includes(problem.status)) return new NotReadyError(text, options);
   const isDenied = problem.status === 403;
-  // where the tape API says nothing of the file either, a token may have ended, or all of the site is away: no file is given up for that
+  // if the tape API has no answer either, the token expired or the site is down: the file is not at fault
   if (isDenied && info) return new TapeError('POLICY', text, options);
   if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
   if (!info) return new LibraryError('TRANSIENT', `${text}, and the tape API does not tell where the file is`, options);
@@ -66,7 +66,7 @@ async function explain(
   return new LibraryError('TRANSIENT', `${text}, ${hint}`, options);
 }
 
-/** @returns undefined where this is not told now */
+/** @returns undefined if the server does not answer */
 async function findInfo(api: TapeApi, remote: string, signal: AbortSignal): Promise<Locality | undefined> {
   try {
     return (await api.findLocalities([remote], signal)).get(remote);

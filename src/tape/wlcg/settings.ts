@@ -1,4 +1,4 @@
-/** The settings of a WLCG library: read, checked and completed. No secret is among them: they name where it is. */
+/** Settings of a WLCG library. They contain no secrets, only their locations. */
 import { z } from 'zod';
 import { quote, TapeError } from '../../errors.js';
 import type { IdentityFiles, TokenPlace } from '../http/client.js';
@@ -20,7 +20,7 @@ import {
 
 const WELL_KNOWN = '/.well-known/wlcg-tape-rest-api';
 
-/** Between the processes of one host nothing travels that a certificate would protect. */
+/** Traffic within one host needs no TLS. */
 function isLoopback({ hostname }: URL): boolean {
   return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname);
 }
@@ -36,10 +36,10 @@ const origin = safeUrl()
   })
   .transform((url) => url.origin);
 
-/** Without years, months and weeks: they are no fixed time, or not known to all servers. */
+/** ISO 8601, without years, months and weeks: they have no fixed length, or some servers do not accept them. */
 const LIFETIME = /^P(?=\d|T\d)(?:(\d{1,5})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})S)?)?$/;
 
-/** @returns 0 for what is no duration */
+/** @returns 0 if `duration` is invalid */
 export function lifetimeMs(duration: string): number {
   const parts = LIFETIME.exec(duration)?.slice(1) ?? [];
   const [days = 0, hours = 0, minutes = 0, rest = 0] = parts.map((part) => Number(part ?? 0));
@@ -48,10 +48,10 @@ export function lifetimeMs(duration: string): number {
 
 const DURATION = expects('a duration like P2D or PT36H');
 
-/** Each file carries it. */
+/** Bytes of JSON. A stage request repeats them for each file. */
 const MAX_METADATA = 4096;
 
-/** An object, or its JSON. */
+/** Accepts an object or its JSON. */
 const metadata = z.unknown().transform((given, ctx) => {
   const read = z.record(z.string(), z.record(z.string(), z.unknown())).safeParse(parseJson(given));
   const shown = typeof given === 'string' ? given : JSON.stringify(given);
@@ -114,10 +114,10 @@ export const wlcgSettings = given.transform((settings, ctx) => {
   return {
     ...settings,
     discoveryUrl,
-    /** Both without a slash at the end. */
+    /** Without trailing slash. */
     prefixes: { own: readPrefix(pathPrefix), remote: readPrefix(remotePathPrefix) },
     token: findToken(ctx, settings),
-    /** Origins that get the token and the client's certificate. */
+    /** Origins that get the token and the client certificate. */
     trusted: new Set([url.origin, discoveryUrl.origin, ...settings.tokenOrigins]) as ReadonlySet<string>,
     identity: findIdentity(ctx, settings),
     pollSeconds: { least, most },
@@ -136,18 +136,18 @@ function findToken(ctx: z.RefinementCtx, { tokenFile, tokenEnv }: Given): TokenP
   if (tokenEnv === undefined) return tokenFile === undefined ? undefined : { file: tokenFile };
   if (tokenFile !== undefined)
     refuse(ctx, 'tokenEnv', `cannot be given beside tokenFile, which is ${quote(tokenFile)}`);
-  else if (!/^[A-Za-z_]\w*$/.test(tokenEnv)) refuse(ctx, 'tokenEnv', 'must be the name of a variable'); // it may be the token itself
+  else if (!/^[A-Za-z_]\w*$/.test(tokenEnv)) refuse(ctx, 'tokenEnv', 'must be the name of a variable'); // the message hides it, because it may be the token itself
   return { variable: tokenEnv };
 }
 
 function findIdentity(ctx: z.RefinementCtx, { caFile: ca, certFile: cert, keyFile: key }: Given): IdentityFiles {
   if (key !== undefined && cert === undefined)
     refuse(ctx, 'certFile', `must be given beside keyFile, which is ${quote(key)}`);
-  // the certificate of a proxy has its key in the same file
+  // a proxy certificate file also contains its key
   return { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert, key: key ?? cert }) };
 }
 
-/** Both without a slash at the end: what begins with the one here begins with the other there. */
+/** Maps catalogue paths below `own` to paths below `remote`. Both without trailing slash. */
 interface PathPrefixes {
   own: string;
   remote: string;
@@ -157,14 +157,14 @@ function readPrefix(text: string): string {
   return normalisePath(text).replace(/^\/$/, '');
 }
 
-/** As servers may, too: slashes that follow each other are one, and none is at the end. */
+/** Merges repeated slashes and removes a trailing one, as servers may do. */
 export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }
 
 /**
- * @returns the path that the system knows a file by
- * @throws TapeError PERMANENT when it cannot have one
+ * @returns the system's path of a file
+ * @throws TapeError PERMANENT if the file cannot have one
  */
 export function toRemotePath({ own, remote }: PathPrefixes, path: string): string {
   const normal = normalisePath(path);
@@ -174,14 +174,14 @@ export function toRemotePath({ own, remote }: PathPrefixes, path: string): strin
       `${quote(path)} is not below ${quote(own === '' ? '/' : own)} (pathPrefix), which the library has`,
     );
   }
-  // a server may follow them to another file
+  // a server may resolve dot segments to another file
   if (/\/\.{1,2}(\/|$)/.test(normal))
     throw new TapeError('PERMANENT', `${quote(path)} has a dot for a name, which no path of the library has`);
   if (!normal.isWellFormed()) throw new TapeError('PERMANENT', `${quote(path)} is no text that can be sent`);
   return remote + normal.slice(own.length);
 }
 
-/** Where the bytes of a file are. */
+/** Returns the URL of a file's contents. */
 export function toUrl(door: URL, remotePath: string): URL {
   const url = new URL(door);
   url.pathname = `${door.pathname.replace(/\/$/, '')}${remotePath.split('/').map(encodeURIComponent).join('/')}`;
