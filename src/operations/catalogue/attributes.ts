@@ -1,4 +1,3 @@
-/** Attributes of archived files. */
 import { parseTime, timeFromMicros } from '../../time.js';
 
 export interface FileAttributes {
@@ -11,7 +10,7 @@ export interface FileAttributes {
 
 const MODE_BITS = 0o7777n;
 
-/** Returns the attributes of a file on disk. A time that the database cannot store is null. */
+/** Returns the attributes of a file on disk; a time that the database cannot store is null. */
 export function attributesOf(stats: { mode: bigint; mtimeNs: bigint; uid: bigint; gid: bigint }): FileAttributes {
   const { mode, mtimeNs, uid, gid } = stats;
   return { mode: Number(mode & MODE_BITS), mtime: timeFromMicros(mtimeNs / 1000n) ?? null, uid, gid };

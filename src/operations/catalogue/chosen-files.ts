@@ -1,6 +1,6 @@
 /**
- * Files that an operator chooses by a path, and changes of them in steps. Each step is a transaction that holds the catalogue lock, so that no
- * request of its files is created meanwhile. If the process dies, the next call does the rest.
+ * Files that an operator chooses by a path, and changes of them in steps. Each step is a transaction with the catalogue
+ * lock, so that no request of its files is created meanwhile. If the process dies, the next call continues.
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue, lockFiles } from '../../database/locks.js';
@@ -23,7 +23,7 @@ export interface ChosenFiles {
   requests: number;
 }
 
-/** Files of one step. No request can be created during a step. Tests use a smaller number. */
+/** Files of one step, during which no request can be created. Tests use a smaller number. */
 export const stepSize = { files: 10_000 };
 
 /** Returns a condition on the file `f`. @param field named in errors @throws InvalidInputError */
@@ -31,7 +31,7 @@ export function chosenFiles(path: string, field = 'path'): Sql {
   if (path === '/') throw new InvalidInputError(field, 'must be a file or a folder, and not all there is: "/"');
   if (!path.endsWith('/')) return sql`f.path = ${checkPath(field, path)}`;
   const folder = checkPath(field, path.slice(0, -1));
-  // the character after the slash ends what begins with it
+  // `0` follows the slash, so it ends the range of paths
   return sql`f.path ~>=~ ${`${folder}/`} AND f.path ~<~ ${`${folder}0`}`;
 }
 
@@ -45,7 +45,6 @@ export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles
   return { files, bytes: BigInt(bytes), requests };
 }
 
-/** Ids of requests that contain or await a file of the table `leaving`. */
 export const concernedBy: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_hold h ON h.file_id = o.id
   UNION SELECT a.request_id FROM leaving o JOIN awaited_path a ON a.path = o.path`;
 
@@ -75,9 +74,9 @@ export interface Steps {
 }
 
 /**
- * Runs steps in order of the paths. Each step has its files in the temporary table `leaving`, and may add or leave some. A file may be renamed
- * between two steps to a path that earlier steps have passed, so the steps start over until one sees all remaining files, or a whole round
- * changes nothing.
+ * Runs steps in order of paths. Each step has its files in the temporary table `leaving`, and may add or skip some. A
+ * file may be renamed between steps to a path already passed. So the steps start over until one sees all remaining
+ * files, or a round changes nothing.
  * @param step gets the number of files of earlier steps
  * @param run opens the transaction of a step
  */

@@ -1,4 +1,4 @@
-/** Reads tape files: lists, single files, and what `archive` and `scan` compare theirs with. */
+/** Reads tape files, also for the comparisons of `archive` and `scan`. */
 import type { Context } from '../../context.js';
 import { prepared } from '../../database/prepared.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
@@ -20,7 +20,7 @@ export interface ListFilesInput {
   /** Plain substring of the logical path. */
   match?: string | null | undefined;
   stages?: readonly Stage[] | null | undefined;
-  /** Lists only withdrawn files. Default: lists no withdrawn files. */
+  /** Lists only withdrawn files. Default: lists none of them. */
   withdrawn?: boolean | null | undefined;
 }
 
@@ -32,20 +32,19 @@ const jsonFields = {
   size: jsonInteger(sql`f.size`),
 };
 
-/** The names of a JSON object, in its order, with their fields. */
 export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
 
 const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 
 /**
- * Lists tape files in order of their paths: counted, by the page, or counted and all of them from one snapshot, as JSON objects.
+ * Lists tape files by path: counted, by the page, or counted and all from one snapshot, as JSON objects.
  * @param reader aborts when the caller no longer waits
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
   const filter = filterOf(input);
   const rows = sql`tape_file f WHERE ${filter} AND ${mayPath(ctx, 'LIST')}`;
-  // counts of all files, and of all withdrawn files, read an index only
+  // counts of all files, and of all withdrawn files, read only an index
   const isAll = !input.match && !input.stages && !input.withdrawn;
   const counted = isAll
     ? {
@@ -79,7 +78,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   };
 }
 
-/** Conditions that do not apply are left out, so that the planner sees which indexes it may use. */
+/** Leaves out absent conditions, so that the planner sees which indexes it may use. */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.forgotten_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
@@ -92,7 +91,7 @@ function looksAtAll({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
 
-/** Returns a file by its logical path; null if the catalogue does not contain it, or the caller may not list it. */
+/** Returns a file by its logical path; null if it is unknown or the caller may not list it. */
 export async function getFile(ctx: Context, path: string): Promise<TapeFile | null> {
   allow(ctx, 'getFile');
   const { rows } = await ctx.db.pool.query<TapeFile>(
@@ -103,7 +102,6 @@ export async function getFile(ctx: Context, path: string): Promise<TapeFile | nu
   return rows[0] ?? null;
 }
 
-/** Whether the caller may know that the file exists. */
 export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
   if (!isRuled(ctx.caller)) return true;
   const { rowCount } = await ctx.db.pool.query(
@@ -112,7 +110,7 @@ export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
   return rowCount !== 0;
 }
 
-/** A file that is about to be archived, as the catalogue has it. */
+/** The catalogue's data of a file to be archived. */
 export interface KnownFile {
   id: bigint;
   path: string;
@@ -120,11 +118,10 @@ export interface KnownFile {
   size: bigint;
   checksum: string | null;
   isWithdrawn: boolean;
-  /** The position of its tape copy; null if it is not known. */
+  /** Position of the tape copy; null if unknown. */
   place: Place | null;
 }
 
-/** Returns the known ones of these paths, by path. */
 export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
   const { rows } = await ctx.db.pool.query<
     Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }
@@ -148,8 +145,8 @@ export interface KnownPlace {
 }
 
 /**
- * Returns the known ones of these paths, by the names that files have in their library. If two libraries have a file of one name, the one on
- * `volume` is returned, or else the one that was renamed.
+ * Returns known files by their names in their library. If two libraries use a name, prefers the file on `volume`, then
+ * the renamed one.
  */
 export async function readPlaces(
   ctx: Context,

@@ -1,4 +1,4 @@
-/** Reads the catalogue as directories, which are made of the paths of files. */
+/** Reads the catalogue as directories, derived from the paths of files. */
 import type { Context } from '../../context.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -13,11 +13,11 @@ export interface Entry {
   isFolder: boolean;
   /** Null for a directory. */
   size: bigint | null;
-  /** Null if it is not known, and for a directory. */
+  /** Null if unknown, and for a directory. */
   mtime: string | null;
 }
 
-/** @param path logical; empty for the root @returns undefined if there is nothing that the caller may list */
+/** @param path logical; empty for the root @returns undefined if the caller may list nothing there */
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
   allow(ctx, 'getFile');
   const { rows } = await ctx.db.pool.query<Entry>(
@@ -29,7 +29,7 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
 }
 
 /**
- * Lists the direct entries of a directory, in order of the bytes of their names. Each is one index lookup, however many files are below.
+ * Lists the direct entries of a directory in byte order of their names, with one index lookup each.
  * @returns one more than `limit` if there are more
  */
 export async function listFolder(ctx: Context, path: string, limit: number): Promise<Entry[]> {
@@ -59,7 +59,7 @@ export interface Folder {
 
 const SHOWN = 1000;
 
-/** Lists at most 1,000 entries. A path that the caller may not list has none. @param path absolute @throws InvalidInputError */
+/** Lists at most 1,000 entries that the caller may list. @param path absolute @throws InvalidInputError */
 export async function showFolder(ctx: Context, path: string): Promise<Folder> {
   allow(ctx, 'listFiles');
   const folder = path.replace(/\/+$/, '');

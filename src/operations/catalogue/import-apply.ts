@@ -1,4 +1,4 @@
-/** Applies the rows of an import to the catalogue, in one transaction that may be run again. */
+/** Applies the rows of an import in one transaction that may run again. */
 import type { Context } from '../../context.js';
 import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database/locks.js';
 import { join, raw, type Sql, sql } from '../../database/sql.js';
@@ -30,7 +30,6 @@ const MAX_BYTES = 2n ** 63n - 1n;
 
 interface Told {
   tell: TellImport;
-  /** All rows. */
   count: number;
 }
 
@@ -42,8 +41,8 @@ export interface Applying {
 }
 
 /**
- * Adds new files first, since no other transaction sees them yet. Then locks the catalogue and, in the order of all locks, requests that await
- * new files or contain changed ones, their quotas, and the changed files.
+ * Adds new files first, since no other transaction sees them yet. Then locks, in the global order, the catalogue,
+ * requests that await new files or contain changed ones, their quotas, and the changed files.
  * @throws ImportError; InUseError
  */
 export async function applyIncoming(
@@ -82,7 +81,7 @@ export async function applyIncoming(
   return { added, updated, ...(await countWithoutStage(tx)), ...again, ...unlisted };
 }
 
-/** Adds new files, with their ids in the temporary table `fresh` and the rows of known files in `old`. @returns the number of new files */
+/** Adds new files. Creates the temporary tables `fresh` (their ids) and `old` (rows of known files). @returns how many */
 async function addFresh(ctx: Context, tx: Transaction, told: Told | undefined): Promise<number> {
   await tx.query(
     sql`CREATE TEMP TABLE old ON COMMIT DROP AS
@@ -96,7 +95,7 @@ async function addFresh(ctx: Context, tx: Transaction, told: Told | undefined): 
 }
 
 async function insertFresh(tx: Transaction): Promise<number> {
-  // in the order of paths, so that two imports of the same files wait for each other and do not deadlock
+  // in order of paths, so that concurrent imports of the same files do not deadlock
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (
           INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum, copy_volume_id, copy_position,
@@ -128,7 +127,7 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
 /** The row `i` describes a copy that another system has restored. Tapegate does not have it, so the file is on tape. */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Only the engine moves files between these stages, so a row with another one of them changes nothing. */
+/** Only the engine moves files between these stages; a row with another one of them changes nothing. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const saysOnTape = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -136,8 +135,8 @@ const saysOnTape = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 const isOtherStage = sql`(CASE WHEN ${saysOnTape} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
 /**
- * The row `i` differs from the file `f` and its volume `v` in a column that the row has. A checksum that was computed by the first restore
- * differs from any checksum of a row.
+ * The row `i` differs from the file `f` and its volume `v` in a column that the row has. A checksum computed by the
+ * first restore differs from any checksum of a row.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
@@ -150,8 +149,7 @@ const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
 )})`;
 
 /**
- * Locks the requests that the import concerns, their quotas, and the files that it changes or withdraws. Copies the changed files to the temporary
- * table `known`.
+ * Locks affected requests, their quotas and files, and copies the changed files to the temporary table `known`.
  * @returns the ids of the requests
  */
 async function lockConcerned(tx: Transaction): Promise<number[]> {
@@ -182,14 +180,13 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   return requestIds;
 }
 
-/** Moves by an import, in this order. A change over ONDISK is two moves. */
+/** Moves by an import, in this order. A change via ONDISK is two moves. */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
   { from: 'UNVERIFIED', to: 'ONDISK' },
   { from: 'ONDISK', to: 'ONTAPE' },
 ] as const satisfies readonly Move[];
 
-/** Returns every pair of stages that a row may ask for. */
 function legalSteps(): { from: Stage; to: Stage }[] {
   const steps = TAPE_STAGES.flatMap((from) => TAPE_STAGES.map((to) => ({ from, to })));
   for (const { from } of IMPORT_MOVES) {
@@ -202,7 +199,7 @@ function legalSteps(): { from: Stage; to: Stage }[] {
   return steps;
 }
 
-/** @returns the ids of the files that moved */
+/** @returns the ids of the moved files */
 async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bigint[]> {
   const moved: bigint[] = [];
   for (const move of IMPORT_MOVES) {
@@ -217,14 +214,14 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
   return moved;
 }
 
-/** The second copy is the same, so that its error stays. */
+/** The second copy is unchanged, so its error stays. */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
-/** A library with the file `f` still knows it by its old name: on the same volume, for its second copy, or to release it. */
+/** A library with the file `f` still knows its old name: for a copy on the same volume, or to release it. */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
 
-/** @returns how many files have changed */
+/** @returns the number of changed files */
 async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number> {
   const moved = await moveKnown(ctx, tx);
   const [updated] = await tx.query<{ count: bigint }>(
@@ -239,14 +236,13 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
-  // failures of a copy that the catalogue described differently
+  // failures of a copy that had other values in the catalogue
   await tx.query(
     sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
   );
   return Number(updated?.count ?? 0);
 }
 
-/** Returns the value of the row in a column, or the known value if the row does not have the column. */
 function saidOf(column: string): Sql {
   return join(
     incomingColumns
@@ -256,13 +252,13 @@ function saidOf(column: string): Sql {
 }
 
 /**
- * A checksum that was computed by the first restore stays as long as the file has the same position and size, and the row has no checksum, even
- * if its column is empty.
+ * A checksum computed by the first restore stays while position and size are unchanged and the row has no checksum,
+ * even if its column is empty.
  */
 const staysTaken = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${saidOf('volume')} IS NOT DISTINCT FROM v.name AND ${saidOf('position')} IS NOT DISTINCT FROM f.position)`;
 
-/** Fills columns that a row does not have with the known values. */
+/** Fills absent columns with the known values. */
 async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
   const columns = incomingColumns.map(({ name, column }) => {
     const checksum = sql`CASE WHEN ${staysTaken} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${saidOf(name)} END`;
@@ -275,7 +271,10 @@ async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects illegal moves, and another size of a file that is in the restore area or on its way there: its space is accounted by the size. */
+/**
+ * Rejects illegal moves, and a new size of a file in the restore area or on its way there, since its space is accounted
+ * by the size.
+ */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
   const [legalFrom, legalTo] = [steps.map((step) => step.from), steps.map((step) => step.to)];
@@ -295,12 +294,12 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
   );
 }
 
-/** The first copy of `f` was the second one of `k`, with the same bytes as far as is known. */
+/** The first copy of `f` was the second copy of `k`, with the same bytes as far as is known. */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
 /**
- * Moves files whose copy on disk is of an older version back to ONTAPE. The copy is removed like any other, and requests wait for the new
- * version. A copy that was modified outside Tapegate is left alone, but no longer belongs to the file.
+ * Moves files whose copy on disk is an older version back to ONTAPE. The copy is removed, and requests wait for the new
+ * version. A copy modified outside Tapegate stays, but no longer belongs to the file.
  */
 export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -314,12 +313,11 @@ export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Pro
 
 const isLeftOut = (name: string) => sql`${name} = ANY (i.kept)`;
 
-/** Size and checksum of the row do not differ from those of the file `f`. */
 const saysSameBytes = sql`(i.size = f.size AND (${isLeftOut('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
 
 /**
- * Adapts rows to files whose copies have changed places here after the first one could not be read (versions.ts). A row that still names
- * them the other way round, or only one of them, changes no position unless it describes other bytes.
+ * Adapts rows to files whose copies were swapped because the first one was unreadable (versions.ts). A row in the old
+ * order, or with only one copy, changes no position unless it describes other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
   const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isLeftOut('volume')} AND i.volume = s.name
@@ -333,7 +331,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${saysOther} AND ${saysSameBytes}`,
   );
   const ofFile = sql`o.line = i.line AND f.id = o.id`;
-  // a list of second copies only, which have become the first ones
+  // rows with second copies only, which are now the first ones
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
@@ -341,7 +339,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
           AND (${isLeftOut('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
   );
   const namedCopy = sql`kept = array_remove(array_remove(i.kept, 'copyPosition'), 'copyVolume')`;
-  // a list of first copies only: a new position is that of the copy that could not be read, and the other copy stays
+  // rows with first copies only: a new position belongs to the unreadable copy, and the other copy stays
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
@@ -354,7 +352,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects rows with both copies on one volume, or with a second copy and no first one. */
+/** Rejects rows with both copies on one volume, or with only a second copy. */
 async function refuseCopies(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; copy: string; volume: string | null }>(
     tx,
@@ -382,8 +380,8 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
 
 /**
- * Updates live requests that contain files of `known`: charges new sizes, gives waiting recalls the new positions, and retries failed files if
- * something else is to be read now.
+ * Updates live requests with files of `known`: charges new sizes, moves waiting recalls, and retries failed files if
+ * their source has changed.
  * @returns the ids of the requests, which must be settled
  * @throws ImportError
  */
@@ -416,13 +414,12 @@ export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction):
   return requestIds;
 }
 
-/** Settles the requests that `followChanges` has updated. */
 export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isKnown = sql`h.request_id = ANY(${requestIds}::int[]) AND h.file_id IN (SELECT id FROM known)`;
   await settleHolds(ctx, tx, requestIds, isKnown);
 }
 
-/** Files that grow may exceed a quota, but not the range of the column. */
+/** Growing files may exceed a quota, but not the range of the column. */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(
     tx,

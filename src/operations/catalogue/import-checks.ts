@@ -1,4 +1,4 @@
-/** Checks that reject an import as a whole. The rows are in the temporary table `incoming`, and known files of them in `old`. */
+/** Checks that reject a whole import. Its rows are in the temporary table `incoming`, known files of them in `old`. */
 import type { Context } from '../../context.js';
 import { lockLibrariesKept } from '../../database/locks.js';
 import { plannedByKeys, plannedFreely } from '../../database/planning.js';
@@ -12,9 +12,8 @@ import { ImportError, MAX_FAULTS } from './import-lines.js';
 import { tellRetired } from './volumes.js';
 
 /**
- * Rejects the import if a statement finds any row.
- * @param statement limited to the faults that an ImportError lists by this function
- * @param describe returns the fault of a row
+ * Rejects the import if a statement returns any row.
+ * @param statement limited to the number of faults that an ImportError lists
  * @throws ImportError
  */
 export async function refuseRows<Row extends object>(
@@ -35,10 +34,9 @@ export async function refuseDuplicates(tx: Transaction): Promise<void> {
   );
 }
 
-/** A file as the catalogue had it when the caller read it. */
 export type StandingFile = Pick<KnownFile, 'id' | 'path' | 'place'>;
 
-/** Rejects files that were renamed, withdrawn or placed elsewhere since the caller read them. The catalogue must be locked. */
+/** Rejects files that were renamed, withdrawn or moved since the caller read them. The catalogue must be locked. */
 export async function refuseOvertaken(tx: Transaction, standing: readonly StandingFile[]): Promise<void> {
   if (standing.length === 0) return;
   const [ids, paths] = [standing.map(({ id }) => id), standing.map(({ path }) => path)];
@@ -55,7 +53,7 @@ export async function refuseOvertaken(tx: Transaction, standing: readonly Standi
   );
 }
 
-/** Adds the new volumes of the rows to the library that a row names, or to the first one. @throws ImportError */
+/** Adds new volumes to the library of their row, or to the first one. @throws ImportError */
 export async function addVolumes(ctx: Context, tx: Transaction): Promise<void> {
   await lockLibrariesKept(tx);
   const nameOf = sql`coalesce(b.name, ${ctx.config.tapeBackend})`;
@@ -83,7 +81,7 @@ export async function addVolumes(ctx: Context, tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects rows on retired volumes. The catalogue must be locked, so that no volume is retired until the commit. */
+/** Rejects rows on retired volumes. The catalogue must be locked. */
 export async function refuseRetired(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; volume: string; why: string | null }>(
     tx,
@@ -95,8 +93,8 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects rows whose path is the name by which a library knows a file that was renamed only in the catalogue: that file would get a second
- * path, or the bytes of the row. New files are in the temporary table `fresh`. The catalogue must be locked.
+ * Rejects rows whose path is the library's name of a file that was renamed only in the catalogue: that file would get a
+ * second path, or the bytes of the row. New files are in the temporary table `fresh`. The catalogue must be locked.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
   tx.send(plannedByKeys()); // few files were renamed, but PostgreSQL may expect many
@@ -116,13 +114,12 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
   );
 }
 
-/** Two paths of which one is a directory of the other. Such files could not be restored next to each other. */
+/** Two paths of which one is a directory of the other, so that they cannot both be restored. */
 interface Clash {
   outer: string;
   inner: string;
 }
 
-/** The path before the last slash; empty at the top. */
 const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
 
 /** `~>=~` compares bytes, and `0` is the next one after the slash. */
@@ -130,8 +127,8 @@ const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 
 /**
- * Returns clashes of paths with the catalogue, at most `limit` of each of the two kinds. Each directory is looked up once. The lateral
- * queries ask for the order of an index, since the planner would otherwise scan the table.
+ * Returns clashes of paths with the catalogue, at most `limit` of each of the two kinds. Looks up each directory once.
+ * The lateral queries ask for the order of an index, since the planner would otherwise scan the table.
  * @param paths a query that returns `path`
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
@@ -150,7 +147,10 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
   )
   SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
 
-/** Rejects clashes of new files, which are inserted already. The catalogue must be locked, so that the later of two imports sees the other. */
+/**
+ * Rejects clashes of new files, which are inserted already. The catalogue must be locked, so that the later of two
+ * imports sees the other.
+ */
 export async function refuseFolders(tx: Transaction): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
   await refuseRows<Clash & { outerLine: bigint | null; innerLine: bigint | null }>(
@@ -166,7 +166,7 @@ export async function refuseFolders(tx: Transaction): Promise<void> {
   );
 }
 
-/** Describes one clash of the paths of a query, if there is any. The catalogue must be locked. */
+/** Describes one clash of the paths, if any. The catalogue must be locked. */
 export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
   const [clash] = await tx.query<Clash>(clashesOf(paths, 1));
   return clash && describeClash(clash);
@@ -176,7 +176,7 @@ function describeClash({ outer, inner }: Clash): string {
   return `${quote(outer)} cannot be a file and a folder, of ${quote(inner)}`;
 }
 
-/** Returns why paths could not be imported now, by path. Another import may add or remove a clash before the import. */
+/** Returns by path why paths could not be imported now. Another import may add or remove a clash later. */
 export async function findFolderClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
   const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)
     WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = g.path)`;

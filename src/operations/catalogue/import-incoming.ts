@@ -1,4 +1,4 @@
-/** Loads the rows of an import into a temporary table, `incoming`, and reports the progress of the import. */
+/** Loads the rows of an import into the temporary table `incoming`, and reports progress. */
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
@@ -9,9 +9,8 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 
 /** How far an import is. Nobody sees its changes before its commit. */
 export interface ImportProgress {
-  /** Rows are read, then compared with the catalogue; then new ones are added, and requests, quotas and known files are updated. */
   step: 'reading' | 'comparing' | 'adding' | 'settling';
-  /** Rows of the step so far, and the number of all rows if it is known. */
+  /** Rows of the step so far, and the number of all rows if known. */
   rows?: number;
   of?: number;
 }
@@ -21,21 +20,21 @@ export type TellImport = (progress: ImportProgress) => void;
 export interface ImportResult {
   added: number;
   updated: number;
-  /** Rows without a stage: new files, which are UNVERIFIED, and known ones, which keep their stage. */
+  /** Rows without a stage: new files become UNVERIFIED, and known ones keep their stage. */
   addedWithoutStage: number;
   knownWithoutStage: number;
-  /** New files whose rows say A or R. Tapegate has no copy of them, so they are ONTAPE. */
+  /** New files with stage A or R. Tapegate has no copy of them, so they are ONTAPE. */
   addedWithoutCopy: number;
-  /** Files that an earlier complete list had withdrawn. Absent if there are none. */
+  /** Files that an earlier complete list had withdrawn; absent if none. */
   reinstated?: number;
-  /** Files of rows that an operator has withdrawn, which stay withdrawn. Absent if there are none. */
+  /** Files that stay withdrawn by an operator; absent if none. */
   staysWithdrawn?: number;
-  /** With a complete list: files below its prefix that it does not contain, and all files below it. */
+  /** With a complete list: files below its prefix that it omits, and all files below it. */
   withdrawn?: number;
   known?: number;
 }
 
-/** Columns that a row may leave out, in the order of the table: their names, and the value in the catalogue (file `f`, volume `v`). */
+/** Optional columns in the order of the table: names, and the value in the catalogue (file `f`, volume `v`). */
 export const incomingColumns = [
   { name: 'verified', column: 'verified', known: 'f.verified' },
   { name: 'spotName', column: 'spot_name', known: 'f.spot_name' },
@@ -53,7 +52,7 @@ export const incomingColumns = [
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library`;
 
 /**
- * Creates the table, which lasts until the connection drops it, and fills it.
+ * Creates and fills the table, which lasts until the connection drops it.
  * @returns the number of rows
  * @throws ImportError; any error of the source
  */
@@ -100,8 +99,8 @@ function escapeCopy(text: string): string {
 const LOOK_MS = 1000;
 
 /**
- * Reports every second how many of `of` new files `work` has added. They take their ids from a sequence, which is visible before the commit.
- * If another import adds files at the same time, the number is too high.
+ * Reports every second how many of `of` new files `work` has added, by the sequence of ids, which is visible before the
+ * commit. Concurrent imports make the number too high.
  */
 export async function tellAdding<Done>(
   ctx: Context,

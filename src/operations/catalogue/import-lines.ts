@@ -1,10 +1,10 @@
-/** Reads the lines of an import, plain or gzipped, and the records of CSV, and reports what is wrong with them. */
+/** Reads import lines, plain or gzipped, and CSV records, and reports faults. */
 import { isUtf8 } from 'node:buffer';
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { messageOf, quote } from '../../errors.js';
 
-/** A physical line, numbered from 1, without its line feed, but with a carriage return before that. */
+/** A physical line, numbered from 1, without its line feed, but with a preceding carriage return. */
 export interface Line {
   number: number;
   text: string;
@@ -13,7 +13,7 @@ export interface Line {
 /** Number of faults after which an import gives up. */
 export const MAX_FAULTS = 20;
 
-/** What is wrong with an import, a line for each fault. Nothing of the import was stored. */
+/** A rejected import, with a line for each fault. Nothing was stored. */
 export class ImportError extends Error {
   readonly faults: string[];
 
@@ -26,7 +26,6 @@ export class ImportError extends Error {
   }
 }
 
-/** A fault of one row, with the line on which the row begins. */
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
@@ -38,15 +37,15 @@ export class RowError extends Error {
   }
 }
 
-/** Longer than any row can be, so that a file without line ends does not fill the memory. */
+/** Longer than any valid row, so that a file without line ends does not fill the memory. */
 const MAX_LINE_BYTES = 1024 * 1024;
 
 const LINE_FEED = 0x0a;
 
 /**
- * Returns the lines of a file, some at a time, without a byte order mark.
- * @param offset is added to the numbers of lines
- * @throws RowError if a line is not UTF-8 or too long, or if gzipped data are damaged; any error of the input
+ * Yields the lines of a file in batches, without a byte order mark.
+ * @param offset is added to line numbers
+ * @throws RowError if a line is not UTF-8 or too long, or gzipped data are damaged; any error of the input
  */
 export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
   let number = offset;
@@ -70,7 +69,6 @@ export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Li
   if (rest.length > 0) yield take(rest);
 }
 
-/** Returns the index of the first line that is not UTF-8. */
 function findBadLine(bytes: Buffer): number {
   for (let index = 0, start = 0; ; index++) {
     const end = bytes.indexOf(LINE_FEED, start);
@@ -109,15 +107,14 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   }
 }
 
-/** The text fields of one CSV record, by column. An empty field is null. */
+/** Text fields of a CSV record, by column; null if empty. */
 export interface CsvRow<Column extends string> {
-  /** The line on which the record begins. */
   line: number;
   fields: Partial<Record<Column, string | null>>;
 }
 
 export interface LineReader<Row> {
-  /** @throws RowError if nothing that follows can be understood */
+  /** @throws RowError if the rest cannot be understood */
   read(line: Line): Row | RowError | undefined;
   /** Called after the last line. */
   end(): RowError | undefined;
@@ -126,11 +123,11 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** The columns of a file without a header, and what defines them. */
+  /** The columns of a file without a header, and their source. */
   header?: { names: readonly Column[]; from: string };
 }
 
-/** Reads CSV (RFC 4180) by a header, which is the first record unless it is given. */
+/** Reads CSV (RFC 4180) by a header, by default the first record. */
 export function createCsvReader<Column extends string>(columns: CsvColumns<Column>): LineReader<CsvRow<Column>> {
   const { known, needed, header: { names: given, from } = { names: undefined, from: 'the first line' } } = columns;
   const splitter = createCsvSplitter();
@@ -184,7 +181,7 @@ interface CsvRecord {
 
 const NOT_CLOSED = 'a quoted field that begins in this row is not closed';
 
-/** Splits lines into records. A record that cannot be split is skipped, and the next line begins another one. */
+/** Splits lines into records. Skips a record that cannot be split. */
 function createCsvSplitter(): LineReader<CsvRecord> {
   let open: CsvRecord | undefined;
   return {
@@ -202,7 +199,7 @@ function createCsvSplitter(): LineReader<CsvRecord> {
   };
 }
 
-/** Returns what is wrong with the line, if anything. */
+/** Returns the fault of the line, if any. */
 function readFields(record: CsvRecord, line: string, end: string): string | undefined {
   for (let at = 0; ; ) {
     if (record.open === undefined && line[at] !== '"') {

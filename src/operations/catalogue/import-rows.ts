@@ -1,4 +1,4 @@
-/** Reads catalogue rows from CSV or JSON Lines, plain or gzipped, and reports by line what is wrong with them. */
+/** Reads catalogue rows from CSV or JSON Lines, plain or gzipped, and reports faults by line. */
 import type { Readable } from 'node:stream';
 import { messageOf, quote } from '../../errors.js';
 import { type Stage, stageLetters, stageOfLetter } from '../../stages.js';
@@ -7,7 +7,7 @@ import { findPathProblem } from '../input.js';
 import { parseFileTime, parseMode, parseOwner } from './attributes.js';
 import { createCsvReader, ImportError, type LineReader, MAX_FAULTS, RowError, readLines } from './import-lines.js';
 
-/** What one row says of a file. Undefined keeps the value in the catalogue, null clears it. */
+/** Undefined keeps the value in the catalogue, null clears it. */
 export interface CatalogueRow {
   /** The line on which the row begins, from 1. */
   line: number;
@@ -18,11 +18,11 @@ export interface CatalogueRow {
   verified: string | null | undefined;
   spotName: string | null | undefined;
   volume: string | null | undefined;
-  /** The library of the volume. A new volume is in the first library unless this is given. */
+  /** A new volume is in the first library unless this is given. */
   library?: string | null | undefined;
   position: bigint | null | undefined;
   checksum: string | null | undefined;
-  /** The volume of a second copy of the same bytes. */
+  /** Volume of a second copy of the same bytes. */
   copyVolume?: string | null | undefined;
   copyPosition?: bigint | null | undefined;
   /** Attributes of the archived file, see attributes.ts. */
@@ -43,10 +43,9 @@ export type Fields = Partial<Record<Column, string | null>>;
 
 export type RowReader = LineReader<CatalogueRow>;
 
-/** Rows in order of their lines, or what is wrong with them. */
 export type RowSource = AsyncIterable<CatalogueRow | RowError> | Iterable<CatalogueRow | RowError>;
 
-/** Yields the rows of a file. Closes the input, even if it is not read to its end. */
+/** Yields the rows of a file. Always closes the input. */
 export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | RowError> {
   let reader: RowReader | undefined;
   yield* readWith(input, {
@@ -60,8 +59,8 @@ export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | 
 }
 
 /**
- * Yields what a reader makes of the lines of an input. Closes the input, even if it is not read to its end.
- * @param offset is added to the numbers of lines
+ * Yields the results of a reader for the lines of an input. Always closes the input.
+ * @param offset is added to line numbers
  * @returns the number of lines
  */
 export async function* readWith(
@@ -140,7 +139,7 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** Returns the row, or the first thing that is wrong with it. Written out, since a zod schema of these rules is 2.7 times slower. */
+/** Returns the row, or its first fault. Written out because a zod schema of these rules is 2.7 times slower. */
 export function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
   let fault: RowError | undefined;
   const fail = (column: Column, expected: string) => {
@@ -208,7 +207,7 @@ function parseChecksum(text: string): string | undefined {
 const BATCH_CHARACTERS = 64 * 1024;
 
 /**
- * Yields the texts of rows, some at a time, with the number of rows in each batch.
+ * Yields the texts of rows in batches, with the number of rows in each.
  * @throws ImportError once all faults are known, or too many
  */
 export async function* batchRows(
@@ -234,7 +233,7 @@ export async function* batchRows(
   yield batch;
 }
 
-/** Yields rows as JSON Lines, each on the line that it has in its list, so that faults which a gateway reports name the right line. */
+/** Yields rows as JSON Lines, each on the line of its list, so that a gateway reports faults with the right line. */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;
   const format = (row: CatalogueRow) => {
@@ -245,7 +244,7 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   for await (const { text } of batchRows(rows, format)) yield text;
 }
 
-/** Numbers are written as text, since JSON has none so large. */
+/** Writes bigints as text, which JSON numbers cannot represent. */
 function toJson({ line: _, spotName, stage, mode, copyVolume, copyPosition, ...row }: CatalogueRow): string {
   const columns = {
     ...row,

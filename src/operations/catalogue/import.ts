@@ -1,6 +1,6 @@
 /**
- * Adds rows to the catalogue and updates known files, all or nothing. Files that live requests wait for join them in the same transaction.
- * The rows are loaded into a temporary table first, so that the transaction can be run again after a deadlock.
+ * Adds rows to the catalogue and updates known files, all or nothing. Files that live requests await join them in the
+ * same transaction. The rows are loaded first, so that the transaction can run again after a deadlock.
  */
 import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
@@ -17,7 +17,6 @@ import type { RowSource } from './import-rows.js';
 import type { Complete } from './withdrawals.js';
 
 interface Importing {
-  /** If it aborts, nothing is imported. */
   wanted?: AbortSignal | undefined;
   tell?: TellImport | undefined;
   complete?: Complete | undefined;
@@ -39,7 +38,10 @@ export async function importRows(ctx: Context, rows: RowSource, importing: Impor
   });
 }
 
-/** Imports rows as a part of work that has its own audit entry. @param standing files that must be unchanged @throws ImportError */
+/**
+ * Imports rows as a part of work with its own audit entry. @param standing files that must be unchanged @throws
+ * ImportError
+ */
 export async function registerRows(
   ctx: Context,
   rows: RowSource,
@@ -78,7 +80,6 @@ async function takeIn(
   }
 }
 
-/** Rolls a dry run back. */
 class DryRunEnd extends Error {
   readonly result: ImportResult;
 
@@ -88,7 +89,7 @@ class DryRunEnd extends Error {
   }
 }
 
-/** If two imports add the same file, the later one fails, and finds the file in the catalogue when it is run again. */
+/** If two imports add the same file, the later one fails, and finds the file in the catalogue when it runs again. */
 async function applyAgain(attempt: () => Promise<ImportResult>): Promise<ImportResult> {
   for (let left = MAX_ATTEMPTS; ; left--) {
     try {

@@ -1,11 +1,14 @@
-/** Lists that other systems print, read as rows of an import: `ls -lR` and `find`. They have paths, sizes and times; the options of the import say the rest. */
+/**
+ * Reads lists printed by `ls -lR` and `find` as rows of an import. They have paths, sizes and times; import options
+ * supply the rest.
+ */
 import { isUtf8 } from 'node:buffer';
 import { quote } from '../../errors.js';
 import { parseZonedTime } from '../../time.js';
 import { type Line, RowError } from './import-lines.js';
 import { type CatalogueRow, checkRow, type Fields, type RowReader } from './import-rows.js';
 
-/** What the options of an import say of all files of a list. */
+/** Import options for all files of a list. */
 export interface ListSettings {
   volume: string;
   /** The library of a new volume. Default: the first library. */
@@ -17,10 +20,9 @@ export interface ListSettings {
   strip: string;
 }
 
-/** The number of entries that were left out, by kind: `folders`. */
+/** Number of skipped entries by kind, such as `folders`. */
 export type Skipped = Map<string, number>;
 
-/** Returns the row of a list entry. Files of lists are on tape. */
 export function makeEntryRow(
   line: number,
   { path, ...fields }: Fields & { path: string },
@@ -37,7 +39,7 @@ export function countSkipped(skipped: Skipped, kind: string): undefined {
   return undefined;
 }
 
-/** Reads a list that `ls` or `find` has printed, as its first line shows. Counts in `skipped` what it leaves out. */
+/** Reads the output of `ls` or `find`, detected by its first line. Counts skipped entries in `skipped`. */
 export function createListReader(settings: ListSettings, skipped: Skipped): RowReader {
   let reader: RowReader | undefined;
   return {
@@ -51,7 +53,7 @@ export function createListReader(settings: ListSettings, skipped: Skipped): RowR
   };
 }
 
-/** The output of GNU `find -type f -printf '%s %T@ %p\n'`: bytes, time of modification in seconds since 1970, path. */
+/** Output of GNU `find -type f -printf '%s %T@ %p\n'`: bytes, modification time in seconds since 1970, path. */
 const FIND_LINE = /^(\d+) (-?\d+(?:\.\d+)?) (.+)$/;
 
 function createFindReader(settings: ListSettings): RowReader {
@@ -68,12 +70,12 @@ function createFindReader(settings: ListSettings): RowReader {
   };
 }
 
-/** The time in a line of GNU `ls -lR --time-style=full-iso`. No name precedes it, so that no name can be taken for it. */
+/** Time in a line of GNU `ls -lR --time-style=full-iso`. Names follow it, so no name can be mistaken for it. */
 const TIME = / (\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)\.(\d{9}) ([+-]\d\d)(\d\d) /;
 
 const MODE = /^([-A-Za-z?])([-r][-w][-xsS][-r][-w][-xsS][-r][-w][-xtT])[.+@]?$/;
 
-/** Plain files, also contiguous ones, and those that DMF has migrated. */
+/** Plain files, also contiguous ones, and those migrated by DMF. */
 const PLAIN = ['-', 'C', 'M'];
 const KINDS: Record<string, string> = { d: 'folders', l: 'links' };
 
@@ -143,7 +145,6 @@ function splitLine(text: string): Parts | undefined {
   return { kind, name, fields: { size, mtime, mode: modeOf(bits), ...(isNumbered ? { uid, gid } : {}) } };
 }
 
-/** Returns the octal digits of `rwxr-s--T`. */
 function modeOf(bits: string): string {
   let mode = 0;
   for (const [index, sign] of [...bits].entries()) {
@@ -166,7 +167,7 @@ const ESCAPES: Record<string, string> = {
   '\\': '\\',
 };
 
-/** Names are quoted as strings of C with `ls -Q`, where bytes that are not UTF-8 are escaped one at a time. */
+/** `ls -Q` quotes names as C strings, and escapes bytes that are not UTF-8 one at a time. */
 function nameOf(text: string, isQuoted: boolean): string | Error {
   if (!isQuoted) return text;
   const [, inner] = /^"((?:[^"\\]|\\.)*)"$/.exec(text) ?? [];
@@ -190,7 +191,7 @@ const LS_LINE = /^(?:total \d+|[-A-Za-z?][-rwxsStT]{9}[.+@]? +\d+ .*)$/;
 const CSV_HEADER = /^(?=.*\bpath\b)"?[a-z_]+"?(?:,"?[a-z_]+"?)*\r?$/;
 const MANIFEST = /^\s*\{[^{}]*"(?:sourceBucket|fileSchema)"\s*:/;
 
-/** Returns the format of a file by its beginning, unzipped; undefined if that is not certain. */
+/** Returns the format of a file by its unzipped beginning; undefined if uncertain. */
 export function detectFormat(head: string): ListFormat | undefined {
   const lines = head
     .replace(/^\uFEFF/, '')

@@ -5,7 +5,7 @@ import type { Transaction } from '../../database/transaction.js';
 import { recordMoves } from '../../event-writes.js';
 import type { Move } from '../../stages.js';
 
-/** What identifies a copy in the restore area, with its size. Null: not known. */
+/** Identity and size of a copy in the restore area. Null: unknown. */
 export interface CopyTraits {
   ino: bigint;
   mtimeNs: bigint;
@@ -21,7 +21,7 @@ export interface NewCopy extends CopyTraits {
 export const noteCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
-/** The part of an update that gives a file without a checksum that of `m`, the bytes that were just read from tape. */
+/** The part of an update that sets an unknown checksum to that of `m`, the bytes just read from tape. */
 export const takeChecksum = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END`;
 
@@ -37,7 +37,7 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 /**
  * Moves files that are still at `from`, and records the events in the same transaction.
  * @param copies one for each file, recorded in the same update because each update of a file writes all of its indexes
- * @returns the ids of the files that moved
+ * @returns the ids of the moved files
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,

@@ -1,5 +1,5 @@
 /**
- * Renames files in the catalogue. They stay the same files: requests keep them, and copies on disk, or being restored, stay at their path until
+ * Renames files in the catalogue. Requests keep them, and copies on disk, or being restored, stay at their path until
  * no request contains them (`disk_path`). Requests that await the new paths take the files in.
  */
 
@@ -38,8 +38,9 @@ interface Renaming {
 }
 
 /**
- * Renames a file, or the files below a directory in steps, also withdrawn ones.
- * @throws InvalidInputError; NotFoundError if there is no such file; InUseError if a new path is taken, or a library is reading a file
+ * Renames a file, or the files below a directory in steps, including withdrawn ones.
+ * @throws InvalidInputError; NotFoundError if no file exists; InUseError if a new path is taken, or a library is
+ *   reading a file
  */
 export async function renameFiles(ctx: Context, input: RenameFilesInput): Promise<ChosenFiles> {
   const { from, to, isDryRun } = input;
@@ -53,7 +54,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
       if (isInLibrary) await refuseNoNames(ctx, renaming);
-      // rename nothing if not all files can be renamed
+      // rename nothing unless all files can be renamed
       await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
         await tx.query(
           sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
@@ -91,7 +92,6 @@ function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPa
   return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };
 }
 
-/** Paths in a message. */
 const NAMED = 3;
 
 /** @throws InUseError; InvalidInputError if a new path is too long */
@@ -119,7 +119,7 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   if (isInLibrary) await refuseInLibrary(tx, before);
 }
 
-/** @throws InvalidInputError if a library that only has names below some prefixes would have no name for a file */
+/** @throws InvalidInputError if a library with names only below some prefixes would have no name for a file */
 async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promise<void> {
   for (const library of await readLibraries(ctx)) {
     const { prefixes } = library.contract === 'STAGING' ? ctx.stagingTermsOf(library) : {};
@@ -137,7 +137,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
   }
 }
 
-/** A library releases a file by the name by which it was asked for it. @throws InUseError also if another file has the name there */
+/** A library releases a file by the name of its request. @throws InUseError also if another file has the name there */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
   const busy = await tx.query<{ text: string; files: number }>(
     sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.id = l.id
@@ -168,7 +168,6 @@ function refuseNamed(
   throw new InUseError(`${plural(files, one, many)}: ${named.map(({ text }) => text).join(', ')}${more}; ${done}`);
 }
 
-/** The files of the temporary table `leaving` with their new paths. */
 const asRenamed = sql`(SELECT t.id, l.new_path AS path, t.size FROM leaving l JOIN tape_file t ON t.id = l.id)`;
 
 async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, from: string): Promise<void> {
@@ -191,7 +190,7 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
 
 /** A running recall puts its file at the old path. */
 const hasPlaceOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
-/** A library may still have to release a file that is on another volume by now. */
+/** A library may still have to release a file that is now on another volume. */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;
 

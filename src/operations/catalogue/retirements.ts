@@ -1,8 +1,9 @@
 /**
- * Retires volumes: afterwards no first or second copy is on the volume, and none is put there.
+ * Retires volumes: afterwards they have no first or second copies, and get none.
  *
- * First the volume is marked: drives skip it like a suspended one (view `suspended_volume`), `archive` gives out no positions on it, and imports
- * that name it are rejected. Then its files leave, in steps that each hold the catalogue lock. If the process dies, the next call does the rest.
+ * A marked volume is skipped by drives like a suspended one (view `suspended_volume`), `archive` uses no positions on
+ * it, and imports that name it are rejected. Then its files leave, in steps that each hold the catalogue lock. If the
+ * process dies, the next call continues.
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue } from '../../database/locks.js';
@@ -21,7 +22,7 @@ import { checkReason, withdrawLeaving } from './withdrawals.js';
 
 export interface RetireVolumeInput {
   name: string;
-  /** Reported to users who wait for a file that is withdrawn with the volume. */
+  /** Reported to users who wait for a file withdrawn with the volume. */
   why?: string | null | undefined;
   /** Withdraws files without another copy. */
   withdraw?: boolean | null | undefined;
@@ -29,7 +30,7 @@ export interface RetireVolumeInput {
 }
 
 export interface RetiredVolume {
-  /** Files with a copy on the volume. Files that were withdrawn before are in neither of the next two numbers. */
+  /** Files with a copy on the volume. The next two numbers leave out files that were withdrawn before. */
   files: number;
   bytes: bigint;
   /** Files that are read from another copy. */
@@ -40,8 +41,8 @@ export interface RetiredVolume {
 }
 
 /**
- * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError while a drive uses it, or if files have no other copy and
- *   `withdraw` is not set; InvalidInputError
+ * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError while a drive uses it, or if files
+ *   have no other copy and `withdraw` is not set; InvalidInputError
  */
 export async function retireVolume(ctx: Context, input: RetireVolumeInput): Promise<RetiredVolume> {
   const { name: given, why, withdraw, isDryRun } = input;
@@ -80,18 +81,18 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
-/** Neither copy of the file `f` could be read: one has an error in the catalogue, the other one in live requests. */
+/** Both copies of the file `f` are unreadable: one has an error in the catalogue, the other in live requests. */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
-/** The file `f`, with a copy on the volume, has another one on a volume in use, with a position there and no failed try. */
+/** The file `f` has another copy on a volume in use, with a position and no failed try. */
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
     AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
   ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPlace} AND NOT ${hasFailedAtBoth} END)`;
 
-/** The part of an update that removes the copy on the volume from the file `f`. Another copy becomes the first one. */
+/** The part of an update that removes the copy on the volume. Another copy becomes the first one. */
 const leave = (volumeId: number): Sql => {
   const isFirst = sql`f.volume_id = ${volumeId}`;
   return sql`volume_id = CASE WHEN ${isFirst} THEN nullif(f.copy_volume_id, ${volumeId}) ELSE f.volume_id END,
@@ -105,7 +106,7 @@ interface Asked {
   withdraw: boolean;
 }
 
-/** Returns what a retirement would change. @throws NotFoundError, InUseError if it is not possible */
+/** Computes the effect of a retirement. @throws NotFoundError, InUseError if it is not possible */
 async function judgeRetirement(
   tx: Transaction,
   { name, withdraw }: Asked,
@@ -162,7 +163,6 @@ async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: 
   throw new InUseError(`volume ${quote(name)} is in use: ${drive} ${does}; ${way}`);
 }
 
-/** Paths in a message. */
 const NAMED = 3;
 
 async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: string }): Promise<InUseError> {
@@ -182,7 +182,7 @@ async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: 
   );
 }
 
-/** Marks the volume, on which nothing is put after the commit. The volume is written before the catalogue is locked, because of the order of locks. */
+/** Marks the volume, which gets no files after the commit. The order of locks puts its row before the catalogue. */
 async function markRetired(ctx: Context, asked: Asked, note: Note): Promise<{ id: number; figures: RetiredVolume }> {
   return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
     const [volume] = await tx.query<Pick<KnownVolume, 'id' | 'retiredAt'>>(
@@ -206,7 +206,7 @@ interface Retired {
   why: string | null;
 }
 
-/** Reads the volume again at each step. @throws InUseError if it was reinstated meanwhile */
+/** Reads the volume again in each step. @throws InUseError if it was reinstated meanwhile */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
@@ -228,7 +228,7 @@ async function leaveStep(ctx: Context, tx: Transaction, id: number): Promise<voi
   await followPlaces(ctx, tx);
 }
 
-/** Whether a drive that had the volume mounted when it was marked reads the file `f` from it. */
+/** A drive that had the volume mounted when it was marked still reads the file `f`. */
 const isReadThere = (volumeId: number): Sql =>
   sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
 
@@ -258,7 +258,7 @@ async function refuseStaying(ctx: Context, { id, name }: { id: number; name: str
 }
 
 /**
- * Takes a retired volume into use again. Its files must be imported again, and withdrawn ones reinstated.
+ * Returns a retired volume to use. Its files must be imported again, and withdrawn ones reinstated.
  * @returns its id
  * @throws NotFoundError if it is unknown or not retired
  */

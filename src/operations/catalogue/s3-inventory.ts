@@ -1,6 +1,6 @@
 /**
- * Reads Amazon S3 Inventory in CSV: a manifest (JSON) that names the columns, and files of rows without a header. Of a bucket with versions
- * only the latest ones are read, without delete markers.
+ * Reads Amazon S3 Inventory in CSV: a manifest (JSON) with the columns, and files without headers. Reads only the
+ * latest versions, without delete markers.
  */
 import { z } from 'zod';
 import { quote } from '../../errors.js';
@@ -19,7 +19,7 @@ const manifestFile = z
     key: z
       .string(keyProblem)
       .refine((key) => !key.split('/').some((part) => ['', '.', '..'].includes(part)), keyProblem),
-    /** Bytes of the file as it is, gzipped. */
+    /** Bytes of the gzipped file. */
     size: z.int(sizeProblem).nonnegative(sizeProblem),
     MD5checksum: z
       .string(md5Problem)
@@ -42,12 +42,11 @@ export type ManifestFile = z.infer<typeof manifestFile>;
 
 export interface Manifest {
   bucket: string;
-  /** The columns of the files, in order. */
   schema: string[];
   files: ManifestFile[];
 }
 
-/** @throws Error that says what is wrong with the manifest */
+/** @throws Error with the fault of the manifest */
 export function parseManifest(text: string): Manifest {
   const { data, error } = manifestSchema.safeParse(JSON.parse(text), { reportInput: true });
   if (!data) {
@@ -62,11 +61,10 @@ export function parseManifest(text: string): Manifest {
 }
 
 export interface InventorySettings extends ListSettings {
-  /** Reads only objects of these storage classes. */
   storageClasses?: readonly string[] | undefined;
 }
 
-/** Reads one file of an inventory. Counts in `skipped` what it leaves out. */
+/** Reads one file of an inventory. Counts skipped entries in `skipped`. */
 export function createInventoryReader(
   { bucket, schema }: Manifest,
   settings: InventorySettings,
@@ -105,11 +103,11 @@ function readObject(
   if (mtime === undefined) {
     return new RowError(line, `LastModifiedDate must be a time, not ${quote(LastModifiedDate ?? '')}`);
   }
-  // a slash at its beginning is part of the key, and no path of the catalogue has two of them
+  // a leading slash is part of the key, and no path of the catalogue starts with two
   return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
 }
 
-/** Decodes a key, which is encoded as in a form of a browser: a space is a plus. */
+/** Decodes a key in form encoding, where a plus is a space. */
 function decodeKey(key: string): string | undefined {
   try {
     return decodeURIComponent(key.replaceAll('+', '%20'));
@@ -118,7 +116,7 @@ function decodeKey(key: string): string | undefined {
   }
 }
 
-/** The entity tag is the MD5 of an object that was uploaded in one part, and is not encrypted with a key of the customer. */
+/** The entity tag is the MD5 of an object uploaded in one part and not encrypted with a customer's key. */
 function tagOf({ ETag, IsMultipartUploaded, EncryptionStatus }: S3Object): { checksum?: string } {
   const isMd5 = IsMultipartUploaded === 'false' && ['NOT-SSE', 'SSE-S3'].includes(EncryptionStatus ?? '');
   return isMd5 && /^[0-9a-f]{32}$/i.test(ETag ?? '') ? { checksum: `md5:${ETag}` } : {};

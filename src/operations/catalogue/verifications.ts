@@ -1,6 +1,6 @@
 /**
- * Verifies tape copies: a file at UNVERIFIED that was never verified is read back from tape, and moves to ONDISK if its bytes have the size and
- * checksum of the catalogue. A failure is kept until a later read succeeds or an import changes the file.
+ * Verifies tape copies: an UNVERIFIED file that was never verified is read back from tape, and moves to ONDISK if its
+ * bytes match the catalogue. A failure is kept until a later read succeeds or an import changes the file.
  */
 
 import type { Context } from '../../context.js';
@@ -18,11 +18,14 @@ import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
-/** The file `f` was never verified. One that was verified, or has a changed copy in the restore area, was modified on disk since. */
+/** The file `f` was never verified. A verified one, or one with a changed copy, was modified on disk since. */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPlace}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
-/** The copy of `f` is due for the entry `w`. In a staging library each read costs a mount or money, so only requested ones are read. */
+/**
+ * The copy of `f` is due by the entry `w`. In a staging library each read costs a mount or money, so only requested
+ * ones are read.
+ */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
 }
@@ -37,7 +40,7 @@ export interface UnconfirmedVolume {
   volume: string;
 }
 
-/** Finds a volume of a library with copies to verify that is in service and in no drive. */
+/** Finds a volume with copies to verify that is in service and in no drive. */
 export async function findUnconfirmed(ctx: Context, libraryId: number): Promise<UnconfirmedVolume | undefined> {
   const { rows } = await ctx.db.pool.query<UnconfirmedVolume>(
     sql`SELECT v.id AS "volumeId", v.name AS volume FROM volume v
@@ -51,16 +54,16 @@ export async function findUnconfirmed(ctx: Context, libraryId: number): Promise<
 
 export interface UnconfirmedCopy {
   fileId: bigint;
-  /** The path on tape. */
+  /** Path on tape. */
   path: string;
   size: bigint;
-  /** Null if it is not known, and the library finds the file by its path. */
+  /** Null if unknown; the library finds the file by its path. */
   position: bigint | null;
   checksum: string;
   attempts: number;
 }
 
-/** Reads the next copies of a volume to verify, in order of their positions, those without one last. */
+/** Reads the next copies of a volume to verify, by position, those without one last. */
 export async function readUnconfirmed(
   ctx: Context,
   page: { volumeId: number; after: Pick<UnconfirmedCopy, 'position' | 'fileId'> | undefined; limit: number },
@@ -82,13 +85,16 @@ export async function readUnconfirmed(
 export interface VerificationFailure {
   errorClass: ErrorClass;
   error: string;
-  /** Whether the failure counts against the copy. */
+  /** The failure counts against the copy. */
   isTry: boolean;
   /** Undefined if the copy is not tried again. */
   notBefore: string | undefined;
 }
 
-/** Records the result of reading a copy, unless the catalogue has changed since. @param failure undefined if the copy is good */
+/**
+ * Records the result of reading a copy, unless the catalogue has changed since. @param failure undefined if the copy is
+ * good
+ */
 export async function endVerification(
   ctx: Context,
   copy: UnconfirmedCopy & { volumeId: number },
@@ -119,7 +125,7 @@ export async function forgetVerifications(tx: Transaction, fileIds: readonly big
   await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Lists copies that could not be verified, in order of their files' ids: counted, or by the page. */
+/** Lists copies that failed verification, by file id: counted, or by the page. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
   allow(ctx, 'listVerifications');
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
@@ -142,7 +148,7 @@ export interface VerifyAgainInput {
   staged?: boolean | null | undefined;
 }
 
-/** Tries copies again that could not be verified. @returns the number of copies */
+/** Retries copies that failed verification. @returns the number of copies */
 export async function verifyAgain(ctx: Context, { match: given, staged }: VerifyAgainInput): Promise<number> {
   const deed = {
     operation: 'verifyAgain',

@@ -1,7 +1,7 @@
 /**
- * Versions and tape copies of a file. An import may change the bytes of a path, or their position; a copy on disk or a running recall belongs to
- * the version that it read. If the first copy on tape cannot be read, the file is switched to its second one: the copies change places, and the
- * error is recorded with the failed one. A file fails only if both copies have failed.
+ * Versions and tape copies of a file. An import may change the bytes of a path or their position; a copy on disk or a
+ * running recall belongs to the version that it read. If the first tape copy is unreadable, the copies are swapped, and
+ * the failed one keeps the error. A file fails only if both copies have failed.
  */
 import type { Context } from '../../context.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
@@ -10,8 +10,8 @@ import type { ErrorClass } from '../../errors.js';
 import { hasOther } from '../conditions.js';
 
 /**
- * Whether two rows describe the same bytes. If both checksums are known, they decide. Otherwise the bytes are the same if size and position are
- * the same and no checksum has become known. A position that has become known is the same position, since the file was found by its path.
+ * Whether two rows describe the same bytes. Known checksums decide. Otherwise size and position must be equal, with no
+ * checksum added. A position added later counts as equal, since the file was found by its path.
  * @param was,is aliases of the earlier and the present row, with `size`, `checksum`, `volume_id` and `position`
  */
 export function isSameVersion(was: string, is: string): Sql {
@@ -20,26 +20,23 @@ export function isSameVersion(was: string, is: string): Sql {
     OR (${b}.checksum IS NULL AND (${isSamePlace(was, is)} OR (${a}.position IS NULL AND ${a}.volume_id = ${b}.volume_id)))))`;
 }
 
-/** Whether two such rows have the same position on tape. */
 export function isSamePlace(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.volume_id, ${a}.position) IS NOT DISTINCT FROM (${b}.volume_id, ${b}.position)`;
 }
 
-/** Whether a recall would read and compare the same by two such rows. Otherwise earlier errors say nothing about the present row. */
+/** Whether a recall would read and compare the same by both rows. Otherwise earlier errors do not apply. */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePlace(was, is)})`;
 }
 
-/** The part of an update of a recall that sets the position and the size of its file `f`. */
 export const placeOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
-/** The part of an update that puts the recall `c` of the file `f` back into the queue. */
+/** The part of an update that requeues the recall `c` of the file `f`. */
 export const waitingAgain = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${placeOfFile}`;
 
-/** The recall `c` has another position or size than its file `f`. */
 export const isMisplaced = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
 export interface Failed {
@@ -50,15 +47,14 @@ export interface Failed {
   isOfTape?: boolean | undefined;
 }
 
-/** The part of an update of the file `f` that swaps its copies. */
 export const changePlaces = sql`volume_id = f.copy_volume_id, "position" = f.copy_position, copy_volume_id = f.volume_id, copy_position = f.position`;
 
 const isOfPlace = ({ errorClass, isOfTape }: Failed) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
- * Switches files to their second copy, if they have one. The files are locked.
- * @returns the switched files, whose recalls go back to the queue, and the errors of files of which both copies have failed
+ * Switches locked files to their second copy, if any.
+ * @returns the switched files, whose recalls are requeued, and the errors of files with two failed copies
  */
 export async function turnToCopies(
   ctx: Context,
@@ -80,5 +76,5 @@ export async function turnToCopies(
   return { turned: ids, told: new Map(both.map(({ id, text }) => [id, text])) };
 }
 
-/** The part of an update of the recall `c` of a switched file `f` that resets its tries. */
+/** The part of an update that resets the tries of the recall `c` of a switched file `f`. */
 export const triedNowhere = sql`${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL`;

@@ -1,6 +1,6 @@
 /**
- * Moves the files of a volume to another one in the catalogue, at the same positions, after a cartridge was copied 1:1. Each step is a
- * transaction that holds the catalogue lock. If the process dies, the next call moves the rest. Retirements use the same steps.
+ * Moves the files of a volume to another one, at the same positions, after a 1:1 copy of the cartridge. Each step is a
+ * transaction with the catalogue lock. If the process dies, the next call continues. Retirements use the same steps.
  */
 import type { Context } from '../../context.js';
 import { lockAdvisory, lockLibrariesKept, lockQuotas, lockRequests } from '../../database/locks.js';
@@ -18,7 +18,7 @@ import { tellRetired } from './volumes.js';
 
 export interface MoveVolumeInput {
   from: string;
-  /** Created in the same library and with the same medium if it is not known. */
+  /** Created in the same library with the same medium if unknown. */
   to: string;
   isDryRun?: boolean | null | undefined;
 }
@@ -88,8 +88,8 @@ async function findVolumes(ask: Ask, names: Names): Promise<Volumes> {
 }
 
 /**
- * Creates the volume that files move to, and reserves the positions that `archive` was given on the other volume. Runs before the catalogue is
- * locked, because of the order of locks.
+ * Creates the target volume, and reserves the positions that `archive` was given on the other one. Runs before the
+ * catalogue lock, by the order of locks.
  */
 async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);
@@ -104,7 +104,7 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   );
 }
 
-/** Moves the files in `leaving`. The catalogue is locked, so that no import places a file and no volume is retired. */
+/** Moves the files in `leaving`. The catalogue is locked against imports and retirements. */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
   const volumes = await findVolumes(tx.query, names);
   const { from, to } = volumes;
@@ -114,7 +114,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // a withdrawn file is not read again, and requests keep the copy that they have
+  // a withdrawn file is not read again, and requests keep their copy
   const isVoid = sql`(f.checksum_taken AND coalesce(${isFirst}, false) AND (${isOffered} OR f.stage = 'ONTAPE'))`;
   await tx.query(
     sql`UPDATE tape_file f SET
@@ -129,7 +129,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await followPlaces(ctx, tx);
 }
 
-/** Adds files that share a position to the step, so that no later step finds the position taken. */
+/** Adds files that share a position, so that no later step finds it taken. */
 async function takeSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
     sql`INSERT INTO leaving SELECT DISTINCT g.id, g.path, g.size FROM leaving l JOIN tape_file f ON f.id = l.id
@@ -143,7 +143,10 @@ async function takeSharing(tx: Transaction, fromId: number): Promise<void> {
   );
 }
 
-/** @throws InUseError if a position is taken, or both copies of a file would be on one volume; InvalidInputError for another library */
+/**
+ * @throws InUseError if a position is taken, or both copies of a file would be on one volume; InvalidInputError for
+ *   another library
+ */
 async function refuseTaken(
   ask: Ask,
   { names, from, to }: Volumes,
@@ -191,7 +194,6 @@ export interface KnownVolume {
   medium: string;
   used: bigint;
   nextPosition: bigint;
-  /** Null while it is in use. */
   retiredAt: string | null;
   retiredWhy: string | null;
 }
@@ -212,7 +214,8 @@ function checkVolumeName(field: string, value: string): string {
 }
 
 /**
- * Locks the live requests that contain or await files of `leaving`, their quotas, and the files, which it copies to the temporary table `known`.
+ * Locks the live requests that contain or await files of `leaving`, their quotas, and the files, and copies these to
+ * the temporary table `known`.
  * @returns the ids of the requests
  */
 export async function lockMoving(tx: Transaction): Promise<number[]> {
@@ -229,8 +232,8 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Updates waiting recalls to the new positions of the files in `known` and resets their tries. Failed files are tried again if another copy
- * is to be read. Running recalls are checked when they end (versions.ts).
+ * Updates waiting recalls of files in `known` to the new positions and resets their tries. Retries failed files if
+ * another copy is to be read. Running recalls are checked when they end (versions.ts).
  */
 export async function followPlaces(ctx: Context, tx: Transaction): Promise<void> {
   // failures of a copy that is not read any more

@@ -1,4 +1,3 @@
-/** Volumes: lists, figures, mediums, and the positions that `archive` gives out. */
 import type { Context } from '../../context.js';
 import { lockAdvisory } from '../../database/locks.js';
 import { askAtLength } from '../../database/snapshot.js';
@@ -15,13 +14,12 @@ import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 export interface ListVolumesInput {
-  /** Also lists retired volumes. */
   retired?: boolean | null | undefined;
 }
 
 const isListed = ({ retired }: ListVolumesInput): Sql => (retired ? sql`true` : sql`v.retired_at IS NULL`);
 
-/** Lists volumes in order of their names: counted, or by the page. */
+/** Lists volumes by name: counted, or by the page. */
 export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   allow(ctx, 'listVolumes');
   const rows = sql`volume v WHERE ${isListed(input)}`;
@@ -54,15 +52,14 @@ export interface VolumeFigures {
   medium: string;
   files: number;
   bytes: bigint;
-  /** Null while it is in use. */
   retiredAt: string | null;
   retiredWhy: string | null;
 }
 
-/** The copies on volumes. A file with two copies is on both volumes. */
+/** Copies on volumes. A file with two copies is on both. */
 const placed = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 
-/** Returns the figures of all volumes, in order of their names. */
+/** Returns the figures of all volumes, by name. */
 export async function readVolumeFigures(ctx: Context, input: ListVolumesInput = {}): Promise<VolumeFigures[]> {
   allow(ctx, 'readVolumeFiguresOf');
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
@@ -109,8 +106,9 @@ interface OpenVolume {
 }
 
 /**
- * Gives files the next positions on the newest volume of the first library, in order. Begins a new volume if that one is closed or the next file
- * does not fit; a file larger than a volume gets its own. No position is given out twice, even if nothing is written there.
+ * Gives files the next positions on the newest volume of the first library. Begins a new volume if that one is closed
+ * or the next file does not fit; a file larger than a volume gets its own. No position is given out twice, even if
+ * nothing is written there.
  * @param sizes bytes of the files
  */
 export async function placeFiles(
@@ -156,12 +154,12 @@ export async function readVolumes({ db }: Context, ids: readonly number[]): Prom
   return new Map(volumes.map((volume) => [volume.id, volume]));
 }
 
-/** `volume "V00001" was retired: worn out` */
+/** Example: `volume "V00001" was retired: worn out` */
 export function tellRetired(name: string, why: string | null): string {
   return `volume ${quote(name)} was retired: ${why ?? 'nothing is put there any more'}`;
 }
 
-/** Describes the retirement of a volume; undefined if it is in use or not known. */
+/** Describes the retirement of a volume; undefined if it is in use or unknown. */
 export async function findRetired(ctx: Context, volume: string): Promise<string | undefined> {
   allow(ctx, 'importRows');
   const { rows } = await ctx.db.pool.query<{ why: string | null }>(
@@ -170,7 +168,7 @@ export async function findRetired(ctx: Context, volume: string): Promise<string 
   return rows[0] && tellRetired(volume, rows[0].why);
 }
 
-/** Returns the id of the library of a volume; undefined if the volume is not known. */
+/** Returns the id of the library of a volume; undefined if unknown. */
 export async function findLibraryOf(ctx: Context, volume: string): Promise<number | undefined> {
   allow(ctx, 'importRows');
   const { rows } = await ctx.db.pool.query<{ id: number }>(
@@ -180,7 +178,7 @@ export async function findLibraryOf(ctx: Context, volume: string): Promise<numbe
 }
 
 /**
- * Sets the medium of volumes, by which the planner estimates costs, for all of them or none.
+ * Sets the medium of volumes, by which the planner estimates costs, for all or none.
  * @param input.names default: all volumes
  * @returns the number of volumes
  * @throws InvalidInputError, NotFoundError

@@ -1,6 +1,7 @@
 /**
- * Withdraws files from the catalogue, reinstates and purges them. Withdrawn files are in no list and cannot be requested. Requests keep files that are
- * on disk; waiting request files fail with the reason, unless the file is being read. A complete list withdraws what it does not contain.
+ * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. Requests keep those
+ * on disk; waiting request files fail with the reason, unless the file is being read. A complete list withdraws the
+ * files that it omits.
  */
 import type { Context } from '../../context.js';
 import { lockQuotas, lockRecalls, lockRequests } from '../../database/locks.js';
@@ -28,11 +29,11 @@ import {
 } from './chosen-files.js';
 
 export interface WithdrawFilesInput extends ChosenPaths {
-  /** Reported to users who wait for one of the files. */
+  /** Reported to users who wait for a file. */
   why?: string | null | undefined;
 }
 
-/** @throws InvalidInputError; NotFoundError if there is no file, or all are withdrawn already */
+/** @throws InvalidInputError; NotFoundError if no file exists, or all are withdrawn */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
   const { path, why, isDryRun } = input;
   return await audited(
@@ -42,7 +43,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
       allow(ctx, 'withdrawFiles');
       const which = chosenFiles(path);
       const reason = why ? checkReason(why) : null;
-      // the next list would reinstate files that a list has withdrawn
+      // include files withdrawn by a list, which the next list would reinstate
       const leaves = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, leaves);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'withdrawn already' });
@@ -59,7 +60,8 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 }
 
 /**
- * Reinstates withdrawn files. Requests that await them take them in; failed request files can be retried (`retryRequest`).
+ * Reinstates withdrawn files. Requests that await them take them in; failed request files can be retried
+ * (`retryRequest`).
  * @throws InvalidInputError; NotFoundError if none is withdrawn
  */
 export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {
@@ -84,7 +86,9 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
   );
 }
 
-/** The reason stays in requests when personal data are removed, so it must not contain an address. @throws InvalidInputError */
+/**
+ * Requests keep the reason when personal data are removed, so it must not contain an address. @throws InvalidInputError
+ */
 export function checkReason(why: string): string {
   if (/[^\s@]@[^\s@]/.test(why)) throw new InvalidInputError('why', `must not hold an address of mail: ${quote(why)}`);
   return checkText('why', why);
@@ -98,7 +102,7 @@ async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): 
 }
 
 interface Leave {
-  /** The live requests that contain or await one of the files. They and their quotas are locked. */
+  /** Live requests that contain or await one of the files. They and their quotas are locked. */
   requestIds: readonly number[];
   why: string | null;
   isUnlisted: boolean;
@@ -155,7 +159,7 @@ export interface Complete {
   mostPercent: number;
 }
 
-/** A list that leaves out more is probably cut short, or another list. */
+/** A list that omits more is probably truncated, or another list. */
 const MOST_PERCENT = 5;
 
 /** @param given.folder with or without a trailing slash @throws InvalidInputError */
@@ -168,8 +172,8 @@ export function readComplete(given: { folder: string; mostPercent?: number | und
 }
 
 /**
- * Creates the temporary table `leaving` of files that the list does not contain; empty if the list is not complete. The catalogue is locked.
- * @throws InUseError if it contains more than `mostPercent`
+ * Creates the temporary table `leaving` of files missing from a complete list, or empty. The catalogue is locked.
+ * @throws InUseError if it exceeds `mostPercent`
  */
 export async function findUnlisted(
   tx: Transaction,
@@ -195,7 +199,7 @@ export async function findUnlisted(
   return { withdrawn, known };
 }
 
-/** Reinstates files of the list that an earlier list had withdrawn. Files that an operator has withdrawn stay withdrawn. */
+/** Reinstates files withdrawn by an earlier list, but not those withdrawn by an operator. */
 export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: number; staysWithdrawn?: number }> {
   const back = await tx.query(
     sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false
@@ -213,21 +217,21 @@ export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: n
 export interface ForgottenFiles {
   files: number;
   bytes: bigint;
-  /** Withdrawn files that are still in use: they are on disk, or in a live request. */
+  /** Files still in use: on disk, or in a live request. */
   kept: number;
 }
 
 const isForgettable = sql`(${isWithdrawn} AND f.forgotten_at IS NULL)`;
 
-/** The file `f` is on disk, in a live request, or known to a library. Failed request files keep their error, and do not count. */
+/** The file `f` is on disk, in a live request, or known to a library. Failed request files do not count. */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
   OR EXISTS (SELECT FROM left_behind l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
   OR EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK') AND ${isLive}))`;
 
 /**
- * Purges withdrawn files, except those in use, which a later call purges. Their paths are free for other files, and they cannot be reinstated. A
- * file that no request has ever contained is deleted. Any other file keeps its row, with a path that no file of the catalogue can have.
+ * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. A file that was
+ * never in a request is deleted. Any other keeps its row, under a path that no file of the catalogue can have.
  * @throws InvalidInputError; NotFoundError if none is withdrawn; InUseError if all are in use
  */
 export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<ForgottenFiles> {
@@ -283,13 +287,13 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
 
 interface Told {
   ids: ReadonlySet<bigint>;
-  /** The oldest transaction that may have been running. Files that it or a later one has withdrawn were not searched. */
+  /** The oldest transaction that may have been running. Files withdrawn by it or later were not searched. */
   since: string;
 }
 
 /**
- * Reads which of the files requests refer to. Compacted requests are searched once for all files; no request takes in a withdrawn file
- * afterwards. Request files are searched here as well, in the same snapshot, since they may be compacted before their step.
+ * Reads which files requests refer to. Searches compact requests once for all files, since no request takes in a
+ * withdrawn file later. Searches plain request files in the same snapshot: they may be compacted before their step.
  */
 async function readTold(ctx: Context, which: Sql): Promise<Told> {
   return await transaction(ctx.db.pool, 'readTold', async (tx) => {
@@ -307,7 +311,7 @@ async function readTold(ctx: Context, which: Sql): Promise<Told> {
 
 async function forgetStep(ctx: Context, tx: Transaction, told: Told): Promise<void> {
   await lockLeaving(tx);
-  // a file may have come into use before it was locked
+  // a file may have come into use before the lock
   await tx.query(
     sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isForgettable} AND NOT ${isInUse})`,
   );
@@ -319,7 +323,7 @@ async function forgetStep(ctx: Context, tx: Transaction, told: Told): Promise<vo
   );
   const stay = rows.filter(({ id, isTold }) => isTold || told.ids.has(id)).map(({ id }) => id);
   await tx.query(
-    // the whole old path, however long: it stays readable, and the path rules still apply (access/paths.ts)
+    // the whole old path, however long: it stays readable, and path rules still apply (access/paths.ts)
     sql`UPDATE tape_file f SET forgotten_at = ${ctx.now()}::timestamp, path = '/.tapegate-forgotten/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
         WHERE f.id = ANY(${stay}::bigint[])`,

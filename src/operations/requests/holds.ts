@@ -30,7 +30,7 @@ export async function settleRequests(
   { files = 0, isTold = true, isNew = false }: { files?: number; isTold?: boolean; isNew?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
-  const now = ctx.now(); // once: what came with this comes at one time
+  const now = ctx.now(); // once, so that all changes have the same time
   const which = sql`h.request_id = ANY(${requestIds}::int[])`;
   const isTogether = await planFor(tx, files, ['hold', 'tape_file']);
   const send = (statement: Sql) => tx.send(isTogether ? statement : prepared(statement));

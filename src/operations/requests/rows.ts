@@ -59,7 +59,7 @@ export async function lockOwnRequest(
   operation: Operation,
   id: number,
 ): Promise<LockedRequest> {
-  const request = await lockRequest(tx, id, isVisibleQuota(ctx)); // nobody waits for what it may not know of
+  const request = await lockRequest(tx, id, isVisibleQuota(ctx)); // a caller must not wait for a request that it may not see
   checkAsked(ctx);
   allowChange(ctx, operation, request);
   return request;
