@@ -1,7 +1,7 @@
 /**
- * The outbox: mail is written down in the transaction that makes it true, and sent later (src/engine/notify.ts), so
- * that a mail server that is down delays mail and loses none. One of each kind a request, whatever happens;
- * of those before it expires (`queueExpiring`) one for each retention.
+ * The outbox: emails are stored in the transaction of their cause, and sent later (src/engine/notify.ts). So a mail
+ * server that is down delays mail but loses none. A request gets one of each kind; expiry notices (`queueExpiring`),
+ * one for each retention.
  */
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
@@ -15,21 +15,21 @@ import { addSeconds } from '../../time.js';
 import { isAllowedIn } from '../access/paths.js';
 import { diskOfCopy, isLive, placeOnDisk } from '../conditions.js';
 
-/** How many paths of a kind a mail lists. */
+/** Most paths of a kind in an email. */
 const LISTED_PATHS = 20;
 
 export interface DueLetter {
-  /** Of the request. */
+  /** Id of the request. */
   id: number;
   kind: NotificationKind;
   recipient: string;
-  /** Of EXPIRING: the retention that it tells of. */
+  /** Of EXPIRING: the announced retention. */
   expiresAt?: string;
 }
 
 /**
- * Queues the mail that is due for requests and was not queued before. Who has released all files of a request is not
- * told that nothing is left to do; the mail is due again when files join.
+ * Queues due mail of requests once. A request whose files are all released is not reported as done; its mail becomes
+ * due again when files join.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -48,7 +48,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
   for (const letter of due) await writeLetter(ctx, tx, letter);
 }
 
-/** Where its request has a letter of this kind, nothing is written. */
+/** Writes an email unless the request has one of this kind. */
 export async function writeLetter(
   ctx: Context,
   tx: Transaction,
@@ -93,7 +93,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT path, reason FROM awaited_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    // none where a file is at another place than its path
+    // none if a file is not at its logical path
     sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM hold h JOIN request r ON r.id = h.request_id
        JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
@@ -105,9 +105,9 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
 const BATCH = 50;
 
 /**
- * Queues the letters before requests expire that are due: one for each retention. If the retention has changed since, another letter takes the
- * place of the old one. A request that lives no longer than the notice gets none. A run that is killed is completed by the next one.
- * @returns how many were queued
+ * Queues due expiry notices, one for each retention. A new retention replaces the earlier notice. A request shorter
+ * than the notice period gets none. After a crash the next run continues.
+ * @returns the number of queued notices
  */
 export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {
   let letters = 0;
@@ -119,13 +119,13 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
     if (rows.length === 0) break;
     letters += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
       const ids = await lockRequests(tx, sql`r.id = ANY(${rows.map(({ id }) => id)}::int[])`);
-      // judged in a second statement, which sees what whoever had them locked before has written
+      // checked in a second statement, which sees what earlier lock holders have written
       const due = await tx.query<DueLetter>(
         sql`SELECT r.id, 'EXPIRING' AS kind, coalesce(r.notify_on_last_file, r.notify_on_first_file) AS recipient,
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
       );
       if (due.length === 0) return 0;
-      // a new row rather than the old one changed: whoever has the old one in hand notes nothing of the new one
+      // a new row instead of an update, so that the sender of the old one cannot record its result on the new one
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
@@ -137,7 +137,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
   return letters;
 }
 
-/** A condition on the request `r`: it ends within the notice, and whoever gets its mail was not told so. */
+/** The request `r` ends within the notice period, and its recipient has no notice yet. */
 function isExpiring(ctx: Context): Sql {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;

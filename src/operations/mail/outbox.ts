@@ -1,10 +1,10 @@
 /**
- * The sending side of the outbox. Mail has a rate, for each user and for all together; letters over the rate wait in order. The user whose last
- * letter is the oldest goes first, so that many letters of one user delay nobody else's.
+ * The sending side of the outbox. Each user and the whole site have a rate; emails over the rate wait in order. The
+ * user whose last email is the oldest goes first, so that many emails of one user delay no other user.
  *
- * A rate is used evenly (the generic cell rate algorithm, ITU-T I.371): each letter uses the time that one takes at that rate, and is sent while
- * at most a quarter of a minute is used ahead. A time for each user and one for all is stored, so the rate holds for several engines and
- * over restarts.
+ * The rates use the generic cell rate algorithm (ITU-T I.371): each email uses its share of time, and is sent while at
+ * most 15 seconds are used ahead. The times are stored for each user and the site, so rates apply across engines and
+ * restarts.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -23,13 +23,13 @@ export interface Letter {
   messageId: string;
   attempts: number;
   createdAt: string;
-  /** When a server first refused it for now; null where none did. */
+  /** When a server first deferred it; null if never. */
   deferredSince: string | null;
-  /** How often that was. */
+  /** Number of deferrals. */
   deferrals: number;
   /** Its request has ended since it was written. */
   isLate: boolean;
-  /** It tells of an end that has come, or is put off. */
+  /** It announces an expiry that has come, or was postponed. */
   isMoot: boolean;
 }
 
@@ -38,17 +38,17 @@ export type SendResult =
   | { state: 'REJECTED'; error: string }
   | { state: 'PENDING'; error: string; nextTryAt: string; isDeferred: boolean };
 
-/** A letter in hand is left to who has it for so long; whoever sends has to end before, with the pauses of a slow database. */
+/** Lifetime of a claim. A sender must finish earlier, with allowance for a slow database. */
 const CLAIM_SECONDS = 180;
 
 export const SEND_SECONDS = 120;
 
 /**
- * Claims the letter whose turn it is, has it sent, and writes down how that went. Meanwhile no transaction is open, and the
- * letter is due for nobody else. Where its sender dies, it is due again when the claim has run out.
- * @param options.inTurn false where nobody gets the letter: the oldest is the next then, and no rate bounds them
- * @param options.send must not throw, and end within `SEND_SECONDS`
- * @returns false when no letter is due, or those that are wait for their turn
+ * Claims the next email, has it sent, and records the result. No transaction is open meanwhile. If the sender dies, the
+ * email is due again when the claim expires.
+ * @param options.inTurn false if nothing is delivered: takes the oldest email, without rates
+ * @param options.send must not throw, and must end within `SEND_SECONDS`
+ * @returns false if no email is due, or the rates allow none
  */
 export async function claimMail(
   ctx: Context,
@@ -73,7 +73,7 @@ export async function claimMail(
   return true;
 }
 
-/** @param choice.which a condition on the letter `n` */
+/** @param choice.which a condition on the email `n` */
 async function claimOldest(
   tx: Transaction,
   { now, claimedUntil, which }: { now: string; claimedUntil: string; which: Sql },
@@ -92,7 +92,10 @@ async function claimOldest(
   return found;
 }
 
-/** What was taken by the server is sent, whoever has the letter by now; everything else is for who has claimed it last. */
+/**
+ * Records an accepted email as sent, even if another process has claimed it. Other results count only from the last
+ * claimant.
+ */
 async function noteMail(
   ctx: Context,
   letter: Letter,
@@ -110,10 +113,10 @@ async function noteMail(
   );
 }
 
-/** A row that says the same for longer than this is written again. */
+/** Age at which an unchanged row is written again. */
 const NOTE_SECONDS = 60;
 
-/** Notes that an engine with a mail server is at work: those without one leave the letters to it. */
+/** Records that an engine with a mail server is running, so that engines without one leave the mail to it. */
 export async function noteSender(ctx: Context): Promise<void> {
   const now = ctx.now();
   await ctx.db.pool.query(
@@ -122,10 +125,10 @@ export async function noteSender(ctx: Context): Promise<void> {
   );
 }
 
-/** An engine with a mail server that is away is waited for so long: longer than any host is mended. */
+/** Time for which engines without a mail server leave the mail to an absent one: longer than any repair of a host. */
 const SENDER_SECONDS = 7 * 24 * 3600;
 
-/** Is there, or was there of late, an engine with a mail server? */
+/** Whether an engine with a mail server is running, or was lately. */
 export async function hasSender(ctx: Context): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM mail_sender WHERE seen_at > ${addSeconds(ctx.now(), -SENDER_SECONDS)}::timestamp`,
@@ -135,36 +138,34 @@ export async function hasSender(ctx: Context): Promise<boolean> {
 
 const MINUTE = 60;
 
-/** The part of a minute's letters that may go at once. */
+/** Share of a minute's emails that may be sent at once. */
 const AT_ONCE = 1 / 4;
 
-/** No rate is used so far ahead, unless it was another one then, or the clock has been set back: that counts as not used. */
+/** A rate used further ahead has changed, or the clock was set back: it counts as unused. */
 const IMPOSSIBLE_SECONDS = 2 * MINUTE;
 
-/** What may be used of a rate, and what was. */
 interface Use {
-  /** Letters within a minute. */
+  /** Emails per minute. */
   rate: number;
-  /** A column: up to when it is used; null where it never was. */
+  /** Column with the time up to which the rate is used; null if never. */
   usedUntil: Sql;
   now: string;
 }
 
-/** May another letter go? */
 export function hasTurn({ rate, usedUntil, now }: Use): Sql {
   return sql`(${usedUntil} IS NULL OR ${usedUntil} <= ${addSeconds(now, aheadOf(rate))}::timestamp
     OR ${usedUntil} > ${addSeconds(now, IMPOSSIBLE_SECONDS)}::timestamp)`;
 }
 
-/** When the next may go; null where it may. */
+/** When the next email may be sent; null if now. */
 export function turnAt(use: Use): Sql {
   return sql`CASE WHEN NOT ${hasTurn(use)} THEN ${use.usedUntil} - ${aheadOf(use.rate)}::float8 * interval '1 second' END`;
 }
 
-/** Seconds of a rate that may be used before they are there. */
+/** Seconds of a rate that may be used in advance. */
 const aheadOf = (rate: number): number => Math.max(AT_ONCE * rate - 1, 0) * (MINUTE / rate);
 
-/** Up to when it is used with one letter more. */
+/** The new end of used time after one more email. */
 function withOneMore({ rate, usedUntil, now }: Use): Sql {
   return sql`greatest(${possible(usedUntil, now)}, ${now}::timestamp) + ${MINUTE / rate}::float8 * interval '1 second'`;
 }
@@ -173,8 +174,8 @@ const possible = (usedUntil: Sql, now: string): Sql =>
   sql`CASE WHEN ${usedUntil} <= ${addSeconds(now, IMPOSSIBLE_SECONDS)}::timestamp THEN ${usedUntil} END`;
 
 /**
- * The users of the letters that wait, each once, with when the first of theirs is due: `w` of all statements about them. Each step
- * is a look at the index, however many letters a user has.
+ * The rows `w` of users with waiting emails, each with the first due time. Recursive index lookups make it independent
+ * of the number of emails.
  */
 export const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
     (SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id IS NOT NULL
@@ -185,8 +186,8 @@ export const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /**
- * Whose letter goes next. Until the commit nobody else finds that out.
- * @returns the id of the quota; undefined while no letter is due, or those that are have to wait for their turn
+ * Finds the user whose email is sent next. Until the commit no other process can do so.
+ * @returns the id of the quota; undefined if no email is due, or the rates allow none
  */
 export async function findTurn(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
@@ -203,7 +204,7 @@ export async function findTurn(ctx: Context, tx: Transaction, now: string): Prom
   return next?.quotaId;
 }
 
-/** A letter of the user is sent: whoever does that has found its turn in the same transaction. */
+/** Uses the rates for one email. The same transaction has called `findTurn`. */
 export async function useTurn(
   ctx: Context,
   tx: Transaction,
@@ -221,16 +222,16 @@ export async function useTurn(
 }
 
 /**
- * What the first of a user's letters waits for.
- * - `ENGINE`: an engine with a mail server, which takes it at once where there is one.
+ * What a user's first email waits for.
+ * - `ENGINE`: an engine with a mail server, which takes it at once.
  * - `RETRY`: its next try, or the end of this one.
- * - `USER_RATE`, `RATE`: its turn, since the user, or the whole site, has had the letters of a minute.
+ * - `USER_RATE`, `RATE`: the rate of the user, or of the site.
  */
 export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
 export type MailWait = (typeof mailWaits)[number];
 
 export interface WaitingMail {
-  /** Of the quota. */
+  /** Id of the quota. */
   id: number;
   user: string;
   letters: number;
@@ -239,11 +240,11 @@ export interface WaitingMail {
   waitsFor: MailWait;
   /** The first of them is sent no earlier. */
   nextAt: string;
-  /** Why the last try of that one failed; null before one has. */
+  /** Error of the first one's last try; null before one has failed. */
   lastError: string | null;
 }
 
-/** A row a user with letters that wait, of those that the caller may see, in the order of their quotas. */
+/** Returns a row for each user with waiting emails, of quotas that the caller may see, by quota. */
 export async function listWaitingMail(ctx: Context, page: CursorPage<number>): Promise<WaitingMail[]> {
   allow(ctx, 'listWaitingMail');
   const now = ctx.now();

@@ -1,10 +1,10 @@
 /**
- * What a quota is charged, and how many requests, paths and patterns it counts. The check and the charge are one statement, so that of two
- * requests that race for the last bytes exactly what fits is taken. Equal to the size still fits.
+ * Charges and counts of quotas. Check and charge are one statement, so of two requests that race for the last bytes
+ * only one is accepted. Filling a quota exactly is allowed.
  *
- * The counts are columns of the quota, so a million requests cost as little as one. Each transaction that changes what is counted changes the
- * count: creation and revival by `countIn`, ends and releases by `refund`, joins in requests/joins.ts. The quota's row stays locked from the
- * count to the commit.
+ * The counts of requests, paths and patterns are columns of the quota, so their cost does not depend on the number of
+ * requests. Each transaction that changes the counted rows changes the counts: `countIn` on creation and revival,
+ * `refund` on ends and releases, requests/joins.ts on joins. The quota's row stays locked from the count to the commit.
  */
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
@@ -22,7 +22,7 @@ export interface QuotaRow extends Counts {
 }
 
 /**
- * @param more columns that are asked for with it, by name: each says yes or no
+ * @param more additional boolean columns, by name
  * @throws UnknownUserError
  */
 export async function findQuota<Name extends string = never>(
@@ -42,8 +42,8 @@ export async function findQuota<Name extends string = never>(
 }
 
 /**
- * The quota of a request that is changed. One that the caller may not see is as if it were not there.
- * @param given what the caller says whose it is
+ * Returns the quota of a request that is changed. A quota that the caller may not see counts as missing.
+ * @param given the user that the caller has named
  * @throws UnknownUserError, WrongQuotaError
  */
 export async function findQuotaOf(
@@ -59,7 +59,7 @@ export async function findQuotaOf(
   return quota;
 }
 
-/** @throws QuotaExceededError with the figures of the refusal */
+/** @throws QuotaExceededError with the figures of the rejection */
 export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   if (bytes === 0n) return;
   const charged = await tx.query(
@@ -68,12 +68,12 @@ export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): P
   if (charged.length === 0) await refuse(tx, quota, bytes);
 }
 
-/** Charges what another system has granted, whether it fits or not. */
+/** Charges files that another system has granted, whether they fit or not. */
 export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   await tx.query(sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id}`);
 }
 
-/** Refuses early, before a long list is stored only to be taken back. @throws QuotaExceededError */
+/** Rejects early, before a long list is stored only to be rolled back. @throws QuotaExceededError */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   const room = await tx.query(sql`SELECT FROM quota WHERE id = ${quota.id} AND used + ${bytes}::numeric <= size`);
   if (room.length === 0 && bytes > 0n) await refuse(tx, quota, bytes);
@@ -91,7 +91,7 @@ export interface Charge extends Partial<Counts> {
   bytes: bigint;
 }
 
-/** Gives back what ended requests, or files and paths that were let go, were charged and counted. */
+/** Returns charges and counts of ended requests, or of released files and paths. */
 export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
@@ -114,35 +114,35 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
 }
 
 export interface Counts {
-  /** Requests that live. */
+  /** Live requests. */
   openRequests: number;
-  /** Paths that they wait for and that the catalogue does not know. */
+  /** Their awaited paths that the catalogue does not know. */
   awaitedPaths: number;
-  /** Those of the requests that have a pattern. */
+  /** Live requests with a pattern. */
   standingPatterns: number;
 }
 
-/** What each is called in messages, and the variable that bounds it. */
+/** The name of each count in messages, and the variable that limits it. */
 const kinds = {
   openRequests: ['open requests', 'OPEN_REQUESTS'],
   standingPatterns: ['requests by a pattern', 'STANDING_PATTERNS'],
   awaitedPaths: ['paths that the catalogue does not know', 'AWAITED_PATHS'],
 } as const satisfies Record<keyof Counts, readonly [words: string, variable: string]>;
 
-/** Of the quota `q`. */
+/** Columns of the quota `q`. */
 export const countColumns = sql`q.open_requests AS "openRequests", q.awaited_paths AS "awaitedPaths", q.standing_patterns AS "standingPatterns"`;
 
-/** What is to be counted of the quota `q`. */
+/** Recounts the quota `q`. */
 export const countsOfQuota = sql`
   SELECT count(*) AS requests, coalesce(sum(${unknownPathsOf('r')}), 0) AS paths, count(*) FILTER (WHERE r.pattern <> '') AS patterns
   FROM request r WHERE r.quota_id = q.id AND ${isLive}`;
 
-/** How many paths a request waits for that the catalogue does not know. @param request the name of its row */
+/** Counts the unknown paths of a request. @param request the name of its row */
 export function unknownPathsOf(request: 'r' | 'request') {
   return sql`(SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
 }
 
-/** The same of one that is locked. */
+/** Counts the unknown paths of a locked request. */
 export async function countUnknown(tx: Transaction, requestId: number): Promise<number> {
   const [row] = await tx.query<{ paths: number }>(
     sql`SELECT ${unknownPathsOf('r')} AS paths FROM request r WHERE r.id = ${requestId}`,
@@ -150,15 +150,14 @@ export async function countUnknown(tx: Transaction, requestId: number): Promise<
   return row?.paths ?? 0;
 }
 
-/** What a request that is made or revived counts for. */
 export function countsOf(request: { pattern: string }, awaitedPaths: number): Counts {
   return { openRequests: 1, standingPatterns: request.pattern === '' ? 0 : 1, awaitedPaths };
 }
 
 /**
- * Counts what a request brings. The quota is locked by it.
- * @returns what the user has then, which is to be checked before the commit
- * @throws UnknownUserError where the quota was removed meanwhile
+ * Adds a request to the counts and locks the quota.
+ * @returns the new counts, which must be checked before the commit
+ * @throws UnknownUserError if the quota was removed meanwhile
  */
 export async function countIn(tx: Transaction, quota: { id: number; user: string }, added: Counts): Promise<Counts> {
   const [have] = await tx.query<Counts>(
@@ -172,7 +171,7 @@ export async function countIn(tx: Transaction, quota: { id: number; user: string
 }
 
 /**
- * @param have what the user has, `added` included; what was not added to is not looked at
+ * @param have counts including `added`; counts that did not grow are not checked
  * @throws LimitReachedError
  */
 export function checkCounts({ config }: Context, user: string, have: Counts, added: Counts): void {

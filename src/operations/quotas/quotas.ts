@@ -1,4 +1,3 @@
-/** Users and their quotas. */
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { lockQuotas } from '../../database/locks.js';
@@ -21,18 +20,18 @@ import { findQuota, type QuotaRow } from './charges.js';
 
 export interface SetQuotaInput {
   user: string;
-  /** Bytes; a new quota needs it. */
+  /** Bytes; required for a new quota. */
   size?: bigint | null | undefined;
   email?: string | null | undefined;
   notes?: string | null | undefined;
-  /** Part of the drives, beside the other users' weights; 1 unless given. */
+  /** Share of the drives relative to other users' weights. Default 1. */
   weight?: number | null | undefined;
 }
 
-/** Far beyond what a site needs; what is divided by a weight stays a number. */
+/** Far beyond practical needs, and safe to divide by. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
-/** As services are called beside users: in rules, for one. */
+/** Prefix of service names, for example in rules. */
 const SERVICE = 'service:';
 
 /** @throws InvalidInputError */
@@ -41,7 +40,10 @@ export function checkWeight(weight: number): number {
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
 
-/** Makes a quota, or changes what is given of a known one; one that was removed is there again. A size below what is used stops new requests only. */
+/**
+ * Creates a quota, restores a removed one, or changes the given fields of a known one. A size below the used bytes only
+ * stops new requests.
+ */
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const { user, ...given } = input;
   await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (note) => {
@@ -73,7 +75,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 }
 
 /**
- * A new quota is somebody's who can be called so. One that is there may have any name, since it was made before this was asked, or adopted.
+ * Checks the name of a new quota. Known quotas may have any name: older versions did not check, and others are adopted.
  * @throws InvalidInputError
  */
 async function checkNewUser(tx: Transaction, user: string): Promise<void> {
@@ -84,7 +86,7 @@ async function checkNewUser(tx: Transaction, user: string): Promise<void> {
   throw new InvalidInputError('user', `must not begin with ${SERVICE}, as the names of services do: ${quote(user)}`);
 }
 
-/** Quotas in order of their users: counted, or by the page. */
+/** Lists quotas by user: counted, or by the page. */
 export function listQuotasByPage(ctx: Context) {
   allow(ctx, 'listQuotasByPage');
   const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
@@ -117,10 +119,7 @@ export async function listQuotas(ctx: Context) {
   return await ctx.db.prisma.quota.findMany({ where: { removedAt: null }, orderBy: { user: 'asc' } });
 }
 
-/**
- * Bytes of quotas in use now, by the ids of the quotas: requests past their retention no longer count, even where
- * nobody has ended them yet.
- */
+/** Returns used bytes by quota id. Requests past their retention do not count, even if not ended yet. */
 export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, bigint>> {
   const { rows } = await ctx.db.pool.query<{ id: number; used: bigint }>(
     sql`SELECT q.id, (q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
@@ -136,19 +135,18 @@ export async function readUsed(ctx: Context, quota: { id: number }): Promise<big
 
 export interface RemovedQuota {
   user: string;
-  /** How many are good for less. */
+  /** Number of tokens that were revoked or restricted. */
   tokens: number;
-  /** The users of the quotas that it was a member or a manager of, and is no longer. */
+  /** Users of the quotas in which the user was a member or a manager. */
   memberOf: string[];
-  /** Those with rules that name the user, for whoever has the name next: they stay. */
+  /** Directories with rules that name the user. The rules stay, and will apply to the next user of that name. */
   ruledFolders: string[];
 }
 
 /**
- * Takes a user's allowance away: it is in no list any more, and no request is charged to it, until `setQuota` makes it
- * anew; nobody is a member of it any more, no webhook is told of it, its user is a member of no other, and no token stands for it. Requests that have ended are
- * still told by their ids.
- * @throws InvalidInputError; UnknownUserError; InUseError with the figures, while requests of the user live
+ * Removes a quota: it is not listed, and no request is charged to it, until `setQuota` restores it. Removes memberships
+ * in it and of its user, its webhooks, and its tokens. Ended requests can still be read by id.
+ * @throws InvalidInputError; UnknownUserError; InUseError with the figures, while requests of the user are live
  */
 export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
   return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (note) => {
@@ -157,7 +155,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
       await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
       const quota = await findQuota(tx, user);
-      // a size of nothing keeps programs out that do not know of quotas that were removed
+      // size 0 stops older versions, which do not know removed quotas
       await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
       const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
         sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,
@@ -179,9 +177,8 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
 }
 
 /**
- * Whoever has the quota anew says anew who else uses it; and it may be another person of that name, who is no member of what the
- * first one was.
- * @returns the users of the quotas that the user was a member or a manager of
+ * Removes members and memberships: the next user of that name may be another person.
+ * @returns the users of the quotas in which the user was a member or a manager
  */
 async function withdrawMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
   const gone = await tx.query<{ id: number; user: string }>(
@@ -192,7 +189,10 @@ async function withdrawMembers(tx: Transaction, { id, user }: QuotaRow): Promise
   return gone.flatMap((quota) => (quota.id === id ? [] : quota.user)).sort();
 }
 
-/** Rules stay: where the only one of a folder went, everybody could see it. @returns the folders of those that name the user */
+/**
+ * Finds rules that name the user. They stay, since all users may see a directory without rules. @returns the
+ * directories
+ */
 async function findRuled(tx: Transaction, user: string): Promise<string[]> {
   const names = [user, `user:${user}`];
   const rows = await tx.query<{ prefix: string }>(
@@ -202,9 +202,9 @@ async function findRuled(tx: Transaction, user: string): Promise<string[]> {
 }
 
 /**
- * Whoever has the quota anew may be another person of that name: the user's tokens are revoked, and services act for the user no longer;
- * one that acted for nobody else is revoked, too.
- * @returns how many tokens are good for less
+ * Revokes the user's tokens, since the next user of that name may be another person. Services lose the user, and are
+ * revoked if they act for no other.
+ * @returns the number of revoked or restricted tokens
  */
 async function withdrawTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {
   const left = sql`array_remove(t.quotas, ${user})`;

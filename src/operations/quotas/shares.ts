@@ -1,6 +1,6 @@
 /**
- * Fair share: what drive time each quota has had of late. It is charged as recalls end, in drive seconds, mounts
- * included, and half of it is forgotten in a day.
+ * Fair share: the recent drive time of each quota. Ended recalls are charged in drive seconds, including mounts. The
+ * charge has a half-life of one day.
  */
 
 import type { Context } from '../../context.js';
@@ -10,13 +10,13 @@ import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { HALF_LIFE_SECONDS } from '../../planner/schedule.js';
 
-/** What is left at a time of the drive seconds of quota `q`. */
+/** The decayed drive seconds of quota `q` at a time. */
 function decayedAt(now: string): Sql {
   const age = sql`greatest(coalesce(extract(epoch FROM ${now}::timestamp - q.drive_seconds_at), 0), 0)`;
   return sql`q.drive_seconds * 0.5 ^ (${age} / ${HALF_LIFE_SECONDS}::int)`;
 }
 
-/** User to drive seconds of late, divided by the user's weight. Users that have had none are left out. */
+/** Returns recent drive seconds divided by weight, by user. Users without any are absent. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {
   const { rows } = await ctx.db.pool.query<{ user: string; share: number }>(
     sql`SELECT q."user", ${decayedAt(ctx.now())} / q.weight AS share FROM quota q WHERE q.drive_seconds > 0`,
@@ -24,7 +24,7 @@ export async function readShares(ctx: Context): Promise<Map<string, number>> {
   return new Map(rows.map((row) => [row.user, row.share]));
 }
 
-/** Drive seconds of late, by the ids of quotas. */
+/** Returns recent drive seconds by quota id. */
 export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; seconds: number }>(
     sql`SELECT q.id, ${decayedAt(ctx.now())} AS seconds FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,
@@ -32,10 +32,7 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
   return new Map(rows.map((row) => [row.id, row.seconds]));
 }
 
-/**
- * Charges a drive's time to the users of the files that it was spent on: by bytes among the files, and evenly among the
- * users of a file.
- */
+/** Charges a drive's time to users of the files: by bytes among files, and evenly among the users of a file. */
 export async function chargeDriveTime(
   ctx: Context,
   charge: { fileIds: readonly bigint[]; seconds: number },

@@ -1,8 +1,9 @@
 /**
- * A user is forgotten: a pseudonym stands in place of the name wherever it was, and the addresses and free texts go. What is left
- * are figures that belong to nobody. The audit is done in steps, between a first transaction and a last one, after which nothing tells
- * any more whose the rest was: whoever is killed before is asked a second time, and what is left of the person is found by the name.
- * Both take the catalogue's lock alone, so that requests which wait for it are made, or refused, before: they may be the user's.
+ * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts. The
+ * audit is changed in steps between a first and a last transaction. Until the last one the name still identifies the
+ * user's rows, so after a crash a second call continues.
+ * Both transactions hold the catalogue lock exclusively, so that pending requests, which may be the user's, are created
+ * or rejected before.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -22,15 +23,15 @@ import { allow } from '../policy.js';
 import { takeTurn } from '../turn.js';
 import { forgetWebhooks } from '../webhooks/webhooks.js';
 
-/** What a process has written and nobody sees yet is there by then. */
+/** Other processes have committed their pending writes by then. */
 const ON_ITS_WAY_MS = 500;
 
-/** By which the doctor knows a user that was forgotten. */
+/** Prefix by which `doctor` recognises removed users. */
 export const FORGOTTEN = 'forgotten-';
 
 export interface ForgetResult {
   pseudonym: string;
-  /** That were the user's, or are told of the user. */
+  /** Requests that belonged to the user, or mention the user. */
   requests: number;
   letters: number;
   tokens: number;
@@ -38,12 +39,12 @@ export interface ForgetResult {
 }
 
 /**
- * The pseudonym is drawn, and noted nowhere with the name. Tokens of the user are revoked, and streams that they have opened end.
- * @throws NotFoundError where there is nothing of the user, as there is not after the first time; InUseError with the figures,
- *   while requests of the user live
+ * Draws a pseudonym and stores it nowhere with the name. Revokes the user's tokens, which ends their streams.
+ * @throws NotFoundError if there is nothing of the user, as in a second call; InUseError with the figures, while
+ *   requests of the user are live
  */
 export async function forgetUser(ctx: Context, given: string): Promise<ForgetResult> {
-  // the row of the audit, done or refused, does not bring the name back
+  // the audit row, of success or rejection, must not contain the name
   const pseudonym = `${FORGOTTEN}${randomBytes(4).toString('hex')}`;
   const deed = { operation: 'forgetUser', kind: 'USER', object: '' } as const;
   return await audited(ctx, deed, async (note) => {
@@ -63,7 +64,7 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
       transaction(ctx.db.pool, 'forgetTraces', (tx) => forgetTraces(ctx, tx, person, begun)),
     );
     const auditRows = await forgetInAudit(ctx, person);
-    // what has begun is done to its end, whoever still waits for it
+    // work that has begun is completed, even if the caller is gone
     const result = await takeTurn({ ...ctx, reader: undefined }, 'catalogue', () =>
       transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, person, { traces, auditRows, note })),
     );
@@ -72,7 +73,7 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
   });
 }
 
-/** What others had counted was perhaps on its way to the database as they were told. */
+/** Repeats it for counts that other processes were writing when they were notified. */
 async function forgetLatecomers(ctx: Context, person: Person): Promise<void> {
   await sleep(ON_ITS_WAY_MS);
   await transaction(ctx.db.pool, 'forgetLatecomers', async (tx) => {
@@ -90,8 +91,9 @@ interface Traces {
 }
 
 /**
- * The first part: everything but what tells whose the rest is. From then on nobody asks as the user, or for it.
- * @param begun the row of the audit, where there is anything
+ * Removes everything except the data that identify the user's other rows. Afterwards no caller can act as the user, or
+ * for it.
+ * @param begun the audit row, written if there is anything to remove
  */
 async function forgetTraces(ctx: Context, tx: Transaction, person: Person, begun: Sql): Promise<Traces> {
   await lockCatalogue(tx, 'alone');
@@ -112,7 +114,7 @@ async function forgetTraces(ctx: Context, tx: Transaction, person: Person, begun
   return { requests, letters, tokens, others };
 }
 
-/** The last part, when nothing else has the name: whose requests they are. */
+/** Replaces the name in requests last, when nothing else contains it. */
 async function forgetPerson(
   ctx: Context,
   tx: Transaction,
@@ -146,13 +148,13 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   );
 }
 
-/** The requests `r` that are told of the user, of whichever quota. */
+/** The requests `r` of any quota that mention the user. */
 function ofPerson({ user, owners, quotaAddresses }: Person): Sql {
   return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
     OR r.notify_on_first_file = ANY(${quotaAddresses}::text[]) OR r.notify_on_last_file = ANY(${quotaAddresses}::text[]))`;
 }
 
-/** In requests of others, who go on being told where they are not the same. @returns how many had one */
+/** Removes the user's addresses from requests of others, who keep their own. @returns the number of changed requests */
 async function forgetAddresses(tx: Transaction, { user, quotaAddresses }: Person): Promise<number> {
   const [first, last] = ['first', 'last'].map((which) => raw(`r.notify_on_${which}_file`));
   const rows = await tx.query(
@@ -164,7 +166,9 @@ async function forgetAddresses(tx: Transaction, { user, quotaAddresses }: Person
   return rows.length;
 }
 
-/** Patterns and paths stay, which are the archive's; labels are free text, and those of the user's own requests go. */
+/**
+ * Keeps patterns and paths, which belong to the archive. Clears labels of the user's own requests, which are free text.
+ */
 async function forgetRequests(tx: Transaction, person: Person): Promise<number> {
   const { user, owners, pseudonym, quotaAddresses } = person;
   const isMaker = sql`r.made_by = ANY(${owners}::text[])`;
@@ -183,7 +187,7 @@ async function forgetRequests(tx: Transaction, person: Person): Promise<number> 
   return rows.length;
 }
 
-/** No request is charged to it any more, as with one that was removed. @returns how many were open, one at most */
+/** Closes the quota like a removed one. @returns how many were open, at most one */
 async function closeQuota(ctx: Context, tx: Transaction, { user }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET size = 0, removed_at = ${ctx.now()} WHERE q."user" = ${user} AND q.removed_at IS NULL RETURNING q.id`,
@@ -191,7 +195,7 @@ async function closeQuota(ctx: Context, tx: Transaction, { user }: Person): Prom
   return rows.length;
 }
 
-/** Its row stays for its requests, as that of a quota which was removed. */
+/** Keeps the row for its requests, as for a removed quota. */
 async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
@@ -200,13 +204,13 @@ async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: P
   return rows.length;
 }
 
-/** Who uses the user's quota, which quotas the user uses, and rules by folders. */
+/** Removes memberships of and in the user's quota, and renames the user in path rules. */
 async function forgetRights(tx: Transaction, { user, owners, pseudonym }: Person): Promise<number> {
   const members = await tx.query(
     sql`DELETE FROM quota_member m WHERE m.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})
           OR (m.kind = 'USER' AND m.name = ${user}) RETURNING m.quota_id`,
   );
-  // a rule stays: where a folder has none, everybody may
+  // rules stay, since all users may access a directory without rules
   const rules = await tx.query(
     sql`UPDATE path_rule p SET name = replace(p.name, ${user}, ${pseudonym})
         WHERE p.kind = 'USER' AND p.name = ANY(${owners}::text[]) RETURNING p.id`,
@@ -218,7 +222,7 @@ async function forgetUses(tx: Transaction, { user }: Person): Promise<number> {
   return (await tx.query(sql`DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true AS gone`)).length;
 }
 
-/** Mail that was not sent by then is not sent any more. */
+/** Cancels unsent mail. */
 async function forgetLetters(tx: Transaction, { user, pseudonym, quotaAddresses }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE notification n SET recipient = ${pseudonym}, subject = '', body = '', last_error = NULL,
@@ -231,7 +235,8 @@ async function forgetLetters(tx: Transaction, { user, pseudonym, quotaAddresses 
 }
 
 /**
- * Of whatever role: who has left operates nothing under a name by which nobody finds it. A service that acted for the user acts for nobody in its place.
+ * Revokes tokens of any role with the user's name, so that none operates under a name that no search finds. Removes the
+ * user from service tokens.
  */
 async function forgetTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const isOwn = sql`t.name = ${user}`;
@@ -248,7 +253,7 @@ async function forgetTokens(ctx: Context, tx: Transaction, { user, pseudonym }: 
   return rows.length;
 }
 
-/** That the user is held goes with the quota; in the reasons of others only the addresses are known to be a person's. */
+/** Deletes a suspension of the user. In reasons of other suspensions only addresses are recognisable as personal. */
 async function forgetSuspensions(tx: Transaction, { user, pseudonym, addresses }: Person): Promise<number> {
   const gone = await tx.query(
     sql`DELETE FROM suspension s WHERE s.kind = 'USER' AND s.name = ${user} RETURNING s.name`,
@@ -261,7 +266,10 @@ async function forgetSuspensions(tx: Transaction, { user, pseudonym, addresses }
   return gone.length;
 }
 
-/** As `ownerOf` in src/caller.ts names callers of this name; tokens of a service or an operator of the name are forgotten, too. */
+/**
+ * Returns the names that `ownerOf` in src/caller.ts gives callers of this name. Tokens of services and operators are
+ * included.
+ */
 export function ownerNamesOf(user: string): string[] {
   return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
 }
@@ -272,7 +280,7 @@ export const quotaOf = (user: string): Sql => sql`r.quota_id = (SELECT q.id FROM
 export const ownRequests = (user: string): Sql =>
   sql`(${quotaOf(user)} OR r.made_by = ANY(${ownerNamesOf(user)}::text[]))`;
 
-/** The others, also those of which nobody knows who made them. */
+/** All other requests, including those with an unknown maker. */
 export const othersRequests = (user: string): Sql => sql`NOT coalesce(${ownRequests(user)}, false)`;
 
 export async function findPerson(ctx: Context, user: string, pseudonym: string): Promise<Person> {
@@ -283,7 +291,10 @@ export async function findPerson(ctx: Context, user: string, pseudonym: string):
   return { ...known, ...(await readAddresses(ctx, known)) };
 }
 
-/** What stood in a request of the user may be anybody's, such as that of a portal; what was the quota's is another's only as its quota's. */
+/**
+ * An address in the user's requests may belong to others, such as a portal. An address of the quota counts as another
+ * user's only if another quota has it.
+ */
 async function readAddresses(
   ctx: Context,
   known: Pick<Person, 'user' | 'requests'>,
@@ -314,7 +325,7 @@ async function readCurrentAddresses(ctx: Context, user: string) {
 
 const addressIn = ({ address }: { address: string }): string => address;
 
-/** Those of them that are another quota's as well. */
+/** Returns those that another quota has as well. */
 async function readAddressesOfQuotas(ctx: Context, user: string, addresses: readonly string[]): Promise<Set<string>> {
   const { rows } = await ctx.db.pool.query<{ address: string }>(
     sql`SELECT DISTINCT o.email AS address FROM quota o WHERE o.email = ANY(${addresses}::text[]) AND o."user" <> ${user}`,
@@ -322,7 +333,7 @@ async function readAddressesOfQuotas(ctx: Context, user: string, addresses: read
   return new Set(rows.map(addressIn));
 }
 
-/** Those of them that stand in a request that is not the user's, or in mail for one. */
+/** Returns those in requests of others, or in mail about these. */
 async function readAddressesOfRequests(ctx: Context, user: string, addresses: readonly string[]): Promise<Set<string>> {
   if (addresses.length === 0) return new Set();
   const { rows } = await ctx.db.pool.query<{ address: string }>(
@@ -336,34 +347,40 @@ async function readAddressesOfRequests(ctx: Context, user: string, addresses: re
 
 export interface Person {
   user: string;
-  /** By which what it has made is known to be its own. */
+  /** Names of the user as a maker of things. */
   owners: readonly string[];
-  /** Of mail: what its quota has, or had. They go wherever they are, also from the requests and the mail of others. */
+  /** Mail addresses that the quota has or had. They are removed everywhere, including requests and mail of others. */
   quotaAddresses: readonly string[];
-  /** These, and what only its requests have, or had, and nobody else uses. They go wherever the audit and reasons of suspensions have them. */
+  /**
+   * These, and addresses that only the user's requests have or had. They are removed from the audit and from reasons of
+   * suspensions.
+   */
   addresses: readonly string[];
   pseudonym: string;
-  /** Ids of the requests that are charged to the user, or that it made: whoever changed them, and whatever was said of the user then. */
+  /**
+   * Ids of the requests that are charged to the user, or that the user made. Audit rows about them may mention the
+   * user.
+   */
   requests: readonly string[];
 }
 
-/** Ids of a step: a fraction of a second. */
+/** Audit ids of a step, which takes a fraction of a second. */
 const STEP = 10_000n;
 
-/** What was begun before is written by then, and its row is not older. */
+/** Older operations are written by then, and newer rows are not older than this. */
 const LATE_SECONDS = 3600;
 
-/** The rows `o` that are of the user's requests: what it asked for, or somebody for it. */
+/** The audit rows `o` about the user's requests, made by the user or by others for the user. */
 const isOfRequests = ({ user, requests }: Pick<Person, 'user' | 'requests'>): Sql =>
   sql`(o.who = ${user} OR o.given->>'quota' = ${user} OR (o.kind = 'REQUEST' AND o.object IN (SELECT unnest(${requests}::text[]))))`;
 
 const isOfQuota = ({ user }: Pick<Person, 'user'>): Sql => sql`(o.object = ${user} AND o.kind IN ('QUOTA', 'USER'))`;
 
-/** Addresses in what was given for mail about requests, and for that of quotas. */
+/** JSON paths of mail addresses given for requests, and for quotas. */
 const ofRequests = sql`unnest(ARRAY['$.**.notifyOnFirstFile', '$.**.notifyOnLastFile']::jsonpath[])`;
 const ofQuotas = sql`unnest(ARRAY['$.**.email']::jsonpath[])`;
 
-/** Mail addresses that were given for the user's quota, and for its requests. */
+/** Mail addresses given for the user's quota and requests. */
 export async function readAuditAddresses(
   ctx: Context,
   person: Pick<Person, 'user' | 'requests'>,
@@ -372,7 +389,7 @@ export async function readAuditAddresses(
   return { ofQuota, ofRequests: await readAddressesIn(ctx, ofRequests, isOfRequests(person)) };
 }
 
-/** Those of them that somebody else has given for what is none of the user's. */
+/** Returns those that other callers gave for anything that is not the user's. */
 export async function readGivenByOthers(
   ctx: Context,
   person: Pick<Person, 'user' | 'requests'>,
@@ -391,7 +408,7 @@ export async function readGivenByOthers(
 /**
  * @param paths a table of JSON paths to addresses
  * @param which a condition on rows `o`
- * @param only of these addresses, where they are given
+ * @param only limits the result to these addresses
  */
 async function readAddressesIn(ctx: Context, paths: Sql, which: Sql, only?: readonly string[]): Promise<Set<string>> {
   const addresses = new Set<string>();
@@ -408,17 +425,17 @@ async function readAddressesIn(ctx: Context, paths: Sql, which: Sql, only?: read
 }
 
 /**
- * Replaces a person in the audit, which may have many millions of rows: in steps of a statement each, before the rows by which the user is
- * known. A run that is killed is completed by a second one.
- * @returns how many rows had something of the person
+ * Replaces a person in the audit, which may have many millions of rows, in steps of one statement each. Rows that
+ * identify the user come last, so that after a crash a second run continues.
+ * @returns the number of changed rows
  */
 export async function forgetInAudit(ctx: Context, person: Person): Promise<number> {
-  // the user's own rows tell the addresses, so they go when these are nowhere else any more
+  // the user's own rows contain the addresses, so they come last
   const others = person.addresses.length > 0 ? await forgetSteps(ctx, person, await stepsOf(ctx), true) : 0;
   return others + (await forgetSteps(ctx, person, await stepsOf(ctx), false));
 }
 
-/** What was written while a user was being forgotten. */
+/** Replaces the person in rows written meanwhile. */
 export async function forgetLateInAudit(ctx: Context, person: Person): Promise<void> {
   await forgetSteps(ctx, person, await stepsOf(ctx, addSeconds(ctx.now(), -LATE_SECONDS)), false);
 }

@@ -1,15 +1,14 @@
 /**
- * What every text of the database may hold of a person, and what becomes of it when a user is forgotten (forget.ts). A test holds
- * the list against prisma/schema.prisma: a new column says what it is before it is there. Why and for how long each is kept is in
- * PERSONAL-DATA.md.
+ * Personal data in each text column, and its treatment when a user is removed (forget.ts). A test compares the list
+ * with prisma/schema.prisma, so that new columns are classified. PERSONAL-DATA.md says why and how long each is kept.
  */
 
 /**
- * - `name`: of a user. A pseudonym stands in its place.
- * - `address`: of mail, or of the network. It goes.
- * - `text`: free, and may say anything. It goes where the row is the user's own; elsewhere the mail address in it goes.
- * - `path`: what the archive calls its files. It stays: it is the catalogue's.
- * - `nobody`: names of things, states and errors of machines. It stays.
+ * - `name`: of a user; replaced by a pseudonym.
+ * - `address`: of mail or network; removed.
+ * - `text`: free text; removed from the user's own rows. From other rows only the user's mail address is removed.
+ * - `path`: of archived files; kept as part of the catalogue.
+ * - `nobody`: names of things, states and machine errors; kept.
  */
 export type Holds = 'name' | 'address' | 'text' | 'path' | 'nobody';
 
