@@ -1,4 +1,4 @@
-/** JSON that the database makes, with the very bytes that JSON.stringify has for the same values. */
+/** JSON made by the database, with exactly the bytes of JSON.stringify. */
 import { join, type Sql, sql } from '../database/sql.js';
 
 export function jsonText(text: Sql): Sql {
@@ -9,7 +9,7 @@ export function jsonInteger(integer: Sql): Sql {
   return sql`${integer}::text`;
 }
 
-/** Of a timestamp of the years 1 to 9999, or null, with microseconds unless zero. */
+/** For years 1 to 9999, or null; with microseconds unless zero. */
 export function jsonTime(time: Sql): Sql {
   return sql`coalesce(replace(to_char(${time}, '\\"YYYY-MM-DD"T"HH24:MI:SS.US\\"'), '.000000', ''), 'null')`;
 }

@@ -1,4 +1,4 @@
-/** Whom a caller is known as, for itself: at an open door nothing else shows whether a token was taken. */
+/** Returns how a caller is known. Without required authentication, nothing else shows that a token was accepted. */
 import type { Caller } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { allow } from '../policy.js';

@@ -1,16 +1,19 @@
-/** How the gateways of a database are open: each says so by its connection, since nobody comes in by the one that is closed who may by another. */
+/**
+ * Authentication methods of all gateways of a database. Each gateway names its own in its connection, so that another
+ * can report weaker ones.
+ */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 
-/** Names of connections have 63 bytes in PostgreSQL, which all of the ways together do not fill. */
+/** PostgreSQL limits connection names to 63 bytes, which all methods together fit. */
 const DOOR = 'tapegate events AUTH=';
 
-/** What a gateway's connection for events is called, by which an operator knows it in pg_stat_activity. */
+/** Returns the name of a gateway's event connection, visible in pg_stat_activity. */
 export function nameOfDoor({ config }: Pick<Context, 'config'>): string {
   return `${DOOR}${[...config.access.auth].join(',')}`;
 }
 
-/** The ways of gateways that let in others than this one does, as TAPEGATE_AUTH has them: those of this database that run now. */
+/** Returns TAPEGATE_AUTH of running gateways of this database that accept other methods than this one. */
 export async function findOtherDoors(ctx: Context): Promise<string[]> {
   const { rows } = await ctx.db.pool.query<{ auth: string }>(
     sql`SELECT DISTINCT substr(application_name, length(${DOOR}) + 1) AS auth FROM pg_stat_activity

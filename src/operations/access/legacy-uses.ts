@@ -1,26 +1,25 @@
-/** What callers who show nothing ask for: counted by day, so that an operator sees when nobody does any more. */
+/** Counts unauthenticated requests by day, so that an operator sees when there are none. */
 import type { Context } from '../../context.js';
 import { allOf, sql } from '../../database/sql.js';
 import type { LegacyUse } from '../../generated/prisma/client.js';
 import { boundsOf, type CursorPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** Days for which they are kept: addresses and users are in them. */
+/** The rows contain addresses and users. */
 const KEPT_DAYS = 90;
 
-/** Some uses that are the same but for their time, and refusals of the same. */
 export interface CountedUses {
   endpoint: string;
   address: string;
-  /** As the caller has named it, whether there is one or not; empty for none. */
+  /** As the caller named it, known or not; empty for none. */
   user: string;
   uses: number;
   refused: number;
-  /** Of the last of them; its day is that of all. */
+  /** Time of the last one. Its day applies to all. */
   lastAt: string;
 }
 
-/** Adds to what is counted, in one statement. Users without a quota are not noted: anybody could make them up. */
+/** Adds counts in one statement. Leaves out users without a quota, whose names callers could invent. */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH gone AS (DELETE FROM legacy_use WHERE day < ${ctx.now()}::timestamp - ${KEPT_DAYS} * interval '1 day')
@@ -38,7 +37,7 @@ export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[
   );
 }
 
-/** The latest days first. */
+/** Newest days first. */
 export async function listLegacyUses(ctx: Context, page: CursorPage<bigint>): Promise<LegacyUse[]> {
   allow(ctx, 'listLegacyUses');
   const { conditions, order } = boundsOf(sql`l.id`, page, { descending: true });

@@ -1,4 +1,4 @@
-/** Who may use a quota beside its user: members ask for files with it, managers also change what others have asked for. */
+/** Members of a quota create requests with it. Managers also change requests of others. */
 import type { Context } from '../../context.js';
 import { raw, sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
@@ -9,23 +9,21 @@ import { allowManage } from '../policy.js';
 
 export interface Member {
   kind: MemberKind;
-  /** Of the user or the group. */
   name: string;
   isManager: boolean;
 }
 
 export interface MemberInput {
-  /** User of the quota. */
   quota: string;
   kind: MemberKind;
   name: string;
 }
 
-/** Of one quota: a work space of more is one for a group. */
+/** For one quota. A larger work space should use a group. */
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
-/** What callers may see or do has changed: gateways forget what they knew of it. What changes nothing does not ring. */
+/** Notifies gateways to drop cached rights. Statements that change nothing do not notify. */
 const ring = sql`pg_notify('tapegate', 'rights')::text`;
 
 /** @throws InvalidInputError, NotFoundError, ForbiddenError */
@@ -38,7 +36,7 @@ function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', inpu
 }
 
 /**
- * Makes somebody a member or a manager of a quota, or changes which of the two.
+ * Adds a member or a manager, or changes one into the other.
  * @throws InvalidInputError, NotFoundError, ForbiddenError
  */
 export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
@@ -92,7 +90,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
   });
 }
 
-/** Of quotas that the caller sees, by their ids: users first, by name. */
+/** Returns members of visible quotas by quota id: users first, by name. */
 export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
   const { rows } = await ctx.db.pool.query<Member & { id: number }>(
     sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,
@@ -102,16 +100,15 @@ export async function readMembers(ctx: Context, quotaIds: readonly number[]): Pr
   return members;
 }
 
-/** What somebody may beside what it is. */
 export interface Rights {
-  /** The users of the quotas that it may use, and of those that it manages. */
+  /** Users of the quotas that the caller may use, and of those that it manages. */
   uses: string[];
   manages: string[];
-  /** Another one when these have changed, or the rules by folders. */
+  /** Changes with these rights and with the path rules. */
   version: string;
 }
 
-/** Of a user or a service, by name and groups. */
+/** Reads the rights of a user or a service, by name and groups. */
 export async function readRights(ctx: Context, user: string, groups: readonly string[]): Promise<Rights> {
   const { rows } = await ctx.db.pool.query<{ user: string | null; isManager: boolean | null; rules: string | null }>(
     sql`SELECT m."user", m.is_manager AS "isManager", r.rules

@@ -1,4 +1,4 @@
-/** Rules by folders: who may list, request and fetch the files below them. */
+/** Path rules: which callers may list, request and fetch the files below a directory. */
 import type { Context } from '../../context.js';
 import { raw, sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
@@ -9,23 +9,23 @@ import { checkCallerName, checkOneOf, checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
 export interface PathRuleInput {
-  /** A folder: absolute; `/` is everything. */
+  /** An absolute directory; `/` covers all files. */
   prefix: string;
   action: PathAction;
   kind: RuleKind;
-  /** Of the user or the group; nothing for everybody. */
+  /** Name of the user or the group; none for all users. */
   name?: string | null | undefined;
 }
 
 const columns = raw('id, prefix, action, kind, name');
 
-/** What callers may see or do has changed: gateways forget what they knew of it. */
+/** Notifies gateways to drop cached rights. */
 const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
 
-/** A slash at its end says nothing; of everything nothing is left. */
+/** Returns the stored form, without a trailing slash; empty for `/`. */
 const keptFolder = (folder: string): string => folder.replace(/\/$/, '');
 
-/** As rules are listed, and as the audit has it, however it was written. */
+/** Returns the form in lists and in the audit. */
 export const shownFolder = (folder: string): string => keptFolder(folder) || '/';
 
 /** @throws InvalidInputError */
@@ -44,8 +44,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 }
 
 /**
- * From now on only those may, below a folder, who are named there for the action. Setting a rule twice changes nothing. What is in a
- * request already stays there.
+ * Restricts an action below a directory to those with a rule for it. Setting a rule twice changes nothing. Requests
+ * keep their files.
  * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
@@ -83,29 +83,31 @@ export async function removePathRule(ctx: Context, input: PathRuleInput): Promis
   });
 }
 
-/** All of them, in no order. */
+/** Lists all rules, in no order. */
 export async function listPathRules(ctx: Context): Promise<PathRule[]> {
   allow(ctx, 'listPathRules');
   return await ctx.db.prisma.pathRule.findMany();
 }
 
-/** Nobody counts further: it is to be seen whether a rule meets anything. */
+/** Files are counted up to this number: enough to see whether a rule matches any. */
 const MOST_COUNTED = 10_000;
 
-/** A folder of the same name, written in another Unicode normal form: to a rule, and to the catalogue, it is another one. */
+/**
+ * A directory with the same name in another Unicode normal form, which neither rules nor the catalogue treat as equal.
+ */
 export interface AlikeFolder {
   prefix: string;
   filesBelow: number;
 }
 
 export interface FilesBelow {
-  /** Files of the catalogue below the folder, up to `MOST_COUNTED`. */
+  /** Files below the directory, at most `MOST_COUNTED`. */
   filesBelow: number;
-  /** Those of the folders that look like it which have files. */
+  /** Similar directories with files. */
   alike: AlikeFolder[];
 }
 
-/** What rules that the caller sees meet in the catalogue as it is now, by their prefixes. */
+/** Counts by prefix the files that visible rules match now. */
 export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, FilesBelow>> {
   const asked = new Map(prefixes.map((prefix) => [prefix, otherFormsOf(prefix)]));
   const counts = await countBelow(ctx, [...new Set([...asked].flat(2))]);
@@ -123,7 +125,7 @@ function otherFormsOf(prefix: string): string[] {
   return [...forms].filter((form) => form !== prefix);
 }
 
-/** As rules have it, a file may be its own folder. */
+/** For rules, a file may be its own directory. */
 async function countBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
   const { rows } = await ctx.db.pool.query<{ prefix: string; files: number }>(
     sql`SELECT p.prefix, (SELECT count(*)::int FROM (

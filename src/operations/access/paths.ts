@@ -1,33 +1,35 @@
-/** What rules by folders let a caller do with files; where a folder has none, everybody may everything. */
+/** Applies path rules to callers and files. Without rules for a directory, all callers may do everything there. */
 import { type Caller, hasRole, ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { PathAction } from '../../generated/prisma/enums.js';
 import { isOffered } from '../conditions.js';
 
-/** Operators, viewers and the system see and do everything. */
+/** Operators, viewers and the system are exempt from path rules. */
 export function isRuled(caller: Caller): boolean {
   return !hasRole(caller, 'operator', 'viewer');
 }
 
-/** By which rules hold for what joins a request of this caller later; null: none do. */
+/**
+ * Returns the identity whose rules apply to files that join the caller's requests later; null groups: no rules apply.
+ */
 export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {
   return { ruledBy: ownerOf(caller), ruledGroups: isRuled(caller) ? caller.groups : null };
 }
 
-/** May files be kept from the caller? What was not looked at one by one, as an estimate is, would tell of them. */
+/** Whether files may be hidden from the caller. Then an estimated count would reveal them. */
 export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   if (!isRuled(caller)) return false;
   return (await db.pool.query(sql`SELECT FROM path_rule WHERE action = 'LIST' LIMIT 1`)).rowCount !== 0;
 }
 
 /**
- * No folder has a rule. What looks at no file costs a look-up nothing, while a condition on each takes as long to be planned as the look-up to be
- * done: where most sites have no rules, who is in a hurry asks by this first, in the statement that reads the files.
+ * There are no path rules. Checked first in statements that read files, since planning `path_allowed` takes as long as
+ * a lookup, and most sites have no rules.
  */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
-/** What is forgotten is kept from those from whom it was kept under the path that it had. */
+/** Purged files stay hidden by the rules of their former path. */
 const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-forgotten/')
   THEN regexp_replace(f.path, '^/\\.tapegate-forgotten/[0-9]+', '') ELSE f.path END`;
 
@@ -38,8 +40,8 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
 }
 
 /**
- * The first path from one on and before another one, in order of bytes, that the caller may list; null where there is none. However many are
- * kept from the caller, it is found as soon.
+ * Selects the first path in a range, in byte order, that the caller may list; null if there is none. The cost does not
+ * depend on the number of hidden files.
  */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
   const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
@@ -47,21 +49,21 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
   return sql`CASE WHEN ${isUnruled} THEN ${first} ELSE first_listed(${from}, ${before}, ${ownerOf(caller)}, ${caller.groups}::text[]) END`;
 }
 
-/** The same for a request `r`, whoever asks: what joins it later, and what its mail tells. */
+/** The same for a request `r` by its own rules, for files that join later and for its mail. */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}
     OR path_allowed(${ruledPath}, ${action}, r.ruled_by, r.ruled_groups))`;
 }
 
 /**
- * A condition on the file `f` of a request that the caller sees. What is in a request is to be seen by those whose it is, whatever
- * the rules are by now; who sees all requests, being nobody in particular, sees of them what it may list.
+ * A condition on the file `f` of a visible request. Owners see all files of their requests, whatever the rules are now.
+ * Callers that see all requests see only the files that they may list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;
 }
 
-/** Of some files, those with which the caller may do that. */
+/** Returns the files for which the caller may do the action. */
 export async function readAllowed(
   ctx: Context,
   action: PathAction,
@@ -75,8 +77,8 @@ export async function readAllowed(
 }
 
 /**
- * The same for paths that come one by one, as the rules are now: whoever goes on for long is begun anew when they change.
- * @returns undefined where no rule holds
+ * Returns a filter for single paths by the present rules. Long readers are restarted when the rules change.
+ * @returns undefined if no rule applies
  */
 export async function readPathFilter(
   { caller, db }: Context,

@@ -1,4 +1,4 @@
-/** API tokens: made, listed, revoked, and found by what a caller shows. A token is shown once, and only its hash is kept. */
+/** Creates, lists, revokes and finds API tokens. A token is shown once; only its hash is stored. */
 import { createHash, randomBytes } from 'node:crypto';
 import { SYSTEM } from '../../caller.js';
 import type { Context } from '../../context.js';
@@ -13,30 +13,29 @@ import { checkCallerName, checkOneOf, checkText, checkTime } from '../input.js';
 import type { CursorPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** By which a token is known where it turns up, in a log or in a repository. */
+/** Makes tokens recognisable in logs and repositories. */
 const PREFIX = 'tapegate_';
 const SECRET_BYTES = 32;
 const TOKEN = /^tapegate_[\w-]{43}$/;
 
 export interface CreateTokenInput {
-  /** The user whom it stands for; or what the service, viewer or operator is called. */
+  /** The user; or a name for the service, viewer or operator. */
   name: string;
   role: TokenRole;
-  /** Of a service: the users for whom it acts, one at least. */
+  /** For a service: the users for whom it acts, at least one. */
   quotas?: readonly string[] | null | undefined;
   isReadOnly?: boolean | null | undefined;
   note?: string | null | undefined;
-  /** Unless given, it is good until it is revoked. */
+  /** Default: valid until revoked. */
   expiresAt?: string | null | undefined;
 }
 
-/** Everything of a token but what proves it. */
 export type Token = Omit<ApiToken, 'hash'>;
 
 const shown = { hash: true } as const;
 
 /**
- * @returns the token, which nobody can be shown again
+ * @returns the token, which cannot be shown again
  * @throws InvalidInputError
  */
 export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
@@ -63,15 +62,15 @@ async function storeToken(ctx: Context, input: CreateTokenInput, how: { secret: 
   });
 }
 
-/** What callers are called whom nobody has named. */
+/** Names of callers without a token. */
 const RESERVED: readonly string[] = ['anybody', SYSTEM.name];
 
-/** Of the tokens that starts leave for the commands of their host. */
+/** Name of the tokens that a start creates for commands on its host. */
 export const START_NAME = 'operator';
 
 export const isReserved = (name: string): boolean => RESERVED.includes(name);
 
-/** They are read with each of its requests. */
+/** The quotas are read with each request of the token. */
 const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */
@@ -96,7 +95,7 @@ function checkToken(input: CreateTokenInput, now: string) {
   return { name, quotas, expiresAt, note: checkText('note', input.note ?? '') };
 }
 
-/** All that were ever made, oldest first: a page of those with ids between two others. */
+/** Lists a page of all tokens ever made, by id. */
 export async function listTokens(ctx: Context, page: CursorPage<number>): Promise<Token[]> {
   allow(ctx, 'listTokens');
   const { after = 0, before = MAX_ID, limit, inverted } = page;
@@ -111,7 +110,7 @@ export async function listTokens(ctx: Context, page: CursorPage<number>): Promis
 const MAX_ID = 2 ** 31 - 1;
 
 /**
- * Its bearer is known no longer, and streams that it has opened end. A second time changes nothing.
+ * Revokes a token and ends streams opened with it. Calling it twice is safe.
  * @throws NotFoundError
  */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
@@ -129,12 +128,12 @@ export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
 }
 
-/** Whoever shows it takes it for a token, whatever it is. */
+/** Whether the text is meant as a token, valid or not. */
 export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Has it the form of one? What begins like one and is none would be looked for in vain. */
+/** Whether the text has the form of a token, so that looking it up makes sense. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }
@@ -143,7 +142,7 @@ function hashOf(secret: string): Buffer<ArrayBuffer> {
   return Buffer.from(createHash('sha256').update(secret).digest());
 }
 
-/** The token that somebody shows; undefined where it is none, or is good no longer. */
+/** Finds a valid token by its secret; undefined if there is none. */
 export async function findToken(ctx: Context, secret: string): Promise<Token | undefined> {
   const { rows } = await ctx.db.pool.query<Token>(
     sql`SELECT t.id, t.name, t.role, t.quotas, t.is_read_only AS "isReadOnly", t.note, t.made_at AS "madeAt", t.made_by AS "madeBy",
@@ -156,14 +155,14 @@ export async function findToken(ctx: Context, secret: string): Promise<Token | u
   return token;
 }
 
-/** One that would end before then is good until then. */
+/** Extends an earlier expiry. */
 export async function prolongToken(ctx: Context, id: number, expiresAt: string): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE api_token SET expires_at = ${expiresAt} WHERE id = ${id} AND revoked_at IS NULL AND expires_at < ${expiresAt}`,
   );
 }
 
-/** To the hour, so that few requests write; whoever comes in does not wait for who has the token in hand. */
+/** Records the use by the hour, so that few requests write. Does not wait for a locked token. */
 async function noteUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE api_token SET used_at = ${ctx.now()}
@@ -172,7 +171,7 @@ async function noteUse(ctx: Context, { id }: Token): Promise<void> {
   );
 }
 
-/** Of some tokens, those that are good no longer. */
+/** Returns those of some tokens that are no longer valid. */
 export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
   const { rows } = await ctx.db.pool.query<{ id: number }>(
     sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (
@@ -182,7 +181,6 @@ export async function findEnded(ctx: Context, ids: readonly number[]): Promise<S
   return new Set(rows.map(({ id }) => id));
 }
 
-/** Ids of the tokens with a note that are not revoked, oldest first. */
 export async function findNoted(ctx: Context, note: string): Promise<number[]> {
   const { rows } = await ctx.db.pool.query<{ id: number }>(
     sql`SELECT t.id FROM api_token t WHERE t.note = ${note} AND t.revoked_at IS NULL ORDER BY t.id`,

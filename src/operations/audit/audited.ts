@@ -1,8 +1,7 @@
 /**
- * Whatever changes something for a caller is audited: the row that says it is done is written in the transaction of the change,
- * so that it is there if and only if the change is, wherever a process dies; and only where the caller is still known then, however long
- * the change has waited. What is refused is noted beside, since its transaction
- * is taken back.
+ * Audits changes made for callers. The row of a success is written in the transaction of the change, so both are
+ * committed or neither, and only if the caller is still valid then. A rejection is recorded separately, since its
+ * transaction is rolled back.
  */
 import { auditRow, auditRowOfChange, type Deed, isUnnoted } from '../../audit.js';
 import type { Context } from '../../context.js';
@@ -13,7 +12,7 @@ import { isBefore } from '../../time.js';
 import { type Operation, policy } from '../policy.js';
 import { takeTurn } from '../turn.js';
 
-/** What the right to change something is asked for, and changes nothing. */
+/** Operations that need a right to change something, but only read. */
 const reading = [
   'estimateRequest',
   'listTokens',
@@ -28,7 +27,7 @@ type Writing = {
   [Each in Operation]: (typeof policy)[Each] extends 'ask' | 'change' | 'manage' | 'operate' ? Each : never;
 }[Operation];
 
-/** The operations that are audited, of those that the policy has. */
+/** Audited operations of the policy. */
 export type Changing = Exclude<Writing, Reading>;
 
 export function isChanging(operation: Operation): operation is Changing {
@@ -37,14 +36,14 @@ export function isChanging(operation: Operation): operation is Changing {
 }
 
 /**
- * The statement for the transaction of the change, or a part of its one statement.
- * @param more what is known only by then; `each` gives the objects, of a statement that may change nothing
+ * Returns the statement that audits a success, for the transaction of the change, or a part of its one statement.
+ * @param more known only after the change; `each` selects the objects of a statement that may change nothing
  */
 export type Note = (more?: Partial<Pick<Deed, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /**
- * Their parts have turns of their own; an import has one, of a gateway's. Tokens lock what nobody else does, and those that are stolen
- * are not to wait for anything.
+ * Operations without an own slot here: parts of them take slots, and an import has one of its gateway. Token operations
+ * lock no shared rows, and revoking a stolen token must not wait.
  */
 const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
   'createRequest',
@@ -62,8 +61,8 @@ const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
 ]);
 
 /**
- * They lock what nobody else does for long: neither an import, nor a request that is made, holds any of it to its commit. Whatever an
- * operator takes out of service, closes or gives to others, waits for no user.
+ * Operations that lock rows only briefly: no import or new request locks these rows until its commit. So an operator's
+ * restrictions never wait for users.
  */
 const waitingForNobody: ReadonlySet<string> = new Set<Changing>([
   'suspend',
@@ -79,12 +78,13 @@ const waitingForNobody: ReadonlySet<string> = new Set<Changing>([
   'forgetDisk',
 ]);
 
-/** They may end the very token by which they are asked for. */
+/** Operations that may end the caller's own token. */
 const ending: ReadonlySet<string> = new Set<Changing>(['revokeToken', 'removeQuota', 'forgetUser']);
 
 /**
- * Runs an operation, in its turn. Everything that may refuse it, `allow` first, is within `work`, which runs the statement of `note` once.
- * @param deed given as it came: it is cut, and must be free of secrets
+ * Runs an operation in a limiter slot. `work` contains all checks, first `allow`, and runs the statement of `note`
+ * once.
+ * @param deed its `given` is truncated, and must contain no secrets
  */
 export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) => Promise<T>): Promise<T> {
   const leave = ctx.keep?.(); // what it was given stays in memory for as long
@@ -110,7 +110,7 @@ export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) =>
   }
 }
 
-/** Of whoever is known by a token of Tapegate's own the database knows better. */
+/** Checks an expiry that is not in the database. The database knows about Tapegate's own tokens. */
 function checkKnown(ctx: Context): void {
   const { tokenId, expiresAt } = ctx.caller;
   if (tokenId === undefined && expiresAt !== undefined && !isBefore(ctx.now(), expiresAt)) throw knownNoLonger(ctx);
@@ -119,12 +119,12 @@ function checkKnown(ctx: Context): void {
 const knownNoLonger = ({ caller }: Context) =>
   new ForbiddenError(caller.name, 'change anything by a token that is good no longer');
 
-/** @param code of the error that the caller is told */
+/** @param code of the reported error */
 export function noteRefusal(ctx: Context, deed: Deed, code: string): void {
   ctx.refusals.note(ctx.caller, deed, code);
 }
 
-/** Of what is one transaction after another: before the first one, that it has begun, and after the last one, what came of it. */
+/** Audits work in several transactions: its start before the first one, and its result after the last one. */
 export async function auditedRun<T extends object>(
   ctx: Context,
   deed: Deed,

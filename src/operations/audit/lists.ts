@@ -1,4 +1,3 @@
-/** The audit as operators read it. */
 import type { AuditKind } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
@@ -8,21 +7,21 @@ import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow, policy } from '../policy.js';
 
-/** What is not given, or empty, leaves nothing out. */
+/** Absent or empty fields do not filter. */
 export interface ListAuditInput {
   who?: string | null | undefined;
   operation?: string | null | undefined;
   objectKind?: AuditKind | null | undefined;
-  /** An id or a name, whole. */
+  /** A complete id or name. */
   object?: string | null | undefined;
-  /** From this time on, and before that one. */
+  /** Start (included) and end (excluded). */
   since?: string | null | undefined;
   until?: string | null | undefined;
 }
 
 /**
- * In the order in which it was written: counted, or by the page.
- * @throws InvalidInputError where nothing could be found, whatever there is
+ * Lists audit rows in the order in which they were written: counted, or by the page.
+ * @throws InvalidInputError if no row could ever match
  */
 export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSignal) {
   allow(ctx, 'listAudit');
@@ -40,7 +39,7 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
   };
 }
 
-/** A table without rows would read as if nobody had done it. */
+/** Rejects filters that cannot match, since an empty table would suggest that nothing happened. */
 function checkInput({ operation, since, until }: ListAuditInput): void {
   const unknown = operation ? findUnknownOperation(operation) : undefined;
   if (unknown !== undefined) throw new InvalidInputError('operation', unknown);
@@ -60,27 +59,26 @@ function conditionsOf({ who, operation, objectKind, object, since, until }: List
   return conditions;
 }
 
-/** What no row has, PostgreSQL need not take: a text is looked for as it would be stored. */
+/** Replaces characters that PostgreSQL cannot store, as the audit does. */
 function storable(text: string): string {
   return text.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
-/** Beside the operations of the policy: who is known is found out before, and these are commands with the database open. */
+/** Audited names outside the policy: authentication, and commands with direct access to the database. */
 const others = ['identify', 'archive', 'repair', 'putBack', 'adopt'];
 
 const names: readonly string[] = [...Object.keys(policy), ...others];
 
-/** Returns what is wrong with the name of an operation, as the rest of a sentence, or undefined if the operation exists. */
+/** Returns the fault of an operation name, as the rest of a sentence, or undefined if the operation exists. */
 export function findUnknownOperation(name: string): string | undefined {
   if (names.includes(name)) return undefined;
   return `${quote(name)} is unknown; the operations are ${[...names].sort().join(', ')}`;
 }
 
 const DAY_SECONDS = 24 * 3600;
-/** Rows of a step. */
 const STEP = 5000;
 
-/** Deletes the rows that are older than `TAPEGATE_AUDIT_DAYS`. Any number of engines may do so at once. */
+/** Deletes rows older than `TAPEGATE_AUDIT_DAYS`. Several engines may do so at once. */
 export async function pruneAudit(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.auditDays * DAY_SECONDS);
   while (!stop.aborted) {

@@ -1,6 +1,6 @@
 /**
- * A bulk is what a client of the WLCG Tape REST API stages under one id. Its files are in requests, one for each lifetime: whatever is asked
- * of the bulk is asked of these, by the operations that others go through.
+ * Stage requests of the WLCG Tape REST API. Their files are in ordinary requests, one for each lifetime, and all
+ * operations go through these.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { ownerOf } from '../../caller.js';
@@ -18,20 +18,19 @@ import { allow, allowChange, isVisibleQuota } from '../policy.js';
 import { type BulkFileInput, createRequestOfBulk, isFolder, wantedFiles } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
-/** Each lifetime is a request of its own, with a transaction of its own. */
+/** Each lifetime costs a request and a transaction. */
 const MOST_LIFETIMES = 100;
 
 export interface CreateBulkInput {
-  /** User whose quota is charged. */
   quota: string;
-  /** At least one; of a path that is there twice the first one counts. */
+  /** At least one. The first of equal paths counts. */
   files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
 }
 
 /**
- * What of it cannot be had is told by its files (`readBulk`). A process that is killed within this leaves requests of which nobody has the id; they end
+ * Creates a stage request. Files that cannot be staged are reported by `readBulk`. A crash leaves requests that expire
  * by their retention.
- * @returns the id of the bulk
+ * @returns the id of the stage request
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; nothing is kept then
  */
 export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput): Promise<string> {
@@ -71,9 +70,9 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
 }
 
 interface Parts {
-  /** By their lifetimes, in the order in which these are first named. */
+  /** By lifetime, in order of first appearance. */
   parts: Map<number | undefined, BulkFileInput[]>;
-  /** What is the path of no file. */
+  /** Paths that no file can have. */
   none: BulkFileInput[];
 }
 
@@ -92,7 +91,7 @@ function partsOf(files: CreateBulkInput['files']): Parts {
   return { parts, none };
 }
 
-/** As each file stands for itself, one that there cannot be is its own problem, and not that of the others. */
+/** Records invalid paths as problems of those files, so that the others can be staged. */
 async function noteUnknown(ctx: Context, id: string, files: readonly BulkFileInput[]): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO bulk_file (bulk_id, path, given, ordinal, problem)
@@ -106,8 +105,8 @@ async function takeBack(ctx: Context, id: string, requests: readonly number[]): 
 }
 
 /**
- * The quotas with which the caller may ask, for one who has not said which: its own where it has one, else all of them.
- * @returns undefined where it may ask with any
+ * Returns the users whose quotas the caller may charge if it names none: its own quota if it has one, otherwise all.
+ * @returns undefined if it may charge any
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -120,48 +119,46 @@ export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undef
   return users.includes(name) ? [name] : users;
 }
 
-/** Its path; of what is no path at all, a text that none begins with, and that the database takes. */
+/** Returns the path. For an invalid path, returns a storable text that no path begins with. */
 export function bulkKeyOf(path: string): string {
   if (findPathProblem(path) === undefined) return path;
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
 }
 
-/** As the WLCG Tape REST API has them. */
+/** States of the WLCG Tape REST API. */
 export type BulkFileState = 'SUBMITTED' | 'STARTED' | 'COMPLETED' | 'FAILED' | 'CANCELLED';
 
 export interface BulkFileRow {
-  /** As the client has written it. */
+  /** The path as the client wrote it. */
   given: string;
   state: BulkFileState;
-  /** When its recall began, while it runs. */
+  /** When its running recall began. */
   startedAt: string | null;
   /** Why it is in no request. */
   problem: BulkProblem | null;
   /** Why its recall has failed. */
   error: string | null;
-  /** The request ended before the file came. */
+  /** The request ended before the file was on disk. */
   isLate: boolean;
 }
 
 export interface BulkRow {
   id: string;
-  /** User. */
   quota: string;
   madeAt: string;
-  /** When the first of its recalls began; null where none has. */
+  /** When the first recall began; null if none has. */
   startedAt: string | null;
-  /** When the last of its files was there, or was given up; null while any is still to come. */
+  /** When the last file was on disk, or given up; null while any is pending. */
   endedAt: string | null;
 }
 
-/** Anything else is the id of none. */
 export const isBulkId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
 
 export const noBulk = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
 
 /**
- * A bulk, and its files in order, at the pace of the reader.
- * @throws NotFoundError, also where the caller may not see it
+ * Reads a stage request, and its files in order, at the pace of the reader.
+ * @throws NotFoundError, also if the caller may not see it
  */
 export async function readBulk<T>(
   ctx: Context,
@@ -173,7 +170,7 @@ export async function readBulk<T>(
   return await readList<BulkFileRow, T>(ctx, list, (pages) => consume(bulk, pages));
 }
 
-/** @throws NotFoundError, also where the caller may not see it */
+/** @throws NotFoundError, also if the caller may not see it */
 async function findBulk(ctx: Context, id: string): Promise<BulkRow> {
   allow(ctx, 'getRequest');
   const [bulk] = isBulkId(id)
@@ -192,7 +189,7 @@ async function findBulk(ctx: Context, id: string): Promise<BulkRow> {
   return bulk;
 }
 
-/** A row for each file: what is in a compact request is read with all of that request, once. */
+/** Selects a row for each file. Reads each compact request once. */
 function filesOf(ctx: Context, id: string): Sql {
   const isOver = sql`(NOT ${isLive} OR r.retention <= ${ctx.now()}::timestamp)`;
   return sql`
@@ -224,10 +221,10 @@ function filesOf(ctx: Context, id: string): Sql {
     WHERE b.bulk_id = ${id}::uuid`;
 }
 
-/** As the WLCG Tape REST API has them; UNAVAILABLE may pass by itself. */
+/** Localities of the WLCG Tape REST API; UNAVAILABLE may be temporary. */
 export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
 
-/** Why a file is UNAVAILABLE, or is none. */
+/** Why a file is UNAVAILABLE, or does not exist. */
 export type LocalityProblem =
   | Exclude<BulkProblem, 'QUOTA_FULL'>
   | 'NOT_YOURS'
@@ -237,7 +234,7 @@ export type LocalityProblem =
 
 export interface LocalityRow {
   path: string;
-  /** Null where there is no such file. */
+  /** Null if there is no such file. */
   locality: Locality | null;
   problem: LocalityProblem | null;
 }
@@ -250,9 +247,9 @@ interface Located {
 }
 
 /**
- * What is told is what can be served here: of a file with a copy in the restore area, that it is on disk; of one that could be brought there, that it
- * is on tape. What the caller may not list is as if it were not there.
- * @param paths distinct logical paths; in no order
+ * Returns localities as Tapegate can serve them: DISK for a copy in the restore area, TAPE for a file that can be
+ * recalled. A file that the caller may not list does not exist.
+ * @param paths distinct logical paths; the result has no order
  */
 export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {
   allow(ctx, 'listFiles');
@@ -282,16 +279,16 @@ function localityOf(stage: string, problem: LocalityProblem | null): Locality {
   return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
 }
 
-/** Files of a bulk in one request, by the paths that they have by now. */
+/** Files of a stage request in one request, by their present paths. */
 interface Members {
   id: number;
   paths: string[];
 }
 
 /**
- * All of them or none: what is still to come is not waited for any more, and what has come is let go.
- * @param paths logical ones, or what is none
- * @throws InvalidInputError for a path that is not in the bulk, and nothing is changed then; NotFoundError, ForbiddenError
+ * Cancels pending files and releases those on disk, all or none.
+ * @param paths as staged, valid or not
+ * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
  */
 export async function cancelInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
   await findRequests(ctx, id);
@@ -299,18 +296,18 @@ export async function cancelInBulk(ctx: Context, id: string, paths: readonly str
   await ctx.db.pool.query(sql`UPDATE bulk SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
 }
 
-/** The same of what the client needs no more. @throws as `cancelInBulk` */
+/** Releases files in the same way. @throws as `cancelInBulk` */
 export async function releaseInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
   await findRequests(ctx, id);
   await letGoAll(ctx, id, await findMembers(ctx, id, paths));
 }
 
-/** Of one who does not say in which bulk: in all that the caller has made. What is in none of them is passed over. */
+/** Releases files in all stage requests of the caller, and ignores unknown paths. */
 export async function releaseInAll(ctx: Context, paths: readonly string[]): Promise<void> {
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const { rows } = await ctx.db.pool.query<{ bulkId: string; id: number; paths: string[] }>(
-    // by the path by which it was staged, as in a bulk, or by the one that the file has by now
+    // by the path at staging, or by the present one
     sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(DISTINCT f.path) AS paths
         FROM (SELECT o.bulk_id, o.request_id, o.file_id FROM bulk_file o WHERE o.path = ANY(${known}::text[])
           UNION SELECT o.bulk_id, o.request_id, o.file_id FROM tape_file n JOIN bulk_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
@@ -322,8 +319,8 @@ export async function releaseInAll(ctx: Context, paths: readonly string[]): Prom
 }
 
 /**
- * Ends all of its requests; nobody finds it any more.
- * @throws NotFoundError, ForbiddenError; what was ended before stays so
+ * Ends all of its requests and deletes it.
+ * @throws NotFoundError, ForbiddenError; requests that were ended before stay ended
  */
 export async function removeBulk(ctx: Context, id: string): Promise<void> {
   for (const request of await findRequests(ctx, id)) await cancelRequest(ctx, request);
@@ -331,8 +328,8 @@ export async function removeBulk(ctx: Context, id: string): Promise<void> {
 }
 
 /**
- * Its requests, all of which the caller may change: before any of it is changed.
- * @throws NotFoundError, also where the caller may not see it; ForbiddenError
+ * Returns its requests, before any is changed, if the caller may change all of them.
+ * @throws NotFoundError, also if the caller may not see it; ForbiddenError
  */
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
   allow(ctx, 'cancelRequest');
@@ -345,14 +342,14 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   );
   if (rows.length === 0) throw noBulk(id);
   return rows.flatMap(({ id: request, ...of }) => {
-    // of which nothing could be had is that of whoever may ask with its quota
+    // without a request, it belongs to all callers with that quota
     if (request === null) allow(ctx, 'createRequest', of.user);
     else checkChange(ctx, { id: request, ...of });
     return request ?? [];
   });
 }
 
-/** @throws ForbiddenError, which is noted as of any other request */
+/** @throws ForbiddenError, which is audited as for other requests */
 function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {
   try {
     allowChange(ctx, 'cancelRequest', request);
@@ -366,7 +363,7 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
 async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members[]> {
   const given = new Map(paths.map((path) => [bulkKeyOf(path), path]));
   const { rows } = await ctx.db.pool.query<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
-    // a client knows a file by the path by which it has staged it, also when it was renamed since
+    // a client knows a file by its path at staging, even if it was renamed since
     sql`SELECT w.path, coalesce(n.path, w.path) AS name, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
         FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path
           LEFT JOIN tape_file n ON n.id = f.file_id`,
@@ -387,7 +384,7 @@ async function findMembers(ctx: Context, id: string, paths: readonly string[]): 
   return [...byRequest].map(([request, own]) => ({ id: request, paths: own }));
 }
 
-/** What was on disk by then has been completed, whatever becomes of it. */
+/** Files that are on disk stay COMPLETED, even after their release. */
 async function letGoAll(ctx: Context, bulkId: string, requests: readonly Members[]): Promise<void> {
   for (const { id, paths } of requests) {
     await ctx.db.pool.query(
@@ -400,12 +397,12 @@ async function letGoAll(ctx: Context, bulkId: string, requests: readonly Members
 }
 
 const DAY_SECONDS = 24 * 3600;
-/** No bulk goes sooner after it was made: it may still be being made, and whoever made it has yet to hear what became of it. */
+/** Minimum age of a deleted stage request, so that its creation is complete and its client has read the result. */
 const LEAST_DAYS = 1;
-/** Of a statement: some tens of thousands of rows with their files. */
+/** Stage requests of a statement: some tens of thousands of rows with their files. */
 const STEP = 1000;
 
-/** May be killed at any line; any number of engines may do so at once. */
+/** Deletes old stage requests. Safe to kill at any line, and to run in several engines. */
 export async function pruneBulks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { requestDays } = ctx.config;
   const now = ctx.now();

@@ -1,4 +1,4 @@
-/** What a request would take, before it is made: nothing is stored. */
+/** Estimates a request without storing anything. */
 import type { Context } from '../../context.js';
 import { readAtLength, type Snapshot } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -19,42 +19,41 @@ import { readPlan } from './plan.js';
 import { endOfParts, whyNoEnd } from './waiting.js';
 
 export interface Estimate {
-  /** What the catalogue knows of it; sizes are bytes. */
+  /** Known files; sizes are bytes. */
   files: number;
   bytes: bigint;
-  /** Paths that the catalogue does not know (yet). */
   filesUnknown: number;
-  /** The first of them. */
+  /** The first unknown paths. */
   unknownPaths: string[];
-  /** There already: they cost the tape nothing. */
+  /** Already on disk: no tape reads. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
-  /** Of these, the ones at their primary place: no restore disk has them. */
+  /** Those at their primary path, on no restore disk. */
   filesAtPrimaryPlace: number;
   bytesAtPrimaryPlace: bigint;
-  /** Others have asked for them, so that they cost the tape nothing more. */
+  /** Requested by others already: no further tape reads. */
   filesOnTheirWay: number;
-  /** To be brought back from tape, those on their way included. */
+  /** To be read from tape, including those already requested. */
   filesToRecall: number;
   bytesToRecall: bigint;
-  /** On tape, and nobody knows where: they would fail. */
+  /** On tape at an unknown position: they would fail. */
   filesWithoutPlace: number;
-  /** That hold the files to be recalled; of these, those that no drive has mounted, and those out of service. */
+  /** Volumes with files to recall; those that must be mounted; those suspended. */
   volumes: number;
   mounts: number;
   volumesSuspended: number;
-  /** The quota before and after; it is enough if `usedAfter` is not greater than `size`. */
+  /** It is enough if `usedAfter` is at most `size`. */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
-  /** As far as the allocations of the restore disks in service go; true where none is registered yet. */
+  /** By the allocations of the restore disks in service; true if none is registered yet. */
   hasRoom: boolean;
-  /** What libraries would charge for it; those that charge for nothing are left out. */
+  /** Charges of libraries; free ones are absent. */
   prices: LibraryPrice[];
-  /** All of these; nothing where there are none, or not all are in one currency. */
+  /** The sum; undefined if there is none, or the currencies differ. */
   price: Price | undefined;
-  /** Nothing when it cannot be told. */
+  /** Undefined if unknown. */
   end: EndRange | undefined;
-  /** Why not, for people, where that is because of a library that orders its tapes by itself. */
+  /** Set if a library that orders its tapes itself makes the end unknown. Shown to users. */
   endUnknown: string | undefined;
 }
 
@@ -69,19 +68,19 @@ interface Group {
   isAtPrimaryPlace: boolean;
   isOnItsWay: boolean;
   hasPlace: boolean;
-  /** They are being brought back, and their room is reserved. */
+  /** They are being recalled, with reserved room. */
   isReserved: boolean;
-  /** They are on disk at a library that orders its tapes by itself, needed or not. */
+  /** They are on disk at a library that orders its tapes itself, needed or not. */
   isStaged: boolean;
-  /** It was asked for them, for the last one then. */
+  /** When the library was asked for the last of them. */
   askedAt: string | null;
   files: number;
   bytes: bigint;
 }
 
 /**
- * @param reader aborts when nobody waits for it any more
- * @throws InvalidInputError, UnknownUserError, as making the request would; a full quota is told in the answer
+ * @param reader aborts when the caller no longer waits
+ * @throws InvalidInputError, UnknownUserError, as for the request; a full quota is part of the result
  */
 export async function estimateRequest(
   ctx: Context,
@@ -141,7 +140,7 @@ export async function estimateRequest(
   };
 }
 
-/** Unknown paths that are named. */
+/** Most unknown paths in the result. */
 const NAMED_PATHS = 20;
 
 async function readGroups(
@@ -181,7 +180,7 @@ type VolumePart = Omit<Group, 'isOnItsWay' | 'isReserved' | 'isStaged' | 'askedA
 
 const joinByVolume = (groups: readonly Group[]): VolumePart[] => joinBy(groups, ({ volumeId }) => String(volumeId));
 
-/** As they are awaited: by volume, and by how far their library is with them. */
+/** Joins groups by volume and by the state at their library. */
 const joinByWait = (groups: readonly Group[]): Group[] =>
   joinBy(groups, ({ volumeId, isStaged, askedAt }) => `${volumeId} ${isStaged} ${askedAt !== null}`);
 
@@ -229,33 +228,32 @@ async function estimateRange(
 }
 
 export interface Price {
-  /** A decimal number with two to six digits after the point. */
+  /** A decimal number with two to six decimals. */
   amount: string;
-  /** Three letters. */
+  /** ISO 4217 code. */
   currency: string;
 }
 
 export interface LibraryPrice extends Price {
   library: string;
-  /** That it would be asked for, and bytes of these. */
+  /** Files and bytes that the library would be asked for. */
   files: number;
   bytes: bigint;
-  /** For people: what it is made of. */
+  /** Explains the amount to users. */
   note: string;
 }
 
-/** Files of a library, some of which need not be brought. */
 export interface PricedFiles {
   libraryId: number | null;
-  /** They are there already, or somebody else has asked for them. */
+  /** They are on disk, or requested already. */
   isFree: boolean;
   files: number;
   bytes: bigint;
 }
 
 /**
- * @returns what each library charges, in the order in which they were added, and all of it; no `price` where nobody charges for anything, or
- *   not all in one currency
+ * @returns the charge of each library, in order of their addition, and the sum; no `price` if there is none, or the
+ *   currencies differ
  */
 export function priceFiles(
   ctx: Context,
@@ -274,7 +272,7 @@ export function priceFiles(
   };
 }
 
-/** @returns nothing where it charges for nothing */
+/** @returns undefined if the library is free */
 function priceOne(
   ctx: Context,
   library: Library,

@@ -1,6 +1,6 @@
 /**
- * The plan, to be read: what each drive does, the queue by volume in the order in which the drives will come to it, and
- * where the requests stand in it. It is made from the same queue and by the same rules as the engine's choices.
+ * The plan: work of each drive, the queue by volume in planned order, and positions of requests. It uses the queue and
+ * the rules of the engine.
  */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
@@ -19,45 +19,41 @@ import { readQueues } from '../recalls/queue.js';
 export interface PlanDrive {
   name: string;
   libraryId: number;
-  /** Of the library, and what is asked of it. */
   library: string;
   contract: LibraryContract;
-  /** An engine holds it and lives. */
+  /** A live engine holds it. */
   isClaimed: boolean;
-  /** Of the engine that holds it, as far as it says so; for those who see all quotas. */
+  /** Host of that engine, if reported; only for callers who see all quotas. */
   host: string | null;
   /** Neither it nor its library is suspended. */
   isOpen: boolean;
   volumeId: number | null;
   volume: string | null;
-  /** What it reads just now. */
+  /** Being read now. */
   filesRunning: number;
   bytesRunning: bigint;
-  /** Bytes a second that it has read of late, as its engine said last; null where none has it. */
+  /** Recent bytes per second, as last reported by its engine; null if unknown. */
   rate: number | null;
 }
 
-/** What one user waits for on a volume. */
 export type PlanUser = QueueEntry;
 
-/** A volume with work, in the order of the plan. */
 export interface PlanVolume {
   volumeId: number;
   volume: string;
-  /** Of its library. */
   library: string;
   medium: string;
-  /** From 1 on; null when no drive can come to it. */
+  /** From 1; null if no drive can mount it. */
   place: number | null;
   files: number;
   bytes: bigint;
   users: PlanUser[];
-  /** The drive that has it mounted, or that will come to it. */
+  /** The drive that has it mounted, or will mount it. */
   drive: string | null;
   isMounted: boolean;
-  /** Why it is there; for people. */
+  /** Explains the position to users. */
   reason: string | null;
-  /** Why drives leave it alone for a while; for people. */
+  /** Why drives avoid it for a while; shown to users. */
   problem: string | null;
   /** Seconds since 1970. */
   start: number | null;
@@ -71,14 +67,14 @@ export interface Plan {
   volumes: PlanVolume[];
   ahead: Ahead;
   shares: Shares;
-  /** Those that order their tapes by themselves, by their ids. */
+  /** Libraries that order their tapes themselves, by id. */
   staged: ReadonlyMap<number, StagedLibrary>;
 }
 
-/** What is to be tried again within this time has its place in the queue; no pause is longer. */
+/** Queued retries within this time are planned. No pause is longer. */
 const LOOK_AHEAD_SECONDS = 3600;
 
-/** The plan as its caller may see it: who else waits, and whose turn it is, is for those who may see their quotas. */
+/** Returns the plan without the users and quotas that the caller may not see. */
 export async function showPlan(ctx: Context): Promise<Plan> {
   allow(ctx, 'showPlan');
   const plan = await readPlan(ctx);
@@ -93,7 +89,7 @@ export async function showPlan(ctx: Context): Promise<Plan> {
   return { ...plan, drives, volumes };
 }
 
-/** @param more what somebody thinks of asking for */
+/** @param more files of a hypothetical request */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
   const [entries, problems, suspended, drives, shares, libraries] = await Promise.all([
     readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
@@ -107,7 +103,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   const all = [...entries, ...more];
   const queues = groupByVolume(all);
   const now = secondsOf(ctx.now());
-  // what stages files orders them by itself: nothing is mounted there
+  // staging libraries order their tapes themselves: nothing is mounted there
   const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
   const ahead = planAhead({
     queues,
@@ -123,7 +119,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems, names }), ahead, shares, staged };
 }
 
-/** An engine that lives has it, and it is in service. */
+/** Whether a live engine holds the drive, and it is in service. */
 export function isWorking({ isClaimed, isOpen }: PlanDrive): boolean {
   return isClaimed && isOpen;
 }
@@ -143,7 +139,7 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   return rows;
 }
 
-/** Of the volumes to which visits have broken down, and which drives leave alone for a while. */
+/** Returns the errors of volumes that drives avoid for a while, by id. */
 async function readProblems(ctx: Context): Promise<Map<number, string>> {
   const { rows } = await ctx.db.pool.query<{ id: number; problem: string }>(
     sql`SELECT v.id, v.problem FROM volume v WHERE ${isLeftAlone(ctx.now())} AND v.problem IS NOT NULL`,
@@ -151,7 +147,7 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
   return new Map(rows.map(({ id, problem }) => [id, problem]));
 }
 
-/** Volumes with work that are out of service: they have no place until somebody resumes them. */
+/** Returns suspended volumes with work, which have no position. */
 async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const { rows } = await ctx.db.pool.query<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }
@@ -174,14 +170,14 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-/** By their starts; those that no drive comes to are the last, by their names. */
+/** Orders volumes by start. Those that no drive can mount come last, by name. */
 function placeVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,
   about: {
     suspended: readonly PlanVolume[];
     problems: ReadonlyMap<number, string>;
-    /** Of libraries. */
+    /** Names of libraries. */
     names: ReadonlyMap<number, string>;
   },
 ): PlanVolume[] {
@@ -226,7 +222,7 @@ function placeVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** It could not answer lately: nobody knows when it will. */
+  /** It failed to answer lately, so its end is unknown. */
   isAway: boolean;
 }
 
@@ -239,8 +235,8 @@ interface Row {
 }
 
 /**
- * By the ids of libraries; those with drives are left out.
- * @param more what somebody thinks of asking for, by volume
+ * Returns staging libraries by id.
+ * @param more files of a hypothetical request, by volume
  */
 export async function readStagedLibraries(
   ctx: Context,
@@ -280,7 +276,7 @@ export async function readStagedLibraries(
   );
 }
 
-/** What files have taken tells more than what the settings say. */
+/** Prefers measured waiting times to the settings. */
 function waitsOf(ctx: Context, library: Library, taken: readonly number[]): number[] {
   if (taken.length > 0) return [...taken].sort((a, b) => a - b);
   const { waitSeconds } = ctx.stagingTermsOf(library);

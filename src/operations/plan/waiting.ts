@@ -1,4 +1,4 @@
-/** Why requests wait, where they stand in the plan, and when they may be done. */
+/** Why requests wait, their position in the plan, and when they may end. */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type AwaitedPart, type EndRange, rangeOf } from '../../planner/end-range.js';
@@ -12,7 +12,7 @@ import { getRequest } from '../requests/rows.js';
 import { watchRequest } from '../requests/watch.js';
 import { isWorking, type Plan, readPlan } from './plan.js';
 
-/** Why files wait, the most telling reason first when there are several. */
+/** Why files wait, the most important reason first. */
 export const waitingReasons = {
   READING: 'a drive reads it now',
   MOUNTED: 'its volume is in a drive, and its turn comes there',
@@ -34,33 +34,34 @@ export type WaitingReason = keyof typeof waitingReasons;
 /** Files of a request that wait on one volume for one reason. */
 export interface WaitingPart {
   volumeId: number | null;
-  /** Of the volume; null where there is none. */
   libraryId: number | null;
   volume: string | null;
   medium: string;
   reason: WaitingReason;
-  /** For people. */
+  /** Shown to users. */
   explanation: string;
   files: number;
   bytes: bigint;
-  /** Of the volume in the queue, from 1 on; null when it has none. */
+  /** Position of the volume in the queue, from 1; null if not queued. */
   place: number | null;
-  /** Before which none of them is tried again; null where that is no question of time. */
+  /** Earliest next try; null if it does not depend on time. */
   nextTry: string | null;
 }
 
-/** Where a request stands. Times are seconds since 1970. */
+/** Times are seconds since 1970. */
 export interface Waiting {
-  /** When this was read; the rest goes by the same clock. */
+  /** Time of the read, by the same clock. */
   at: number;
   files: number;
   bytes: bigint;
-  /** Of its next volume, from 1 on; null when it has none in the queue. */
+  /** Position of its next volume, from 1; null if none is queued. */
   place: number | null;
   parts: WaitingPart[];
-  /** Nothing when it cannot be told: something is out of service, no disk has room, no engine works, or one has yet to look at a copy. */
+  /**
+   * Undefined if unknown: something is suspended, no disk has room, no engine runs, or a copy must be checked first.
+   */
   end: EndRange | undefined;
-  /** Why not, for people, where that is because of a library that orders its tapes by itself. */
+  /** Set if a library that orders its tapes itself makes the end unknown. Shown to users. */
   endUnknown: string | undefined;
 }
 
@@ -68,11 +69,11 @@ interface Row extends Omit<WaitingPart, 'place' | 'explanation'> {
   requestId: number;
   user: string;
   note: string | null;
-  /** When its library was asked for the last of them. */
+  /** When the library was asked for the last of them. */
   askedAt: string | null;
 }
 
-/** What waits for one of these waits for people, or for an engine's look. */
+/** Reasons that end only by an operator's action or an engine's check. */
 const UNTOLD: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
   'CHANGED_COPY',
@@ -81,7 +82,7 @@ const UNTOLD: ReadonlySet<WaitingReason> = new Set([
   'USER_SUSPENDED',
 ]);
 
-/** By the ids of the requests; those that wait for nothing are left out. */
+/** Returns by request id what requests wait for. Requests that wait for nothing are absent. */
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
@@ -126,7 +127,7 @@ function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
   };
 }
 
-/** By volume and reason; the note is the reason of an operator, or the last error. */
+/** Returns parts by volume and reason. The note is an operator's reason, or the last error. */
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<Row[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const isResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
@@ -172,7 +173,10 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
   return rows;
 }
 
-/** What waits for an engine's look, and is in no queue: where the disk fails, with why nobody looks. In the columns of `readParts`. */
+/**
+ * Selects changed copies that an engine must check, which have no recall, with the error of a failing disk. Columns as
+ * in `readParts`.
+ */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
       CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, 'CHANGED_COPY'
@@ -185,7 +189,6 @@ function changedCopies(requestIds: readonly number[]): Sql {
 
 export type { EndRange };
 
-/** Files of one user on one volume. */
 export interface Part {
   volumeId: number | null;
   /** Of the volume; null where there is none. */
@@ -193,16 +196,16 @@ export interface Part {
   medium: string;
   files: number;
   bytes: bigint;
-  /** They are in no queue any more. */
+  /** They have left the queue. */
   isReading: boolean;
   nextTry: string | null;
-  /** They are on disk at a library that orders its tapes by itself. */
+  /** They are on disk at a library that orders its tapes itself. */
   isStaged: boolean;
-  /** When it was asked for the last of them; null where it was not, or nothing is asked of the library. */
+  /** When the library was asked for the last of them; null if it was not. */
   askedAt: string | null;
 }
 
-/** @returns undefined when a part of it is on no drive's way, or nobody knows how long its library takes */
+/** @returns undefined if no drive will read a part, or the time of its library is unknown */
 export function endOfParts(plan: Plan, user: string, parts: readonly Part[]): EndRange | undefined {
   const drives = new Map<number, number>();
   for (const { libraryId } of plan.drives.filter(isWorking)) drives.set(libraryId, (drives.get(libraryId) ?? 0) + 1);
@@ -215,8 +218,8 @@ export function endOfParts(plan: Plan, user: string, parts: readonly Part[]): En
 }
 
 /**
- * Why nobody can tell, where that is because of a library that orders its tapes by itself; for people.
- * @returns undefined where it is for another reason
+ * Explains to users that a library which orders its tapes itself makes the end unknown. @returns undefined for other
+ * reasons
  */
 export function whyNoEnd(plan: Plan, parts: readonly Part[]): string | undefined {
   for (const part of parts) {
@@ -248,14 +251,14 @@ function toAwaited(plan: Plan, part: Part): AwaitedPart {
 export interface RequestEnd {
   requestId: number;
   at: string;
-  /** Nothing when it cannot be told: something is out of service, or no engine works. */
+  /** Undefined if unknown: something is suspended, or no engine runs. */
   end: EndRange | undefined;
 }
 
 const LOOK_MS = 10_000;
 
 /**
- * The range that is told holds until another one is. Ends by itself once the request has finished.
+ * Yields a new range only when the last one no longer holds. Ends when the request has finished.
  * @throws NotFoundError
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
@@ -278,7 +281,7 @@ async function untilFinished(ctx: Context, id: number, signal: AbortSignal): Pro
   for await (const _ of watchRequest(ctx, { id }, signal));
 }
 
-/** Whoever was told `before` would be wrong by now. */
+/** The range `before` no longer contains the planned end. */
 function hasMoved(before: EndRange | undefined, now: EndRange | undefined): boolean {
   if (!before || !now) return before !== now;
   return now.planned < before.earliest || now.planned > before.latest;
@@ -286,7 +289,7 @@ function hasMoved(before: EndRange | undefined, now: EndRange | undefined): bool
 
 type Listener = (waiting: Waiting | undefined) => void;
 
-/** The looks of one process at the plan, for all requests whose ends are watched. */
+/** Reads the plan once in this process for all requests with watched ends. */
 class Looks {
   private static readonly all = new WeakMap<Context['events'], Looks>();
 
@@ -305,7 +308,7 @@ class Looks {
     return known;
   }
 
-  /** What is seen of one request, the present first; a look that nobody has waited for is passed over. */
+  /** Yields what a request waits for, the present first. Skips reads that the watcher was too slow for. */
   async *follow(id: number, signal: AbortSignal): AsyncGenerator<Waiting | undefined> {
     let wake = () => {};
     let seen: { waiting: Waiting | undefined } | undefined;
@@ -349,7 +352,7 @@ class Looks {
     this.timer = setTimeout(() => void this.look(), ms).unref();
   }
 
-  /** A database that is away is looked at again the next time. */
+  /** Ignores an unreachable database until the next read. */
   private async look(): Promise<void> {
     const ids = [...this.listeners.keys()];
     const waiting = await readWaiting(this.ctx, ids).catch(() => undefined);

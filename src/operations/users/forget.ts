@@ -461,7 +461,7 @@ async function forgetSteps(
   return count;
 }
 
-/** All rows that there are, or those from a time on. */
+/** Returns steps over all rows, or over those since a time. */
 async function stepsOf(ctx: Context, since?: string): Promise<Step[]> {
   const newer = sql`(SELECT a.id FROM audit a WHERE a.at >= ${since} ORDER BY a.at, a.id LIMIT 1)`;
   const { rows } = await ctx.db.pool.query<{ oldest: bigint | null; newest: bigint | null }>(

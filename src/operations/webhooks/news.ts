@@ -1,7 +1,6 @@
 /**
- * What webhooks are told of requests follows from the events, which are written in the transactions that make them true: they are looked
- * through in order, from where the last look ended, and how far that was is written together with the messages. So each change of a request
- * is told once, whoever is killed when, and nobody who changes one waits for it.
+ * Queues webhook messages about requests from the events, in order, and records the position in the same transaction.
+ * So each change is reported exactly once, also after a crash, and no change of a request waits for webhooks.
  */
 
 import { createHmac } from 'node:crypto';
@@ -16,14 +15,14 @@ import { linkToRequest } from '../../mail.js';
 import { addSeconds, isBefore } from '../../time.js';
 import { isLive } from '../conditions.js';
 
-/** Who is told of the quota: a condition on webhooks `w`. */
+/** A condition on webhooks `w` that receive events of the quota. */
 export const tellsOf = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
-/** Of an event `e` that some webhook might be told of, switched on or not: it may be on when the next one comes. */
+/** A webhook may receive the event `e`. Disabled ones count: they may be enabled before the next event. */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${tellsOf(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
 
-/** Looks through what is new, a step after the other. Of several engines one does. */
+/** Processes new events step by step. Only one engine does. */
 export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM webhook LIMIT 1`);
   if (rowCount === 0) return;
@@ -58,7 +57,7 @@ interface Request {
   seen: Seen | null;
 }
 
-/** What was told of a request, or would have been, in the life that it has: one that is revived begins another. */
+/** What webhooks were told of a request since its creation or its last revival. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -113,7 +112,7 @@ async function readRequests(tx: Transaction, ids: readonly number[]): Promise<Ma
   );
 }
 
-/** What an event brings that was not told; the request is noted as told. */
+/** Returns the unreported news of an event, and records them in `request`. */
 function newsOf({ state, filesOnDisk }: ProgressEvent, request: Request): WebhookEvent[] {
   const { seen } = request;
   const isAnew = seen !== null && isEnd(seen.state) && !isEnd(state);
@@ -163,14 +162,14 @@ async function noteSeen(tx: Transaction, requests: ReadonlyMap<number, Request>)
   );
 }
 
-/** Requests, or quotas, of one transaction. */
+/** Requests or quotas of one transaction. */
 const BATCH = 200;
 
-/** Parts of a quota: from the one on it is nearly full, and below the other one it is that no more. */
+/** Used part of a quota above which it is nearly full, and below which it no longer is. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
-/** Of several engines one does it. */
+/** Only one engine does so at a time. */
 export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
   for (const step of [tellExpiring, tellNearlyFull]) {
     for (let told = BATCH; told === BATCH && !stop.aborted; ) {
@@ -181,11 +180,11 @@ export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<vo
   }
 }
 
-/** The webhooks that are told of this event of that quota, as a list. */
+/** Selects an array of the webhooks that receive this event of the quota. */
 const toldOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
   WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${tellsOf(quotaId)} ORDER BY w.id)`;
 
-/** Nobody whose request lives no longer than the notice, from when it was made, is told: whoever made it knows. */
+/** Reports requests that expire soon, except those created with a shorter lifetime than the notice. */
 async function tellExpiring(ctx: Context, tx: Transaction): Promise<number> {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;
@@ -259,10 +258,10 @@ export const eventTypes: Record<WebhookEvent, string> = {
   QUOTA_NEARLY_FULL: 'quota.nearly_full',
 };
 
-/** Of a message that its owner has asked for, to see whether it comes. */
+/** Type of a message that an owner requests as a test. */
 export const TEST_TYPE = 'webhook.test';
 
-/** A request as a message tells of it, at the time of the event; sizes are bytes. */
+/** A request in a message, at the time of the event; sizes are bytes. */
 export interface ToldRequest {
   requestId: number;
   user: string;
@@ -285,10 +284,10 @@ export interface ToldQuota {
 export interface NewMessage {
   webhookId: number;
   type: string;
-  /** What it tells of, of that type and webhook: told another time, it has the same id. */
+  /** Identifies the news for this type and webhook. Equal keys get equal message ids. */
   key: string;
   at: string;
-  /** Of whom it tells, and of which request; null where it tells of none. */
+  /** Null if the message is about no quota or request. */
   quotaId: number | null;
   requestId: number | null;
   data: object;
@@ -306,8 +305,8 @@ export function describeRequest({ config }: Context, request: ToldRequest): obje
 const zoned = (time: string): string => `${time}Z`;
 
 /**
- * In the transaction of what they tell of. Whoever sends is rung for. The id of a message follows from the secret of its webhook and from
- * what it tells of, so that it is the same where a database was put back to a state before, and is no other site's.
+ * Queues messages in the transaction of their cause, and notifies senders. The id of a message is derived from the
+ * webhook's secret and the news. So it is the same after a database restore, and differs between sites.
  */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;

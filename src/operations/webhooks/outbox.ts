@@ -1,7 +1,6 @@
 /**
- * The sending side: a webhook is claimed for one message, and for each of its messages again, so that it gets them one at a time and a
- * slow one keeps nobody else waiting: the webhook that was turned to the longest ago is the next. What fails is tried again, the message
- * after ever longer pauses, and the webhook, whichever of its messages it is, after pauses of its own.
+ * Sends messages. A webhook is claimed for one message at a time, the least recently used webhook first, so that a slow
+ * one delays no other. After a failure the message and the webhook each pause for a growing time.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -9,24 +8,24 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds, isBefore } from '../../time.js';
 
-/** A webhook in hand is left to who has it for so long; whoever sends has to end before. */
+/** Lifetime of a claim. A sender must finish earlier. */
 const CLAIM_SECONDS = 90;
 
 export const WEBHOOK_SECONDS = 15;
 
-/** Pauses of a message after its first, second … failure; the last one repeats. */
+/** Pauses in seconds after failures of a message; the last one repeats. */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/** One is given up after so many tries, and not before so long. */
+/** A message is given up after this many tries, but not before this time. */
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
 
-/** The first pause of a webhook, which is twice as long after each further failure, up to the last. */
+/** The pause of a webhook doubles with each failure, up to the last. */
 const FIRST_PAUSE = 2;
 const LAST_PAUSE = 1800;
-/** One that has failed for so long, and so often, is switched off. */
+/** A webhook that fails for this long, and this often, is disabled. */
 const FAILING_SECONDS = 5 * 86_400;
 const FAILURES = 10;
-/** No receiver has itself waited for longer. */
+/** Longest pause that a receiver may request. */
 const LONGEST_WAIT = 86_400;
 
 export interface ClaimedMessage {
@@ -37,10 +36,10 @@ export interface ClaimedMessage {
   attempts: number;
   createdAt: string;
   webhookId: number;
-  /** Null: it is told of all. */
+  /** Null: it receives messages of all quotas. */
   quotaId: number | null;
   url: string;
-  /** With which it is signed: the present one first. */
+  /** Signing secrets, the present one first. */
   secrets: string[];
   failures: number;
   claimedUntil: string;
@@ -49,12 +48,15 @@ export interface ClaimedMessage {
 export type WebhookResult =
   | { state: 'SENT' }
   | { state: 'FAILED'; error: string; retryAfter?: number | undefined }
-  /** The receiver wants no more. */
+  /** The receiver wants no more messages. */
   | { state: 'GONE'; error: string }
-  /** Nobody has tried. */
+  /** The message was not tried. */
   | { state: 'LEFT' };
 
-/** The webhooks that have something to be sent, each once: each step is a look at the index, however many messages one has. */
+/**
+ * Selects each webhook with pending messages once. Recursive index lookups make it independent of the number of
+ * messages.
+ */
 const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
     (SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' ORDER BY m.webhook_id LIMIT 1)
     UNION ALL
@@ -63,8 +65,8 @@ const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
   SELECT webhook_id FROM waiting)`;
 
 /**
- * @param busy quotas whose webhooks are left alone for now
- * @returns the message whose turn it is; undefined when none is due
+ * @param busy quotas whose webhooks are skipped
+ * @returns the next message; undefined if none is due
  */
 export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
@@ -84,7 +86,10 @@ export async function claimMessage(ctx: Context, busy: readonly number[] = []): 
   return rows[0];
 }
 
-/** What was taken is sent, whoever has the webhook by now; everything else is for who has claimed it last. */
+/**
+ * Records an accepted message as sent, even if another process has claimed the webhook. Other results count only from
+ * the last claimant.
+ */
 export async function noteMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();
   const isMine = sql`w.id = ${message.webhookId} AND w.next_try_at = ${message.claimedUntil}`;
@@ -139,14 +144,14 @@ async function noteFailedTry(
   if (row?.isOff) tx.afterCommit(() => ctx.log.warn({ webhook: message.webhookId }, `webhook ${reason}`));
 }
 
-/** Those that have failed together are not tried again together. */
+/** Spreads retries of webhooks that have failed together. */
 const spread = (seconds: number): number => seconds * (0.8 + 0.4 * Math.random());
 
-/** So long after they were made, messages go, sent or not. */
+/** Messages are deleted at this age, sent or not. */
 export const MESSAGE_DAYS = 30;
 const STEP = 5000;
 
-/** Deletes old messages, in small steps. Any number of engines may do so at once. */
+/** Deletes old messages in small steps. Several engines may do so at once. */
 export async function pruneMessages(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -MESSAGE_DAYS * 86_400);
   for (let deleted = STEP; deleted === STEP && !stop.aborted; ) {

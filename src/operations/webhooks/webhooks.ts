@@ -1,4 +1,4 @@
-/** Webhooks are made, changed and removed, by whoever manages their quotas; those that are told of all, by operators. */
+/** Creates, changes and removes webhooks: of quotas by their managers, and of all quotas by operators. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { lockAdvisory, locking } from '../../database/locks.js';
@@ -16,22 +16,22 @@ import { boundsOf, type CursorPage } from '../page-keys.js';
 import { allow, allowManage, isManagedQuota } from '../policy.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
-/** Of one quota, and of those that are told of all. */
+/** Limit for each quota, and for webhooks of all quotas. */
 const MAX_WEBHOOKS = 20;
 
-/** After this, a message is signed with the new secret alone. */
+/** After this, messages are signed only with the new secret. */
 const OLD_SECRET_SECONDS = 24 * 3600;
 
 export interface CreateWebhookInput {
-  /** The user whose requests it is told of; unless given, those of all. */
+  /** The user whose requests it reports. Default: all users. */
   quota?: string | null | undefined;
   url: string;
-  /** All, unless given. */
+  /** Default: all. */
   events?: readonly WebhookEvent[] | null | undefined;
   note?: string | null | undefined;
 }
 
-/** With its secret, which nobody can be shown again. */
+/** The secret cannot be shown again. */
 export interface WebhookWithSecret {
   webhook: ShownWebhook;
   secret: string;
@@ -63,10 +63,10 @@ export async function createWebhook(ctx: Context, input: CreateWebhookInput): Pr
   return { webhook: await readWebhook(ctx, id), secret };
 }
 
-/** As the specification writes secrets: 24 to 64 bytes. */
+/** The specification allows 24 to 64 bytes. */
 const makeSecret = (): string => `whsec_${randomBytes(32).toString('base64')}`;
 
-/** A URL may name a person, or be what proves who calls: the audit says that there was one. */
+/** Replaces URLs in the audit, which may name a person or contain a secret. */
 const UNTOLD = '…';
 
 function checkQuota(ctx: Context, quota: string | undefined): string | undefined {
@@ -123,8 +123,8 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
 }
 
 /**
- * What live requests have come to so far is no news to a webhook that is made now. Those that another one is told of go on as they are:
- * there may be news of them that was not looked at yet.
+ * Marks the present state of live requests as reported to a new webhook. Requests that another webhook receives keep
+ * their state, since they may have unprocessed events.
  */
 async function beginWatching(tx: Transaction, quotaId: number | null): Promise<void> {
   await tx.query(
@@ -143,11 +143,13 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 
 export interface SetWebhookInput extends Settings {
   id: number;
-  /** On, or off: it is told nothing then, and nothing is kept for it. What waits is sent once it is on again, what was given up as well. */
+  /**
+   * A disabled webhook receives nothing, and no messages are queued. Enabling it retries pending and given-up messages.
+   */
   isEnabled?: boolean | null | undefined;
 }
 
-/** Changes what is given. @throws InvalidInputError, NotFoundError, ForbiddenError */
+/** Changes the given fields. @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<ShownWebhook> {
   const { id, ...settings } = input;
   const given = { ...settings, ...(settings.url ? { url: UNTOLD } : {}) };
@@ -160,7 +162,7 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // another URL is another receiver, which has refused nothing yet
+      // another URL is another receiver, which has rejected nothing yet
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
@@ -184,7 +186,10 @@ const tryAgain = (ctx: Context, id: number): Sql =>
   sql`UPDATE webhook_message SET state = 'PENDING', next_try_at = ${ctx.now()}, attempts = 0
       WHERE webhook_id = ${id} AND state IN ('PENDING', 'GIVEN_UP')`;
 
-/** Messages are signed with both secrets for a day, so that receivers can change to the new one. @throws NotFoundError, ForbiddenError */
+/**
+ * Signs messages with both secrets for a day, so that receivers can change theirs. @throws NotFoundError,
+ * ForbiddenError
+ */
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
   const secret = makeSecret();
   await audited(ctx, { operation: 'rotateWebhookSecret', kind: 'WEBHOOK', object: id }, async (note) => {
@@ -201,7 +206,7 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
   return { webhook: await readWebhook(ctx, id), secret };
 }
 
-/** Sends it a message of no meaning, to see whether that comes; not while one waits to be sent. @throws NotFoundError, ForbiddenError */
+/** Sends a test message, unless one is pending. @throws NotFoundError, ForbiddenError */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   await audited(ctx, { operation: 'testWebhook', kind: 'WEBHOOK', object: id }, async (note) => {
     allow(ctx, 'testWebhook');
@@ -218,7 +223,7 @@ export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhoo
   return await readWebhook(ctx, id);
 }
 
-/** What it was still to be told goes with it. @throws NotFoundError, ForbiddenError */
+/** Removes a webhook with its pending messages. @throws NotFoundError, ForbiddenError */
 export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   return await audited(ctx, { operation: 'removeWebhook', kind: 'WEBHOOK', object: id }, async (note) => {
     allow(ctx, 'removeWebhook');
@@ -232,27 +237,25 @@ export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebh
   });
 }
 
-/** Everything of a webhook but its secret. */
 export interface ShownWebhook {
   id: number;
-  /** Of the quota; null: it is told of all. */
+  /** Null: it receives messages of all quotas. */
   user: string | null;
   url: string;
   events: WebhookEvent[];
   note: string;
   madeAt: string;
   madeBy: string;
-  /** Null: it is on. */
+  /** Null if enabled. */
   disabledAt: string | null;
   disabledReason: string | null;
-  /** Since when, how often in a row, and why; null and 0 while it takes what it is told. */
+  /** Since when, how often in a row, and why it fails; null and 0 if it works. */
   failingSince: string | null;
   failures: number;
   lastError: string | null;
-  /** When it took a message last. */
+  /** When it accepted the last message. */
   sentAt: string | null;
   nextTryAt: string;
-  /** Messages that are still to be sent. */
   waiting: number;
 }
 
@@ -261,7 +264,7 @@ const columns = sql`w.id, q."user", w.url, w.events::text[] AS events, w.note, w
   w.last_error AS "lastError", w.sent_at AS "sentAt", w.next_try_at AS "nextTryAt",
   (SELECT count(*)::int FROM webhook_message m WHERE m.webhook_id = w.id AND m.state = 'PENDING') AS waiting`;
 
-/** Those of the quotas that the caller manages, and for operators all, in the order of their ids. */
+/** Lists webhooks of managed quotas, for operators all, by id. */
 export async function listWebhooks(ctx: Context, page: CursorPage<number>): Promise<ShownWebhook[]> {
   allow(ctx, 'listWebhooks');
   const { conditions, order } = boundsOf(sql`w.id`, page);
@@ -272,7 +275,7 @@ export async function listWebhooks(ctx: Context, page: CursorPage<number>): Prom
   return rows;
 }
 
-/** @throws NotFoundError, also of one that the caller does not manage */
+/** @throws NotFoundError, also if the caller does not manage it */
 export async function readWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   const { rows } = await ctx.db.pool.query<ShownWebhook>(
     sql`SELECT ${columns} FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)}`,
@@ -280,7 +283,7 @@ export async function readWebhook(ctx: Context, id: number): Promise<ShownWebhoo
   return found(rows[0], id);
 }
 
-/** One that is about to be changed. @throws NotFoundError, also of one that the caller does not manage */
+/** @throws NotFoundError, also if the caller does not manage it */
 export async function lockWebhook(ctx: Context, tx: Transaction, id: number): Promise<void> {
   const rows = await tx.query<{ id: number }>(
     sql`SELECT w.id FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)} ${locking.webhook}`,
@@ -302,13 +305,13 @@ export interface ShownMessage {
   state: WebhookMessageState;
   attempts: number;
   createdAt: string;
-  /** Of what is still to be sent: not before. */
+  /** Earliest next try of a pending message. */
   nextTryAt: string;
   sentAt: string | null;
   lastError: string | null;
 }
 
-/** What one was told of late, and is to be told, newest first. @throws NotFoundError */
+/** Lists recent and pending messages of a webhook, newest first. @throws NotFoundError */
 export async function listWebhookMessages(
   ctx: Context,
   page: CursorPage<bigint> & { webhookId: number },
@@ -333,7 +336,10 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
   return rows.length;
 }
 
-/** The same, and what was told of requests that the user made with other quotas; of those that the user made for others, name and note. */
+/**
+ * The same, and what was told of requests that the user made with other quotas; of those that the user made for others,
+ * name and note.
+ */
 export async function forgetWebhooks(
   tx: Transaction,
   { user, pseudonym, requests }: { user: string; pseudonym: string; requests: readonly string[] },
