@@ -1,78 +1,89 @@
-/** The contract of drive libraries: Tapegate decides which volume is mounted, and in which order its files are read. */
+/** The contract of drive libraries: Tapegate decides which volume to mount, and the order in which it reads files. */
 import { TapeError } from '../errors.js';
 
-/** Types of the first library: TAPEGATE_TAPE_BACKEND takes these names. */
+/** Library types that TAPEGATE_TAPE_BACKEND accepts for the first library. */
 export const backendNames = ['directory', 'memory'] as const;
 
-/** The volume is not available: it left the library, or its file system did. No file fails for it. An error of `mount` counts as this. */
+/**
+ * The volume, or its file system, is unavailable. It does not count as a failure of a file. Errors of `mount` count as
+ * this.
+ */
 export class VolumeError extends TapeError {}
 
-/** The drive does not work: it is busy, broken, or not what the settings say. Another drive may read the volume at once. */
+/** The drive does not work: busy, broken, or misconfigured. Another drive may read the volume at once. */
 export class DriveError extends VolumeError {}
 
-/** This process cannot reach the library. No volume is suspended for it. */
+/** This process cannot reach the library. It does not suspend the volume. */
 export class LibraryError extends VolumeError {}
 
-/** A file of the catalogue. Some libraries find it by its position, others by its path. */
+/** A file in the catalogue. Libraries find it by position or by path. */
 export interface FileOnVolume {
   /** Logical path. */
   path: string;
-  /** Null if the catalogue has none; only libraries that find files by path are asked for such a file. */
+  /** Null if the catalogue has none; then only libraries that find files by path are asked to read it. */
   position: bigint | null;
-  /** Bytes in the catalogue. The reader compares them with what it reads. */
+  /** Size in the catalogue, in bytes. The reader compares it with the bytes read. */
   size: bigint;
-  /** `adler32:…`, if the reader compares it with what it reads. */
+  /** `adler32:…`, if the reader compares it. */
   checksum?: string | null | undefined;
 }
 
 /**
- * The contract of a drive library, with a suite in test/support/tape-backend.ts, and one for writing in tape-backend-writes.ts.
+ * The contract of a drive library. Test suites: test/support/tape-backend.ts, and tape-backend-writes.ts for writes.
  *
- * A library knows volumes and files, and no requests, users or database. Each method may be called many times and from several drives at
- * once, but never for one volume on two drives. Every failure is a TapeError, whose class says whether a retry can help. An aborted call
- * rejects with the reason of its signal. Any other error is a bug of the library.
+ * A library knows volumes and files, but no requests, users or database. Several drives may call a method at once, but
+ * never for the same volume. Every failure is a TapeError, whose class says whether a retry can help. An aborted call
+ * rejects with the signal's reason. Any other error is a bug of the library.
  */
 export interface TapeBackend {
-  /** Seconds after which the library's own limits end a call. Until then a call does not count as stalled. */
+  /**
+   * Maximum duration of a call by the library's own limits, in seconds. Before that, a call does not count as stalled.
+   */
   readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
 
   /**
-   * Mounts a volume; waits until it can be read.
+   * Mounts a volume, and waits until it is readable.
    * @throws TapeError MEDIA if the library has no such volume; DriveError, LibraryError
    */
   mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
 }
 
-/** A drive library that `archive` writes to. */
+/** A drive library that the command `archive` can write to. */
 export interface WritableBackend extends TapeBackend {
   /**
-   * Finds the library; called before the first write. Later writes go to this library, or fail. Absent if the library cannot be away.
-   * @param make whether to create it if it is missing
+   * Opens the library before the first write. Later writes go to the same library, or fail. Absent if the library is
+   * always
+   * available.
+   * @param make whether to create a missing library
    * @throws LibraryError
    */
   openLibrary?(make: boolean): Promise<void>;
 
   /**
-   * Writes a file, and creates its volume if needed. The file is durable when the promise resolves (or that of `sync`, if there is one), and
-   * does not exist if it rejects. A chunk is used until the next one is requested. Errors of `bytes` are thrown as they are.
-   * @param position an occupied one is refused as PERMANENT, never overwritten
+   * Writes a file; creates its volume if needed. The file is durable once the promise resolves, or that of `sync` if
+   * there
+   * is one. If it rejects, the file does not exist. A chunk is in use until the next one is requested. Errors of
+   * `bytes`
+   * are rethrown unchanged.
+   * @param position an occupied one is rejected as PERMANENT, never overwritten
    * @returns bytes written
    * @throws LibraryError if there is no library: a write never creates one
    */
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 
-  /** Makes all files written to a volume durable, faster than one by one. If it rejects, none of them is. */
+  /** Makes all files written to a volume durable, faster than one by one. If it rejects, none of them is durable. */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }
 
 export interface MountedVolume {
   /**
-   * Reads the bytes of a file, in order. A chunk belongs to the reader. The engine reads one file at a time, in the order of its plan, and may
-   * stop early. Rejects when the signal aborts.
+   * Reads a file's bytes in order. Each chunk belongs to the reader. The engine reads one file at a time, in plan
+   * order, and
+   * may stop early. Rejects if the signal aborts.
    * @throws TapeError PERMANENT if the volume has no such file; VolumeError if the volume fails
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;
 
-  /** Called once, after the last read. @throws DriveError if the drive keeps the volume */
+  /** Called once, after the last read. @throws DriveError if the drive does not release the volume */
   unmount(): Promise<void>;
 }

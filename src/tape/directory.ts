@@ -1,6 +1,6 @@
 /**
- * The type `directory`: a directory for each volume, in it a file for each position, named by its number. Real bytes on an ordinary disk;
- * the errors of the file system become the classes of a tape.
+ * The library type `directory`: one directory per volume, one file per position, on an ordinary disk. Maps file system
+ * errors to the error classes of a tape.
  */
 import { randomUUID } from 'node:crypto';
 import fs, { constants } from 'node:fs';
@@ -22,14 +22,14 @@ export const directory: DriveKind<{ folder: string }> = {
 const openFd = promisify(fs.open);
 const syncFd = promisify(fs.fsync);
 
-/** Files that are synced side by side: what they wait for is one and the same journal. */
+/** Concurrent syncs: they all wait for the same journal. */
 const SYNCS = 8;
 
-/** @param dir the library's folder; `openLibrary` makes it */
+/** @param dir the library's directory; `openLibrary` creates it */
 export function createDirectoryBackend(dir: string): WritableBackend {
   const root = path.resolve(dir);
   const library = new LibraryFolder(root);
-  /** Files that are written and not synced, by the folders of their volumes. */
+  /** Files written but not synced, by volume directory. */
   const unsynced = new Map<string, string[]>();
   return {
     openLibrary: (make) => library.open(make),
@@ -66,13 +66,13 @@ export function createDirectoryBackend(dir: string): WritableBackend {
     async sync(volume, signal) {
       const folder = folderOf(root, volume);
       const files = unsynced.get(folder) ?? [];
-      unsynced.delete(folder); // a sync that has failed once says nothing true when it is tried again
+      unsynced.delete(folder); // a repeated sync after a failed one may falsely succeed
       try {
         signal.throwIfAborted();
         await syncFiles(files, signal);
         if (files.length === 0) return;
         await syncFolder(folder);
-        await library.check(); // else these may be in another folder in its place
+        await library.check(); // another directory may have replaced the library
       } catch (error) {
         throw signal.aborted ? signal.reason : classify(error, `volume ${volume}`);
       }
@@ -80,7 +80,7 @@ export function createDirectoryBackend(dir: string): WritableBackend {
   };
 }
 
-/** A volume's name comes from the catalogue and must not lead out of the library. */
+/** Rejects volume names that lead outside the library: they come from the catalogue. */
 function folderOf(root: string, volume: string): string {
   if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
     throw new TapeError('PERMANENT', `${JSON.stringify(volume)} cannot be a volume of a directory library`);
@@ -103,7 +103,7 @@ async function isFolder(folder: string): Promise<boolean> {
   }
 }
 
-/** Why nothing of a volume can be read; undefined where it can be entered. */
+/** @returns why the volume is unreadable; undefined if it is readable */
 async function findProblem(folder: string): Promise<string | undefined> {
   try {
     if (!(await isFolder(folder))) return `the volume ${folder} is gone`;
@@ -130,7 +130,7 @@ function readFile(
   });
 }
 
-/** What the writer's own bytes threw, which is no fault of the tape. */
+/** An error of the bytes to write: the tape is not at fault. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -171,7 +171,7 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
   const syncNext = async () => {
     for (const file of left) {
       signal.throwIfAborted();
-      // what was written there may have been exchanged for a pipe, which would be waited for
+      // nonblocking: opening a pipe in the file's place would wait for a writer
       const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
       try {
         if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
@@ -188,25 +188,22 @@ function classify(error: unknown, where: string): unknown {
   return classifyFileError(error, where, 'there is no file at this position');
 }
 
-/**
- * A library that is made has a file from then on: an empty folder is what shows where a file system is not mounted. No volume has such
- * a name.
- */
+/** File in each created library: an empty directory may be an unmounted mount point. Not a valid volume name. */
 const MARKER = '.tapegate-library';
 
-/** Whatever the umask is, nobody else may write in what is made here. */
+/** Other users must not get write permission, whatever the umask. */
 const OWN_FOLDER = 0o755;
 
 class LibraryFolder {
   readonly root: string;
-  /** As it was opened: what is mounted over it, or taken away from it, is another folder. */
+  /** Identity when opened: a mount over it, or a replacement, is another directory. */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
   constructor(root: string) {
     this.root = root;
   }
 
-  /** @param make it may be missing, or empty, and is made then @throws LibraryError */
+  /** @param make whether to create the library if it is missing or empty @throws LibraryError */
   async open(make: boolean): Promise<void> {
     if (make) await this.make();
     else if (await this.isEmpty()) throw new LibraryError('TRANSIENT', `the library ${this.root} ${EMPTY}`);
@@ -215,8 +212,9 @@ class LibraryFolder {
   }
 
   /**
-   * Anybody could exchange what is on tape, where anybody may write: nothing is entrusted to that. Its owner, and a group that may
-   * write, are whom its operators have chosen.
+   * Rejects a world-writable directory, in which any user could replace files on tape. Write permission for owner and
+   * group
+   * is the operator's choice.
    * @throws LibraryError
    */
   private async refuseOpen(folder: string): Promise<void> {
@@ -229,14 +227,14 @@ class LibraryFolder {
     );
   }
 
-  /** @throws LibraryError when there is no library that the volume could be in */
+  /** @throws LibraryError if the library is empty */
   async expect(volume: string): Promise<void> {
     const isEmpty = await this.isEmpty(`, which should have the volume ${volume},`);
     if (isEmpty)
       throw new LibraryError('TRANSIENT', `the library ${this.root} has no volume at all, and not ${volume}: ${AWAY}`);
   }
 
-  /** @throws LibraryError when another folder is in the place of the one that was opened */
+  /** @throws LibraryError if another directory has replaced the opened one */
   async check(): Promise<void> {
     if (!this.opened) return;
     const { dev, ino } = await this.look();
@@ -244,7 +242,7 @@ class LibraryFolder {
     throw new LibraryError('TRANSIENT', `the library ${this.root} is not the folder that it was: ${AWAY}`);
   }
 
-  /** Makes a volume's folder, durably; never the library with it. */
+  /** Creates a volume's directory durably; never creates the library. */
   async makeVolume(folder: string): Promise<void> {
     await this.check();
     try {
@@ -255,7 +253,7 @@ class LibraryFolder {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      await rmdir(folder).catch(() => {}); // empty still, and in no library; it may have gone with what it was made in
+      await rmdir(folder).catch(() => {}); // still empty and not in the library; it may already be gone
       throw error;
     });
     await syncFolder(this.root);
@@ -264,7 +262,7 @@ class LibraryFolder {
   private async make(): Promise<void> {
     const first = await mkdir(this.root, { recursive: true, mode: OWN_FOLDER });
     if (await this.isEmpty()) {
-      // neither a link is followed, nor a pipe waited for, that somebody has put there meanwhile
+      // do not follow a link, or wait for a pipe, that another process created meanwhile
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, 0o644);
       await marker.sync().finally(() => marker.close());

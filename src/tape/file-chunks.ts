@@ -1,10 +1,10 @@
-/** Files of a library that can be opened: read in chunks, with the errors of their file system in the classes of a tape. */
+/** Reads files of a library in chunks, and maps file system errors to the error classes of a tape. */
 import fs, { constants } from 'node:fs';
 import { promisify } from 'node:util';
 import { BLOCK_BYTES, cutChunk, takeBlock } from '../blocks.js';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
 
-/** With plain descriptors a small file takes half the processor time that it takes with a FileHandle. */
+/** For small files, raw descriptors take half the CPU time of a FileHandle. */
 const openFd = promisify(fs.open);
 const readFd = promisify(fs.read) as (
   fd: number,
@@ -12,8 +12,8 @@ const readFd = promisify(fs.read) as (
 ) => Promise<{ bytesRead: number }>;
 
 /**
- * The bytes of a plain file, in order. A chunk belongs to the reader, who may stop early.
- * @param explain what is thrown instead of an error that reading met
+ * Yields the bytes of a regular file in order. A chunk belongs to the reader, which may stop early.
+ * @param explain converts a read error to the error to throw
  */
 export async function* readFileChunks(
   file: string,
@@ -21,13 +21,13 @@ export async function* readFileChunks(
   explain: (error: unknown) => Promise<unknown>,
 ): AsyncGenerator<Uint8Array> {
   let fd: number | undefined;
-  /** The next chunk is read while the one before it is checksummed and written. */
+  /** The next chunk, read while the reader processes the current one. */
   let ahead: Promise<Buffer> | undefined;
   try {
     signal.throwIfAborted();
-    // without blocking, since opening a pipe that nobody writes to would never end
+    // nonblocking: opening a pipe would wait for a writer
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const stats = fs.fstatSync(fd); // at hand, now that it is open
+    const stats = fs.fstatSync(fd); // fast after open: the inode is cached
     if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
     let left = stats.size;
     ahead = left > 0 ? readChunk(fd, left) : undefined;
@@ -42,12 +42,12 @@ export async function* readFileChunks(
   } catch (error) {
     throw signal.aborted ? signal.reason : await explain(error);
   } finally {
-    await ahead?.catch(() => {}); // it uses the descriptor
-    if (fd !== undefined) fs.closeSync(fd); // nothing was written that a close could wait for
+    await ahead?.catch(() => {}); // a pending read uses the descriptor
+    if (fd !== undefined) fs.closeSync(fd); // a close after reads does not block
   }
 }
 
-/** The next bytes, where there are some; told when they are awaited, which may be never. */
+/** Starts to read the next chunk. Its error is reported when the chunk is awaited, which may be never. */
 function readChunk(fd: number, left: number): Promise<Buffer> {
   const block = takeBlock();
   const read = readFd(fd, block, 0, Math.min(left, BLOCK_BYTES), null);
@@ -73,8 +73,8 @@ const CLASSES: Record<string, ErrorClass> = {
 };
 
 /**
- * A TapeError for an error of the file system; any other error as it is.
- * @param missing what it means that there is no such file
+ * Converts a file system error to a TapeError; returns any other error unchanged.
+ * @param missing message for ENOENT
  */
 export function classifyFileError(error: unknown, where: string, missing: string): unknown {
   const code = codeOf(error);

@@ -1,28 +1,29 @@
 /**
- * What each type of library has: its contract, a schema of its settings, and how one is made of them. A type has a directory, or a file,
- * and a line in kinds.ts. The descriptions of settings are those of the tables in the README of each type.
+ * Definition of a library type: its contract, the schema of its settings, and its constructor. Each type has a
+ * directory
+ * or file, and a line in kinds.ts. Setting descriptions match the tables in each type's README.
  *
- * From the command line all values are texts: numbers, `true` and `false` are accepted in both forms. A setting that is empty or null
- * counts as missing.
+ * Command-line values are strings: numbers and booleans are accepted in both forms. An empty or null setting counts as
+ * missing.
  */
 import { z } from 'zod';
 import { quote, SettingsError } from '../errors.js';
 import type { TapeBackend } from './backend.js';
 import type { StagingLibrary, StagingTerms } from './staging.js';
 
-/** Where a library is made. */
+/** Context for creating a library. */
 export interface Site {
-  /** Of the library. */
+  /** Name of the library. */
   name: string;
-  /** Of this host. */
+  /** Data directory of this host. */
   dataDir: string;
-  /** Of this process: some settings name a variable. */
+  /** Environment of this process: some settings name a variable. */
   env: Readonly<Record<string, string | undefined>>;
 }
 
 export interface DriveKind<Settings = unknown> {
   contract: 'drive';
-  /** How it finds a file on its volume. By path it needs no position, and reads in the order of the known positions. */
+  /** How it finds a file on its volume. By path, it needs no positions, but still reads in the order of known ones. */
   findsBy: 'position' | 'path';
   settings: z.ZodType<Settings>;
   /** Opens nothing. */
@@ -32,20 +33,19 @@ export interface DriveKind<Settings = unknown> {
 export interface StagingKind<Settings = unknown> {
   contract: 'staging';
   settings: z.ZodType<Settings>;
-  /** Opens nothing. */
   create(settings: Settings, site: Site): StagingLibrary;
   terms(settings: Settings): StagingTerms;
 }
 
 export type Kind<Settings = unknown> = DriveKind<Settings> | StagingKind<Settings>;
 
-/** @throws SettingsError with all faults; it names the setting of the first one */
+/** @throws SettingsError with all faults, for the setting of the first one */
 export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   const read = schema.safeParse(given);
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    const place = issue.path.filter((part) => typeof part === 'string'); // an item of a list counts as its list
+    const place = issue.path.filter((part) => typeof part === 'string'); // an item's fault counts for its list
     const places = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...place, key]) : [place];
     for (const each of places) {
       const name = each.join('.') || 'settings';
@@ -58,7 +58,7 @@ export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
 
 type Issue = Pick<z.core.$ZodRawIssue, 'code' | 'input' | 'path'>;
 
-/** The value may be a secret if the setting says where one is. */
+/** Settings whose value messages must not show. */
 const NAMES_SECRET = /(secret|password|token|credentials|key)/i;
 
 function show({ input, path = [] }: Issue): string {
@@ -66,24 +66,24 @@ function show({ input, path = [] }: Issue): string {
   return showValue(input);
 }
 
-/** Shows a value of JSON in a message, a text in quotes. */
+/** Shows a JSON value in a message; strings in quotes. */
 export function showValue(value: unknown): string {
   return typeof value === 'string' ? quote(value) : quote(JSON.stringify(value) ?? 'nothing').slice(1, -1);
 }
 
-/** The message of each fault of a setting. */
+/** Error messages for a setting with an invalid or missing value. */
 export function expects(expected: string) {
   const error = (issue: Issue) =>
     issue.input === undefined ? `must be given: ${expected}` : `must be ${expected}, not ${show(issue)}`;
   return { error };
 }
 
-/** Reports a fault that several settings have together. */
+/** Reports a fault that concerns several settings. */
 export function refuse(ctx: z.RefinementCtx, setting: string, problem: string): void {
   ctx.addIssue({ code: 'custom', path: [setting], message: problem });
 }
 
-/** An object of these settings and no others. */
+/** Schema of an object with these settings and no others. */
 export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
   const names = Object.keys(shape);
   const error = (issue: Issue) =>
@@ -101,7 +101,7 @@ export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
 const CONTROL = /[\u0000-\u001f\u007f]/;
 
-/** @param form of all of it */
+/** @param form pattern for the whole value */
 export function text(expected = 'a text of one line', form = /^/) {
   const isRight = (value: string) => !CONTROL.test(value) && value.isWellFormed() && form.test(value);
   const rule = expects(expected);
@@ -111,7 +111,7 @@ export function text(expected = 'a text of one line', form = /^/) {
   );
 }
 
-/** Absolute, since hosts start in different directories. */
+/** Absolute, because hosts start in different directories. */
 export const file = () => text('an absolute path', /^\//);
 
 export const choice = <const Values extends readonly string[]>(values: Values) =>
@@ -125,7 +125,7 @@ export function integer(least: number, most: number) {
   );
 }
 
-/** @param most a day unless given */
+/** @param most default one day */
 export const seconds = (most = 86_400) => integer(1, most);
 
 export const flag = () =>
@@ -136,12 +136,12 @@ export const flag = () =>
 
 const LIST = 'a list of texts';
 
-/** Contains at least one item. */
+/** A list with at least one item. */
 export const listOf = <Item extends z.ZodType>(item: Item) => z.array(item, expects(LIST)).min(1, expects(LIST));
 
 export const texts = () => listOf(text(LIST));
 
-/** A URL without a password, which would be stored. The message does not show the value, which may contain one. */
+/** A URL without credentials, which the database would store. The message hides the value, which may contain some. */
 export const webUrl = () =>
   text().transform((value, ctx) => {
     const url = URL.canParse(value) ? new URL(value) : undefined;
@@ -159,7 +159,7 @@ export interface Wait {
 
 const MOST_MINUTES = 30 * 24 * 60;
 
-/** How long files take to arrive on disk: for estimates, until measurements exist. */
+/** Time until files arrive on disk, for estimates until measurements exist. */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
     .optional()
@@ -167,7 +167,7 @@ export const waitSettings = {
   waitMinutesMost: integer(0, MOST_MINUTES).optional().describe('the most'),
 };
 
-/** @param usual unless a setting says otherwise @returns undefined if nothing is known */
+/** @param usual default @returns undefined if neither settings nor a default exist */
 export function readWait(
   ctx: z.RefinementCtx,
   { waitMinutes, waitMinutesMost }: { waitMinutes?: number | undefined; waitMinutesMost?: number | undefined },

@@ -1,6 +1,6 @@
 /**
- * The registry of library types: a line each. `tapegate library add --kind` takes the names of `kinds`, TAPEGATE_TAPE_BACKEND those of `firstTypes`.
- * The AWS SDK and undici are loaded by the first request of a library that needs them.
+ * The registry of library types, one line each. `tapegate library add --kind` accepts the names in `kinds`,
+ * TAPEGATE_TAPE_BACKEND those in `firstTypes`. The AWS SDK and undici are loaded on the first request that needs them.
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../errors.js';
@@ -23,18 +23,17 @@ export const kinds: Record<string, Kind> = {
   wlcg,
 };
 
-/** The types of the first library, to which `archive` writes. */
+/** Types of the first library, which `archive` writes to. */
 const firstTypes = {
   directory: (dataDir: string) => createDirectoryBackend(path.join(dataDir, 'library')),
   memory: () => createMemoryBackend(),
 } satisfies Record<string, (dataDir: string) => WritableBackend>;
 
-/** Makes the first library. @param name as TAPEGATE_TAPE_BACKEND has it */
+/** Creates the first library. @param name value of TAPEGATE_TAPE_BACKEND */
 export function createBackend(name: keyof typeof firstTypes, { dataDir }: { dataDir: string }): WritableBackend {
   return firstTypes[name](dataDir);
 }
 
-/** A library as it is registered. */
 export interface RegisteredLibrary {
   name: string;
   kind: string;
@@ -42,8 +41,8 @@ export interface RegisteredLibrary {
 }
 
 /**
- * Makes a library with drives. Nothing is opened yet: the first use finds out if it is away.
- * @throws SettingsError if this program does not know the type or the settings, as an older version may not
+ * Creates a library with drives. Opens nothing: the first use shows whether the library is available.
+ * @throws SettingsError if this program does not know the type or the settings; an older version may not
  */
 export function createDriveLibrary(
   { name, kind, settings }: RegisteredLibrary,
@@ -54,7 +53,7 @@ export function createDriveLibrary(
   throw new SettingsError('kind', `must be one of libraries with drives, not ${quote(kind)}`);
 }
 
-/** Makes a library that stages files, in the same way. @throws SettingsError */
+/** Creates a library that stages files; opens nothing. @throws SettingsError */
 export function createStagingLibrary(
   { name, kind, settings }: RegisteredLibrary,
   where: Omit<Site, 'name'>,
@@ -64,7 +63,7 @@ export function createStagingLibrary(
   throw new SettingsError('kind', `must be one of libraries that stage files, not ${quote(kind)}`);
 }
 
-/** Checks a library before it is registered, also on hosts that do not have it. @throws SettingsError */
+/** Validates a library before its registration, also on hosts that cannot reach it. @throws SettingsError */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
   const found = findKind(kind);
   checkSecrets(settings);
@@ -72,7 +71,7 @@ export function checkLibrary(kind: string, settings: unknown): { contract: Kind[
   return { contract: found.contract };
 }
 
-/** Of a library of either contract; empty if this program does not know the type or the settings, as an older version may not. */
+/** Terms of a library; empty for drive libraries, and if this program does not know the type or the settings. */
 export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
   try {
     const found = findKind(kind);
@@ -91,7 +90,7 @@ function findKind(name: string): Kind {
 
 const SECRET = /(secret|password|passwd|passphrase|tokens?|credentials?|key)$/i;
 
-/** Settings are stored in the database and its backups, and shown: a secret is kept elsewhere, and named there. No message shows its value. */
+/** Rejects secrets in settings, which the database and its backups store. No message shows the value. */
 function checkSecrets(settings: unknown, name = 'settings'): void {
   if (SECRET.test(name)) {
     const advice = `give ${name}File, the path of a file that has it, or ${name}Env, the name of a variable`;

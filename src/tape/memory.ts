@@ -1,26 +1,24 @@
-/**
- * A tape library in memory, for tests: with delays, faults and wrong bytes on demand, and a record of what was asked.
- */
+/** A tape library in memory for tests: delays, faults and wrong bytes on demand, and a log of calls. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TapeError } from '../errors.js';
 import type { WritableBackend } from './backend.js';
 import { untilAborted } from './until-aborted.js';
 
 export interface MemoryBackend extends WritableBackend {
-  /** Volume to position to bytes. */
+  /** Bytes by position, by volume. */
   volumes: Map<string, Map<bigint, Uint8Array>>;
-  /** Mounts, reads and unmounts in the order in which they began. */
+  /** Calls in the order in which they started. */
   log: { what: 'mount' | 'read' | 'unmount'; volume: string; drive: string; position?: bigint }[];
-  /** Before each mount; may wait or throw. */
+  /** Runs before each mount; may wait or throw. */
   onMount: (volume: string) => Promise<void>;
-  /** Before each read; may wait, throw, or give other bytes. */
+  /** Runs before each read; may wait, throw, or return other bytes. */
   // biome-ignore lint/suspicious/noConfusingVoidType: most hooks only wait or throw
   onRead: (volume: string, position: bigint, bytes: Uint8Array) => Promise<Uint8Array | void>;
 }
 
 const CHUNK_BYTES = 64 * 1024;
 
-/** @param delayMs how long a mount and each chunk of a read take */
+/** @param delayMs duration of a mount, and of each chunk of a read */
 export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
   const pause = async (signal: AbortSignal) => {
     signal.throwIfAborted();
@@ -48,7 +46,7 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
           const bytes = changed instanceof Uint8Array ? changed : stored;
           for (let start = 0; start < bytes.length; start += CHUNK_BYTES) {
             await pause(readSignal);
-            yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own would share them
+            yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own slice shares memory
           }
         },
         unmount: async () => {

@@ -1,8 +1,10 @@
-/** The contract of staging libraries: systems that order their tapes themselves. They stage files on request, provide the bytes, and release files. */
+/**
+ * The contract of staging libraries: systems that schedule their own drives, and stage files to their disk on request.
+ */
 import { TapeError } from '../errors.js';
 import { LibraryError } from './backend.js';
 
-/** The library cannot answer now, and has said when to retry. */
+/** The library is busy, and said when to retry. */
 export class RetryLaterError extends LibraryError {
   readonly retryAfterSeconds: number;
 
@@ -12,39 +14,38 @@ export class RetryLaterError extends LibraryError {
   }
 }
 
-/** The file was replaced: what was read of it before is worthless, and it must be read from its beginning. */
+/** The file was replaced: bytes read before are invalid, and the read must restart. */
 export class ChangedError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
     super('TRANSIENT', message, options);
   }
 }
 
-/** The file was ready, and is on disk no longer: it must be staged again, which does not count as a failure. */
+/** The file is no longer on the library's disk: it must be staged again, which does not count as a failure. */
 export class NotReadyError extends LibraryError {
   constructor(message: string, options?: ErrorOptions) {
     super('TRANSIENT', message, options);
   }
 }
 
-/** A file of the catalogue. */
+/** A file in the catalogue. */
 export interface StagedFile {
-  /** Logical path; the settings of the library say what the system calls it. */
+  /** Logical path; the library's settings map it to the system's path. */
   path: string;
-  /** For systems that need it. The volume may stand for the whole library, and the position may be unknown. */
+  /** For systems that need it. May stand for the whole library, with unknown positions. */
   volume: string;
   position: bigint | null;
-  /** Bytes. */
   size: bigint;
-  /** `adler32:…`, if the reader compares it with what it reads: the library need not do so as well. */
+  /** `adler32:…`, if the reader compares it; then the library need not. */
   checksum?: string | null | undefined;
 }
 
 /**
- * What a library says of a file:
- * - `waiting`: it is on its way;
- * - `ready`: it can be read, until `until` if the library says so, else until it is released or has left;
- * - `failed`: it does not come; the class of the TapeError says whether a retry can help;
- * - `forgotten`: the library does not know the demand, which must be repeated.
+ * State of a file at the library:
+ * - `waiting`: it will arrive;
+ * - `ready`: readable, until `until` if the library reports it, else until it is released or evicted;
+ * - `failed`: it will not arrive; the class of the TapeError says whether a retry can help;
+ * - `forgotten`: the library does not know the stage request, which must be repeated.
  */
 export type FileState =
   | { path: string; state: 'waiting' }
@@ -52,27 +53,27 @@ export type FileState =
   | { path: string; state: 'failed'; error: TapeError }
   | { path: string; state: 'forgotten' };
 
-/** A demand that the library has accepted. */
+/** A stage request that the library accepted. */
 export interface Demand {
-  /** The library's name of it; null if it has none and knows files by their paths. */
+  /** The library's id; null if it has none and knows files by path. */
   id: string | null;
   files: readonly StagedFile[];
 }
 
-/** A file that is on disk at a library, or still arrives, although it was released. */
+/** A released file that is still on the library's disk, or will arrive there. */
 export interface Kept {
   path: string;
-  /** When it leaves; null if the library does not say, or not yet: then the release is repeated after a while. */
+  /** When the library evicts it; null if unknown: then the release is repeated later. */
   until: Date | null;
 }
 
-/** The version of a file that reads continue. A reader starts with an empty one; the library fills it in, and refuses other versions. */
+/** Version of a file across several reads. Starts empty; the library fills it in, and rejects other versions. */
 export interface ReadVersion {
-  /** A strong entity tag of the system. */
+  /** Strong entity tag. */
   tag?: string;
 }
 
-/** What it costs to stage files: the sum of the parts. */
+/** Price of a stage request: the sum of its parts. */
 export interface Price {
   /** Three letters: `EUR`. */
   currency: string;
@@ -82,71 +83,77 @@ export interface Price {
 export interface Charge {
   /** Millionths of the currency, rounded up. */
   micros: bigint;
-  /** Follows the amount in a text: `for 200 restore requests`. */
+  /** Text after the amount: `for 200 restore requests`. */
   what: string;
 }
 
-/** What the settings say of the terms of a library. No call to the system is needed, nor a host that has the library. */
+/** Terms of a library, from its settings alone: no call to the system, from any host. */
 export interface StagingTerms {
-  /** For files that are not on disk there; absent if staging is free. */
+  /** Price for files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
-  /** Seconds until a requested file can be read; absent if unknown. Measured times take precedence. */
+  /** Seconds until a requested file is readable; absent if unknown. Measured times take precedence. */
   waitSeconds?: { least: number; most: number };
-  /** The path of each file of the library begins with one of these; absent if it may be any path. */
+  /** Each path of the library begins with one of these; absent if any path is possible. */
   prefixes?: readonly string[];
 }
 
-/** The basis of a bill. */
+/** Numbers that a provider bills. */
 export interface Usage {
-  /** Sent, also those whose answers were lost. */
+  /** Requests sent, including those without a response. */
   requests: number;
-  /** Of files, as received. */
+  /** Bytes of file contents received. */
   bytes: bigint;
 }
 
 /**
- * The contract of a staging library, with a suite in test/support/staging-library.ts.
+ * The contract of a staging library. Test suite: test/support/staging-library.ts.
  *
- * A library knows paths, demands and bytes, and no requests, users or database. It keeps nothing between calls: any process may make the next
- * call, also after a crash. Methods may be called many times and at once. Answers contain the paths that were given, whatever form the
- * system uses; a file of which the system says nothing is missing from an answer. What concerns one file is its state; what concerns the whole
- * call is thrown as LibraryError, or RetryLaterError if the system says when to retry. The class is PERMANENT or POLICY if a retry does
- * not help until an operator changes something, such as rights or a certificate. An aborted call rejects with the reason of its signal. Any
- * other error is a bug of the library.
+ * A library knows paths, stage requests and bytes, but no Tapegate requests, users or database. It keeps no state
+ * between
+ * calls: any process may make the next call, also after a crash. Methods may run concurrently.
+ *
+ * Results contain the paths that the caller passed. A file without a known state is missing from the result. A failure
+ * of
+ * one file is its state. A failure of the whole call is a LibraryError, or a RetryLaterError if the system says when to
+ * retry. Its class is PERMANENT or POLICY if an operator must act first, for example on rights or a certificate. An
+ * aborted call rejects with the signal's reason. Any other error is a bug of the library.
  */
 export interface StagingLibrary {
-  /** Files that one call accepts. */
+  /** Maximum files per call. */
   readonly limits: { stage: number; poll: number; release: number };
 
-  /** Seconds between two polls of a demand, unless the system says when. */
+  /** Seconds between two polls of a stage request, unless the system says when. */
   readonly pollSeconds: { least: number; most: number };
 
-  /** Seconds after which the library's own limits end a call, or the wait for the next bytes of a read. */
+  /**
+   * Maximum duration in seconds, by the library's own limits, of a call or of the wait for the next bytes of a read.
+   */
   readonly ownSeconds?: { call?: number; read?: number };
 
   /**
-   * Requests files. May be repeated: this also finds demands again whose answers were lost.
-   * @returns the demand's name, and the files that are ready or refused at once
+   * Requests files. Safe to repeat: if the response to an earlier call was lost, this finds its stage request again.
+   * @returns the id of the stage request, and files that are ready or refused at once
    */
   stage(files: readonly StagedFile[], signal: AbortSignal): Promise<{ id: string | null; known: FileState[] }>;
 
-  /** @param demand of one earlier `stage`, with all or some of its files */
+  /** @param demand from one earlier `stage`, with all or some of its files */
   poll(demand: Demand, signal: AbortSignal): Promise<FileState[]>;
 
   /**
-   * Reads the bytes of a ready file, in order, from a byte on. A chunk belongs to the reader, who may stop early.
-   * @param version of earlier reads that this one continues
-   * @throws TapeError PERMANENT if there is no such file; NotReadyError if it is on disk no longer; ChangedError if it has another version.
-   *   If the system shows no versions, only the checksum reveals a file that was replaced between two reads
+   * Reads the bytes of a ready file in order, starting at `from`. A chunk belongs to the reader, which may stop early.
+   * @param version from the earlier reads that this one continues
+   * @throws TapeError PERMANENT if there is no such file; NotReadyError if it is no longer on disk; ChangedError if it
+   *   has
+   *   another version. Without versions, only the checksum reveals a file replaced between two reads
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 
   /**
-   * Releases files, also before they have arrived. May be repeated. Unknown files count as released.
-   * @returns files that stay or arrive all the same
+   * Releases files, also before they arrive. Safe to repeat. Unknown files count as released.
+   * @returns files that stay on disk or still arrive
    */
   release(demand: Demand, signal: AbortSignal): Promise<Kept[]>;
 
-  /** Requests sent since this was made, by their names in the system's documentation; it grows. Absent if they are not counted. */
+  /** Requests sent since creation, by their name in the system's documentation. Absent if not counted. */
   readonly usage?: Readonly<Record<string, Usage>>;
 }

@@ -1,6 +1,4 @@
-/** An end of what knows no signal. */
-
-/** The outcome of `work`, or the signal's reason when that comes first. */
+/** Returns the outcome of `work`, or throws the signal's reason if that comes first. */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   let onAbort = () => {};
   const aborted = new Promise<never>((_resolve, reject) => {

@@ -1,26 +1,27 @@
-/** Calls of a script, each bounded in time, and what its exit code means. README.md has the table of exit codes. */
+/** Runs scripts with time limits, and maps exit codes to errors (see the table in README.md). */
 import { type ErrorClass, oneLine, TapeError } from '../../errors.js';
 import { DriveError, LibraryError, VolumeError } from '../backend.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 import { LineSplitter, ProtocolFault } from './lines.js';
 import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.js';
 
-/** What all scripts of a library have. */
+/** Settings that all scripts of a library share. */
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
 }
 
-/** How long a call waits for a script that does not end when it is stopped. */
+/** Seconds to wait for a script that does not end after it is stopped. */
 export function endSeconds({ killMs }: Caller): number {
   return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
 
 /**
- * - `all`: a failure concerns all files of a call, and is the library's;
- * - `volume`: it concerns the volume that is mounted;
- * - `file`: it concerns the one file of a drive library;
- * - `staged`: the same of a staging library, which may have a file on tape alone.
+ * A failure affects:
+ * - `all`: all files of the call; it counts against the library;
+ * - `volume`: the mounted volume;
+ * - `file`: one file of a drive library;
+ * - `staged`: one file of a staging library, which may be on tape only.
  */
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 
@@ -31,7 +32,7 @@ interface Call {
   concern: Concern;
 }
 
-/** @returns what stops the script when the signal aborts, until it is called */
+/** Stops the script if the signal aborts. @returns a function that ends this */
 function stopWith(script: Script, signal: AbortSignal): () => void {
   if (signal.aborted) script.stop(signal.reason);
   const onAbort = () => script.stop(signal.reason);
@@ -40,10 +41,10 @@ function stopWith(script: Script, signal: AbortSignal): () => void {
 }
 
 /**
- * Runs a script. With `onLine` its output is read: that counts if the script succeeds; if not, its exit code says more than a line
- * that cannot be understood.
- * @param call.onLine throws a ProtocolFault if a line is wrong
- * @throws TapeError by its exit code, or TRANSIENT when it takes longer than `seconds`
+ * Runs a script. With `onLine`, reads its output. If the script fails, its exit code takes precedence over malformed
+ * lines.
+ * @param call.onLine throws a ProtocolFault for a malformed line
+ * @throws TapeError by exit code; TRANSIENT after `seconds`
  */
 export async function runScript(
   caller: Caller,
@@ -74,7 +75,7 @@ export async function runScript(
   }
 }
 
-/** @returns what was wrong with the first line that could not be understood; what follows it is read, since a script may wait for that */
+/** @returns the first malformed line's fault. Reads on after it, because the script may block on a full pipe. */
 async function readLines(script: Script, onLine: (line: string) => void): Promise<ProtocolFault | undefined> {
   const splitter = new LineSplitter(onLine);
   let fault: ProtocolFault | undefined;
@@ -92,9 +93,9 @@ async function readLines(script: Script, onLine: (line: string) => void): Promis
 }
 
 /**
- * The bytes that a script prints, at the pace of the reader. If the next byte, or the end, takes longer than `silenceSeconds`, the script is
- * stopped.
- * @throws TapeError by its exit code, after the last byte
+ * Yields the output of a script at the reader's pace. Stops the script if the next byte or the end takes longer than
+ * `silenceSeconds`.
+ * @throws TapeError by exit code, after the last byte
  */
 export async function* streamScript(
   caller: Caller,
@@ -110,7 +111,7 @@ export async function* streamScript(
   const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
   try {
     for await (const chunk of script.output()) {
-      isWaiting = false; // the reader's time is its own
+      isWaiting = false; // the reader's own time does not count
       yield chunk;
       signal.throwIfAborted();
       isWaiting = true;
@@ -139,15 +140,15 @@ const NOT_READY = 107;
 const VOLUME = 108;
 const DRIVE = 109;
 
-/** A line on standard error beside the message. */
+/** A line on standard error that is not part of the message. */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
 const MOST_RETRY_SECONDS = 86_400;
 const MAX_SAID = 1000;
 
 /**
- * @param what was to be done, for the message: `mount of "A00001"`
- * @returns undefined where the script has done it
+ * @param what the call, for the message: `mount of "A00001"`
+ * @returns undefined if the script succeeded
  */
 function findExitError(what: string, end: ScriptEnd, concern: Concern): TapeError | undefined {
   if (end.code === 0) return undefined;

@@ -1,8 +1,8 @@
 /**
- * The types `command` and `command-staging`: libraries of a site's own scripts. README.md describes the scripts.
+ * The library types `command` and `command-staging`, which run a site's own scripts.
  *
- * A drive library has scripts that mount, print the bytes of a file, and unmount. A staging library has scripts that request files, report
- * their states, print the bytes of a file, and release files.
+ * - A drive library has scripts that mount, print the bytes of a file, and unmount.
+ * - A staging library has scripts that request files, report states, print the bytes of a file, and release files.
  */
 import os from 'node:os';
 import { z } from 'zod';
@@ -25,17 +25,20 @@ import type { Demand, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
 import { Answer, writeFiles } from './lines.js';
 
-/** Program and arguments. A plain name is searched in the PATH of scripts; hosts start in different directories. */
+/**
+ * Program and arguments. A plain name is searched in PATH. A relative path is rejected: hosts start in different
+ * directories.
+ */
 const script = () =>
   texts().refine(([program = '']) => program.startsWith('/') || /^[^/]+$/.test(program), {
     error: ({ input }) =>
       `must begin with the absolute path of a program, or its plain name, not ${JSON.stringify((input as string[])[0])}`,
   });
 
-/** They would be stored in the database. */
+/** Variable names that suggest a secret, which the database would store. */
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
-/** A line `NAME=value`, whose value may be a secret, so that no message shows it. */
+/** A line `NAME=value`. No message shows the value, which may be a secret. */
 const variable = z.string({ error: 'must be a list of NAME=value' }).transform((line, ctx) => {
   const [, name, value] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(line) ?? [];
   if (name !== undefined && value !== undefined && !SECRET.test(name)) return [name, value] as const;
@@ -99,7 +102,7 @@ export const commandStaging: StagingKind<StagingSettings> = {
   terms: ({ waitSeconds }) => (waitSeconds ? { waitSeconds } : {}),
 };
 
-/** Nothing else of Tapegate's environment reaches a script. */
+/** Scripts get no other variable of Tapegate's environment. */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name }: Site): Caller {
   return {
     environment: {
@@ -196,7 +199,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/** Without a script that releases, files on disk stay there for their time, and requested files still arrive. */
+/** Without a release script, files stay on disk until they expire, and requested files still arrive. */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): Kept[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

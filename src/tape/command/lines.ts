@@ -1,14 +1,14 @@
-/** JSON lines: what a script is told of files, and what it says of them. */
+/** JSON lines: the files that a script receives, and the states that it reports. */
 import { type ErrorClass, oneLine, quote, TapeError } from '../../errors.js';
 import { showValue as show } from '../kind.js';
 import type { FileState, Kept, StagedFile } from '../staging.js';
 
-/** A path of 4096 bytes takes six times as much where each is escaped. */
+/** A path of 4,096 bytes takes six times as much if each byte is escaped. */
 const MAX_LINE_BYTES = 64 * 1024;
 
 export class ProtocolFault extends Error {}
 
-/** Cuts bytes into lines, of which one is in memory at a time. Empty ones are left out. */
+/** Splits bytes into lines, with one line in memory at a time. Skips empty lines. */
 export class LineSplitter {
   private readonly onLine: (line: string) => void;
   private readonly decoder = new TextDecoder('utf-8', { fatal: true });
@@ -19,7 +19,7 @@ export class LineSplitter {
     this.onLine = onLine;
   }
 
-  /** @throws ProtocolFault when a line is too long or no UTF-8; what `onLine` throws */
+  /** @throws ProtocolFault if a line is too long or not UTF-8; the errors of `onLine` */
   push(chunk: Uint8Array): void {
     let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
     for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
@@ -30,7 +30,7 @@ export class LineSplitter {
     this.add(rest);
   }
 
-  /** The last line may have no end of its own. */
+  /** Ends the current line. The last line may lack a newline. */
   end(): void {
     const line = this.decode(Buffer.concat(this.parts));
     this.parts = [];
@@ -53,7 +53,7 @@ export class LineSplitter {
   }
 }
 
-/** A line for each file. Sizes and positions are JSON integers of up to 64 bits. */
+/** Writes one line per file. Sizes and positions are JSON integers of up to 64 bits. */
 export function writeFiles(files: readonly StagedFile[]): string {
   return files
     .map(({ path, volume, position, size }) => {
@@ -66,22 +66,22 @@ export function writeFiles(files: readonly StagedFile[]): string {
 const CLASSES: readonly ErrorClass[] = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'];
 const MAX_ID = 1000;
 
-/** What a script says line by line, held against the files that it was told of. */
+/** Parses a script's output line by line, and checks it against the files of the call. */
 export class Answer {
-  /** The demand's name, where one was said. */
+  /** Id of the stage request, if the script reported one. */
   id: string | null = null;
   readonly states = new Map<string, FileState>();
   readonly kept = new Map<string, Kept>();
   private readonly paths: ReadonlySet<string>;
   private readonly words: readonly string[];
 
-  /** @param words that the state of a file may be */
+  /** @param words allowed states of a file */
   constructor(files: readonly StagedFile[], words: readonly string[]) {
     this.paths = new Set(files.map(({ path }) => path));
     this.words = words;
   }
 
-  /** @throws ProtocolFault when it is not what the protocol has */
+  /** @throws ProtocolFault if the line violates the protocol */
   take(line: string): void {
     const said = parseObject(line);
     if (said.path === undefined && said.id !== undefined) this.id = readId(said.id);
@@ -112,7 +112,7 @@ function parseObject(line: string): Record<string, unknown> {
     const value: unknown = JSON.parse(line);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // told below
+    // reported below
   }
   throw new ProtocolFault(`a line is not a JSON object: ${quote(line)}`);
 }
@@ -123,7 +123,7 @@ function readId(id: unknown): string {
   return id;
 }
 
-/** As RFC 3339 has it. */
+/** RFC 3339. */
 const TIME = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
 
 function readUntil(path: string, until: unknown): Date | null {

@@ -1,6 +1,4 @@
-/**
- * One run of a site's script: no shell, a process group that ends with it, and never more of what it says in memory than a little.
- */
+/** Runs a site's script: no shell, its own process group, which ends with it, and bounded memory for its output. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
@@ -9,43 +7,41 @@ import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 
 export interface ScriptRun {
-  /** Program and arguments, as the program gets them. */
   command: readonly string[];
-  /** All of it: nothing comes from the environment of this process. */
+  /** The complete environment: the script inherits nothing from this process. */
   environment: Readonly<Record<string, string>>;
-  /** What there is to read on standard input; else it is empty. */
+  /** Standard input; empty if absent. */
   input?: string;
-  /** Whether somebody reads its standard output; else it goes nowhere. */
+  /** Whether to read standard output; otherwise it is discarded. */
   isRead: boolean;
-  /** How long it may take to end after SIGTERM, in milliseconds. */
+  /** Milliseconds from SIGTERM to SIGKILL. */
   killMs: number;
 }
 
-/** How a script has ended; both are null where it was not seen to end. */
+/** Exit status; both null if the script was not seen to end. */
 export interface ScriptEnd {
   code: number | null;
   signal: string | null;
-  /** The end of what it said on standard error. */
+  /** The last bytes of standard error. */
   said: string;
 }
 
-/** What is kept of standard error. */
 const TAIL_BYTES = 8 * 1024;
 
-/** After its end, for the rest of what it said: something that it has started may hold that open for good. */
+/** Wait for the rest of standard error after the exit: a child of the script may keep it open. */
 const TAIL_MS = 1000;
 
-/** After SIGKILL, for a process that hangs in its kernel: nobody waits longer for it. */
+/** Wait after SIGKILL for a process that hangs in the kernel. */
 export const GIVE_UP_MS = 2000;
 
-/** @throws LibraryError when it cannot be started */
+/** @throws LibraryError if the script cannot be started */
 export function startScript(run: ScriptRun): Script {
   const [program = '', ...args] = run.command;
   try {
     const child = spawn(program, args, {
-      cwd: '/', // the folder in which Tapegate was started may be on a disk that is to be unmounted
+      cwd: '/', // Tapegate's own working directory may be on a disk that an operator wants to unmount
       env: { ...run.environment },
-      detached: true, // a group of its own
+      detached: true, // its own process group
       stdio: [run.input === undefined ? 'ignore' : 'pipe', run.isRead ? 'pipe' : 'ignore', 'pipe'],
     });
     return new Script(child, run);
@@ -54,7 +50,7 @@ export function startScript(run: ScriptRun): Script {
   }
 }
 
-/** It is not there, or not for this user: that does not pass by itself, as a lack of memory or of processes does. */
+/** Codes for a missing or forbidden program, which no retry fixes, unlike a lack of memory or processes. */
 const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
@@ -62,7 +58,7 @@ function notStarted(program: string, cause: unknown): LibraryError {
   return new LibraryError(errorClass, `${program} could not be started: ${whyNotStarted(program, cause)}`, { cause });
 }
 
-/** In words: the system has one code for a script that is not there and for one whose interpreter is not. */
+/** Explains the error: ENOENT means a missing script or a missing interpreter. */
 function whyNotStarted(program: string, cause: unknown): string {
   const code = codeOf(cause);
   if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))
@@ -75,7 +71,7 @@ function whyNotStarted(program: string, cause: unknown): string {
 
 export class Script {
   private readonly child: ChildProcess;
-  /** Bytes of its standard output that were taken. */
+  /** Bytes of standard output read so far. */
   private taken = 0;
   private readonly killMs: number;
   private readonly ended: Promise<ScriptEnd>;
@@ -90,17 +86,17 @@ export class Script {
     this.child = child;
     this.killMs = killMs;
     this.ended = this.watch(command[0] ?? '');
-    this.ended.catch(() => {}); // told by `finish`
+    this.ended.catch(() => {}); // `finish` throws it
     child.stderr?.on('data', (chunk: Buffer) => {
       this.tail = Buffer.from(Buffer.concat([this.tail, chunk]).subarray(-TAIL_BYTES));
     });
-    // at the exit Node.js discards what nobody listens for, and the reader may begin later
+    // without a listener, Node.js discards the output at exit, before a late reader begins
     child.stdout?.on('readable', () => {});
-    child.stdin?.on('error', () => {}); // it need not read what it is given
+    child.stdin?.on('error', () => {}); // the script need not read its input
     child.stdin?.end(input);
   }
 
-  /** Its standard output; ends when that does, and when the script is stopped. The script waits while nobody reads. */
+  /** Yields standard output until it ends or the script is stopped. The script blocks while nothing reads. */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
       for await (const chunk of this.child.stdout ?? []) {
@@ -114,8 +110,9 @@ export class Script {
   }
 
   /**
-   * Ends the output once it is read and nothing more comes: a process that the script has started outside its group may keep it open for good.
-   * What a slow reader has not taken yet is left.
+   * Ends the output once it is read and no more arrives: a child outside the script's process group may keep it open.
+   * Data
+   * that a slow reader has not yet read is kept.
    */
   private drain(output: Readable): void {
     let before = -1;
@@ -130,7 +127,7 @@ export class Script {
     whenClosed(output, () => clearInterval(timer));
   }
 
-  /** Ends the script and all of its group: SIGTERM, and after a while SIGKILL. The first reason is that which `finish` throws. */
+  /** Stops the script and its process group: SIGTERM, later SIGKILL. `finish` throws the first reason. */
   stop(reason: unknown): void {
     if (this.stopped) return;
     this.stopped = { reason };
@@ -141,14 +138,14 @@ export class Script {
     this.timers.push(setTimeout(() => this.giveUp(), this.killMs + GIVE_UP_MS));
   }
 
-  /** How it ended. @throws the reason for which it was stopped; LibraryError when it could not be started */
+  /** Waits for the end. @throws the reason of `stop`; LibraryError if the script could not be started */
   async finish(): Promise<ScriptEnd> {
     const end = await this.ended;
     if (this.stopped) throw this.stopped.reason;
     return end;
   }
 
-  /** Nothing of it is left from then on. */
+  /** Stops the script and waits until it has ended. */
   async close(): Promise<void> {
     this.stop(undefined);
     await this.ended.catch(() => {});
@@ -171,7 +168,7 @@ export class Script {
       child.once('exit', (code, signal) => {
         this.isOver = true;
         if (child.stdout) this.drain(child.stdout);
-        this.kill('SIGKILL'); // what it has left in its group, whose number is taken for as long as anything is
+        this.kill('SIGKILL'); // the rest of its group; the group id stays reserved while it has members
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
       });
@@ -183,7 +180,7 @@ export class Script {
     try {
       process.kill(-this.child.pid, signal);
     } catch {
-      // nobody is left in it
+      // the group is empty
     }
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The changer: one command at a time, over all drives and processes that share the locks. A command has the lock itself, so that one whose
- * process has died keeps others away until its move is done.
+ * The changer runs one command at a time, across all drives and processes that share the lock directory. The command
+ * inherits the lock: if its process dies, the lock stays held until the move is done.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../errors.js';
@@ -8,7 +8,7 @@ import { DriveError, LibraryError, VolumeError } from '../backend.js';
 import { CommandFailure, type LockFolder, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** A drive that has just been let go may refuse to give its cartridge for a while. */
+/** A drive may refuse to release its cartridge for a while after an unmount. */
 const AGAIN_MS = { first: 250, most: 5000 };
 
 export class Changer {
@@ -31,8 +31,8 @@ export class Changer {
   }
 
   /**
-   * Puts a cartridge into a drive that is empty.
-   * @throws DriveError when another cartridge is in there; VolumeError when it does not come: cartridge or drive may be the cause
+   * Moves a cartridge into an empty drive.
+   * @throws DriveError if another cartridge is in the drive; VolumeError if the move fails, through cartridge or drive
    */
   async load(volume: string, from: Element, drive: LtfsDrive, signal: AbortSignal): Promise<void> {
     const { device, element } = drive;
@@ -40,7 +40,7 @@ export class Changer {
       await this.run('load', { slot: from.number, element, device, volume }, signal);
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      // it may be there all the same: an answer was lost, or somebody else was asked to do the same
+      // the cartridge may be there: the response was lost, or another process made the move
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
       const text = `the cartridge ${volume} could not be loaded into ${drive.name}: ${error.message}`;
@@ -50,10 +50,11 @@ export class Changer {
   }
 
   /**
-   * Takes the cartridge out of a drive, and back to its slot; nothing where the drive is empty. It is tried again for the whole time: who has
-   * just unmounted a cartridge may not have let go of the drive yet.
-   * @param element of the drive, which need not be one of the library
-   * @throws DriveError when it stays there; LibraryError
+   * Moves the cartridge of a drive back to a slot; does nothing if the drive is empty. Retries until the time limit,
+   * because
+   * a drive may not release its cartridge right after an unmount.
+   * @param element of the drive, which need not belong to the library
+   * @throws DriveError if the cartridge stays in the drive; LibraryError
    */
   async unload(element: number, device: string, signal: AbortSignal): Promise<void> {
     const deadline = performance.now() + this.settings.seconds.unload * 1000;
@@ -89,7 +90,7 @@ export class Changer {
     try {
       const args = fill(commands[step], { ...values, changer });
       const running = runCommand(args, { seconds: seconds[step], lock: lock.fd, signal });
-      lock.close(); // the command has it
+      lock.close(); // the command has inherited it
       return await running;
     } finally {
       lock.close();
@@ -98,14 +99,14 @@ export class Changer {
 }
 
 export interface Element {
-  /** A port is where cartridges are put in and taken out: a slot that people use. */
+  /** `port`: an import/export slot that operators use. */
   kind: 'drive' | 'slot' | 'port';
-  /** As mtx counts: drives from 0, slots and ports together from 1. */
+  /** mtx numbering: drives from 0, slots and ports together from 1. */
   number: number;
   isFull: boolean;
-  /** The barcode; undefined where there is none, or none that could be read. */
+  /** Barcode; undefined if there is none, or it is unreadable. */
   volume: string | undefined;
-  /** Of a drive: the slot that its cartridge came from, where the changer knows. */
+  /** Drives only: the slot that the cartridge came from, if the changer knows it. */
   source: number | undefined;
 }
 
@@ -117,7 +118,7 @@ const SLOT = new RegExp(
   String.raw`^\s*Storage Element (?<number>\d+)(?<port> IMPORT/EXPORT)?:(?<state>Empty|Full)${TAGS}`,
 );
 
-/** @throws LibraryError where it is no such list */
+/** @throws LibraryError if the output has another format */
 export function parseElements(status: string): Element[] {
   const elements: Element[] = [];
   for (const line of status.split('\n')) {
@@ -142,7 +143,7 @@ export function parseElements(status: string): Element[] {
   throw new LibraryError('TRANSIENT', `the changer tells of no drive: ${oneLine(status, 200) || 'it says nothing'}`);
 }
 
-/** @throws TapeError MEDIA when it is not there, or not one alone */
+/** @throws TapeError MEDIA if the changer has no such cartridge, or several */
 export function findVolume(elements: readonly Element[], volume: string): Element {
   const found = elements.filter((element) => element.volume === volume);
   if (found.length > 1) {
@@ -155,7 +156,7 @@ export function findVolume(elements: readonly Element[], volume: string): Elemen
   throw new TapeError('MEDIA', `the changer has no cartridge ${volume}${more}`);
 }
 
-/** Cleaning cartridges have barcodes of their own, by the standard of their makers. */
+/** By the manufacturers' standard, barcodes of cleaning cartridges begin with CLN. */
 export function isCleaning({ volume }: Element): boolean {
   return volume?.startsWith('CLN') ?? false;
 }
@@ -169,9 +170,9 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Where the cartridge of a drive goes: to its own slot, or where that is taken or not known to one that is free. Ports are for people, unless it
- * came from there.
- * @throws LibraryError when all slots are taken
+ * Returns the slot for the cartridge in a drive: its source slot if free, else any free slot. Avoids ports, unless the
+ * cartridge came from one, because operators use them.
+ * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {
   const free = elements.filter((element) => element.kind !== 'drive' && !element.isFull);

@@ -1,4 +1,4 @@
-/** The commands of a site: run without a shell, within their time, with bounded output; and the locks that they hold. */
+/** Runs site commands without a shell, with time and output limits. Contains the locks that they inherit. */
 import { spawn } from 'node:child_process';
 import fs, { closeSync, constants } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -8,16 +8,15 @@ import { messageOf, oneLine } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { untilAborted } from '../until-aborted.js';
 
-/** What a changer with thousands of slots says fits well. */
+/** Bytes; enough for a changer with thousands of slots. */
 const MAX_OUTPUT = 4 * 1024 * 1024;
 
-/** What has been told to end is killed after so long. */
+/** Time from SIGTERM to SIGKILL. */
 const KILL_MS = 10_000;
 
-/** A child that goes on in the background may have the pipes open: they are waited for so long once the command has ended. */
+/** Time to wait for open pipes after the command ended: a background child may keep them open. */
 const CLOSE_MS = 2000;
 
-/** A command that has not done what it should. */
 export class CommandFailure extends Error {
   readonly isTimeout: boolean;
   readonly output: string;
@@ -31,16 +30,16 @@ export class CommandFailure extends Error {
 
 export interface CommandOptions {
   seconds: number;
-  /** A descriptor that the command and what it starts have open as their descriptor 3: a lock lives as long as they do. */
+  /** A descriptor that the command inherits as descriptor 3: the lock lasts as long as the command and its children. */
   lock?: number | undefined;
   signal: AbortSignal;
 }
 
 /**
- * Runs a command in a session of its own: what ends this process, or interrupts it, leaves a robot's move alone. Where the signal
- * aborts, the command goes on and is not waited for: a cartridge halfway is worse than one that is moved in vain.
- * @returns what it wrote to standard output
- * @throws CommandFailure; LibraryError where it cannot be run; the signal's reason
+ * Runs a command in its own session, so that a signal to this process does not interrupt a robot's move. If `signal`
+ * aborts, the command continues and nothing waits for it: a cartridge stuck halfway is worse than a useless move.
+ * @returns standard output
+ * @throws CommandFailure; LibraryError if the command cannot be started; the signal's reason
  */
 export async function runCommand(args: readonly string[], options: CommandOptions): Promise<string> {
   options.signal.throwIfAborted();
@@ -61,7 +60,7 @@ function run(args: readonly string[], { seconds, lock }: CommandOptions): Promis
     };
     const limit = setTimeout(() => {
       stop(`has not ended within ${seconds} s`);
-      // one that hangs in the kernel ends by no signal
+      // a process that hangs in the kernel ignores signals
       setTimeout(() => settle(null), 2 * KILL_MS).unref();
     }, seconds * 1000);
     const settle = (code: number | null, signalName?: string | null) => {
@@ -100,7 +99,7 @@ function shown(args: readonly string[]): string {
   return `"${oneLine(args.join(' '), 200)}"`;
 }
 
-/** Errors of LTFS have numbers that end with E; elsewhere what was said last tells most. */
+/** Extracts LTFS errors, whose numbers end with E, or else the last lines. */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /\bLTFS\d{5}E\b/.test(line));
@@ -110,13 +109,14 @@ function describeOutput(text: string): string {
 
 const openFd = promisify(fs.open);
 
-/** What flock(1) ends with where somebody else has the lock. */
+/** Exit status of flock(1) if another process has the lock. */
 const BUSY = 75;
 
 /**
- * A lock among the processes of a host, or of several that share the directory: flock on a file that stays. It is held until no process has
- * the file open: a command that inherits the descriptor holds it until it ends itself, however its parent ends. A file with the number of a
- * process shows neither, nor anything between containers.
+ * A lock among all processes that share the directory, also on several hosts: flock on a permanent file. It lasts until
+ * no
+ * process has the file open, including commands that inherited the descriptor. A pid file could not show an inherited
+ * lock, and does not work across containers.
  */
 export class HeldLock {
   readonly fd: number;
@@ -141,10 +141,10 @@ export class LockFolder {
   }
 
   /**
-   * @param name of what is locked: a device, the same for all processes
-   * @param seconds for which whoever has it is waited for
-   * @returns undefined while somebody else has it
-   * @throws LibraryError where nothing can be locked there
+   * @param name of the resource: a device, the same name in all processes
+   * @param seconds to wait for the current holder
+   * @returns undefined if another process has the lock
+   * @throws LibraryError if locks do not work in the directory
    */
   async take(name: string, seconds: number, signal: AbortSignal): Promise<HeldLock | undefined> {
     signal.throwIfAborted();
@@ -170,7 +170,7 @@ export class LockFolder {
   }
 }
 
-/** Node.js has no such call: flock(1) of util-linux takes the lock on a descriptor of this process, and ends. */
+/** Node.js has no flock call: flock(1) of util-linux locks an inherited descriptor of this process, then exits. */
 function flock(fd: number, file: string, seconds: number, signal: AbortSignal): Promise<boolean> {
   const wait = seconds > 0 ? ['--timeout', String(seconds)] : ['--nonblock'];
   return new Promise((resolve, reject) => {

@@ -1,9 +1,9 @@
 /**
- * One drive of an LTFS library. Two locks tell of it what no list of processes does:
- * - `drive …`: a process of Tapegate works with it, for as long as a cartridge is mounted there. What is in a drive whose lock is free, was left
- *   by one that has died.
- * - `ltfs …`: inherited by the process of LTFS, which goes on for a while after its unmount, and is to be left alone until it has ended: to
- *   move a cartridge meanwhile may spoil it.
+ * One drive of an LTFS library, with two locks:
+ * - `drive …`: held by a Tapegate process while a cartridge is mounted. If it is free, a cartridge in the drive is left
+ *   over from a process that died.
+ * - `ltfs …`: inherited by the LTFS process, which runs on for a while after an unmount. Moving the cartridge before it
+ *   ends may damage the data.
  */
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,10 +13,10 @@ import { type Changer, type Element, findDrive, findVolume, isCleaning } from '.
 import { CommandFailure, type HeldLock, type LockFolder, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** What a look at the lock of LTFS waits for at a time. */
+/** Seconds for each wait for the lock of LTFS. */
 const LOOK_SECONDS = 1;
 
-/** What says that not the cartridge is at fault, but the drive, or its mount point. */
+/** Messages that blame the drive or its mount point, not the cartridge. */
 const BUSY = /\b(busy|reserv\w+|in use)\b/i;
 const FUSE = /^(fuse|fusermount3?|mount):/m;
 
@@ -40,9 +40,11 @@ export class Drive {
   }
 
   /**
-   * Puts the cartridge in and mounts it, whatever a process that has died has left: in the drive, at the mount point, or of the cartridge in another drive.
-   * @param waitSeconds for another process that works with the drive
-   * @returns what is to be closed when the drive is empty again
+   * Loads and mounts a cartridge. First cleans up after processes that died: a cartridge in the drive, a mount at the
+   * mount
+   * point, or this cartridge in another drive.
+   * @param waitSeconds for another process that uses the drive
+   * @returns the lock; the caller closes it when the drive is empty again
    * @throws DriveInUseError
    */
   async open(volume: string, waitSeconds: number, signal: AbortSignal): Promise<HeldLock> {
@@ -61,16 +63,16 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // an aborted mount may go on by itself, and is in nobody's way: whoever comes next clears it
-      if (isOurs && !signal.aborted) await this.empty().catch(() => {}); // or that does
+      // an aborted mount may continue: the next mount clears it
+      if (isOurs && !signal.aborted) await this.empty().catch(() => {}); // the next mount clears it
       inUse.close();
       throw error;
     }
   }
 
-  /** Unmounts, waits for LTFS, and puts the cartridge back. @throws DriveError when something stays, for the next mount to clear */
+  /** Unmounts, waits for LTFS, returns the cartridge. @throws DriveError on failure; the next mount then cleans up */
   async empty(): Promise<void> {
-    const { signal } = new AbortController(); // each step has its own time
+    const { signal } = new AbortController(); // each step has a time limit
     const ltfs = await this.clear(signal);
     try {
       await this.shop.changer.unload(this.drive.element, this.drive.device, signal);
@@ -87,10 +89,7 @@ export class Drive {
     return await isMounted(this.shop.settings.mountTable, this.drive.mountPoint);
   }
 
-  /**
-   * Nothing is mounted afterwards, and no process of LTFS is at work: neither one that unmounts, nor one that was about to mount when
-   * its engine died.
-   */
+  /** Unmounts, and waits until no LTFS process runs, including one that its engine started before it died. */
   private async clear(signal: AbortSignal): Promise<HeldLock> {
     const { seconds } = this.shop.settings;
     const { name, device } = this.drive;
@@ -110,12 +109,12 @@ export class Drive {
       await runCommand(fill(commands.unmount, { ...this.drive }), { seconds: seconds.unmount, signal });
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      if (!(await this.isMounted())) return; // it was, and somebody else was faster
+      if (!(await this.isMounted())) return; // another process was faster
       throw new DriveError('TRANSIENT', `${this.drive.name}: ${error.message}`, { cause: error });
     }
   }
 
-  /** The cartridge is in the drive afterwards. */
+  /** Ensures that the cartridge is in the drive. */
   private async place(volume: string, signal: AbortSignal): Promise<void> {
     const { changer } = this.shop;
     const { element, device, name } = this.drive;
@@ -137,14 +136,14 @@ export class Drive {
     await changer.load(volume, at, this.drive, signal);
   }
 
-  /** Takes the cartridge out of another drive where a process that has died has left it. */
+  /** Removes the cartridge from another drive, where a process left it when it died. */
   private async freeElsewhere(volume: string, at: Element, signal: AbortSignal): Promise<void> {
     const { settings, changer } = this.shop;
     const there = [...settings.drives.values()].find(({ element }) => element === at.number);
     const where = `the cartridge ${volume} is in drive ${at.number} of the changer`;
     if (!there) throw new VolumeError('TRANSIENT', `${where}, which is none of this library`);
     const other = new Drive(there, this.shop);
-    const inUse = await other.lock(0, signal); // never waited for: two drives might wait for each other
+    const inUse = await other.lock(0, signal); // never wait: two drives could wait for each other
     if (!inUse) throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which another process uses`);
     try {
       const ltfs = await other.clear(signal);
@@ -154,7 +153,7 @@ export class Drive {
         ltfs.close();
       }
     } catch (error) {
-      // of the other one: the drive that is to have the cartridge may have any other
+      // a DriveError of the other drive must not count against this drive
       if (!(error instanceof DriveError)) throw error;
       throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which does not give it: ${error.message}`, {
         cause: error,
@@ -174,7 +173,7 @@ export class Drive {
       if (!(error instanceof CommandFailure)) throw error;
       throw explainMount(error, volume, name);
     }
-    // else an empty folder would be read, and each file given up that is not in it
+    // without this check, all files would be missing from an empty directory, and fail
     if (await this.isMounted()) return;
     throw new DriveError('POLICY', `nothing is mounted at ${mountPoint}, though ${name} has done as if ${volume} were`);
   }
@@ -190,13 +189,13 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
 }
 
 /**
- * @param table a file in the form of /proc/self/mountinfo
- * @throws DriveError where the folder above the mount point cannot be read, LibraryError where the table cannot
+ * @param table a file in the format of /proc/self/mountinfo
+ * @throws DriveError if the parent directory of the mount point is unreadable; LibraryError if the table is
  */
 async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const tell = (error: unknown) =>
     [`what is mounted at ${mountPoint} is not known: ${messageOf(error)}`, { cause: error }] as const;
-  // a dead file system answers nothing about its own place, the folder above it does
+  // a dead file system cannot resolve its own mount point, but the parent directory can be resolved
   const folder = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
     throw new DriveError('POLICY', ...tell(error));
   });
@@ -206,7 +205,7 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   return readMountPoints(mounts).includes(path.join(folder, path.basename(mountPoint)));
 }
 
-/** The fifth field of each line; space, tab, line feed and backslash are written in octal digits. */
+/** Parses the fifth field of each line, in which space, tab, newline and backslash are octal escapes. */
 export function readMountPoints(table: string): string[] {
   return table
     .split('\n')

@@ -1,4 +1,4 @@
-/** The kind `ltfs`: cartridges behind a changer, mounted read-only by LTFS. README.md is for operators. */
+/** The library type `ltfs`: cartridges in a changer, mounted read-only by LTFS. */
 import path from 'node:path';
 import { quote, TapeError } from '../../errors.js';
 import { DriveError, type TapeBackend } from '../backend.js';
@@ -16,7 +16,7 @@ export const ltfs = {
   create: (settings: LtfsSettings, site: Site): LtfsLibrary => new LtfsLibrary(settings, site),
 } satisfies DriveKind<LtfsSettings>;
 
-/** What a barcode may be; a volume's name becomes an argument of commands. */
+/** Volume names become arguments of commands. */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 
 export class LtfsLibrary implements TapeBackend {
@@ -37,8 +37,8 @@ export class LtfsLibrary implements TapeBackend {
   }
 
   /**
-   * Mounts a cartridge in whatever drive nobody uses now.
-   * @throws TapeError, as `mount`; DriveInUseError when all are used
+   * Mounts a cartridge in any unused drive.
+   * @throws TapeError, as `mount`; DriveInUseError if all drives are in use
    */
   async mountAnywhere(volume: string, signal: AbortSignal): Promise<ListableVolume> {
     for (const drive of this.settings.drives.values()) {

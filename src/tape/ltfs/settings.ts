@@ -1,13 +1,12 @@
-/** The settings of an LTFS library: its changer, its drives, and the commands that move and mount cartridges. */
 import path from 'node:path';
 import { z } from 'zod';
 import { quote } from '../../errors.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
-/** They come from the catalogue and from the cartridge: whatever they contain, they are arguments of their own. */
+/** Placeholders that must be complete arguments, because their values come from the catalogue and the cartridge. */
 const WHOLE = ['volume', 'file'];
 
-/** The command of a step. @param known placeholders that its arguments may contain */
+/** Setting for the command of a step. @param known allowed placeholders */
 function commandOf(usual: string, known: readonly string[]) {
   const has = `it has ${known.map((each) => `{${each}}`).join(', ')}`;
   const findFault = (command: readonly string[]): string | undefined => {
@@ -41,7 +40,7 @@ const commands = settingsOf({
   startBlock: commandOf('getfattr --absolute-names --only-values -n user.ltfs.startblock {file}', ['file']),
 });
 
-/** A robot takes up to a minute, and rewinding two. LTFS reads the index of a cartridge in minutes, and of a damaged one in many. */
+/** A robot takes up to one minute, rewinding two. LTFS reads an index in minutes; for a damaged cartridge, in many. */
 const timeLimits = settingsOf({
   status: seconds().default(120),
   load: seconds().default(300),
@@ -97,17 +96,17 @@ function nameDrives(drives: Record<string, z.output<typeof driveSettings>>, ctx:
   return named;
 }
 
-/** Returns the arguments of a command; the value of a placeholder stays within its argument. */
+/** Replaces placeholders; a value never spans several arguments. */
 export function fill(command: readonly string[], values: Readonly<Record<string, string | number>>): string[] {
   return command.map((argument) => argument.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? '')));
 }
 
-/** Beside its limit: for a command that does not end when it is stopped. */
+/** Additional time to stop a command that exceeds its limit. */
 const KILL_SECONDS = 20;
 
 /**
- * Returns how long a mount and an unmount can take, by the limits of all their commands. In the worst case a mount clears and empties the
- * drive, then the one that has the cartridge, and then its own again because the mount has failed.
+ * Returns the maximum duration of a mount and an unmount, from the limits of all commands. In the worst case, a mount
+ * clears and empties its drive, then the drive with the cartridge, then its own drive again after the mount failed.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

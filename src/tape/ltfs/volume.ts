@@ -1,4 +1,4 @@
-/** A cartridge that is mounted: its files by their paths, and all of them for `scan`. */
+/** A mounted cartridge: reads files by path, and lists all files for `scan`. */
 import { constants } from 'node:fs';
 import { access, lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -16,14 +16,14 @@ export interface ListedFile extends FileOnVolume {
 }
 
 export interface ListOptions {
-  /** Only what is below this logical folder. */
+  /** Lists only this logical directory. */
   below?: string | undefined;
   signal: AbortSignal;
-  /** Told of what is neither a file nor a folder. */
+  /** Called for entries that are neither files nor directories. */
   onSkip?: (path: string) => void;
 }
 
-/** A volume whose files can be listed with their places. */
+/** A volume that can list its files with their positions. */
 export interface ListableVolume extends MountedVolume {
   /** @throws TapeError */
   list(options: ListOptions): AsyncIterable<ListedFile>;
@@ -36,7 +36,7 @@ interface Found {
 
 const BLOCKS_AT_ONCE = 8;
 
-/** What a file system says whose process has died. */
+/** Errors of a file system whose process died. */
 const GONE = ['ENOTCONN', 'ECONNABORTED', 'ESTALE', 'ENODEV', 'ENXIO'];
 
 export class LtfsVolume implements ListableVolume {
@@ -44,10 +44,10 @@ export class LtfsVolume implements ListableVolume {
   private readonly drive: Drive;
   private readonly settings: LtfsSettings;
   private readonly inUse: HeldLock;
-  /** The folder of `root`, and the same without any link. */
+  /** The directory `root` on the cartridge. `base` is the same with symbolic links resolved. */
   private readonly top: string;
   private readonly base: string;
-  /** The last folder that was found to be below it. */
+  /** The last directory that was verified to be below `base`. */
   private folder = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
@@ -59,7 +59,7 @@ export class LtfsVolume implements ListableVolume {
     this.base = base;
   }
 
-  /** @param waitSeconds for another process that works with the drive @throws TapeError */
+  /** @param waitSeconds for another process that uses the drive @throws TapeError */
   static async open(
     name: string,
     { drive, settings, waitSeconds }: { drive: Drive; settings: LtfsSettings; waitSeconds: number },
@@ -70,7 +70,7 @@ export class LtfsVolume implements ListableVolume {
       const base = await findBase(drive.drive.mountPoint, settings.root);
       return new LtfsVolume(name, drive, settings, inUse, base);
     } catch (error) {
-      await drive.empty().catch(() => {}); // the next mount clears what is left
+      await drive.empty().catch(() => {}); // the next mount cleans up
       inUse.close();
       throw explainRoot(name, settings.root, error);
     }
@@ -99,7 +99,9 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Asks LTFS where each file begins, by a command for each, several at a time: it answers from memory, and the commands take time to start.
+   * Asks LTFS for the start block of each file. LTFS answers from memory, but starting a command takes time: so several
+   * run
+   * at once.
    * @returns the files in the same order @throws TapeError
    */
   private async *addPositions(files: AsyncIterable<Found>, signal: AbortSignal): AsyncGenerator<ListedFile> {
@@ -119,7 +121,7 @@ export class LtfsVolume implements ListableVolume {
   }
 
   private async findStart(place: string, size: bigint, signal: AbortSignal): Promise<bigint> {
-    if (size === 0n) return 0n; // it has no block, and is read without a move
+    if (size === 0n) return 0n; // an empty file has no block
     const { commands, seconds } = this.settings;
     const args = fill(commands.startBlock, { file: place });
     const said = await runCommand(args, { seconds: seconds.startBlock, signal }).catch((error: unknown) => {
@@ -131,7 +133,7 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `the start block of ${place} must be a number, not ${shown}`);
   }
 
-  /** Folder by folder, none of them whole in memory. */
+  /** Walks the tree without loading a whole directory. */
   private async *walk(folder: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
     for await (const entry of await opendir(folder)) {
       signal.throwIfAborted();
@@ -159,7 +161,7 @@ export class LtfsVolume implements ListableVolume {
     yield* readFileChunks(place, signal, (error) => this.explain(error, place));
   }
 
-  /** Below the root. @throws TapeError PERMANENT for a path that cannot be there */
+  /** Returns the path below `root`. @throws TapeError PERMANENT if the volume cannot contain the path */
   private toTape(logical: string): string {
     const { prefix } = this.settings;
     const top = prefix === '/' ? '' : prefix;
@@ -171,14 +173,14 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `${quote(logical)} ${why}`);
   }
 
-  /** A link on the cartridge may lead anywhere. */
+  /** A symbolic link on the cartridge could lead anywhere. */
   private async expectInside(folder: string): Promise<void> {
     const real = await realpath(folder);
     if (real === this.base || real.startsWith(`${this.base}/`)) return;
     throw new TapeError('PERMANENT', `${folder} leads out of the cartridge, to ${real}`);
   }
 
-  /** Where the mount is what has gone, no file is to be given up for it. */
+  /** Checks the mount first: if it is gone, no file is at fault. */
   private async explain(error: unknown, place: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;
     const problem = GONE.includes(codeOf(error) ?? '') ? messageOf(error) : await this.findProblem();
@@ -197,7 +199,7 @@ export class LtfsVolume implements ListableVolume {
   }
 }
 
-/** @throws what the file system throws; TapeError where a link leads out of the cartridge */
+/** @throws the file system's error; VolumeError if `root` leads outside the cartridge */
 async function findBase(mountPoint: string, root: string): Promise<string> {
   const [mounted, base] = [await realpath(mountPoint), await realpath(path.join(mountPoint, root))];
   await access(base, constants.R_OK | constants.X_OK);
