@@ -87,7 +87,7 @@ const ending: ReadonlySet<string> = new Set<Changing>(['revokeToken', 'removeQuo
  * @param deed its `given` is truncated, and must contain no secrets
  */
 export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) => Promise<T>): Promise<T> {
-  const leave = ctx.keep?.(); // what it was given stays in memory for as long
+  const leave = ctx.keep?.(); // its input stays in memory until then
   const note: Note = ({ each, ...more } = {}) => {
     checkKnown(ctx);
     const passesOverToken = ending.has(deed.operation);

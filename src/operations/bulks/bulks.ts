@@ -247,7 +247,7 @@ interface Located {
 }
 
 /**
- * Returns localities as Tapegate can serve them: DISK for a copy in the restore area, TAPE for a file that can be
+ * Returns localities as Tapegate can serve them: DISK_AND_TAPE for a copy in the restore area, TAPE for a file that can be
  * recalled. A file that the caller may not list does not exist.
  * @param paths distinct logical paths; the result has no order
  */

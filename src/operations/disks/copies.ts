@@ -1,4 +1,3 @@
-/** What the database says of the copies on restore disks. */
 import type { Context } from '../../context.js';
 import { prepared } from '../../database/prepared.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
@@ -24,7 +23,7 @@ export interface NotedCopy {
   mtimeNs: bigint | null;
   ctimeNs: bigint | null;
   copyChecksum: string | null;
-  /** Version of the file's row: it changes with each write. */
+  /** Version of the file's row, which changes with each write. */
   version: string;
 }
 
@@ -38,7 +37,7 @@ export function isAsRead(copies: readonly Pick<NotedCopy, 'fileId' | 'version'>[
 /** Error of the tape copy (table `verification`) of a file whose copy in the restore area was changed. */
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed: it is not the file that is on tape';
 
-/** The same for a file that was found in the place of its file with the same bytes, and that is not recorded. */
+/** The same for an unrecorded file with the same bytes at the path of its file. */
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
 
 /** Columns of a NotedCopy; `f` is the file, `k` its disk. */
@@ -46,7 +45,7 @@ export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum",
   f.xmin::text AS version`;
 
-/** Reads some copies of a disk, also those to be removed. */
+/** Reads some copies of a disk, including those to be removed. */
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
@@ -55,7 +54,7 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
   return rows;
 }
 
-/** Reads recorded copies of all disks in order of their file ids. */
+/** Reads recorded copies of all disks by file id. */
 export async function readCopies(
   ctx: Context,
   page: { kind: 'restored' | 'leaving'; after: bigint; limit: number },
@@ -84,8 +83,7 @@ export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promis
 }
 
 /**
- * Why no copy can be read. ELSEWHERE: on disk at its primary place, or changed. DISK_FAILS: also if the copy is not
- * recorded.
+ * Why no copy can be read. ELSEWHERE: at its primary path, or changed. DISK_FAILS: also if the copy is not recorded.
  */
 export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
 
@@ -115,7 +113,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   return { copy };
 }
 
-/** Returns the hosts that have seen a disk lately, without a problem other than a full disk. */
+/** Returns the hosts that have recently seen a disk without a problem, apart from a full disk. */
 export async function findHostsOf(ctx: Context, diskId: number): Promise<string[]> {
   allow(ctx, 'getFile');
   const { rows } = await ctx.db.pool.query<{ host: string }>(

@@ -1,4 +1,3 @@
-/** Restore disks: where recalled files are put. */
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { lockDisks } from '../../database/locks.js';
@@ -32,7 +31,8 @@ interface Allocation {
 }
 
 /**
- * Adds a restore disk, or changes the allocation of a known one, which no longer counts as full. The disk itself is not touched.
+ * Adds a restore disk, or changes the allocation of a known one, which then no longer counts as full. Does not access
+ * the disk.
  * @throws InvalidInputError
  */
 export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
@@ -47,7 +47,7 @@ export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow>
   });
 }
 
-/** Changes the allocation of a known restore disk in the same way. @throws InvalidInputError, NotFoundError */
+/** Changes the allocation of a known restore disk. @throws InvalidInputError, NotFoundError */
 export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
   return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (note) => {
@@ -82,8 +82,8 @@ export async function ringRoom(tx: Transaction): Promise<void> {
 }
 
 /**
- * Refuses a disk within another one, whose copies would be taken for files of that one. A registered disk is accepted.
- * @param real resolves links. Operations touch no disk, so without it only the paths are compared.
+ * Rejects a disk within another one, which would take its copies for its own files. A registered disk is accepted.
+ * @param real resolves links. Operations access no disk; without it only the paths are compared.
  * @throws InvalidInputError
  */
 export async function refuseNested(
@@ -121,8 +121,8 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
 }
 
 /**
- * Returns the bytes for which the restore disks in service have room by their allocations. Undefined if no disk is
- * registered yet, which the first engine does.
+ * Returns the free bytes by allocation of the restore disks in service; undefined until the first engine registers a
+ * disk.
  */
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const { rows } = await ctx.db.pool.query<{ disks: number; room: string }>(
@@ -172,8 +172,8 @@ export interface FileSystemRoom {
 }
 
 /**
- * Chooses the disk with the most room, so that disks fill evenly; of disks that share a file system, the one with the
- * most left of its allocation.
+ * Chooses the disk with the most room, so that disks fill evenly; among disks of one file system, by the remaining
+ * allocation.
  * @returns undefined if no disk has room for `size` bytes
  */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
@@ -189,7 +189,7 @@ function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
   return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
 }
 
-/** Returns the bytes of room; negative if more is reserved than is there. */
+/** Returns bytes; negative if more is reserved than free. */
 export function roomOf(disk: DiskFigures): bigint {
   const allocated = roomByAllocation(disk);
   if (!disk.fileSystem) return allocated;
@@ -202,7 +202,7 @@ export function roomByAllocation(disk: DiskFigures): bigint {
   return disk.size - disk.used - disk.reserved;
 }
 
-/** A running recall counts with its whole size, since all of it may still have to be written. */
+/** A running recall counts with its whole size, all of which may still have to be written. */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
 }
@@ -213,16 +213,16 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
 }
 
 /**
- * What engines saw of a disk, since a gateway that touched it would hang with it. Both are null if no engine has looked
- * lately.
+ * What engines measured of a disk: a gateway that accessed a hanging disk would hang too. Both are null without a
+ * recent measurement.
  */
 export interface DiskMeasurement {
   free: bigint | null;
-  /** For people. Also set for a disk that takes nothing new, whatever is free. */
+  /** Shown to users. Also set for a disk that takes nothing new, whatever is free. */
   problem: string | null;
 }
 
-/** Older measurements are ignored; engines look every ten seconds. */
+/** Older measurements are ignored; engines measure every ten seconds. */
 export const FRESH_SECONDS = 60;
 const KEPT_SECONDS = 3600;
 const MAX_PROBLEM = 1000;
@@ -235,7 +235,7 @@ export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' |
   return rows;
 }
 
-/** Another host has seen the disk `k` lately, without a problem other than a full disk. */
+/** Another host has recently seen the disk `k` without a problem, apart from a full disk. */
 export function isSeenElsewhere(ctx: Context, host: string): Sql {
   return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
     AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp)`;
@@ -269,8 +269,8 @@ export async function noteMeasurements(
 }
 
 /**
- * Reads measurements by disk id: the least free bytes seen by any host, and what each host saw wrong, after its name.
- * Of a disk suspended for failing, only the reason.
+ * Reads measurements by disk id: the least free bytes of any host, and each host's problem after its name. For a disk
+ * suspended for failing, only the reason.
  */
 export async function readMeasurements(
   ctx: Context,
@@ -302,7 +302,7 @@ export async function readMeasurements(
 
 const MAX_HOSTS = 100;
 
-/** Reads by disk id the hosts whose engines have looked at the disk within the last minute. */
+/** Reads by disk id the hosts whose engines measured the disk within the last minute. */
 export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Promise<Map<number, string[]>> {
   allow(ctx, 'readHostsOf');
   const { rows } = await ctx.db.pool.query<{ id: number; hosts: string[] }>(
@@ -316,15 +316,15 @@ export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Pro
 }
 
 export interface ForgottenDisk extends DiskRow {
-  /** Paths of files that recalls may have left there, and that nobody could look for: the first 100. */
+  /** The first 100 paths of files that recalls may have left there unexamined. */
   leftBehind: string[];
 }
 
 const MOST_LEFT = 100;
 
 /**
- * Removes a restore disk that contains nothing. Files on it stay. Engines look first for what recalls have left there,
- * unless the disk fails.
+ * Removes a restore disk that contains nothing. Files on it stay. Engines first look for files left by recalls, unless
+ * the disk fails.
  * @throws InvalidInputError; NotFoundError; InUseError with the figures
  */
 export async function forgetDisk(ctx: Context, given: string): Promise<ForgottenDisk> {
@@ -337,7 +337,7 @@ async function forget(ctx: Context, given: string, note: Note): Promise<Forgotte
   allow(ctx, 'forgetDisk');
   const mountpoint = checkMountpoint(given);
   return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
-    // locked first and judged in a second statement, which sees what whoever had it locked before has put there
+    // lock first, check in a second statement, which sees the copies of earlier lock holders
     await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
     const [disk] = await tx.query<ForgottenDisk & Contents>(
       sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",

@@ -1,6 +1,6 @@
 /**
- * Restore disks that fail: the engine suspends them and tries them again after a pause. The pause grows with each
- * failure before a copy was put on the disk.
+ * Failing restore disks: the engine suspends them and retries after a pause, which grows until a copy is put on the
+ * disk.
  */
 
 import type { Context } from '../../context.js';
@@ -16,7 +16,7 @@ const pause = pauseOf(sql`k.failures`);
 
 export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id)`;
 
-/** Names the disks that fail: equal texts are the same disks. */
+/** Returns a text that identifies the set of failing disks. */
 export async function nameFailing(ctx: Context): Promise<string> {
   const { rows } = await ctx.db.pool.query<{ ids: string | null }>(
     sql`SELECT string_agg(g.disk_id::text, ',' ORDER BY g.disk_id) AS ids FROM failing_disk g`,
@@ -25,16 +25,16 @@ export async function nameFailing(ctx: Context): Promise<string> {
 }
 
 /**
- * Suspends a disk that fails. A suspension by an operator stays, and so does the reason of a disk that is known to
- * fail; the disk is not looked at any more.
+ * Suspends a failing disk, which is then not accessed. An operator's suspension stays, as does the reason of a disk
+ * known to fail.
  */
 export async function holdDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await hold(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
 
 /**
- * The same for a disk that is missing on a host, unless another host sees it. A disk without a recorded marker may just
- * not have it yet (engine/disk/setup.ts).
+ * Suspends a disk that is missing on a host, unless another host sees it. Skips disks without a recorded marker, which
+ * may not have one yet (engine/disk/setup.ts).
  */
 export async function holdAbsent(
   ctx: Context,
@@ -68,7 +68,7 @@ async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
 export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
 /**
- * Takes the disks that are to be tried now; no other engine gets them before their next pause is over.
+ * Takes the disks to retry now; no other engine gets them during their next pause.
  * @param except ids of disks that are left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
@@ -86,7 +86,7 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
 }
 
 /**
- * Leaves the next try of a disk that is missing on this host to another host, and makes it soon.
+ * Leaves the next retry of a disk missing on this host to another host, and makes it soon.
  * @returns whether there is another host
  */
 export async function leaveToOthers(
@@ -117,7 +117,7 @@ export async function noteStillFailing(ctx: Context, mountpoint: string, problem
   );
 }
 
-/** Ends the suspension of a disk that works again. A suspension by an operator stays; the disk may be looked at. */
+/** Ends the suspension of a working disk. An operator's suspension stays, but the disk may be accessed. */
 export async function putBackDisk(ctx: Context, mountpoint: string): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(
     sql`UPDATE restore_disk SET retry_at = NULL WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL`,

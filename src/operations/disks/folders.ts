@@ -1,6 +1,7 @@
 /**
- * Directories of restore disks that Tapegate has made. An equal one may be somebody else's, so the path is recorded
- * before the directory is made, then its inode; the record outlives the directory. A kill in between leaves a record.
+ * Directories on restore disks that Tapegate has made. An equal one may belong to another program, so the path is
+ * recorded before the directory is made, then its inode. The record outlives the directory; a crash in between leaves a
+ * record.
  */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
@@ -21,13 +22,13 @@ export interface FolderNote {
   /** Null if an engine was about to make it. */
   ino: bigint | null;
   birthNs: bigint | null;
-  /** Version of the row: it changes with each write. */
+  /** Version of the row, which changes with each write. */
   version: string;
 }
 
 const noteColumns = sql`m.disk_id AS "diskId", m.path, m.ino, m.birth_ns AS "birthNs", m.xmin::text AS version`;
 
-/** Call before directories are made. Replaces what was recorded of earlier ones. */
+/** Call before directories are made. Replaces records of earlier ones. */
 export async function noteMaking(ctx: Context, diskId: number, paths: readonly string[]): Promise<FolderNote[]> {
   const { rows } = await ctx.db.pool.query<FolderNote>(
     sql`INSERT INTO made_folder AS m (disk_id, path) SELECT ${diskId}, p FROM unnest(${paths}::text[]) AS p ORDER BY p
@@ -36,7 +37,7 @@ export async function noteMaking(ctx: Context, diskId: number, paths: readonly s
   return rows;
 }
 
-/** Calling twice is safe. */
+/** Calling it twice is safe. */
 export async function noteMade(ctx: Context, diskId: number, made: readonly MadeFolder[]): Promise<void> {
   const [paths, inos, births] = [
     made.map((folder) => folder.path),
@@ -73,7 +74,7 @@ export async function listFolderNotes(
   return rows;
 }
 
-/** Deletes the records of directories that are gone, if they have not changed since. @returns their paths */
+/** Deletes the unchanged records of removed directories. @returns their paths */
 export async function forgetFolders(ctx: Context, diskId: number, notes: readonly FolderNote[]): Promise<Set<string>> {
   const [paths, versions] = [notes.map((note) => note.path), notes.map((note) => note.version)];
   const { rows } = await ctx.db.pool.query<{ path: string }>(

@@ -1,6 +1,6 @@
 /**
- * What recalls may have left on disks that were away when their engine died, or failed when they ended. The inode of
- * the copy is recorded, so that no other file is taken for it. A job removes exactly what it recognised, or nothing.
+ * Remains of recalls on disks that were away when the engine died, or failed when they ended. Recorded inodes prevent
+ * mistakes: a job removes exactly the recognised copy, or nothing.
  */
 
 import type { Context } from '../../context.js';
@@ -48,7 +48,7 @@ export async function readLeftOn(ctx: Context, place: { fileId: bigint; diskId: 
   return rows;
 }
 
-/** Reads a page of what is left of files that are not being restored, without failing disks. */
+/** Reads a page of remains of files that are not being restored, except on failing disks. */
 export async function readLeft(ctx: Context, page: { after: bigint; limit: number }): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
     sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.id > ${page.after} AND ${isAtRest}
@@ -57,12 +57,12 @@ export async function readLeft(ctx: Context, page: { after: bigint; limit: numbe
   return rows;
 }
 
-/** A copy that is being restored may have the inode of one that is gone. */
+/** A copy that is being restored may have the inode of a removed one. */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Call after looking at the disk and before removing anything.
- * @returns the ids of what is still left behind; `isNoted`: the copy is recorded by now, and must stay
+ * Call after examining the disk and before removing anything.
+ * @returns the ids of present remains; `isNoted`: the copy is recorded by now, and must stay
  */
 export async function findStillLeft(
   ctx: Context,

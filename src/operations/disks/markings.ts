@@ -1,7 +1,4 @@
-/**
- * Which restore disks have a marker (engine/disk/marker.ts). A directory without it is not the disk: the disk is not
- * mounted.
- */
+/** Markers of restore disks (engine/disk/marker.ts). A directory without its marker is an unmounted disk. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { type NotedCopy, sampleCopies } from './copies.js';
@@ -9,7 +6,7 @@ import type { DiskRow } from './disks.js';
 
 export type UnmarkedDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
-/** Lists disks without a recorded marker, except those that fail. */
+/** Lists disks without a recorded marker, except failing ones. */
 export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
   const { rows } = await ctx.db.pool.query<UnmarkedDisk>(
     sql`SELECT k.id, k.mountpoint FROM restore_disk k
@@ -19,9 +16,9 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that the disk has its marker, or will have the one of that name; of several at once one wins. Notifies
- * recalls that wait for room.
- * @param name of a marker that is made and not in its place yet; null if it is there already
+ * Records that the disk has its marker, or will have the one with that name; one of several concurrent calls wins.
+ * Notifies recalls that wait for room.
+ * @param name of a marker that is not in its place yet; null if it is
  * @returns whether it was not recorded before
  */
 export async function noteMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
@@ -33,10 +30,9 @@ export async function noteMarked(ctx: Context, diskId: number, name: string | nu
   return rowCount !== 0;
 }
 
-/** Traces of earlier use of a disk. */
 export interface DiskTraces {
   isMarked: boolean;
-  /** Name of a marker that was recorded, and may not be in its place yet. */
+  /** Name of a recorded marker that may not be in its place yet. */
   markedAs: string | null;
   isUsed: boolean;
   copies: NotedCopy[];
@@ -51,7 +47,7 @@ export async function readTraces(ctx: Context, diskId: number, limit: number): P
         FROM restore_disk k WHERE k.id = ${diskId}`,
   );
   const [row] = rows;
-  // forgotten meanwhile: it is not to be marked
+  // removed meanwhile: it must not be marked
   if (!row) return { isMarked: true, markedAs: null, isUsed: false, copies: [] };
   return { ...row, copies: await sampleCopies(ctx, diskId, limit) };
 }

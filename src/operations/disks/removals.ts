@@ -1,12 +1,10 @@
 /**
- * Files leave the restore area when no request holds them any more.
- * First the file moves to ONTAPE while its copy is still recorded (`disk_id`), then the copy is removed, then the
- * record. A process killed anywhere leaves a record, and the next one removes the copy; until then no recall of the
- * file starts.
- * Nothing is locked while a disk is accessed. A claim only makes others turn to other copies. A later copy is not taken
- * for this one: a copy is recognised first, then the database is asked whether it is still to be removed, and then
- * exactly what was recognised is removed. The record is deleted only if the file's row has not changed since it was
- * read.
+ * Removes copies that no request contains any more from the restore area.
+ * First the file moves to ONTAPE with its copy still recorded (`disk_id`), then the copy is removed, then the record.
+ * After a crash the next process finds the record and removes the copy; until then the file is not recalled.
+ * Nothing is locked during disk access; a claim only steers other processes to other copies. A copy is recognised
+ * first, then checked in the database, then exactly that copy is removed. So a later copy is safe. The record is
+ * deleted only if the file's row has not changed since the read.
  */
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRequests } from '../../database/locks.js';
@@ -23,13 +21,12 @@ import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
 
-/** A restored file that is to be removed; the disk is null if the catalogue does not know where the copy is. */
+/** A restored file to remove; the disk is null if the catalogue does not know it. */
 export type UnheldCopy = Omit<NotedCopy, 'diskId' | 'mountpoint'> & {
   diskId: number | null;
   mountpoint: string | null;
 };
 
-/** A request with released files that have not all left the disk. */
 export interface UnclearedRequest {
   id: number;
   version: string;
@@ -46,13 +43,13 @@ const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
 /**
- * A file `f` that the request `r` released (hold `o`), and that no request holds. The first part avoids a look-up of
- * the others.
+ * A file `f` that the request `r` released (request file `o`) and no request contains. The first part is cheap and
+ * skips most lookups.
  */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
 
 /**
- * Looks through the next `limit` released files of a request for restored ones that no request holds, without failing
+ * Searches the next `limit` released files of a request for restored ones that no request contains, except on failing
  * disks.
  * @returns the copies, and the last ordinal; undefined if no files are left
  */
@@ -79,13 +76,13 @@ export async function readUnheld(
 }
 
 /**
- * Records that all released files of a request have left, unless there are more by now: the request was revived and
- * ended again, more files were released, or one is being restored.
+ * Records that all released files of a request have left, unless there are more by now: it was revived and ended again,
+ * more files were released, or one is being restored.
  * @returns whether it is recorded
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
-    // locked first and judged in a second statement, which sees what whoever had it locked before has let go
+    // lock first, check in a second statement, which sees the releases of earlier lock holders
     await lockRequests(tx, sql`r.id = ${requestId}`);
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
@@ -96,16 +93,16 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
   });
 }
 
-/** No request holds the file `f`, and no request is left that would have it removed. */
+/** No request contains the file `f`, and no ended request would have it removed. */
 export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM any_hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
 type SeenCopy = Pick<NotedCopy, 'fileId' | 'version'>;
 
 /**
- * Moves restored files that no request holds out of the restore area. A changed copy stays: its file becomes
- * UNVERIFIED, and its room is not counted any more.
- * @returns the ids of the files that moved; the rows of the others have changed
+ * Moves restored files that no request contains out of the restore area. A changed copy stays: its file becomes
+ * UNVERIFIED, and its room is no longer counted.
+ * @returns the ids of the moved files; the rows of the others have changed
  */
 export async function letGo(
   ctx: Context,
@@ -113,7 +110,7 @@ export async function letGo(
 ): Promise<bigint[]> {
   const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'letGo', async (tx) => {
-    // locked first and judged in a second statement, which sees the holds of requests that looked at the files before
+    // lock first, check in a second statement, which sees request files of earlier lock holders
     await lockFiles(
       tx,
       all.map(({ fileId }) => fileId),
@@ -137,9 +134,9 @@ async function noteChanged(tx: Transaction, fileIds: readonly bigint[]): Promise
 }
 
 /**
- * Records that the file on disk is not the one on tape, so that reading the tape copy does not confirm it. The files
- * are locked.
- * @param why for people
+ * Records that the file on disk differs from the one on tape, so that reading the tape copy does not confirm it. The
+ * files are locked.
+ * @param why shown to users
  */
 export async function keepUnverified(
   ctx: Context,
@@ -156,12 +153,12 @@ export async function keepUnverified(
   );
 }
 
-/** Another process takes over a claim after so long. */
+/** Lifetime of a claim in seconds. */
 const CLAIM_SECONDS = 10;
 
 /**
- * Claims the next copies that are to be removed.
- * @returns the copies; how many were looked at, and the last file: others may have claimed some of them
+ * Claims the next copies to remove.
+ * @returns the copies; the number of examined ones, of which others may have claimed some; and the last file
  */
 export async function claimLeaving(
   ctx: Context,
@@ -200,10 +197,9 @@ export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): P
 }
 
 /**
- * Deletes the records of copies that are gone, if the rows of their files have not changed, and releases all claims.
- * Calling twice is safe.
- * @param copies `changed`: changed since their files were released. They stay; the file is UNVERIFIED unless the copy
- * is of another version.
+ * Deletes the records of removed copies whose rows have not changed, and releases all claims. Calling it twice is safe.
+ * @param copies `changed`: changed since their release. They stay, and the file becomes UNVERIFIED unless the copy is
+ *   of another version.
  * @returns the ids of the files whose records were deleted and that have nothing on disk
  */
 export async function forgetGone(
@@ -217,7 +213,7 @@ export async function forgetGone(
   const over = [...gone, ...changed];
   const ids = over.map((copy) => copy.fileId);
   return await transaction(ctx.db.pool, 'forgetGone', async (tx) => {
-    // what somebody else has locked, for as long as an import may take, is left to a later pass
+    // files locked by others, perhaps for as long as an import, are left to a later run
     const free = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
     );
@@ -269,7 +265,7 @@ export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]):
 }
 
 /**
- * Moves files that are RESTORING without a running recall back to ONTAPE, and recalls them for the requests that wait.
+ * Moves files that are RESTORING without a running recall back to ONTAPE, and recalls them for waiting requests.
  * @returns how many
  */
 export async function returnOrphans(ctx: Context): Promise<number> {
@@ -298,8 +294,8 @@ export interface ChangedCopy {
 }
 
 /**
- * Reads changed copies in order of their file ids. Such a file is UNVERIFIED, and on disk only as long as the changed
- * copy is there (engine/disk/changed.ts).
+ * Reads changed copies by file id. Their files are UNVERIFIED, and on disk only while the copy exists
+ * (engine/disk/changed.ts).
  */
 export async function readChanged(
   ctx: Context,
@@ -319,8 +315,8 @@ export async function readChanged(
 }
 
 /**
- * Stores what an engine found: a copy that is there satisfies the requests that wait for it; a file whose copy is gone
- * is on tape again, and is recalled. Calling twice is safe.
+ * Stores checks of changed copies: an existing one satisfies waiting requests; a file whose copy is gone is ONTAPE, and
+ * recalled. Calling it twice is safe.
  * @param looked ids of files
  * @returns the ids of the files whose copies are gone
  */

@@ -1,11 +1,10 @@
 /**
- * Room for recalls on the restore disks. A recall starts only if both the disk's allocation and its free space have
- * room beside all reservations. All disks are locked while room is reserved. When a recall has ended, its room is used
- * or free again.
- * The disks are measured before that, with nothing locked, since a disk may hang. All bytes that may have been written
- * since are subtracted: what was reserved then, and what was reserved afterwards.
- * A recall without room gets the reason once, and is not looked at again until there is room: a process that makes room
- * notifies, and an engine wakes up as many recalls as there is room for.
+ * Room for recalls on restore disks. A recall starts only if a disk's allocation and its free space have room beside
+ * all reservations. All disks are locked while room is reserved; the end of a recall uses or frees it.
+ * Disks are measured before, with nothing locked, since a disk may hang. All bytes that may have been written since are
+ * subtracted: reservations of that time, and later ones.
+ * A recall without room gets the reason once, and is not examined again until a process that frees room notifies the
+ * engines.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -29,20 +28,20 @@ export type DiskSpace =
   | {
       freeBytes: bigint;
       fileSystem: string;
-      /** Why it takes no further file anyway, for people. */
+      /** Why it takes no more files anyway; shown to users. */
       full?: string | undefined;
     }
   /** `absentOn`: the host where the disk is missing. */
   | { problem: string; absentOn?: string | undefined };
 
 export interface MeasuredDisk extends DiskRow {
-  /** Changes whenever something is reserved, used or freed. */
+  /** Changes whenever room is reserved, used or freed. */
   version: string;
 }
 
 export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
-/** What was measured, by disk id, and the bytes reserved just before. */
+/** Measurements by disk id, and the bytes reserved just before. */
 export type SeenDisks = ReadonlyMap<
   number,
   { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
@@ -51,7 +50,7 @@ export type SeenDisks = ReadonlyMap<
 export interface Candidate extends DiskRow {
   /** One object for all disks that share it. */
   fileSystem: FileSystemRoom | undefined;
-  /** Why nothing may be put there now, for people. */
+  /** Why it takes nothing now; shown to users. */
   problem: string | undefined;
   /** The problem may pass without an operator, and is no lack of room. */
   isAway: boolean;
@@ -70,7 +69,7 @@ export interface Reservation extends Unplaced {
 
 export const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
 
-/** Measures the disks in service. Call it with nothing locked: it takes as long as the disks do. */
+/** Measures the disks in service. Call it with nothing locked: a slow disk delays it. */
 export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
   const { rows } = await ctx.db.pool.query<FoundDisk>(allDisks(ctx));
   return await seeDisks(ctx, rows, measure);
@@ -93,10 +92,9 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 }
 
 /**
- * Reserves room on a disk for each recall. A recall without room stays in the queue with the limits of each disk as its
- * error.
+ * Reserves room for each recall. A recall without room stays in the queue with the limits of each disk as its error.
  * @param seen by `lookAtDisks`, before the transaction began
- * @returns those with a disk, in the order given
+ * @returns those with a disk, in the given order
  */
 export async function reserve<R extends Unplaced>(
   ctx: Context,
@@ -123,7 +121,7 @@ export async function reserve<R extends Unplaced>(
         FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
         WHERE k.id = n.id AND k.reserved <> n.reserved`,
   );
-  // a recall with room where only another host sees it is left to that host
+  // a recall that fits only a disk of another host is left to that host
   const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) await putAside(tx, aside, disks);
@@ -175,8 +173,7 @@ export function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate
 }
 
 /**
- * Returns the bytes by which a measurement may be too large: reservations of that time and since then, ended ones
- * included.
+ * Returns the bytes by which a measurement may be too large: reservations of that time and later ones, even ended ones.
  */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
@@ -185,7 +182,7 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
   return known;
 }
 
-/** Records the reason once. TRANSIENT if a disk that is away would have room, else SPACE. */
+/** Records the reason once. TRANSIENT if an absent disk would have room, else SPACE. */
 export async function putAside(
   tx: Transaction,
   unplaced: readonly Unplaced[],
@@ -202,11 +199,11 @@ export async function putAside(
   );
 }
 
-/** The others find the room that these leave at the next look. */
+/** The next run wakes the others. */
 const WOKEN_RECALLS = 5000;
 
 /**
- * Wakes up the oldest recalls that wait for room, as far as there is room by now. Calling it at any time is safe.
+ * Wakes the oldest recalls that wait for room, as far as there is room. Calling it at any time is safe.
  * @returns how many
  */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
@@ -254,7 +251,6 @@ function positive(bytes: bigint): bigint {
   return bytes > 0n ? bytes : 0n;
 }
 
-/** Turns reserved room into used room, or frees it. */
 export async function freeReserved(
   tx: Transaction,
   ended: readonly Reservation[],
@@ -278,8 +274,8 @@ export async function freeReserved(
 }
 
 /**
- * Returns which recalls would have a disk once everything on its way has gone, and the bytes of room on all disks now.
- * Nothing is reserved. A recall for which no disk has room is put aside as by `reserve`.
+ * Returns which recalls would fit a disk once everything on its way has left, and the free bytes on all disks. Reserves
+ * nothing. A recall that fits no disk gets the reason as in `reserve`.
  */
 export async function findPlaceable<R extends Unplaced>(
   ctx: Context,

@@ -191,7 +191,6 @@ export type { EndRange };
 
 export interface Part {
   volumeId: number | null;
-  /** Of the volume; null where there is none. */
   libraryId: number | null;
   medium: string;
   files: number;

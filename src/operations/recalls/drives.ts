@@ -1,9 +1,8 @@
 /**
- * Drives and their leases. One engine at a time holds a drive and renews its lease. The epoch grows with each claim,
- * and writes with an older epoch change nothing. The database's clock times leases.
- * A database that has lost its last transactions (failover, backup) does not know some claims. No epoch is used twice
- * all the same, because an epoch is the time of its claim. If that clock is behind, the engine's id still tells who
- * holds the drive.
+ * Drives and their leases. One engine holds a drive and renews its lease, timed by the database's clock. The epoch
+ * grows with each claim, and writes with an older epoch change nothing.
+ * After a failover or restore the database may not know the last claims. Epochs are times of claims, so none is used
+ * twice. If the clock is behind, the engine's id still identifies the holder.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -19,11 +18,10 @@ import { allow } from '../policy.js';
 export interface Lease {
   driveId: number;
   driveName: string;
-  /** The library whose volumes it mounts. */
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Failures one after another, up to the claim. */
+  /** Consecutive failures before the claim. */
   failures: number;
 }
 
@@ -72,9 +70,9 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 }
 
 /**
- * Claims a drive without a holder, or whose holder is gone. Two engines get different ones.
- * @param claim.of drives that may be claimed; by default any from a holder that is gone or has left recalls running
- * @param claim.except drives that the engine holds: after a long sleep it renews their leases
+ * Claims a drive without a live holder. Two engines get different ones.
+ * @param claim.of drives that may be claimed; default: any with a dead holder or running recalls of one
+ * @param claim.except drives that the engine holds: after a long pause it renews their leases
  */
 export async function claimDrive(
   ctx: Context,
@@ -102,8 +100,8 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease that no other engine has taken, even an expired one, and records the read rate in bytes per second. It
- * waits for no lock.
+ * Renews a lease that no other engine has taken, even an expired one, and records the read rate in bytes per second.
+ * Waits for no lock.
  * @returns `lost` if another engine has, or had, the drive; `busy` if its row is locked
  */
 export async function renewLease(
@@ -126,8 +124,8 @@ export async function renewLease(
 }
 
 /**
- * Releases the drive, unless the lease is lost. If recalls are still running, the lease only expires, so that the next
- * holder recovers them.
+ * Releases the drive, unless the lease is lost. With running recalls the lease only expires, so that the next holder
+ * recovers them.
  */
 export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
@@ -150,7 +148,7 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
   }
 }
 
-/** Counts a failure. @returns failures one after another; undefined if the lease is lost */
+/** Counts a failure. @returns consecutive failures; undefined if the lease is lost */
 export async function countDriveFailure(ctx: Context, lease: Lease): Promise<number | undefined> {
   const { rows } = await ctx.db.pool.query<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
@@ -162,27 +160,26 @@ export async function forgetDriveFailures(ctx: Context, lease: Lease): Promise<v
   await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }
 
-/** A process of an engine. Older versions do not report theirs: they keep the drives that they have. */
+/** A process of an engine. Older versions do not report theirs, and keep their drives. */
 export interface EngineProcess {
   /** Its id in claims of drives. */
   id: string;
   engineId: string;
   host: string;
-  /** The library whose drives it works with. */
   library: Pick<DriveRange, 'id' | 'name'>;
   /** Most drives at once. */
   drives: number;
-  /** It may have drives 1 to this number. */
+  /** It may hold drives 1 to this number. */
   reach: number;
   weight: number;
 }
 
-/** A process without a drive is forgotten if it has not asked for so long. */
+/** Lifetime of a process without a drive that stops asking. */
 const KEPT_SECONDS = 60;
 
 const now = sql`timezone('utc', clock_timestamp())`;
 
-/** Records the process, and for how long it asks for a drive; 0: it has enough. */
+/** Records the process, and for how many seconds it asks for a drive; 0: it has enough. */
 export async function noteEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
   await ctx.db.pool.query(
@@ -196,7 +193,7 @@ export async function forgetEngineProcess(ctx: Context, id: string): Promise<voi
   await ctx.db.pool.query(sql`DELETE FROM engine_process WHERE id = ${id}::uuid`);
 }
 
-/** Forgets processes that were killed. A process that was only paused records itself again before it claims a drive. */
+/** Deletes processes that were killed. A paused process records itself again before it claims a drive. */
 export async function forgetGoneProcesses(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`DELETE FROM engine_process WHERE id IN (
@@ -206,7 +203,7 @@ export async function forgetGoneProcesses(ctx: Context): Promise<void> {
   );
 }
 
-/** Reads what an engine needs to share the drives of a library; no drives if no other engine asks. */
+/** Reads the data by which engines share drives of a library; no drives if no other engine asks. */
 export async function readDrivesAndAskers(
   ctx: Context,
   { engineId, library }: Pick<EngineProcess, 'engineId' | 'library'>,
@@ -233,7 +230,6 @@ export async function readDrivesAndAskers(
   return { drives: drives.map((drive): SharedDrive => ({ ...drive, holder: drive.holder ?? undefined })), askers };
 }
 
-/** Reads the hosts of engines that hold drives, by drive id. */
 export async function readDriveHosts(ctx: Context, driveIds: readonly number[]): Promise<Map<number, string>> {
   allow(ctx, 'readDriveHosts');
   const { rows } = await ctx.db.pool.query<{ id: number; host: string }>(

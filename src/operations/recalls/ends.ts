@@ -1,6 +1,4 @@
-/**
- * How recalls end. An engine that has lost the lease of the drive finds no recall with its epoch, and changes nothing.
- */
+/** Ends recalls. An engine that has lost the drive's lease finds no recall with its epoch, and changes nothing. */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { byKeys, queryByKeys } from '../../database/planning.js';
@@ -29,14 +27,14 @@ import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
 import { advanceRequests } from '../requests/progress.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
-/** How a running recall ended. `isUnseen`: the disk could not be checked for what it left. */
+/** How a running recall ended. `isUnseen`: the disk could not be checked for remains. */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
-  /** A file that is not recorded stands in its place, with the same bytes and this checksum. It stays. */
+  /** An unrecorded file with the same bytes and this checksum is at its path. It stays. */
   | { kind: 'standing'; checksum: string }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
-  /** Something other than the file failed: this counts as no try. */
+  /** The file is not at fault: this counts as no try. */
   | { kind: 'postponed'; errorClass: ErrorClass; error: string; notBefore?: string }
   | { kind: 'returned' }
 );
@@ -44,8 +42,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * An import has changed the file meanwhile, so the result does not count: the file is read again. A copy that is in
- * place is removed first. `isTurned`: not changed, but to be read from its second copy.
+ * An import has changed the file meanwhile, so it is read again; a copy in place is removed first. `isTurned`: the file
+ * is unchanged, but is to be read from its second copy.
  */
 type Superseded = {
   fileId: bigint;
@@ -57,13 +55,13 @@ type Superseded = {
 
 type Judged = RecallOutcome | Superseded;
 
-/** Pause between two starts, however often a file is imported again. */
+/** Pause between two starts of a file that imports change. */
 const SUPERSEDED_PAUSE_SECONDS = 1;
 
 /**
- * Stores how recalls of a drive ended, in one transaction: stages, holds, requests, room, mail. Skips recalls that this
- * lease does not hold. A result counts only if the catalogue still says the same of the file as when the recall began.
- * @returns the ids of files of which it says something else
+ * Stores how recalls of a drive ended, in one transaction. Skips recalls that the lease does not hold. A result counts
+ * only if the catalogue still describes the file as when the recall began.
+ * @returns the ids of files that have changed
  */
 export async function finishRecalls(
   ctx: Context,
@@ -73,7 +71,7 @@ export async function finishRecalls(
   const fileIds = outcomes.map((outcome) => outcome.fileId);
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // none of these requests may end before the commit, or nobody would remove their files
+    // until the commit none of these requests may end, or their files would stay
     await lockHolders(tx, fileIds);
     await dateLateRequests(ctx, tx, lease, fileIds);
     const judged = await turnFailed(ctx, tx, lease, await judgeOutcomes(ctx, tx, lease, outcomes));
@@ -91,13 +89,13 @@ export async function finishRecalls(
   });
 }
 
-/** The recall `c` was begun in the lease's epoch, even by an earlier holder, and the lease's engine holds the drive. */
+/** The recall `c` began in the lease's epoch, even by an earlier holder, and the lease's engine holds the drive. */
 function isRunUnder({ driveId, epoch, engineId }: Lease): Sql {
   return sql`(c.drive_id = ${driveId} AND c.epoch = ${epoch}
     AND EXISTS (SELECT FROM drive held WHERE held.id = c.drive_id AND held.engine_id = ${engineId}::uuid))`;
 }
 
-/** Compares results with what the locked files say now. A withdrawn file is not tried again. */
+/** Compares results with the locked files. A withdrawn file is not tried again. */
 async function judgeOutcomes(
   ctx: Context,
   tx: Transaction,
@@ -128,7 +126,7 @@ async function judgeOutcomes(
   });
 }
 
-/** Has files that failed at one place read from their second copy. */
+/** Switches failed files to their second copies. */
 async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Judged[]> {
   const all = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
   if (all.length === 0) return [...outcomes];
@@ -149,8 +147,8 @@ async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes:
 }
 
 /**
- * Moves files to where their recalls have brought them. A restored file that no request holds leaves at once, like a
- * copy of another version.
+ * Moves files to the stages of their results. A restored file that no request contains, or a copy of another version,
+ * leaves at once.
  * @returns the ids of the files with a copy
  */
 async function placeFinished(
@@ -182,10 +180,7 @@ async function placeFinished(
   return [...placed];
 }
 
-/**
- * Lets a file that is not recorded stand for the restored one, as long as it is there. It is neither counted nor
- * removed.
- */
+/** Lets an unrecorded file stand for the restored one while it exists. It is neither counted nor removed. */
 async function placeStanding(
   ctx: Context,
   tx: Transaction,
@@ -204,7 +199,7 @@ async function placeStanding(
   await keepUnverified(ctx, tx, moved, NOT_OURS);
 }
 
-/** Moves files and records their copies, also of a file that is not RESTORING. */
+/** Moves files and records their copies, even if a file is not RESTORING. */
 async function noteCopies(
   ctx: Context,
   tx: Transaction,
@@ -226,7 +221,7 @@ function toHoldOutcome(outcome: Judged): HoldOutcome[] {
   return [{ fileId, failure: { errorClass: outcome.errorClass, error: outcome.error } }];
 }
 
-/** Starts requests that were made while their recall began, and were not seen then. */
+/** Starts requests that were created while their recall began. */
 async function dateLateRequests(
   ctx: Context,
   tx: Transaction,
@@ -262,7 +257,7 @@ async function noteUnseen(tx: Transaction, lease: Lease, outcomes: readonly Reca
   await noteLeftBehind(tx, sql`c.file_id = ANY(${fileIds}::bigint[]) AND ${isRunUnder(lease)}`);
 }
 
-/** A file that is read as another version has all of its tries again. */
+/** Requeues files. One that is to be read as another version gets all its tries. */
 async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): Promise<Reservation[]> {
   const told = back.map((outcome) => (outcome.kind === 'retry' || outcome.kind === 'postponed' ? outcome : undefined));
   const isTry = back.map((outcome) => outcome.kind === 'retry');
@@ -283,7 +278,7 @@ async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): 
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // no request waits for a recall whose last request ended meanwhile
+  // delete recalls whose last request ended meanwhile
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnheld}`,
@@ -291,17 +286,17 @@ async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): 
   return queued;
 }
 
-/** Asks the database whether the lease holds the drive. No local clock knows that after the machine was paused. */
+/** Asks the database whether the lease holds the drive: after a pause of the machine no local clock knows. */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
   const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
   return rows.length === 1;
 }
 
-/** A copy that is complete at its temporary path. */
+/** A complete copy at its temporary path. */
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
 /**
- * Records the inodes of copies before they are put in place, so that the next holder of the drive recognises them.
+ * Records inodes before copies are put in place, so that the next holder of the drive recognises them.
  * @returns the ids of the files whose copies may be put in place
  */
 export async function noteReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
@@ -337,7 +332,7 @@ export interface LeftBehind {
   mtimeNs: bigint | null;
 }
 
-/** Reads the recalls that an earlier holder of the drive left running. Copies of them may be on disk. */
+/** Reads recalls that an earlier holder of the drive left running, perhaps with copies on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
     sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, c.size, c.checksum, d.mountpoint, c.epoch, c.disk_id AS "diskId",
@@ -349,13 +344,12 @@ export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBe
   return rows;
 }
 
-/** How a recall of an earlier holder ended, and its epoch. */
 export interface EndedRecall {
   epoch: bigint;
   outcome: RecallOutcome;
 }
 
-/** Stores how recalls of earlier holders ended, in their names. */
+/** Stores how recalls of earlier holders ended, under their epochs. */
 export async function endLeftBehind(ctx: Context, lease: Lease, ended: readonly EndedRecall[]): Promise<void> {
   for (const epoch of new Set(ended.map((recall) => recall.epoch))) {
     const outcomes = ended.filter((recall) => recall.epoch === epoch).map((recall) => recall.outcome);
@@ -365,7 +359,7 @@ export async function endLeftBehind(ctx: Context, lease: Lease, ended: readonly 
 
 const UNPLACED = 'the catalogue has no volume and position for this file';
 
-/** Fails recalls of files without a position on tape, which no drive would take. @returns how many */
+/** Fails recalls of files without a position, which no drive would take. @returns how many */
 export async function failUnplaced(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {
     const rows = await tx.query<{ fileId: bigint }>(
@@ -398,7 +392,7 @@ export async function failUnplaced(ctx: Context): Promise<number> {
   });
 }
 
-/** Fails recalls of withdrawn files that came back into the queue, for instance by a repair. @returns how many */
+/** Fails requeued recalls of withdrawn files, for instance after a repair. @returns how many */
 export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
   const which = sql`c.state = 'WAITING' AND f.id = c.file_id AND ${isRecalledNoMore}`;
   return await transaction(ctx.db.pool, 'failWithdrawnRecalls', async (tx) => {

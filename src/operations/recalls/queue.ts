@@ -1,4 +1,4 @@
-/** The queue of recalls as the planner sees it: by volume and user, and the files of one volume. */
+/** The queue of recalls for the planner: by volume and user, and the files of one volume. */
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRecalls } from '../../database/locks.js';
 import { queryByKeys } from '../../database/planning.js';
@@ -26,9 +26,8 @@ const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRo
 
 /**
  * Reads the queue by volume and user. A file that two users wait for counts for both.
- * @param which.libraryId by default all libraries
- * @param which.until includes recalls to be tried by then and those that wait for room; by default what a drive could
- * try now
+ * @param which.libraryId default: all libraries
+ * @param which.until includes retries due by then, and recalls that wait for room; default: what a drive could try now
  */
 export async function readQueues(
   ctx: Context,
@@ -77,13 +76,13 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
   );
 }
 
-/** The rest of a long queue is planned after these. */
+/** The rest of a longer queue is planned after these. */
 const PLANNED_FILES = 5000;
 
 /**
- * Reads the recalls of a volume in order of position, those without one last, by path; each file once, for the user of
- * the request with the highest priority. While the volume is in doubt (health/circuits.ts), only those tried least, so
- * that bad files do not keep others from being tried.
+ * Reads the recalls of a volume by position, those without one last, by path. A file appears once, for the user of the
+ * request with the highest priority. While the volume is in doubt (health/circuits.ts), reads only those tried least,
+ * so that bad files do not delay others.
  * @param users whose files are read
  */
 export async function readVolumeQueue(
@@ -92,8 +91,7 @@ export async function readVolumeQueue(
 ): Promise<QueuedRecall[]> {
   const served = sql`SELECT q.id FROM quota q WHERE q."user" = ANY(${queue.users}::text[])
     AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = q.id)`;
-  // Recall by recall in the order of the index, so that the cost is that of the files planned, however long the queue is
-  // and however wrongly PostgreSQL guesses its length just after a large request.
+  // recall by recall in index order: the cost depends on the planned files only, even if PostgreSQL misjudges the queue
   const tries = sql`c.attempts + c.earlier_tries`;
   const isDoubtful = await isDoubted(ctx, queue.volumeId);
   const order = isDoubtful ? sql`${tries}, c.position` : sql`c.position`;
@@ -128,7 +126,7 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
   return a < b ? -1 : 1;
 }
 
-/** A statement of its own: PostgreSQL would join it as a product if it underestimates the queue. */
+/** A separate statement: PostgreSQL would join it as a product if it underestimates the queue. */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const { rows } = await ctx.db.pool.query<Start & { id: bigint }>(
     sql`SELECT id, start, path FROM (
@@ -143,7 +141,7 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Of the last failed try, or of what blocks the next one. */
+  /** Of the last failed try, or of the obstacle to the next one. */
   errorClass: ErrorClass | null;
   error: string | null;
   /** Null if it may begin at any time, waits for room, or runs. */
@@ -159,7 +157,7 @@ export function keyOf({ requestId, fileId }: HoldKey): string {
   return `${requestId}/${fileId}`;
 }
 
-/** Reads the tries of holds by `keyOf`. Holds that wait for no recall are left out. */
+/** Reads tries by `keyOf`. Request files without a recall are absent. */
 export async function readTries(ctx: Context, holds: readonly HoldKey[]): Promise<Map<string, Tries>> {
   const { rows } = await ctx.db.pool.query<Tries & HoldKey>(
     sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
@@ -205,19 +203,19 @@ export async function findAbandoned(ctx: Context, engineIds: readonly string[]):
   return rows.map((row) => row.fileId);
 }
 
-/** Nothing reads the volume `v`: it, its library or all drives of the library are suspended. */
+/** No drive reads the volume `v`: it, its library, or all drives of the library are suspended. */
 const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
   OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id)
   OR NOT EXISTS (SELECT FROM drive d WHERE d.library_id = v.library_id
     AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
 
-/** Failures may pass, while a change of the catalogue stays, and the other copy may cost money. */
+/** Failures may pass, while the switch stays, and the other copy may cost money. */
 const PATIENCE_SECONDS = 300;
 
 const TURNED = 1000;
 
 /**
- * Has files that wait for an unreadable volume read from their other copies. No error is recorded for the first copy.
+ * Switches files on an unreadable volume to their other copies. Records no error for the first copy.
  * @returns how many
  */
 export async function leaveUnreadable(ctx: Context): Promise<number> {

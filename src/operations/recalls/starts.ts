@@ -1,4 +1,4 @@
-/** How recalls begin: on a claimed drive, with room reserved, and with the start dates of their requests. */
+/** Begins recalls on a claimed drive with reserved room, and sets the start times of their requests. */
 
 import path from 'node:path';
 import type { Context } from '../../context.js';
@@ -20,18 +20,16 @@ import { advanceRequests, noteStep } from '../requests/progress.js';
 import { mayBegin } from '../suspensions.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
-/** A running recall, with what is needed to restore the file. */
 export interface RunningRecall extends FileAttributes {
   fileId: bigint;
   logicalPath: string;
-  /** The library's name for it. */
   tapePath: string;
   path: string;
   size: bigint;
   /** Null if unknown: the library finds the file by its path. */
   position: bigint | null;
   checksum: string | null;
-  /** Taken at the file's first restore, not from the catalogue. */
+  /** Computed at the first restore, not from the catalogue. */
   isChecksumTaken: boolean;
   attempts: number;
   /** Tries before its volume was resumed, or the request retried. */
@@ -43,11 +41,11 @@ export interface RunningRecall extends FileAttributes {
 }
 
 /**
- * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and dates requests. What is read, and
- * where, is what the file says now. Skipped: files on another volume than the mounted one, files without room, which
- * get the reason, and recalls that no longer wait or may not begin.
- * @param what.stagedAt id of a staging library: starts what is ready there, on any volume
- * @returns what was started, in the order of `fileIds`
+ * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and dates requests. Uses the present
+ * position of each file. Skips files on other volumes, files without room, which get the reason, and recalls that no
+ * longer wait or may not begin.
+ * @param what.stagedAt id of a staging library: starts files that are ready there, on any volume
+ * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(
   ctx: Context,
@@ -57,7 +55,7 @@ export async function startRecalls(
   const seen = await lookAtDisks(ctx, measure); // before anything is locked
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // requests that have started are not locked, so that other recalls of theirs can end meanwhile
+    // started requests are not locked, so that their other recalls can end meanwhile
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, fileIds);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
@@ -94,8 +92,7 @@ function noteWait(queuedAt: string, now: string): void {
 }
 
 /**
- * Locks the drive against a takeover during a start. Its lease can still be renewed. @returns undefined if the lease is
- * lost
+ * Locks the drive against a takeover during a start; its lease can still be renewed. @returns undefined if it is lost
  */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(
@@ -104,7 +101,7 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
   return held;
 }
 
-/** Gives recalls the place of their files, or they would be planned for the old volume again and again. */
+/** Updates recalls to the positions of their files, or they would be planned for the old volume forever. */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
@@ -117,7 +114,7 @@ interface Placed {
   disk: DiskRow;
 }
 
-/** @returns where files are put, by file id, unless at their paths */
+/** @returns paths of files that are not put at their logical paths, by file id */
 async function storeStarts(
   ctx: Context,
   tx: Transaction,
@@ -151,7 +148,7 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
-  /** Its position is known, as far as the library needs one. */
+  /** Its position is known, if the library needs one. */
   hasPlace: boolean;
   /** Its last copy has not left the restore area. */
   hasCopy: boolean;
@@ -196,14 +193,14 @@ function toFileId({ fileId }: { fileId: bigint }): bigint {
   return fileId;
 }
 
-/** Has recalls tried again in a moment. */
+/** Retries recalls a second later. */
 async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   const notBefore = addSeconds(ctx.now(), 1);
   await tx.query(sql`UPDATE recall SET not_before = ${notBefore} WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Drops recalls of files that are on disk, which satisfies their requests. Changed copies are looked for first. */
+/** Deletes recalls of files on disk, which satisfies their requests. Changed copies are checked first. */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await transaction(ctx.db.pool, 'dropIdle', async (tx) => {
@@ -244,9 +241,9 @@ interface Wanted {
 }
 
 /**
- * Chooses places for restored files whose paths are taken on disk by copies of renamed files, which stay where they
- * are. No catalogue path begins like these (findPathProblem in input.ts). The files are locked.
- * @returns the places below any mount point
+ * Chooses paths for restored files whose own paths are taken by copies of renamed files. No catalogue path begins like
+ * these (findPathProblem in input.ts). The files are locked.
+ * @returns the paths below any mount point
  */
 export async function choosePlaces(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
   const [hasAny] = await tx.query(sql`SELECT FROM renamed_place LIMIT 1`);
@@ -262,7 +259,7 @@ export async function choosePlaces(tx: Transaction, files: readonly Wanted[]): P
   return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
 }
 
-/** Finds files with a copy of another file at their path, at a directory of it, or below it. */
+/** Finds files with another file's copy at their path, at one of its directories, or below it. */
 async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
   const around = files.flatMap(({ fileId, logicalPath }) =>
     [logicalPath, ...foldersAround(logicalPath)].map((name) => ({ fileId, name })),
