@@ -159,23 +159,6 @@ test('a missing disk is suspended, and used at once when an operator resumes it'
   await waitForState(app, id, 'COMPLETED');
 });
 
-test('the engine does not resume a failing disk that an operator has suspended', async () => {
-  await start('both', 2);
-  moveAway();
-  const id = await ask('/both/');
-  await heldDisk(app.restoreDir);
-  const reason = 'it goes to the workshop';
-  await suspend(app, { kind: 'DISK', name: app.restoreDir, mode: 'HELD', reason });
-  moveBack();
-  for (let times = 0; times < 10; times++) {
-    clock.advance(600);
-    await ring(app, 'recall');
-    expect(await readSuspensions(app)).toMatchObject([{ reason }]);
-  }
-  await resume(app, 'DISK', app.restoreDir);
-  await waitThroughPauses(app, clock, id, 'COMPLETED');
-});
-
 test('a disk that is away is logged once, however many of its copies are to be removed', async () => {
   await start('many', 100);
   const id = await ask('/many/');
@@ -202,6 +185,7 @@ test.each([
   ['HELD', 'before'],
   ['DRAINING', 'before'],
   ['DRAINING', 'after'],
+  ['HELD', 'after'],
 ] as const)('a disk that is %s by an operator %s it fails is left alone until it works', async (mode, when) => {
   await start('left', 1);
   const id = await ask('/left/');

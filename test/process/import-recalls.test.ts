@@ -1,47 +1,24 @@
 /** Imports that change files while these are recalled, restored or failed: what is restored is the version of the last import. */
 import { randomBytes } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
 import { giveBackDrive, setMount } from '../../src/operations/recalls/drives.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
 import { startRecalls } from '../../src/operations/recalls/starts.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
-import type { TestApp } from '../support/app.js';
-import {
-  claim,
-  dieAfterPlacing,
-  idOf,
-  measure,
-  startByHand,
-  startIdleApp,
-  withEngine,
-} from '../support/engine-by-hand.js';
-import { findIllegalMoves, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { claim, dieAfterPlacing, idOf, measure, startByHand, withEngine } from '../support/engine-by-hand.js';
+import { readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';
 import { lock } from '../support/locks.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
-const backend = createMemoryBackend();
-const hooks = { onMount: backend.onMount, onRead: backend.onRead };
-
-beforeAll(async () => {
-  app = await startIdleApp();
-});
-afterEach(() => {
-  Object.assign(backend, hooks);
-  backend.log.length = 0;
-});
-afterAll(async () => {
-  expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
-});
+const { app, backend, query } = useMemorySite({ isIdle: true });
 
 /** What an import says of a file. */
 interface Version {
@@ -130,8 +107,8 @@ test('a file that is moved to another volume before its recall starts is not rea
   const id = await ask(staying, moving);
   const fileIds = [await idOf(app, staying), await idOf(app, moving)];
   const lease = await claim(app);
-  const { rows } = await app.ctx.db.pool.query<{ id: number }>(`SELECT id FROM volume WHERE name = 'START1'`);
-  await setMount(app.ctx, lease, rows[0]?.id ?? 0);
+  const [volume] = await query<{ id: number }>(`SELECT id FROM volume WHERE name = 'START1'`);
+  await setMount(app.ctx, lease, volume?.id ?? 0);
   await tape(moving, versionOf('START2', 7n, newer));
   const started = await startRecalls(app.ctx, lease, { fileIds, measure });
   expect(started.map((recall) => recall.path)).toEqual([staying]);
@@ -145,7 +122,7 @@ test('a recall with another place than its file is started where the file is', a
   await tape(file, versionOf('STALE2', 9n, newer));
   await tape(other, versionOf('STALE1', 8n, older));
   const id = await ask(file);
-  await app.ctx.db.pool.query(
+  await query(
     `UPDATE recall c SET volume_id = o.volume_id, position = o.position FROM tape_file f, tape_file o
      WHERE f.id = c.file_id AND f.path = $1 AND o.path = $2`,
     [file, other],
@@ -241,7 +218,7 @@ test('a volume is not suspended for read errors of files that an import has move
     gate.open();
     await waitForState(app, id, 'COMPLETED');
   });
-  expect((await app.ctx.db.pool.query('SELECT FROM suspension')).rowCount).toBe(0);
+  expect(await query('SELECT FROM suspension')).toEqual([]);
 });
 
 /** Restores versions of files, each for a request that keeps it. @returns their requests */

@@ -5,7 +5,6 @@ import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
 import { startEmbedded } from '../../src/database/embedded.js';
 import { NPX } from '../support/console-session.js';
-import { askData } from '../support/graphql.js';
 import { holdRecall } from '../support/held-recall.js';
 import type { Gateway } from '../support/http.js';
 import { takePort } from '../support/ports.js';
@@ -100,15 +99,6 @@ test('a start completes a demo whose creation was killed', async () => {
   await server.stop();
   expect(Object.keys(onTape)).toHaveLength(24);
   expect(hashTree(path.join(dataDir, 'restore'))).toEqual(onTape);
-});
-
-test('DEMO=off creates no demo, and ENGINE=off starts no drive', async () => {
-  const server = await serveHere({ DATA_DIR: makeDataDir(), DEMO: 'off', ENGINE: 'off' }, { command: 'start' });
-  const files = await readFiles(server, '');
-  const { drives } = await askData<{ drives: unknown }>(server, '{ drives { totalCount } }');
-  await server.stop();
-  expect(files).toEqual([]);
-  expect(drives).toEqual({ totalCount: 0 });
 });
 
 test('a recall that was active when the server, or PostgreSQL, was killed is finished afterwards', async () => {

@@ -182,21 +182,6 @@ test('a recall that fails after its request was cancelled is not retried', async
   expect((await readDisks(app)).reserved).toBe(0n);
 });
 
-test('a file that is requested while its copy is being removed is restored again', async () => {
-  await tape('/again/a');
-  for (let round = 0; round < 3; round++) {
-    const id = await made(app, { quota: 'alice', files: ['/again/a'], retention: '2099-01-01' });
-    await waitFor(`round ${round}`, async () => {
-      clock.advance(1);
-      await ring(app, 'recall');
-      return (await viewRequest(app, id)).state === 'COMPLETED';
-    });
-    expect(readRestored(app, '/again/a')).toHaveLength(1000);
-    await cancel(app, id);
-  }
-  await waitUntilUsed(0n);
-});
-
 test('the state of a request follows from the files that are left in it', async () => {
   await tape('/rest/bad', '/rest/good', '/rest/slow');
   const gate = createGate();
@@ -279,19 +264,6 @@ test('a released file does not join its request again: by its pattern, an import
   expect(await states(id)).toEqual(['/never/a RELEASED', '/never/b ON_DISK', '/never/c RELEASED']);
   expect(await readUsed(app, 'carol')).toBe(1000);
   expect((await readRequest(app, id)).files).toEqual(['/never/b']);
-  await end(id);
-});
-
-test('an unknown path that was released does not join its request when the file appears', async () => {
-  const id = await made(app, { quota: 'alice', files: ['/unknown/b', '/unknown/c'] });
-  await release(app, { id, paths: ['/unknown/b'] });
-  await addFiles(
-    app.ctx,
-    ['/unknown/b', '/unknown/c'].map((path) => ({ path, stage: 'ONDISK' as const })),
-  );
-  expect(await states(id)).toEqual(['/unknown/c ON_DISK']);
-  expect(await readUsed(app, 'alice')).toBe(1000);
-  expect((await readRequest(app, id)).files).toEqual(['/unknown/c']);
   await end(id);
 });
 

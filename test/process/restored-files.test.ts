@@ -157,18 +157,6 @@ test('an import that says what is known already changes nothing', async () => {
   expect(await viewChecksum(file)).toEqual(computed);
 });
 
-test('a file that moves on tape gets another checksum at its next restore', async () => {
-  const file = '/first/moved';
-  const onTape = await register(file);
-  const id = await restore(file);
-  const newer = randomBytes(1000);
-  putOnTape(backend, { ...onTape, position: 2n, bytes: newer });
-  await importRows(app.ctx, [buildRow({ ...onTape, position: 2n, checksum: null })]);
-  await complete(id);
-  expect(readRestored(app, file)?.equals(newer)).toBe(true);
-  expect(await viewChecksum(file)).toEqual({ ...computed, checksum: checksumOf(newer) });
-});
-
 test("a user's file with the same bytes counts as the copy, and its checksum is stored", async () => {
   const file = '/first/standing';
   await register(file);
@@ -274,20 +262,4 @@ test('an import sets mode, time, owner and group: missing columns change nothing
     uid: null,
     gid: null,
   });
-});
-
-test.each([
-  ['mode', '0o640', 'up to four octal digits such as 0640'],
-  ['mode', '100644', 'up to four octal digits such as 0640'],
-  ['mtime', 'yesterday', 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff], or seconds since 1970'],
-  ['mtime', '999999999999', 'a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff], or seconds since 1970'],
-  ['uid', '4294967295', 'a number from 0 to 4294967294'],
-  ['gid', 'staff', 'a number from 0 to 4294967294'],
-])('an import rejects the %s %s', async (column, value, expected) => {
-  const fault = `line 2: ${column} must be ${expected}, not "${value}"`;
-  await expect(importText(`path,size,${column}\n/i/b,1,${value}\n`)).rejects.toThrow(fault);
-});
-
-test('an import rejects a mode that is a number in JSON: it may be octal or not', async () => {
-  await expect(importText('{"path":"/i/b","size":1,"mode":416}\n')).rejects.toThrow('mode must be text');
 });

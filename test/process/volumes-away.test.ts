@@ -69,15 +69,12 @@ test('no file of a volume that is away fails, however often the volume is resume
   expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 12, filesFailed: 0 });
 });
 
-test.each([
-  ['does not exist', 'NONE', () => {}, 'is not there: ENOENT'],
-  ['is an empty folder, as if it were not mounted', 'EMPTY', () => mkdirSync(library), 'has no volume at all'],
-])('a library that %s is the reported error, and no volume is suspended', async (_what, name, take, reason) => {
-  await fillVolume(name, 5);
+test('a library that is an empty directory, as if it were not mounted, is the reported error, and no volume is suspended', async () => {
+  await fillVolume('EMPTY', 5);
   renameSync(library, `${library}-out`);
-  take();
+  mkdirSync(library);
   mounts = 0;
-  const id = await ask(`/${name}/`);
+  const id = await ask('/EMPTY/');
   await waitFor('more mounts than hold a volume', async () => {
     clock.advance(600);
     await ring(app, 'recall');
@@ -86,7 +83,7 @@ test.each([
   });
   const tries = Object.values(await readTries(app, id));
   for (const { state, attempts, lastError } of tries) {
-    expect([state, attempts, lastError]).toEqual(['WAITING', 0, expect.stringContaining(reason)]);
+    expect([state, attempts, lastError]).toEqual(['WAITING', 0, expect.stringContaining('has no volume at all')]);
   }
   rmSync(library, { recursive: true, force: true });
   renameSync(`${library}-out`, library);

@@ -122,6 +122,20 @@ describe('bad rows', () => {
     expect(await readFaults([HEADER, good, row, good].join('\n'))).toEqual([`line 3: ${problem}`]);
   });
 
+  test('faults of mode, time and owner are reported by line', async () => {
+    const rows = ['0o640,,,', '100644,,,', ',yesterday,,', ',999999999999,,', ',,4294967295,', ',,,staff'];
+    const text = ['path,size,mode,mtime,uid,gid', ...rows.map((row) => `/bad,1,${row}`)].join('\n');
+    const time = 'mtime must be a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff], or seconds since 1970, not';
+    expect(await readFaults(text)).toEqual([
+      'line 2: mode must be up to four octal digits such as 0640, not "0o640"',
+      'line 3: mode must be up to four octal digits such as 0640, not "100644"',
+      `line 4: ${time} "yesterday"`,
+      `line 5: ${time} "999999999999"`,
+      'line 6: uid must be a number from 0 to 4294967294, not "4294967295"',
+      'line 7: gid must be a number from 0 to 4294967294, not "staff"',
+    ]);
+  });
+
   test('faults of a second copy are reported by line', async () => {
     const rows = ['2,V1,1,V1,2', '3,V1,1,V2,x', '4,V1,1,,2', '5,V1,1,V\u00072,2', '6,,,V2,2'];
     const text = ['path,size,volume,position,copy_volume,copy_position', ...rows.map((row) => `/bad,${row}`)].join(
@@ -149,6 +163,7 @@ describe('bad rows', () => {
     ],
     ['{"path":"/a","size":1e300}', 'size must be text, in quotes, since JSON numbers beyond 2^53 are rounded'],
     ['{"path":"/a","size":true}', 'size must be text or a number, not "true"'],
+    ['{"path":"/a","size":1,"mode":416}', /^line 2: mode must be text/],
     ['{"path":["/a"],"size":1}', 'path must be text or a number, not "[\\"/a\\"]"'],
     ['{"path":"/a","size":1,"Stage":"T"}', `there is no column "Stage"; the columns are ${COLUMNS}`],
     ['{"path":"/\\ud800","size":1}', 'path is taken by no disk: "/\\ud800"'],
