@@ -1,12 +1,11 @@
-/** SQL conditions that several operations share. */
 import { type Sql, sql } from '../database/sql.js';
 
-/** The request `r` holds files until it expires or is cancelled. */
+/** A live request keeps its files until it expires or is cancelled. */
 export const isLive = sql`r.state NOT IN ('EXPIRED', 'CANCELLED')`;
 
 /**
- * A changed copy in the restore area stands for the file `f` as long as it is there, which an engine checks. Any other
- * UNVERIFIED or ONDISK file is at its primary place.
+ * The file `f` has a changed copy in the restore area, whose existence an engine checks. Any other UNVERIFIED or ONDISK
+ * file is at its primary path.
  */
 export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NOT NULL)`;
 
@@ -15,40 +14,40 @@ export const isWithoutCopy = sql`(f.stage = 'RESTORED' AND f.disk_id IS NULL)`;
 export const isOrphan = sql`(f.stage = 'RESTORING'
   AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING'))`;
 
-/** The restore disk with a readable copy of the file `f`. A copy that is being removed is none. */
+/** The restore disk with a readable copy of the file `f`, which is not being removed. */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
 /** Path of the copy of the file `f` below its mount point. Copies of renamed files stay where they are. */
 export const placeOnDisk = sql`coalesce(f.disk_path, f.path)`;
 
-/** Name of the file `f` on tape. A file that is renamed here keeps it. */
+/** Name of the file `f` on tape, which it keeps when renamed here. */
 export const pathOnTape = sql`coalesce(f.tape_path, f.path)`;
 
 export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 
 /**
- * The file `f` is listed and may be requested, that is, not withdrawn. Written so that PostgreSQL estimates most files
+ * The file `f` is not withdrawn, so it is listed and may be requested. The form makes PostgreSQL estimate most files
  * even without statistics.
  */
 export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 
 export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
 
-/** The withdrawn file `f` is on tape alone, or forgotten: requests for it fail. A running recall goes on. */
+/** The withdrawn file `f` is on tape only, or purged: requests for it fail. A running recall continues. */
 export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.forgotten_at IS NOT NULL))`;
 
 export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' || f.withdrawn_why, ''))`;
 
 export const isUnheld = sql`NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id)`;
 
-/** A live request holds the file, looked up file by file whatever PostgreSQL estimates. */
+/** A live request contains the file, looked up by key whatever PostgreSQL estimates. */
 export const isHeldByKeys = (fileId: Sql): Sql => sql`EXISTS (
   SELECT FROM (SELECT h.request_id FROM hold h WHERE h.file_id = ${fileId} AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
 /**
- * The recall `c` waits, for look-ups by file. With the condition of the queue's index, PostgreSQL would read the whole
- * index for each file while it takes the queue for empty.
+ * The recall `c` waits, for lookups by file. With the condition of the queue's index, PostgreSQL would read that whole
+ * index for each file while it estimates an empty queue.
  */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
 
@@ -58,10 +57,7 @@ export function isLeftAlone(time: string | Sql): Sql {
   return sql`coalesce(v.retry_at > ${time}, false)`;
 }
 
-/**
- * Library types with drives that find a file on its volume by its path: `findsBy` in tape/kind.ts; a test compares
- * both.
- */
+/** Library types whose drives find a file by its path: `findsBy` in tape/kind.ts; a test compares both. */
 export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
 /** Drives need no position to read a file of the volume. Looked up once for a queue of millions. */
@@ -102,9 +98,7 @@ export function isStagedAt(time: string, libraryId: number): Sql {
       AND (s.ready_until IS NULL OR s.ready_until > ${time}))`;
 }
 
-/**
- * A recall of the file `s.file_id` is one of the library that was asked for it, or its copy there is to be read back.
- */
+/** A recall of `s.file_id` belongs to the library that was asked for it, or its copy there is to be read back. */
 export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
   WHERE c.file_id = s.file_id AND v.library_id = s.library_id)
   OR EXISTS (SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN volume v ON v.id = f.volume_id
@@ -112,5 +106,5 @@ export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v O
 
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
-/** A living engine holds the drive `d`. */
+/** A live engine holds the drive `d`. */
 export const isClaimed = sql`coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false)`;

@@ -1,4 +1,4 @@
-/** Checks of what users give. Each returns the checked value or throws an InvalidInputError that says what came. */
+/** Checks input of users. Each function returns the checked value or throws an InvalidInputError with the value. */
 import { InvalidInputError, quote } from '../errors.js';
 import { parseTime } from '../time.js';
 
@@ -10,7 +10,7 @@ const MAX_ADDRESS = 254;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
-/** One line of text that PostgreSQL, a header and a terminal can take. */
+/** Checks one line of text that PostgreSQL, a header and a terminal can take. */
 export function checkText(field: string, value: string): string {
   checkStorable(field, value);
   const control = CONTROL.exec(value);
@@ -40,7 +40,7 @@ export function checkCallerName(field: string, value: string): string {
   );
 }
 
-/** One of the names of an enum. @throws InvalidInputError */
+/** Checks a name of an enum. @throws InvalidInputError */
 export function checkOneOf(field: string, value: string, values: object): void {
   if (Object.hasOwn(values, value)) return;
   throw new InvalidInputError(field, `must be one of ${Object.keys(values).join(', ')}, not ${quote(value)}`);
@@ -60,8 +60,8 @@ function checkStorable(field: string, value: string): void {
 }
 
 /**
- * Checks an absolute path whose parts a disk takes as they are, so that it stays below its mount point. Parts have at
- * most 255 bytes (NAME_MAX of Linux), the whole at most 2,048, which an index of PostgreSQL takes.
+ * Checks an absolute path whose parts a disk stores unchanged, so that it stays below its mount point. Parts have at
+ * most 255 bytes (NAME_MAX of Linux), the whole at most 2,048, which fits a PostgreSQL index.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);
@@ -69,7 +69,7 @@ export function checkPath(field: string, value: string): string {
   return value;
 }
 
-/** Returns what is wrong with a path, as the rest of a sentence about it. */
+/** Returns the fault of a path, as the rest of a sentence. */
 export function findPathProblem(value: string): string | undefined {
   if (value.includes('\0') || !value.isWellFormed()) return `is taken by no disk: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;
@@ -84,7 +84,7 @@ export function findPathProblem(value: string): string | undefined {
   return undefined;
 }
 
-/** Checks one plain email address, without anything that could start another one or a header. */
+/** Checks one plain email address without anything that could start another one or a header. */
 export function checkAddress(field: string, value: string): string {
   if (value.length > MAX_ADDRESS || CONTROL.test(value) || !value.isWellFormed() || !ADDRESS.test(value)) {
     throw new InvalidInputError(field, `must be an e-mail address, not ${quote(value)}`);

@@ -1,6 +1,6 @@
 /**
- * Reads lists at a standby (TAPEGATE_DATABASE_READ_URL), which shows all that was committed when it was asked. Everything else is read
- * at the primary: what decides a change, look-ups by keys, and what follows events, which are numbered there.
+ * Reads lists at a standby (TAPEGATE_DATABASE_READ_URL) that has replayed all commits up to the request. The primary
+ * serves all other reads: decisions on changes, lookups by key, and event streams, which are numbered there.
  */
 import type { Context } from '../context.js';
 import type { Paced } from '../database/snapshot.js';
@@ -13,8 +13,8 @@ type AtStandby = Extract<
 >;
 
 /**
- * Reads a list at a standby if there is one, else at the primary. A read that fails at a standby is repeated at the primary, unless pages
- * went through `given` by then.
+ * Reads a list at a standby if there is one, else at the primary. Repeats a failed read at the primary, unless pages
+ * were delivered already.
  * @param work reads with the given context. It may be called twice, and has delivered no page the first time
  */
 export async function atListServer<T>(
@@ -45,8 +45,8 @@ export async function atListServer<T>(
 const STATEMENT_TIMED_OUT = '57014';
 
 /**
- * Returns whether the primary may answer a read that failed at a standby: replay has cancelled it, or the standby is down. A read that took
- * too long, or whose caller has no slot or has gone, would fail again.
+ * Returns whether the primary may answer a read that failed at a standby: replay has cancelled it, or the standby is
+ * down. A read that took too long, or whose caller has no slot or has gone, would fail again.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

@@ -1,13 +1,13 @@
 /**
- * Search for plain, case-sensitive substrings of paths: `match` and `pattern` have no wildcards.
- * The words of a path between delimiters have an index. Digits and dates consist of the same few trigrams everywhere,
- * so words serve them better than the index of trigrams.
+ * Searches plain, case-sensitive substrings of paths: `match` and `pattern` have no wildcards.
+ * The words of a path between delimiters are indexed. Digits and dates share a few trigrams everywhere, so words serve
+ * them better than the trigram index.
  */
 import { type Sql, sql } from '../database/sql.js';
 
 /**
- * The path of the file `f` contains `text`. All searches use this condition, since its form selects the index: the
- * index of trigrams does not serve an expression.
+ * The path of the file `f` contains `text`. All searches use this condition, whose form selects the index: the trigram
+ * index does not serve an expression.
  */
 export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;
@@ -41,7 +41,7 @@ function quoteWord(text: string): string {
   return `'${text.replace(/['\\]/g, '$&$&')}'`;
 }
 
-/** By words, by trigrams, or by a scan of all paths, since PostgreSQL would read the whole index of trigrams first. */
+/** `scan`: all paths, since PostgreSQL would read the whole trigram index first. */
 export type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
 
 export interface Word {
@@ -54,7 +54,7 @@ export interface Word {
 const DELIMITER = /[/_\-.+=,:@~ ]/;
 /** All 12 words of a path with its date took four times as long as the three of the date. */
 const MAX_WORDS = 5;
-/** PostgreSQL reads all words that begin so, which costs more than it saves beside other words. */
+/** PostgreSQL reads all words with the prefix, which costs more than it saves beside other words. */
 const MIN_PREFIX = { alone: 3, beside: 6 };
 /** Code points. PostgreSQL takes words of 2,046 bytes. */
 const MAX_WORD = 100;
@@ -70,8 +70,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Letters have rare trigrams, which also cover the beginning of the pattern: words are better for digits, or if nothing
- * else is left.
+ * Letters have rare trigrams, which also cover the beginning of the pattern. So words are better for digits, or if
+ * nothing else is left.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;
@@ -96,14 +96,14 @@ function shorten(word: Word): Word {
   return characters.length > MAX_WORD ? { text: characters.slice(0, MAX_WORD).join(''), isPrefix: true } : word;
 }
 
-/** In characters that are in trigrams of every locale. */
+/** Counts only characters that are in trigrams of every locale. */
 function longestRun(text: string): number {
   return Math.max(0, ...text.split(/[^a-z0-9]/i).map((run) => run.length));
 }
 
 /**
- * PostgreSQL adds two blanks before a word and one after it, where the pattern shows that the word begins or ends.
- * Other letters depend on the locale; a wrong guess only makes a search slower.
+ * PostgreSQL adds two blanks before a word and one after it, if the pattern shows its begin or end. Other letters
+ * depend on the locale; a wrong guess only makes a search slower.
  */
 function hasTrigrams(pattern: string): boolean {
   const runs = pattern.split(/[^\p{L}\p{N}]/u);

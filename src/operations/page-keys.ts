@@ -1,6 +1,6 @@
 /**
- * Pages of lists by the value of a key: the page after a row is right even if that row is gone. Inner lists (files of a
- * request, requests of a quota) are read by one statement for all parents; Prisma would read each list whole.
+ * Pages of lists by key values, so that the page after a deleted row is still right. One statement reads inner lists
+ * (files of a request, requests of a quota) of all parents; Prisma would read each list whole.
  */
 import type { Context } from '../context.js';
 import { prepared } from '../database/prepared.js';
@@ -8,13 +8,13 @@ import { askAtLength, askSoon } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 
 export interface KeyPage<Key> {
-  /** By default the first or last rows. */
+  /** Default: the first or last rows. */
   from: Key | undefined;
   isBackward: boolean;
   limit: number;
 }
 
-/** A page of a list by the keys of the rows around it; `inverted`: from the end of the list. */
+/** A page by the keys around it; `inverted`: from the end of the list. */
 export interface CursorPage<Key> {
   after?: Key | undefined;
   before?: Key | undefined;
@@ -57,8 +57,8 @@ async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unkn
 }
 
 /**
- * Reads the rows of a page in order of the key. If a row is deleted between the two reads, the page is read again,
- * since it would look like the last one.
+ * Reads the rows of a page by key. If a row is deleted between the two reads, reads again, since the page would look
+ * like the last one.
  */
 export async function readPageRows<Id, Row>(
   ctx: Context,
@@ -90,12 +90,12 @@ export interface RowCount {
   isEstimated: boolean;
 }
 
-/** Rows that are counted exactly, which takes milliseconds. */
+/** Limit of an exact count, which takes milliseconds. */
 const COUNTED = 10_000;
 
 /**
  * Counts rows if they are few and found quickly, else returns PostgreSQL's estimate.
- * @param list.isSecret whether an estimate would reveal rows that the caller may not see; then all are counted
+ * @param list.isSecret whether an estimate would reveal hidden rows; then all are counted
  */
 export async function estimateRows(
   ctx: Context,
@@ -113,7 +113,7 @@ export async function estimateRows(
   return { count: Math.max(planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
 
-/** The size of a page is part of the text, and clients choose it: the number of prepared statements is limited. */
+/** The page size, which clients choose, is part of the text, so the number of prepared statements is limited. */
 const MAX_PREPARED = 200;
 const known = new Set<string>();
 
@@ -127,9 +127,9 @@ function preparedPage(statement: Sql): Sql {
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
 /**
- * Reads the rows of a page in order of the key, by one statement.
+ * Reads the rows of a page by key with one statement.
  * @param list.walk the same rows if the caller may see all of them, else none, so that a page is found at once;
- * undefined if the list has a filter
+ *   undefined if the list has a filter
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -164,7 +164,7 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** Without a row, the caller may not see it. */
+/** Undefined row: the caller may not see it. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;
@@ -176,7 +176,7 @@ interface FlatItem {
   '#seen': boolean;
 }
 
-/** Reads a page of each parent by one statement. A parent with an empty page is left out. */
+/** Reads a page of each parent with one statement. Parents with empty pages are absent. */
 export async function readInnerPages<Row>(
   ctx: Context,
   { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,
@@ -202,7 +202,7 @@ export async function readInnerPages<Row>(
 
 function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(place.parent), raw(place.key)];
-  // conditions are left out, not made optional, so that the planner can use its indexes
+  // absent conditions are left out, so that the planner can use its indexes
   const conditions = [sql`c.${parent} = p.id`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);

@@ -1,7 +1,6 @@
 /**
- * Who may do what: one table for both protocols. Every operation that a protocol or a command calls is in it, and calls
- * `allow` with its own name.
- * What a caller may not see is answered like something that does not exist; what it may see and not do is refused.
+ * Access policy of both protocols. Every operation of a protocol or a command is in the table, and calls `allow` with
+ * its own name. Hidden objects are reported as missing; visible ones that the caller may not change, as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../caller.js';
 import type { Context } from '../context.js';
@@ -10,12 +9,12 @@ import { ForbiddenError, NotFoundError, quote } from '../errors.js';
 import type { Prisma } from '../generated/prisma/client.js';
 
 /**
- * What an operation needs.
- * - `read`: any role; gives what the caller may see.
+ * Requirements of an operation.
+ * - `read`: any role; returns only visible objects.
  * - `ask`: a quota for which the caller may act.
  * - `change`: a request that the caller has made, or one of a quota that it manages.
  * - `manage`: a quota of the caller's own, or one that it manages.
- * - `look`: viewers and operators: it shows what belongs to nobody's quota, or to everybody's.
+ * - `look`: viewers and operators: it shows objects of no quota, or of all.
  * - `operate`: operators.
  */
 export type Right = 'read' | 'ask' | 'change' | 'manage' | 'look' | 'operate';
@@ -110,7 +109,7 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
     what: 'ask for files: it has no quota to ask for them with',
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
-  // a service uses quotas, and gives none of them away
+  // a service uses quotas, but must not give others access to them
   manage: {
     roles: ['user', 'operator'],
     what: "say who uses quotas, or is told of them: it takes a user's or an operator's token",
@@ -151,7 +150,7 @@ interface OwnedRequest {
   madeBy: string | null;
 }
 
-/** Call it with a request that the caller may see. @throws ForbiddenError */
+/** Call it with a visible request. @throws ForbiddenError */
 export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Operation, request: OwnedRequest): void {
   allow({ caller }, operation);
   const isOwn = hasQuota(caller.acts, request.user) && request.madeBy === ownerOf(caller);
@@ -173,8 +172,8 @@ export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Oper
 }
 
 /**
- * Returns the same text for callers with the same rights, whose reads can be shared. It names the caller if path rules
- * may apply. Undefined for a caller without roles, who shares nothing.
+ * Returns equal texts for callers with the same rights, whose reads can be shared; includes the name if path rules may
+ * apply. Undefined for a caller without roles, who shares nothing.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, rights } = caller;
@@ -194,7 +193,7 @@ export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.Quota
   return caller.reads === 'all' ? {} : { user: { in: [...caller.reads] } };
 }
 
-/** The quotas `q` that the caller manages. What belongs to no quota is an operator's. */
+/** The quotas `q` that the caller manages. Operators manage objects of no quota. */
 export function isManagedQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.manages === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.manages]}::text[])`;
 }

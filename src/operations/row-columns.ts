@@ -1,4 +1,4 @@
-/** Columns of rows that a statement reads whole, by the names that Prisma has for them. */
+/** Columns of whole rows, by their Prisma names. */
 import { raw, type Sql } from '../database/sql.js';
 
 /**
@@ -14,7 +14,7 @@ export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
 const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
 /**
- * Returns a function that takes the columns with a prefix out of a row, as a row of their own.
+ * Returns a function that extracts the columns with a prefix from a row, as a row of their own.
  * @param fields as for `columnsOf`
  */
 export function rowTaker<Row>(fields: object, prefix: string): (flat: object) => Row {

@@ -1,7 +1,7 @@
 /**
  * Suspensions of volumes, drives, users, libraries (kind BACKEND) and restore disks. HELD stops running work, DRAINING
- * lets it finish; neither starts new work. The engine suspends what fails: volumes, disks (disks/failing.ts), drives
- * and libraries. A disk keeps failing if an operator suspends it as well.
+ * lets it finish; neither starts new work. The engine suspends failing volumes, disks (disks/failing.ts), drives and
+ * libraries. A failing disk stays failing if an operator suspends it as well.
  */
 import { type AuditKind, auditRowOfEach, type Deed } from '../audit.js';
 import type { Context } from '../context.js';
@@ -24,7 +24,7 @@ export interface Suspension {
   mode: SuspensionMode;
   reason: string;
   since: string;
-  /** When the engine tries it again; null: not before an operator resumes it. */
+  /** When the engine retries it; null: not before an operator resumes it. */
   nextTry: string | null;
 }
 
@@ -32,16 +32,18 @@ export type SuspensionKey = Pick<Suspension, 'kind' | 'name'>;
 
 const columns = sql`kind, name, mode, reason, since, retry_at AS "nextTry"`;
 
-/** The drive where a recall would run, and its library. */
 interface Place {
   driveName: string;
   libraryId: number;
 }
 
-/** A drive that is `reading` what its library has staged continues while the library drains. */
+/** A drive that is `reading` staged files continues while its library drains. */
 export type DriveUse = 'mounting' | 'reading';
 
-/** The recall `c` may begin on a drive: nothing that it would use is suspended, and a user who waits for it is not. */
+/**
+ * The recall `c` may begin on a drive: none of the objects that it uses is suspended, and not all users who wait for it
+ * are.
+ */
 export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(place, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
@@ -56,7 +58,7 @@ function isOpen({ driveName, libraryId }: Place, use: DriveUse): Sql {
     AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
 }
 
-/** Suspends something, or changes mode and reason. @throws NotFoundError, InvalidInputError */
+/** Suspends an object, or changes mode and reason. @throws NotFoundError, InvalidInputError */
 export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
   const { kind, name, mode, reason } = input;
   return await audited(
@@ -84,7 +86,7 @@ async function takeOutOfService(
   return rows[0] as Suspension;
 }
 
-/** A disk that the engine has suspended goes on failing, so that no engine looks at it. */
+/** A disk that the engine has suspended stays failing, so that no engine accesses it. */
 function keepFailing({ kind, name }: SuspensionKey): Sql {
   return sql`UPDATE restore_disk k SET retry_at = s.retry_at FROM suspension s
     WHERE s.kind = ${kind} AND s.name = ${name} AND s.kind = 'DISK' AND k.mountpoint = s.name AND s.retry_at IS NOT NULL`;
@@ -118,8 +120,8 @@ function nameOf({ kind, name }: SuspensionKey): string {
 }
 
 /**
- * Suspends a thing that fails, unless it is suspended already.
- * @param retryAt when the engine tries it again; null: not before an operator resumes it
+ * Suspends a failing object, unless it is suspended already.
+ * @param retryAt when the engine retries it; null: not before an operator resumes it
  */
 export async function holdFailing(
   ctx: Context,
@@ -154,8 +156,8 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Resumes something. What waits for it may begin at once, with all its tries. A full disk takes new files again.
- * @returns what has ended
+ * Resumes an object. Recalls waiting for it may begin at once, with all their tries. A full disk takes new files again.
+ * @returns the ended suspension
  * @throws NotFoundError if it does not exist or is in service; InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
@@ -187,7 +189,7 @@ async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Prom
 }
 
 /**
- * Tries a library and its drives at once, since other settings may have repaired them. Suspensions by operators stay.
+ * Retries a library and its drives at once, since new settings may have repaired them. Suspensions by operators stay.
  */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
@@ -197,7 +199,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
   await forgetFailures(ctx, { kind: 'BACKEND', name: library.name });
 }
 
-/** Ends the pause of a full disk (health/circuits.ts). @returns what has ended, as a suspension */
+/** Ends the pause of a full disk (health/circuits.ts). @returns it as a suspension */
 async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Suspension | undefined> {
   const { rows } = await ctx.db.pool.query<Suspension>(
     sql`WITH full_disk AS (
@@ -214,9 +216,9 @@ async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Su
 }
 
 /**
- * Ends a suspension and the pauses that it led to. A trigger notifies the engine. Tries of files do not count if it was
- * their volume that failed.
- * @param deed if a caller asked for it
+ * Ends a suspension and the pauses that it caused. A trigger notifies the engine. If the volume failed, tries of its
+ * files do not count.
+ * @param deed audited if a caller requested the end
  */
 export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
   const audit = deed && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT name FROM ended`)})`;
@@ -257,7 +259,6 @@ function isVisibleSuspension(ctx: Context): Sql {
   return sql`(kind <> 'USER' OR EXISTS (SELECT FROM quota q WHERE q."user" = suspension.name AND ${isVisibleQuota(ctx)}))`;
 }
 
-/** Lists suspensions by kind and name. */
 export async function listSuspensions(ctx: Context, input: ListSuspensionsInput = {}): Promise<Suspension[]> {
   allow(ctx, 'listSuspensions');
   const { after, before, limit, descending = false } = input;
@@ -285,7 +286,7 @@ export async function readSuspensionsOf(
 
 /**
  * Reads whether a drive may mount, and whether any recall waits. Idle drives send this cheap statement every second.
- * Returns undefined while the drive or its library is suspended.
+ * Undefined while the drive or its library is suspended.
  */
 export async function readOpening(ctx: Context, place: Place): Promise<{ isQueued: boolean } | undefined> {
   const { rows } = await ctx.db.pool.query<{ isQueued: boolean }>(

@@ -1,7 +1,7 @@
 /**
- * Changes may wait, for the catalogue during an import or for locked rows, and keep a connection meanwhile. So waiting
- * callers share a part of the connections, fairly. Changes of rows that are never locked for long have their own part,
- * so that something can be suspended at any time.
+ * Changes may wait for the catalogue during an import, or for locked rows, and occupy a connection meanwhile. So
+ * waiting callers share a part of the connections fairly. Changes of rows that are locked only briefly have their own
+ * part, so that a suspension is possible at any time.
  */
 import type { Context } from '../context.js';
 import type { Database } from '../database/client.js';
@@ -16,8 +16,8 @@ const places = { catalogue: 'takers', rows: 'changers', nobody: 'keepers' } as c
 >;
 
 /**
- * Works in the caller's turn; gives up if the caller disconnects before. Turns do not nest.
- * @throws UnavailableError, OverShareError if the caller has too many at once, and what the work throws
+ * Runs work in a slot of the caller. Gives up if the caller disconnects before. Calls must not nest.
+ * @throws UnavailableError, OverShareError if the caller has too many at once, and errors of the work
  */
 export async function takeTurn<T>(
   { db, share, reader }: Context,
@@ -41,7 +41,8 @@ export function checkAsked({ reader }: Context): void {
 const NO_PACE = { windowMs: Number.POSITIVE_INFINITY, bytesPerSecond: 0 };
 
 /**
- * Creates slots for short work of callers. A caller gets half of the free slots at most, and waits for one of them for a limited time.
+ * Creates slots for short work of callers. A caller gets at most half of the free slots, and waits for one for a
+ * limited time.
  * @param what is done, in the plural
  * @returns `enter`, which throws an UnavailableError if no slot is free in time, or if the caller has disconnected
  */

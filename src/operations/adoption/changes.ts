@@ -1,4 +1,4 @@
-/** Lists what was changed here since an adoption, for operators who move back to the source system. */
+/** Lists local changes since an adoption, for operators who return to the source system. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { placeOnDisk } from '../conditions.js';
@@ -13,7 +13,7 @@ export interface Change {
     | 'request-ended'
     | 'file-restored'
     | 'copy-released';
-  /** A user, the id of a request, or a path. */
+  /** A user, a request id, or a path. */
   thing: string;
   here: Record<string, string | null>;
 }

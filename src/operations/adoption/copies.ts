@@ -1,7 +1,7 @@
 /**
- * Copies on the restore disks of the source, which become Tapegate's where they are. Copies that no request contains stay until the adoption is
- * finished, because a later one may bring a request for them. So do the old names of copies, each with the file that it had: the copy may be
- * removed, and another file put there, before its old name is removed.
+ * Adopts copies on the restore disks of the source in place. Copies that no request contains stay until the adoption is
+ * finished, since a later one may bring a request for them. So do the old names of copies, each with its inode: the
+ * copy may be removed, and another file put there, before its old name is removed.
  */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
@@ -22,7 +22,7 @@ import { type Adopting, digestOf } from './report.js';
 export interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
-  /** Of the restore disk with this mount point here, or null. */
+  /** Id of the restore disk with this mount point here, or null. */
   id: number | null;
 }
 
@@ -41,13 +41,13 @@ export interface SourceCopy {
   size: bigint;
   checksum: string | null;
   version: string;
-  /** Of its restore disk here, or null. */
+  /** Id of its restore disk here, or null. */
   diskId: number | null;
   mountpoint: string | null;
 }
 
 /**
- * Reads copies in order of their paths, except those of files that are restored here already, or being restored.
+ * Reads copies by path, except those of files that are restored here, or being restored.
  * @param page.isTrial also reads copies of files that are not in the catalogue yet
  */
 export async function readSourceCopies(
@@ -66,16 +66,16 @@ export async function readSourceCopies(
   return rows;
 }
 
-/** A copy that was checked, and has its name in the restore area. */
+/** A checked copy with its name in the restore area. */
 export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
   version: string;
-  /** Its old path; null if that is the same. */
+  /** Its old path; null if unchanged. */
   place: string | null;
 }
 
-/** Moves files to RESTORED with their copies, unless their rows have changed since they were read. @returns the ids of the moved files */
+/** Moves files with unchanged rows to RESTORED with their copies. @returns the ids of the moved files */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
   const fileIds = all.map(({ fileId }) => fileId);
   return await transaction(ctx.db.pool, 'takeOverCopies', async (tx) => {
@@ -114,7 +114,7 @@ function adoptedCopy(copy: TakenCopy, now: string): Sql {
       place_size = excluded.place_size`;
 }
 
-/** Creates temporary tables of what a trial would adopt. They are dropped with the source. */
+/** Creates temporary tables for a trial, which are dropped with the source. */
 export async function createTrialTables(client: PoolClient): Promise<void> {
   await client.query(sql`CREATE TEMPORARY TABLE source_taken (path text, size bigint, mountpoint text)`);
   await client.query(sql`CREATE TEMPORARY TABLE source_wanted (path text, pattern text)`);
@@ -158,7 +158,7 @@ export async function tellUnheld(client: PoolClient, { tell }: Adopting): Promis
   }
 }
 
-/** Reads copies that no request contains, in order of their files' ids. */
+/** Reads copies that no request contains, by file id. */
 export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
     sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnheld} AND f.id > ${page.after}
@@ -177,13 +177,12 @@ export interface OldName {
   ino: bigint;
   mtimeNs: bigint;
   size: bigint;
-  /** The present path of the file; null if it is not in the catalogue any more. */
+  /** Present path of the file; null if it is no longer in the catalogue. */
   path: string | null;
   stage: Stage | null;
   own: { diskId: number; mountpoint: string; path: string } | null;
 }
 
-/** Reads old names in order of their files' ids. */
 export async function readOldNames(ctx: Context, page: { after: bigint; limit: number }): Promise<OldName[]> {
   type Row = Omit<OldName, 'own'> & { ownDisk: number | null; ownMountpoint: string; ownPath: string };
   const { rows } = await ctx.db.pool.query<Row>(

@@ -1,6 +1,6 @@
 /**
- * Reads dumps as text: of `pg_dump` (COPY, or INSERT with `--inserts`), and of `mysqldump`. Statements of other tables are skipped, and
- * nothing of a dump is executed.
+ * Reads text dumps of `pg_dump` (COPY, or INSERT with `--inserts`) and of `mysqldump`. Skips other tables, and executes
+ * nothing.
  */
 import type { Readable } from 'node:stream';
 import {
@@ -14,15 +14,18 @@ import {
 
 const BATCH = 5000;
 
-/** Longest line, and longest statement of several lines, so that what has no line ends does not fill the memory. A request of two million files has less. */
+/**
+ * Longest line and longest multi-line statement, so that a file without line ends does not fill the memory. A request
+ * of two million files has less.
+ */
 const MAX_RECORD_BYTES = 128_000_000;
 
 interface State {
   name: string;
   line: number;
-  /** The columns of a table as it was created, for an INSERT that names none. */
+  /** Columns of created tables, for an INSERT without names. */
   orders: Map<SourceTable, string[]>;
-  /** The quotes of names do not show it with `--compatible`. */
+  /** With `--compatible`, the quotes of names do not show it. */
   isMysql: boolean;
   /** A backslash begins an escape in strings of PostgreSQL, too. */
   hasEscapes: boolean;
@@ -34,7 +37,7 @@ interface State {
 type Lines = AsyncGenerator<string>;
 type Row = (string | null)[];
 
-/** @param input of the dump, unpacked @param name of its file, for messages @throws SourceError */
+/** @param input the unpacked dump @param name of its file, for messages @throws SourceError */
 export async function* readDump(input: Readable, name = 'the dump'): AsyncGenerator<SourceBatch> {
   const state: State = {
     ...{ name, line: 0, orders: new Map(), isMysql: false, hasEscapes: false, begun: 0, seen: new Set() },
@@ -54,7 +57,7 @@ export async function* readDump(input: Readable, name = 'the dump'): AsyncGenera
 
 const NEEDED = ['quota', 'tapefile', 'taperequest'] as const;
 
-/** Rejects a dump that is not complete, because what it lacks would count as deleted. @throws SourceError */
+/** Rejects an incomplete dump, whose missing rows would count as deleted. @throws SourceError */
 function checkWhole({ seen, begun }: State, rows: number): void {
   if (seen.size === 0) throw new SourceError('the dump has no table of nla_control');
   const missing = NEEDED.find((table) => !seen.has(table));
@@ -63,7 +66,7 @@ function checkWhole({ seen, begun }: State, rows: number): void {
   if (begun > 0) throw new SourceError('the dump breaks off: the line that it would end with is missing');
 }
 
-/** Reads the comments and settings between statements. @throws SourceError if the texts are not in UTF-8 */
+/** Reads comments and settings between statements. @throws SourceError if the texts are not in UTF-8 */
 function noteSetting(state: State, line: string): void {
   if (/^-- (?:PostgreSQL database dump|(?:MySQL|MariaDB) dump .*)$/.test(line)) state.begun++;
   if (/^-- (?:PostgreSQL database dump complete|Dump completed.*)$/.test(line)) state.begun--;
@@ -75,7 +78,10 @@ function noteSetting(state: State, line: string): void {
   }
 }
 
-/** Yields lines, split at line feeds only. A character stands for a byte, because rows of other tables may not be text. @throws SourceError */
+/**
+ * Yields lines, split at line feeds only, with a character for each byte, since other tables may contain any bytes.
+ * @throws SourceError
+ */
 async function* readRecords(input: Readable, state: State): Lines {
   const open: string[] = [];
   let bytes = 0;
@@ -131,7 +137,7 @@ const CREATE = /^CREATE TABLE (?:IF NOT EXISTS )?([^ (]+) \($/i;
 /** The last request id, as `pg_dump` writes it. */
 const SETVAL = /^SELECT pg_catalog\.setval\('[^']*nla_control_taperequest_id_seq"?', (\d+),/;
 
-/** Reads the statement that begins with a line, with the lines that follow. */
+/** Reads a statement by its first line and the lines that follow. */
 async function* readStatement(state: State, lines: Lines, text: string): AsyncGenerator<SourceBatch> {
   const [, last] = SETVAL.exec(text) ?? [];
   if (last !== undefined) yield { table: 'last_request', rows: [[last]] };
@@ -149,7 +155,7 @@ function namesIn(list: string): string[] {
   return list.split(',').map((name) => name.trim().replaceAll(/["`]/g, ''));
 }
 
-/** Reads the columns of a table, each on its own line, and the last request id, as `mysqldump` writes it at the end. */
+/** Reads the columns of a table, one a line, and the last request id, which `mysqldump` writes at the end. */
 async function* readCreate(state: State, lines: Lines, table: SourceTable): AsyncGenerator<SourceBatch> {
   const names: string[] = [];
   let line = await nextLine(state, lines);
@@ -164,7 +170,7 @@ async function* readCreate(state: State, lines: Lines, table: SourceTable): Asyn
   }
 }
 
-/** Returns a function that picks the columns that are read from a row of a statement. @throws SourceError */
+/** Returns a function that picks the needed columns from a row of a statement. @throws SourceError */
 function picker(state: State, table: SourceTable, names: readonly string[]): (row: Row) => Row {
   const places = sourceTables[table].map((name) => {
     const place = names.indexOf(name);
@@ -238,12 +244,12 @@ function endsStatement(quotes: { inString: boolean }, line: string, hasEscapes: 
   return !quotes.inString && line.trimEnd().endsWith(';');
 }
 
-/** The beginning of a value: of a string, null, or a value without quotes. */
+/** The beginning of a value: a string, null, or an unquoted value. */
 const VALUE = /\s*(?:(E|_binary\s+)?'|(NULL)(?!\w)|([\w.+-]+)\s*)/iy;
 const AFTER_VALUE = /(?:::[\w ]+)?\s*/y;
 const ESCAPES: Record<string, string> = { '0': '\0', b: '\b', n: '\n', r: '\r', t: '\t', Z: '\x1a' };
 
-/** Yields the rows of a list of values, as `pg_dump` and `mysqldump` write them. @param how.line for messages @throws SourceError */
+/** Yields the rows of a list of values of `pg_dump` or `mysqldump`. @param how.line for messages @throws SourceError */
 function* readValues(text: string, how: { line: number; hasEscapes: boolean }): Generator<Row> {
   const fail = (at: number): never => {
     throw new SourceError(`line ${how.line}: a value cannot be read: ${JSON.stringify(text.slice(at, at + 40))}`);
@@ -266,7 +272,7 @@ function* readValues(text: string, how: { line: number; hasEscapes: boolean }): 
   }
 }
 
-/** Returns the index after a character; undefined if another character is there. */
+/** Returns the index after a character; undefined if another one is there. */
 function skip(text: string, at: number, character: string): number | undefined {
   let next = at;
   while (/\s/.test(text[next] ?? '')) next++;
@@ -297,7 +303,7 @@ function matchAt(expression: RegExp, text: string, at: number): RegExpExecArray 
 
 const afterValue = (text: string, end: number): number => end + (matchAt(AFTER_VALUE, text, end)?.[0].length ?? 0);
 
-/** Returns the index of the closing quote. A regular expression would overflow the stack on a list of some 100,000 paths. */
+/** Returns the index of the closing quote. A regular expression would overflow the stack at some 100,000 paths. */
 function endOfString(text: string, begin: number, isEscaped: boolean): number | undefined {
   for (let at = begin; at < text.length; at++) {
     if (isEscaped && text[at] === '\\') at++;

@@ -1,4 +1,4 @@
-/** Adopts files: adds those that the catalogue does not contain, and reports differences of the others. */
+/** Adopts files: adds unknown ones, and reports differences of known ones. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
@@ -9,13 +9,16 @@ import { type CatalogueRow, checkRow } from '../catalogue/import-rows.js';
 import { type Adopting, readPages } from './report.js';
 import { readSourceTime } from './tables.js';
 
-/** The stages by their numbers in the source. A restored file is on tape here until its copy is adopted. */
+/** Stages by their numbers in the source. A restored file is on tape here until its copy is adopted. */
 const stageLettersThere: Record<string, 'U' | 'T' | 'D' | undefined> = { 0: 'U', 1: 'T', 2: 'T', 3: 'D', 5: 'T' };
 const namesThere: Record<string, string> = {
   ...{ 0: 'UNVERIFIED', 1: 'ON TAPE', 2: 'restoring', 3: 'on disk', 4: 'DELETED', 5: 'RESTORED' },
 };
 
-/** Copies files to the temporary table `source_chosen`. If several have the same path, it prefers restored ones, then ones on disk, then on tape. */
+/**
+ * Copies files to the temporary table `source_chosen`. Of equal paths prefers restored files, then those on disk, then
+ * on tape.
+ */
 export async function chooseSourceFiles(client: PoolClient, { tell }: Adopting): Promise<void> {
   await client.query(
     sql`CREATE TEMPORARY TABLE source_chosen AS
@@ -61,7 +64,7 @@ async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenera
   }
 }
 
-/** Reads files that are not in the catalogue, or differ. By pages, since the import runs meanwhile on another connection. */
+/** Reads files that are unknown or differ, by pages, since the import uses another connection meanwhile. */
 async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
   const pages = readPages<ChosenFile>(PAGE, async (last) => {
     const { rows } = await client.query<ChosenFile>(

@@ -1,4 +1,3 @@
-/** Adopts users and their quotas, with their ids. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
@@ -113,7 +112,7 @@ async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting
   }
 }
 
-/** Creates or updates a quota, with its own id if that is free. @returns its id */
+/** Creates or updates a quota, with its own id if free. @returns its id */
 async function storeQuota(ctx: Context, { id, user, size, email, notes }: Quota, digest: string): Promise<number> {
   return await transaction(ctx.db.pool, 'adoptQuota', async (tx) => {
     const [stored] = await tx.query<{ id: number }>(

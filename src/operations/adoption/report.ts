@@ -1,15 +1,15 @@
-/** Results of an adoption: numbers and differences, and the records by which a later adoption recognises what was adopted. */
+/** Results of an adoption, and the records by which a later adoption recognises adopted objects. */
 import { createHash } from 'node:crypto';
 import { type Sql, sql } from '../../database/sql.js';
 
 export interface Difference {
   /** Stable, for scripts: `quota-differs`, `copy-size`, … */
   kind: string;
-  /** A user, a path, the id of a request, or a mount point. */
+  /** A user, a path, a request id, or a mount point. */
   thing: string;
-  /** In the source. */
+  /** Value in the source. */
   there: string;
-  /** After the adoption. */
+  /** Value after the adoption. */
   here: string;
 }
 
@@ -18,7 +18,6 @@ export interface Adoption {
   quotas: number;
   files: number;
   copies: number;
-  /** Bytes of the copies. */
   bytes: bigint;
   requests: number;
   /** Adopted before, and changed in the source since. */
@@ -42,7 +41,7 @@ export interface Adopting {
   counts: Adoption;
 }
 
-/** Returns a digest of what was adopted, by which changes are found. */
+/** Returns a digest of adopted values, by which changes are found. */
 export function digestOf(values: readonly (string | null)[]): string {
   return createHash('sha256').update(JSON.stringify(values)).digest('hex');
 }

@@ -1,4 +1,4 @@
-/** Adopts requests: adds new ones, updates those that were changed in the source since, and ends those that were deleted there. */
+/** Adopts requests: adds new ones, updates changed ones, and ends those deleted in the source. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
@@ -16,7 +16,7 @@ interface SourceRequest {
   id: string;
   label: string | null;
   user: string | null;
-  /** Whether a quota of the user exists here or in the source. */
+  /** A quota of the user exists here or in the source. */
   isKnown: boolean;
   retention: string | null;
   requestDate: string | null;
@@ -28,7 +28,7 @@ interface SourceRequest {
   pattern: string | null;
   first: string | null;
   last: string | null;
-  /** Of the request here, or null. */
+  /** State of the request here, or null. */
   state: string | null;
   digest: string | null;
 }
@@ -38,7 +38,7 @@ const PAGE = 1000;
 /** The user whose requests verify new files in django-nla_control. Tapegate verifies them without requests. */
 const CHECKING_USER = '_VERIFY';
 
-/** Of django-nla_control. */
+/** Default of django-nla_control. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 export async function adoptRequests(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
@@ -51,8 +51,8 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
 }
 
 /**
- * Cancels live requests that were adopted and are no longer in the source. Expired ones are left out, since the source deletes those. If a
- * request is in the source again, its empty digest makes the next adoption revive it.
+ * Cancels live adopted requests that are no longer in the source, except expired ones, which the source deletes. If one
+ * reappears, its empty digest makes the next adoption revive it.
  */
 export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(
@@ -69,7 +69,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell,
   }
 }
 
-/** Records which emails the source has sent for adopted requests, so that adopted copies do not cause them again. */
+/** Records emails that the source has sent, so that adopted copies do not cause them again. */
 export async function noteToldThere(ctx: Context, client: PoolClient): Promise<void> {
   for await (const row of readSource(client)) {
     if (row.digest === null || row.state === 'EXPIRED' || row.state === 'CANCELLED' || row.start === null) continue;
@@ -134,7 +134,9 @@ async function readRequest(
 
 type Say = (kind: string, there: string | null, here: string) => void;
 
-/** Returns the label as one line of at most 2,000 characters, since it is the subject of emails. In the source it may have 2,024. */
+/**
+ * Returns the label, which is the subject of emails, as one line of at most 2,000 characters. The source allows 2,024.
+ */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);
   const label = line.isWellFormed() ? line : line.slice(0, -1); // half a character
@@ -142,7 +144,10 @@ function readLabel(text: string, say: Say): string {
   return checkText('label', label);
 }
 
-/** A pattern takes precedence over a list, as in django-nla_control. A request with neither has the files of its relation. */
+/**
+ * A pattern takes precedence over a list, as in django-nla_control. A request with neither has the files of its
+ * relation.
+ */
 async function readWish(
   client: PoolClient,
   { id, pattern, files }: SourceRequest,

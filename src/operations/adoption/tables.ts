@@ -1,6 +1,6 @@
 /**
- * The source of an adoption: the database of django-nla_control as rows of texts, read from a running PostgreSQL, a dump, or CSV. It is loaded
- * into temporary tables and compared with the present data there.
+ * The source of an adoption: the database of django-nla_control as rows of texts, from a running PostgreSQL, a dump, or
+ * CSV. Loads it into temporary tables and compares it there.
  */
 import type { Readable } from 'node:stream';
 import pg, { type PoolClient } from 'pg';
@@ -10,7 +10,7 @@ import { parseZonedTime } from '../../time.js';
 import { createCsvReader, RowError, readLines } from '../catalogue/import-lines.js';
 import type { Adopting } from './report.js';
 
-/** The columns that are read, by the name of a table without its prefix. */
+/** The columns to read, by table name without its prefix. */
 export const sourceTables = {
   quota: ['id', 'user', 'size', 'email_address', 'notes'],
   restoredisk: ['id', 'mountpoint', 'allocated_bytes'],
@@ -21,7 +21,7 @@ export const sourceTables = {
     ...(['request_patterns', 'notify_on_first_file', 'notify_on_last_file'] as const),
   ],
   taperequest_files: ['taperequest_id', 'tapefile_id'],
-  /** Not a table: the last request id that was used. */
+  /** Not a table: the last used request id. */
   last_request: ['id'],
 } as const;
 
@@ -37,7 +37,6 @@ export function sourceTableOf(name: string): SourceTable | undefined {
   return sourceNames.find((table) => table === known);
 }
 
-/** Rows of a table, in the order of its columns above. */
 export interface SourceBatch {
   table: SourceTable;
   rows: (string | null)[][];
@@ -85,14 +84,17 @@ async function dropSource(client: PoolClient): Promise<void> {
   for (const table of WORK_TABLES) await client.query(sql`DROP TABLE IF EXISTS ${raw(`pg_temp.${table}`)}`);
 }
 
-/** Temporary tables that are made from a source (files.ts, copies.ts). */
+/** Temporary tables derived from a source (files.ts, copies.ts). */
 const WORK_TABLES = ['source_chosen', 'source_taken', 'source_wanted'];
 
 function tempName(table: SourceTable): string {
   return `source_${table}`;
 }
 
-/** Parses a time of the source. Without a zone it is in UTC, as Django stores it. @returns null for none; undefined for any other text */
+/**
+ * Parses a time of the source; without a zone it is in UTC, as Django stores it. @returns null for none; undefined if
+ * invalid
+ */
 export function readSourceTime(text: string | null): string | null | undefined {
   if (!text) return null;
   if (BEYOND.test(text)) return LAST_TIME;
@@ -101,23 +103,23 @@ export function readSourceTime(text: string | null): string | null | undefined {
   return parseZonedTime(`${date}T${time}${hours === undefined ? '' : `${hours}:${minutes}`}`);
 }
 
-/** Year 10000: the last hours of 9999 in a zone east of Greenwich. Becomes the last time that can be stored. */
+/** Year 10000: the last hours of 9999 in a zone east of Greenwich. Replaced by the last time that can be stored. */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
 /** Databases write a space between date and time, and may write a zone as hours only. */
 const SOURCE_TIME = /^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?)(?:([+-]\d\d):?(\d\d)?)?$/;
 
-/** The largest id that is adopted. Ids have 32 bits, and this leaves room for fifty years of 10,000 requests a day. */
+/** Largest adopted id. Ids have 32 bits, so this leaves room for fifty years of 10,000 requests a day. */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
-/** Returns the request id in a text column, or null, in whatever order the database evaluates conditions. */
+/** Returns the request id in a text column, or null, independent of the order in which conditions are evaluated. */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;
   return sql`(CASE WHEN ${number} <= ${LAST_ADOPTED_ID} THEN ${number} END)`;
 }
 
-/** Reports request ids, and the last id, that cannot be ids here. */
+/** Reports request ids, and a last id, that are out of range here. */
 export async function tellRefusedIds(client: PoolClient, { tell }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string | null; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL
@@ -135,7 +137,7 @@ export async function tellRefusedIds(client: PoolClient, { tell }: Adopting): Pr
   }
 }
 
-/** Reserves all ids that were used in the source, also by requests that were deleted there. */
+/** Reserves all ids used in the source, including those of deleted requests. */
 export async function goBeyondIds(client: PoolClient): Promise<void> {
   const ids = sql`SELECT s.id FROM source_taperequest s UNION ALL SELECT l.id FROM source_last_request l`;
   await client.query(
@@ -148,7 +150,9 @@ const BATCH = 5000;
 
 type Row = Record<string, string | null>;
 
-/** Reads a running PostgreSQL database in one snapshot, without writing. @param url `postgresql://…` @throws SourceError */
+/**
+ * Reads a running PostgreSQL database in one snapshot, without writing. @param url `postgresql://…` @throws SourceError
+ */
 export async function* readLive(url: string): Source {
   const client = new pg.Client({ connectionString: url, application_name: 'tapegate adopt' });
   try {
@@ -180,7 +184,7 @@ async function* readTable(client: pg.Client, table: SourceTable): Source {
   await client.query(sql`CLOSE source`);
 }
 
-/** The columns of each list, and the columns of the source's tables that they stand for. */
+/** Columns of each list, and those of the source's tables. */
 const columnsOf = {
   quota: { user: 'user', size: 'size', email: 'email_address', notes: 'notes' },
   taperequest: {
@@ -201,7 +205,8 @@ const needed = { quota: ['user', 'size'], taperequest: ['id', 'quota', 'retentio
 export type CsvTable = keyof typeof columnsOf;
 
 /**
- * Yields the rows of a CSV list of users or requests, whose first line names the columns. In a list of requests, `quota` is a user and `files` contains a path per line.
+ * Yields the rows of a CSV list of users or requests, whose first line names the columns. In a list of requests,
+ * `quota` is a user and `files` has one path a line.
  * @param given.name of the file, for messages
  * @throws SourceError
  */

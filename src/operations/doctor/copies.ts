@@ -1,6 +1,6 @@
 /**
- * Compares recorded copies with what is on the restore disks. The engine looks with nothing locked, and its findings
- * count only if the file's row has not changed meanwhile.
+ * Compares recorded copies with the restore disks. The engine checks with nothing locked, and a finding counts only if
+ * the file's row has not changed meanwhile.
  */
 
 import type { Context } from '../../context.js';
@@ -19,9 +19,9 @@ import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } fro
 import type { FoundKind } from './findings.js';
 
 /**
- * Moves restored files without a copy back to tape, and has them recalled for their requests.
- * @param gone were looked for after they were read
- * @returns the ids of the files that were moved
+ * Moves restored files without a copy back to tape, and recalls them for their requests.
+ * @param gone were looked for after the read
+ * @returns the ids of the moved files
  */
 export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): Promise<bigint[]> {
   return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
@@ -45,15 +45,15 @@ export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): P
   });
 }
 
-/** A file in the place of a file, with its bytes, that is not recorded. */
+/** An unrecorded file at the path of a file, with its bytes. */
 export interface Adoption extends NewCopy {
   fileId: bigint;
   version: string;
 }
 
 /**
- * Records such files as copies of Tapegate. A file that one stood for is RESTORED; any other one has a copy that is to
- * be removed.
+ * Records such files as Tapegate's copies. A file for which one stood becomes RESTORED; any other one has a copy to be
+ * removed.
  * @returns the ids of the files with a new copy
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
@@ -105,8 +105,8 @@ export async function readStanding(
 }
 
 /**
- * Of copies that are to be removed and were not found on disk, those that are still recorded and that no engine is
- * removing. @returns the ids of their files
+ * Returns the files of copies to be removed that are missing on disk, still recorded, and not being removed by an
+ * engine.
  */
 export async function findGone(ctx: Context, missing: readonly NotedCopy[]): Promise<bigint[]> {
   const { rows } = await ctx.db.pool.query<{ id: bigint }>(
@@ -116,7 +116,7 @@ export async function findGone(ctx: Context, missing: readonly NotedCopy[]): Pro
   return rows.map((row) => row.id);
 }
 
-/** Restored files that no request holds and that no job removes. The engine does. */
+/** Restored files that no request contains and no job removes. The engine removes them. */
 export const restoredUnheld: FoundKind = {
   kind: 'restored-without-hold',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing, 'a live hold on a file that is RESTORED' AS expected,
@@ -168,7 +168,7 @@ export async function readRunning(ctx: Context, fileIds: readonly bigint[]): Pro
   return rows;
 }
 
-/** Finds directories in which a running recall may be making a directory or putting a copy. */
+/** Finds directories in which a running recall may make a directory or put a copy. */
 export async function findUsedFolders(ctx: Context, diskId: number, folders: readonly string[]): Promise<Set<string>> {
   const { rows } = await ctx.db.pool.query<{ folder: string }>(
     sql`SELECT DISTINCT d.folder FROM recall c JOIN tape_file f ON f.id = c.file_id

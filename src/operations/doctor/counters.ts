@@ -1,7 +1,7 @@
 /**
- * Compares counters of quotas, disks and requests with what they count.
- * Each change of what is counted changes the counter in the same transaction. A repair locks the counter and counts in
- * a second statement, so uncommitted changes wait for the lock and are added afterwards.
+ * Compares counters of quotas, disks and requests with the counted rows. Each transaction that changes the rows changes
+ * the counter. A repair locks the counter and counts in a second statement, so uncommitted changes wait for the lock
+ * and are added afterwards.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
@@ -138,7 +138,7 @@ const requestState: FaultKind = {
     }),
 };
 
-/** In an order in which no repair depends on a counter that is still wrong. */
+/** Ordered so that no repair depends on a counter that is still wrong. */
 export const counterFaults: readonly FaultKind[] = [
   diskUsed,
   diskReserved,
@@ -149,7 +149,7 @@ export const counterFaults: readonly FaultKind[] = [
   quotaCounts,
 ];
 
-/** Personal data of forgotten users, written by a process that had read it before. */
+/** Personal data of removed users, written by a process that had read it before. */
 
 const isForgotten = sql`q.removed_at IS NOT NULL AND q."user" ~ ${`^${FORGOTTEN}[0-9a-f]{8}$`}`;
 const hasNotes = sql`(q.email <> '' OR q.notes <> '')`;

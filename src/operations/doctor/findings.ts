@@ -1,4 +1,4 @@
-/** What `tapegate doctor` finds: a fault of one thing, with the expected and the actual state. */
+/** Findings of `tapegate doctor`, with the expected and the actual state. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
@@ -22,17 +22,17 @@ export interface Fault {
 
 export interface FoundKind {
   kind: string;
-  /** A correct state looks like this for a moment: only a fault that is found twice counts. */
+  /** A correct state looks like this for a moment: only a fault found twice counts. */
   isPassing?: true;
   /**
-   * Selects the next faults in one statement, which sees no step half done.
+   * Selects the next faults in one statement, which sees no half-finished step.
    * @param now by the clock that dates the rows
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }
 
 export interface FaultKind extends FoundKind {
-  /** Checks again under locks and repairs what is still wrong. Calling twice is safe. */
+  /** Checks again under locks and repairs remaining faults. Calling it twice is safe. */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
 
@@ -94,7 +94,7 @@ function keysOf(faults: readonly Fault[]): Set<bigint> {
   return new Set(faults.map(({ key }) => key));
 }
 
-/** How much the checks look at, so that silence is not mistaken for health. */
+/** Numbers of checked rows, so that an empty result is not mistaken for health. */
 export const lookedAt = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM hold) + (SELECT coalesce(sum(cardinality(file_ids)), 0)::bigint FROM hold_bundle) AS holds,
   (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;

@@ -1,6 +1,6 @@
 /**
- * A database that was restored from a backup must not use ids again that were given out since: of requests, which
- * scripts remember, and of events, by which clients resume. Epochs of claims are times, and need nothing.
+ * After a restore from a backup, ids must not be reused: of requests, which scripts remember, and of events, after
+ * which clients resume. Epochs of claims are times, and need nothing.
  */
 import { auditRow } from '../../audit.js';
 import type { Context } from '../../context.js';
@@ -8,7 +8,7 @@ import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { secondsBetween } from '../../time.js';
 
-/** Ids that are skipped: a minimum, and more for each lost second than a site uses. */
+/** Skipped ids: a minimum, and more for each lost second than a site uses. */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },
   integer: { least: 100_000, each: 1 },
@@ -18,14 +18,14 @@ const LEAPS = {
 export interface PutBack {
   /** Lower bound; null if no id is left. */
   nextRequestId: number | null;
-  /** Emails that were waiting then are sent, maybe again. */
+  /** Pending emails of that time, which are sent, perhaps again. */
   letters: number;
-  /** Tokens that were valid then. One that was revoked since is valid again. */
+  /** Valid tokens of that time. One that was revoked since is valid again. */
   tokens: number;
 }
 
 /**
- * Call once, before anything works with the database. A second time only skips more ids.
+ * Call once, before anything uses the database. A second call only skips more ids.
  * @param asOf earliest possible time of the state
  */
 export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack> {
@@ -38,7 +38,7 @@ export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack
     );
     for (const { name, type, last, most } of sequences) {
       const to = last + leapOf(name === 'request_id_seq' ? LEAPS[name] : LEAPS[type], { lost, room: most - last });
-      // not taken back with the transaction, which does no harm
+      // not rolled back with the transaction, which does no harm
       await tx.query(sql`SELECT setval(${`public.${name}`}::regclass, ${to}::bigint)`);
     }
     await tx.query(auditRow(now, ctx.caller, { operation: 'putBack', kind: 'NONE', object: '', given: { asOf } }));
@@ -53,8 +53,8 @@ export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack
 }
 
 /**
- * If fewer are left: half of those beyond all that can have been used, or all if more can have been used. A database
- * without ids left is restored for its data.
+ * If fewer ids are left: half of those beyond all that can have been used, or all if more can have been used. A
+ * database without remaining ids is restored only for its data.
  */
 function leapOf(
   { least, each }: { least: number; each: number },

@@ -1,4 +1,4 @@
-/** Compares the queue with holds, drives, stages, volumes and staging libraries. */
+/** Compares the queue with request files, drives, stages, volumes and staging libraries. */
 import { lockFiles, locking, lockRecalls } from '../../database/locks.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
@@ -155,7 +155,7 @@ const holdAhead: FaultKind = {
     }),
 };
 
-/** An import of an older version could do this; no job would look for the copy or recall it. */
+/** An import of an older version could cause this; no job would look for the copy or recall it. */
 const restoredUncopied: FaultKind = {
   kind: 'restored-without-copy',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
@@ -175,7 +175,7 @@ const restoredUncopied: FaultKind = {
 };
 
 /**
- * Comes first: other repairs settle whole requests, which would repair this without a report. An engine looks at
+ * Must come first: other repairs settle whole requests, and would repair this without a report. An engine checks
  * changed copies first.
  */
 export const holdUnserved: FaultKind = {
@@ -207,7 +207,7 @@ const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_M
 
 const nothing = async () => {};
 
-/** The operator repairs what the text says; no row is wrong. */
+/** The text tells the operator what to repair; no row is wrong. */
 const volumeFailing: FaultKind = {
   kind: 'volume-failing',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
@@ -247,10 +247,7 @@ const volumeUnvisited: FaultKind = {
 
 const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id)`;
 
-/**
- * Retiring a volume may have been interrupted. The repair takes it back into use rather than lose positions; retire it
- * again.
- */
+/** A retirement was interrupted. The repair reinstates the volume so that no positions are lost; retire it again. */
 const volumeRetired: FaultKind = {
   kind: 'volume-retired',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
@@ -271,7 +268,7 @@ const volumeRetired: FaultKind = {
 
 export const volumeFaults: readonly FaultKind[] = [volumeFailing, volumeUnvisited, volumeRetired];
 
-/** An engine turns to each of its files far more often. */
+/** An engine examines each of its files far more often. */
 const UNHELD_MINUTES = 15;
 
 /** A library may be down for a night. */
@@ -306,7 +303,7 @@ const stagingUnheld: FaultKind = {
     }),
 };
 
-/** Its repair has it tried at once. */
+/** Its repair makes the next try due. */
 const stagingStuck: FaultKind = {
   kind: 'staging-stuck',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,

@@ -1,6 +1,6 @@
 /**
- * All that the doctor finds in the database alone, for gateways, which may not touch a disk: page by page, one run at a
- * time, each with a time limit. Faults that are repaired on a host with the restore disks are listed as well.
+ * All findings in the database alone, for gateways, which may not access a disk: by page, one run at a time, with a
+ * time limit. Includes findings whose repair needs a host with the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import type { Deed } from '../../audit.js';
@@ -24,7 +24,7 @@ import {
 } from './findings.js';
 import { holdUnserved, queueFaults, recallLost, stagingFaults, volumeFaults } from './queue.js';
 
-/** In this order, since repairs change what later kinds find. */
+/** In this order, since repairs change the findings of later kinds. */
 export const rowFaults: readonly FaultKind[] = [
   ...counterFaults,
   ...userFaults,
@@ -38,7 +38,7 @@ export const rowFaults: readonly FaultKind[] = [
 type AnyFault = FoundKind & Partial<Pick<FaultKind, 'repair'>>;
 const allFaults: readonly AnyFault[] = [...rowFaults, restoredUnheld];
 
-/** Their repair needs the restore disks; that of the first only if its drive has to be taken over. */
+/** Their repair needs the restore disks; that of the first only if its drive must be taken over. */
 const hostFaults: readonly AnyFault[] = [recallLost, restoredUnheld];
 
 export interface FindingPlace {
@@ -59,14 +59,14 @@ export interface FindingPage {
 interface PageInput {
   after?: FindingPlace | undefined;
   limit: number;
-  /** The page ends after so long. Makes at least one step. */
+  /** Time after which the page ends, with at least one step. */
   ms?: number;
 }
 
 const PAGE_MS = 20_000;
 
 /**
- * @param reader aborts when nobody waits for them any more
+ * @param reader aborts when the caller no longer waits
  * @throws InvalidInputError; UnavailableError while another run is active
  */
 export async function listFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
@@ -74,7 +74,7 @@ export async function listFindings(ctx: Context, page: PageInput, reader?: Abort
   return await inTurn(ctx, () => walk(ctx, page, { repair: false, reader }));
 }
 
-/** Lists findings and repairs each as far as the database is wrong. Calling twice is safe. */
+/** Lists findings and repairs each as far as the database is wrong. Calling it twice is safe. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   const deed: Deed = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } };
   const describe = ({ findings }: FindingPage) => ({
@@ -96,7 +96,7 @@ interface Turn {
 
 const turns = new WeakMap<Context['db'], Turn>();
 
-/** A run may read all files and holds, and two repairs would only wait for each other. */
+/** Allows one run: it may read all files, and two repairs would only wait for each other. */
 async function inTurn<T>(ctx: Context, work: () => Promise<T>): Promise<T> {
   const taken = turns.get(ctx.db);
   if (taken) {
@@ -142,7 +142,7 @@ function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigi
   return [index, after.key];
 }
 
-/** @returns undefined if the reader has gone during a repair: what was repaired before is still audited */
+/** @returns undefined if the reader has gone during a repair: earlier repairs are still audited */
 async function examineKind(
   ctx: Context,
   fault: AnyFault,
@@ -171,7 +171,7 @@ export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<
 
 const NAMED = 20;
 
-/** Describes which restore disks were not looked at, and where to do that; null if there are none. */
+/** Names unexamined restore disks and the host for their check; null if there are none. */
 export async function tellUnseen(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');
   const { rows } = await ctx.db.pool.query<{ id: number; mountpoint: string }>(

@@ -1,6 +1,6 @@
 /**
- * Circuit breakers: a thing that fails is left alone for a pause that grows with each failure. Failures, the time of
- * the next try and the last error are columns of its row, shared by all engines.
+ * Circuit breakers: a failing object rests for a pause that grows with each failure. Failures, next try and last error
+ * are columns of its row, shared by all engines.
  */
 import type { Context } from '../../context.js';
 import { empty, raw, type Sql, sql } from '../../database/sql.js';
@@ -10,7 +10,7 @@ export const MAX_REASON = 1000;
 
 const PAUSE_SECONDS = { first: 5, factor: 4, most: 600 };
 
-/** Returns the seconds until the next try. @param before failures before the last one, one after another */
+/** Returns the seconds until the next try. @param before earlier consecutive failures */
 export function trialSeconds(before: number): number {
   const { first, factor, most } = PAUSE_SECONDS;
   return Math.min(first * factor ** Math.min(before, 10), most);
@@ -32,7 +32,7 @@ interface Columns {
 }
 
 const circuits = {
-  /** Visits of drives that ended with an error for which no file, disk or mount is to blame. */
+  /** Visits of drives that ended with an error of no file, disk or mount. */
   volume: {
     table: 'volume',
     id: 'id',
@@ -56,7 +56,7 @@ export interface Circuit {
   id: number;
 }
 
-/** Returns how often it has failed, one time after another. */
+/** Returns the number of consecutive failures. */
 export async function countFailures(ctx: Context, { of, id }: Circuit): Promise<number> {
   const { table, id: key, failures } = circuits[of];
   const { rows } = await ctx.db.pool.query<{ failures: number }>(
@@ -65,7 +65,7 @@ export async function countFailures(ctx: Context, { of, id }: Circuit): Promise<
   return rows[0]?.failures ?? 0;
 }
 
-/** Records a failure. @param failure.isCounted false if the pause of the next failure is not to grow */
+/** Records a failure. @param failure.isCounted false if the next pause must not grow */
 export async function openCircuit(
   ctx: Context,
   { of, id }: Circuit,
@@ -87,7 +87,7 @@ export async function closeCircuit(ctx: Context, { of, id }: Circuit): Promise<v
   );
 }
 
-/** Returns the columns of a thing that works, for a SET. */
+/** Returns the assignments of an object that works. */
 export function resetOf(of: Circuit['of']): Sql {
   const { failures, until, problem, since }: Columns = circuits[of];
   const first = since === undefined ? empty : sql`, ${raw(since)} = NULL`;
@@ -105,9 +105,9 @@ export function describeFull(reason: string): string {
 }
 
 /**
- * Records that a disk has refused to take more, whatever it reports as free (inodes, a quota, snapshots). Nothing new
- * is put on it for a pause. The pause ends early when a copy leaves the disk, and by `disk add` and `resume`. Recalls
- * that run on it count once.
+ * Records that a disk rejects more data, whatever it reports as free (inodes, a quota, snapshots). It takes nothing new
+ * for a pause, which ends early when a copy leaves the disk, and by `disk add` and `resume`. Recalls that are running
+ * on it count once.
  */
 export async function noteFull(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];
@@ -119,8 +119,8 @@ export async function noteFull(ctx: Context, diskId: number, problem: string): P
 }
 
 /**
- * Records whether one file after another of a volume could not be read. As long as that is in doubt, its files do not
- * count as bad, and the volume may be suspended for them again (engine/drive/drive-failures.ts).
+ * Records whether consecutive files of a volume were unreadable. While in doubt, its files do not count as bad, and the
+ * volume may be suspended for them again (engine/drive/drive-failures.ts).
  */
 export async function noteDoubt(ctx: Context, volume: string, isDoubtful: boolean): Promise<void> {
   const since = isDoubtful ? ctx.now() : null;

@@ -1,4 +1,3 @@
-/** Adds, changes and removes libraries while engines run. */
 import type { Context } from '../../context.js';
 import { locking, lockLibraries } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
@@ -23,7 +22,7 @@ export interface AddLibraryInput {
   settings: object;
   /** Default: 2. */
   drives?: number | null | undefined;
-  /** For libraries that stage files only. */
+  /** For staging libraries only. */
   depthFiles?: number | null | undefined;
   depthBytes?: bigint | null | undefined;
 }
@@ -32,10 +31,12 @@ const DRIVES = 2;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** The first library has drives `drive-1`, `drive-2`, … and a type of TAPEGATE_TAPE_BACKEND as its name. */
+/** The first library has drives `drive-1`, `drive-2`, …, and a type of TAPEGATE_TAPE_BACKEND as its name. */
 const KEPT_NAMES = ['drive', 'directory', 'memory'];
 
-/** Adds a library, which engines use without a restart. This process does not connect to it. @throws InvalidInputError */
+/**
+ * Adds a library, which engines use without a restart. This process does not connect to it. @throws InvalidInputError
+ */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
   // only the names of settings are audited, since a value may be a secret
@@ -84,10 +85,10 @@ function checkName(ctx: Context, given: string): string {
 export interface SetLibraryInput {
   name: string;
   kind?: string | null | undefined;
-  /** Settings to change. Null or an empty text removes a setting. */
+  /** Null or an empty text removes a setting. */
   settings?: object | null | undefined;
   drives?: number | null | undefined;
-  /** For libraries that stage files only. Null: the default of the engine. */
+  /** For staging libraries only. Null: the default of the engine. */
   depthFiles?: number | null | undefined;
   depthBytes?: bigint | null | undefined;
 }
@@ -102,7 +103,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
   const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
   const deed = { operation: 'setLibrary', kind: 'BACKEND', object: name, given } as const;
   const after = await audited(ctx, deed, (note) => set(ctx, input, note));
-  // after the commit: if this process dies before, the next trial comes when the pause is over
+  // after the commit: if the process dies before, the next trial comes after the pause
   if (settings) await endTrials(ctx, after);
   return after;
 }
@@ -164,7 +165,7 @@ function change(ctx: Context, before: Library, input: SetLibraryInput) {
   };
 }
 
-/** @throws InvalidInputError if a file that has a name in the library would have none, so that its recalls would fail */
+/** @throws InvalidInputError if a file with a name in the library would lose it, so that its recalls would fail */
 async function refuseNameless(
   ctx: Context,
   tx: Transaction,
@@ -198,7 +199,7 @@ function waitOf(ctx: Context, library: { kind: string; settings: unknown }): str
   return JSON.stringify(ctx.stagingTermsOf(library).waitSeconds ?? null);
 }
 
-/** Removes drives beyond the number of their library, once no engine holds them and no recall uses them. */
+/** Removes drives beyond the number of their library once they are free. */
 export async function removeSurplusDrives(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH surplus AS (
@@ -216,30 +217,31 @@ export async function removeSurplusDrives(ctx: Context): Promise<void> {
 export interface RemovedLibrary {
   id: number;
   name: string;
-  /** Removed with it: its drives, and its volumes, which were empty. */
+  /** Removed drives, and removed volumes, which were empty. */
   drives: number;
   volumes: number;
-  /** Files that the system staged and that were not released there. None unless the removal was forced. */
+  /** Staged files that were not released there. None unless the removal was forced. */
   leftFiles: number;
   leftBytes: bigint;
-  /** The first 1,000 of these files, by their demands and paths. */
+  /** The first 1,000 of these files, by demand and path. */
   left: LeftFile[];
 }
 
 export interface LeftFile {
   path: string;
-  /** Id of the demand at the system; null if it is not known. */
+  /** Id of the demand at the system; null if unknown. */
   demand: string | null;
-  /** When the system removes the file from its disk; null if it is not known. */
+  /** When the system removes the file from its disk; null if unknown. */
   until: string | null;
 }
 
 const MOST_LEFT = 1000;
 
 /**
- * Removes a library without files in the catalogue. Nothing is changed in the tape system itself.
- * @param options.force also if staged files cannot be released, such as at a system that is gone for good
- * @throws NotFoundError; InvalidInputError for the first library; InUseError with the figures, if it has files, running reads or staged files
+ * Removes a library without files in the catalogue. Changes nothing in the tape system.
+ * @param options.force also if staged files cannot be released, for example at a decommissioned system
+ * @throws NotFoundError; InvalidInputError for the first library; InUseError with the figures, if it has files, running
+ *   reads or staged files
  */
 export async function removeLibrary(
   ctx: Context,
@@ -252,7 +254,7 @@ export async function removeLibrary(
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
       const id = await lockLibrary(ctx, tx, name);
-      // checked by later statements, which see what earlier owners of the locks have written
+      // checked by later statements, which see the writes of earlier lock holders
       await tx.query(sql`SELECT FROM volume v WHERE v.library_id = ${id} ORDER BY v.id ${locking.volume}`);
       await refuseUsed(tx, { id, name });
       const volumes = await tx.query(sql`DELETE FROM volume WHERE library_id = ${id} RETURNING id`);
@@ -295,7 +297,7 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
 
 type Left = Pick<RemovedLibrary, 'leftFiles' | 'leftBytes' | 'left'>;
 
-/** Files at KEPT are removed by the system itself. @throws InUseError if it must still release others */
+/** The system itself removes files at KEPT. @throws InUseError if it must still release others */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {
   const [open] = await tx.query<{ files: number }>(
     sql`SELECT count(*)::int AS files FROM staging s WHERE s.library_id = ${id} AND s.state <> 'KEPT'`,
@@ -323,7 +325,7 @@ function describeLeft({ leftFiles, leftBytes, left }: Left): object {
   return { leftFiles, leftBytes: String(leftBytes), demands: [...new Set(left.map(({ demand }) => demand))] };
 }
 
-/** A read of a file that an import has just moved elsewhere stops within seconds. */
+/** A read of a file that an import has just moved stops within seconds. */
 async function refuseReading(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await tx.query<{ drive: string; recalls: number }>(
     sql`SELECT d.name AS drive, count(*)::int AS recalls FROM drive d JOIN recall c ON c.drive_id = d.id
@@ -336,7 +338,6 @@ async function refuseReading(tx: Transaction, { id, name }: { id: number; name: 
   );
 }
 
-/** Checks the settings of a library type. @throws InvalidInputError */
 function checkSettings(ctx: Context, { kind, settings }: { kind: string; settings: object }): LibraryContract {
   const size = Buffer.byteLength(JSON.stringify(settings));
   if (size > MOST_SETTINGS_BYTES) {

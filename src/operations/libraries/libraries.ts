@@ -1,6 +1,6 @@
 /**
- * Reads libraries: the tape systems of the site, each with its volumes and drives. Each process configures the first one from its environment
- * (TAPEGATE_TAPE_BACKEND, DRIVES); the others are in the database, and all engines use them.
+ * Reads libraries: the tape systems of the site with their volumes and drives. Each process configures the first one
+ * from its environment (TAPEGATE_TAPE_BACKEND, DRIVES); the others are in the database, and all engines use them.
  */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -10,29 +10,29 @@ import type { LibraryContract, SuspensionMode } from '../../generated/prisma/enu
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** The id of the library of the environment. */
+/** Id of the library of the environment. */
 export const FIRST_LIBRARY = 1;
 
-/** Default number of files that a staging library is asked for at a time: enough for a system to find a good order. */
+/** Default number of files that a staging library is asked for at a time, enough for it to find a good order. */
 export const DEPTH_FILES = 10_000;
 
 export interface Library {
   id: number;
   name: string;
-  /** A library type; that of the first library is its name. */
+  /** The first library is named after its type. */
   kind: string;
   contract: LibraryContract;
   settings: object;
   /** In a staging library, the number of concurrent reads. */
   drives: number;
-  /** Files and bytes that a staging library is asked for at a time. Null: the default of the engine. */
+  /** Limits of what a staging library is asked for at a time. Null: the default of the engine. */
   depthFiles: number | null;
   depthBytes: bigint | null;
 }
 
 export const libraryColumns: Sql = sql`b.id, b.name, b.kind, b.contract, b.settings, b.drives, b.depth_files AS "depthFiles", b.depth_bytes AS "depthBytes"`;
 
-/** Returns all libraries in the order in which they were added. */
+/** Returns all libraries in order of their addition. */
 export async function readLibraries(ctx: Context): Promise<Library[]> {
   const { tapeBackend, drives } = ctx.config;
   const { rows } = await ctx.db.pool.query<Library>(
@@ -43,7 +43,7 @@ export async function readLibraries(ctx: Context): Promise<Library[]> {
   return rows;
 }
 
-/** Lists libraries in the order in which they were added: counted, or by the page. */
+/** Lists libraries in order of their addition: counted, or by the page. */
 export function listLibraries(ctx: Context) {
   allow(ctx, 'listLibraries');
   const rows = sql`library b WHERE true`;
@@ -75,7 +75,7 @@ export interface LibraryState extends Library {
   usage: RequestUsage[];
 }
 
-/** Returns all libraries with their state, in the order in which they were added. */
+/** Returns all libraries with their state, in order of their addition. */
 export async function describeLibraries(ctx: Context): Promise<LibraryState[]> {
   allow(ctx, 'readSettings');
   const { rows } = await ctx.db.pool.query<Pick<LibraryState, 'id' | 'volumes' | 'suspension'>>(
@@ -107,13 +107,13 @@ export async function readSettings(ctx: Context, ids: readonly number[]): Promis
 export interface RequestUsage {
   /** The name in the documentation of the system: `GetObject`. */
   request: string;
-  /** Number of requests, also of those whose response was lost. */
+  /** Includes requests whose response was lost. */
   sent: bigint;
   /** Bytes of files in the responses. */
   bytes: bigint;
 }
 
-/** Adds to the counts of requests, which a bill is made of. */
+/** Adds to the counts of requests, which a bill is based on. */
 export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
   if (used.length === 0) return;
   const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];
@@ -127,7 +127,7 @@ export async function addUsage(ctx: Context, libraryId: number, used: readonly R
   );
 }
 
-/** Returns counts by library id, in order of the names of requests. Libraries without counts are left out. */
+/** Returns counts by library id, ordered by request name. Libraries without counts are absent. */
 export async function readUsage(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestUsage[]>> {
   allow(ctx, 'readUsage');
   const { rows } = await ctx.db.pool.query<RequestUsage & { id: number }>(

@@ -1,11 +1,11 @@
 /**
  * Links at the archive paths of files to their copies in the restore area.
- * A row is stored before its link is made, and says that the link may be there until it was removed. A copy leaves the
- * restore area only if no link points to it (disks/removals.ts). A trigger marks the row whenever the copy of its file
- * comes or goes, and an engine settles marked rows (engine/links/pass.ts). Each step can be repeated, and counts only
- * if the row was not marked meanwhile (`change`).
- * The engine claims rows for a while. A process that was paused for longer may make an unwanted link, so a removed link
- * is looked for once more after all claims have ended.
+ * A row is stored before its link is made, and stays until the link is removed. A copy leaves the restore area only if
+ * no link points to it (disks/removals.ts). A trigger marks the row at each change of the copy, and an engine settles
+ * marked rows (engine/links/pass.ts). Each step is repeatable, and counts only if the row was not marked meanwhile
+ * (`change`).
+ * A process that was paused longer than its claim may make an unwanted link, so removed links are checked once more
+ * after all claims have ended.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -15,7 +15,6 @@ import { placeOnDisk } from '../conditions.js';
 
 export interface Link {
   at: string;
-  /** Absolute path of a copy. */
   target: string;
 }
 
@@ -28,7 +27,7 @@ export interface DueLink {
 }
 
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
-  /** `gone`: nothing is there; `forgotten`: nor was it long after; `stuck`: it is tried again. */
+  /** `gone`: nothing is there; `forgotten`: nor was it long after; `stuck`: it is retried. */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
   problem: string | null;
 };
@@ -39,9 +38,9 @@ const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
 
 /**
- * Stores below which directory links are made, and has all links checked if it has changed.
+ * Stores the directory of links, and has all links checked if it has changed.
  * @param root absolute; undefined: no links
- * @returns the directory before, if it has changed
+ * @returns the earlier directory, if it has changed
  */
 export async function setLinkRoot(ctx: Context, root: string | undefined): Promise<{ before: string | null } | null> {
   const { rows } = await ctx.db.pool.query<{ before: string | null }>(
@@ -59,7 +58,7 @@ export async function setLinkRoot(ctx: Context, root: string | undefined): Promi
 export const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
   AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
 
-/** Adds rows for copies from before the first directory was set. Calling twice is safe. */
+/** Adds rows for copies that are older than the first directory. Calling it twice is safe. */
 export async function markUnlinked(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO archive_link (file_id, look_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
@@ -85,7 +84,7 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
   if (claimed.length === 0) return [];
-  // a separate statement: a change of a file after its snapshot marks the row once more
+  // a separate statement: a later change of a file marks the row again
   const { rows } = await ctx.db.pool.query<{
     fileId: bigint;
     change: bigint;
@@ -165,7 +164,7 @@ export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promi
   );
 }
 
-/** Selects rows that were not marked since and that nobody writes now: waiting could be a deadlock. */
+/** Selects unmarked rows that no other transaction is writing: waiting could be a deadlock. */
 function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
   return sql`SELECT l.file_id AS id FROM archive_link l
     JOIN unnest(${links.map(({ fileId }) => fileId)}::bigint[], ${links.map(({ change }) => change)}::bigint[]) AS s (id, change)
@@ -174,8 +173,8 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 }
 
 /**
- * Stores links to copies that were just put in place, and claims their rows, so that the links are there before any
- * user hears of the copies. Other links of these files are left to the engine's job.
+ * Stores links to copies that were just put in place, and claims their rows, so that links exist before users are
+ * notified. Other links of these files are left to the engine's job.
  * @returns the links that may be made
  */
 export async function noteEarlyLinks(
@@ -217,7 +216,7 @@ export async function readLinks(ctx: Context, page: { after: bigint; limit: numb
   return rows;
 }
 
-/** By file id. It stays the same for a stuck link that is checked again. */
+/** Reads changes by file id. They stay the same for a stuck link that is checked again. */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();
   const { rows } = await ctx.db.pool.query<Pick<DueLink, 'fileId' | 'change'>>(
@@ -236,17 +235,17 @@ export async function listMountpoints(ctx: Context): Promise<string[]> {
 }
 
 export interface LinkFolder {
-  /** Absolute. A directory that was made for links: its row is stored before it is made. */
+  /** Absolute path of a directory made for links. Its row is stored first. */
   path: string;
   /** Null if an engine was about to make it. */
   ino: bigint | null;
   /** Nanoseconds; null if the file system has none. */
   birthNs: bigint | null;
-  /** Version of the row: it changes with each write. */
+  /** Version of the row, which changes with each write. */
   version: string;
 }
 
-/** Call before a directory is made. Replaces what was recorded of an earlier one. */
+/** Call before a directory is made. Replaces the record of an earlier one. */
 export async function noteMakingLinkFolder(ctx: Context, path: string): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO link_folder (path) VALUES (${path}) ON CONFLICT (path) DO UPDATE SET ino = NULL, birth_ns = NULL`,
@@ -268,7 +267,7 @@ export async function readLinkFolders(ctx: Context, paths: readonly string[]): P
   return new Map(rows.map((row) => [row.path, row]));
 }
 
-/** Reads a directory and those in it, the innermost first; nothing if it is not recorded itself. */
+/** Reads a directory and those in it, innermost first; none if it is not recorded itself. */
 export async function readLinkFoldersIn(ctx: Context, path: string): Promise<LinkFolder[]> {
   const rows = await selectFolders(ctx, sql`(n.path = ${path} OR starts_with(n.path, ${`${path}/`}))`);
   return rows.at(-1)?.path === path ? rows : [];
@@ -281,7 +280,7 @@ async function selectFolders(ctx: Context, which: Sql): Promise<LinkFolder[]> {
   return rows;
 }
 
-/** Deletes the records of directories that are gone, if they have not changed since. */
+/** Deletes the unchanged records of removed directories. */
 export async function forgetLinkFolders(ctx: Context, gone: readonly LinkFolder[]): Promise<void> {
   if (gone.length === 0) return;
   await ctx.db.pool.query(

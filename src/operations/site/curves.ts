@@ -1,7 +1,7 @@
 /**
- * History of the site and of quotas. The site has a row for each five minutes, and for each hour of older days. One engine at a time counts the
- * events since the last counted one, in the transaction that writes the figures, so that no event is counted twice. A quota has a row for each
- * hour in which it changed.
+ * History of the site and of quotas. The site has a row for each five minutes, and for each hour of older days. One
+ * engine at a time counts new events in the transaction that writes the figures, so that no event counts twice. A quota
+ * has a row for each hour in which it changed.
  */
 import type { Context } from '../../context.js';
 import { tryAdvisory } from '../../database/locks.js';
@@ -15,7 +15,6 @@ import { isClaimed } from '../conditions.js';
 import { allow } from '../policy.js';
 
 export interface CurvePoint {
-  /** The beginning. */
   at: string;
   seconds: number;
   filesRestored: number;
@@ -30,7 +29,7 @@ export interface CurvePoint {
 export const SLOT_SECONDS = 300;
 const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
-/** Rows of five minutes become rows of hours after this time. */
+/** Age at which rows of five minutes are combined by the hour. */
 const FINE_DAYS = 2;
 export const CURVE_DAYS = 90;
 /** More than 48 hours of five minutes and 88 days of hours. */
@@ -41,7 +40,9 @@ const SAMPLE_MS = 20_000;
 const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
-/** Counts new events, samples the queue once in each period, and writes the history of quotas. May be killed at any line. */
+/**
+ * Counts new events, samples the queue once in each period, and writes the history of quotas. Safe to kill at any line.
+ */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
   while (!stop.aborted && (await countStep(ctx, now)));
@@ -132,7 +133,10 @@ async function sampleSlot(ctx: Context, now: string): Promise<void> {
   );
 }
 
-/** Returns the points that begin from `since` to before `until`, in order; at most the newest 3,000. @throws InvalidInputError */
+/**
+ * Returns the points that begin from `since` to before `until`, in order; at most the newest 3,000. @throws
+ * InvalidInputError
+ */
 export async function readHistory(
   ctx: Context,
   { since, until }: { since: string; until?: string | null | undefined },
@@ -176,7 +180,10 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
   written.set(ctx.db, hour);
 }
 
-/** Returns the points of visible quotas, in order of time: at `since` if that is known, at each change after it, and now. @throws InvalidInputError */
+/**
+ * Returns the points of visible quotas by time: at `since` if known, at each later change, and now. @throws
+ * InvalidInputError
+ */
 export async function readQuotaHistory(
   ctx: Context,
   quotaIds: readonly number[],

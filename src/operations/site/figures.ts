@@ -1,4 +1,7 @@
-/** Reads the figures of the site for metrics, by one statement over small tables and the queue. They name no user. Callers cache them (src/metrics/site.ts). */
+/**
+ * Reads the figures of the site for metrics with one cheap statement. They name no user. Callers cache them
+ * (src/metrics/site.ts).
+ */
 import type { Context } from '../../context.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -35,7 +38,10 @@ export interface SiteFigures {
 
 const TIMEOUT_MS = 8000;
 
-/** Allows metrics to callers with the right, and to all callers of this host without authentication. @throws ForbiddenError */
+/**
+ * Allows metrics to callers with the right, and to all callers if the gateway requires no authentication. @throws
+ * ForbiddenError
+ */
 export function allowMetrics(ctx: Context): void {
   if (ctx.caller.way !== 'open') allow(ctx, 'readMetrics');
 }

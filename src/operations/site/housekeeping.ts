@@ -1,4 +1,4 @@
-/** Reports which history is kept, for how long, and its size. The jobs that delete it are in engine/runner.ts. */
+/** Reports the kinds of history, their lifetimes and sizes. The jobs that delete them are in engine/runner.ts. */
 import type { Context } from '../../context.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { join, type Sql, sql } from '../../database/sql.js';
@@ -14,13 +14,12 @@ export type KeptKind = (typeof keptKinds)[number];
 
 export interface Kept {
   kind: KeptKind;
-  /** By the settings of the process that answers. */
+  /** By the settings of this process. */
   days: number;
   /** Estimated by PostgreSQL; null if there is no estimate yet. */
   rows: number | null;
   /** Of tables and indexes. */
   bytes: bigint;
-  /** Null if there is no row. */
   oldest: string | null;
 }
 

@@ -1,4 +1,7 @@
-/** Running gateways and engines: each writes a heartbeat every few seconds, by the database's clock, and is deleted a day after its last one. */
+/**
+ * Running gateways and engines: each writes a heartbeat every few seconds, by the database's clock, and is deleted a
+ * day after the last one.
+ */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { allow } from '../policy.js';
@@ -17,7 +20,7 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** How long it has been behind in reading events. */
+  /** Delay in reading events. */
   lagSeconds: number;
 }
 
@@ -31,7 +34,6 @@ const now = sql`timezone('utc', clock_timestamp())`;
 
 export const isSeen = sql`(p.seen_at >= ${now} - make_interval(secs => ${SILENT_SECONDS}))`;
 
-/** Writes a heartbeat, and deletes processes that have been dead for a day. */
 export async function noteProcess(ctx: Context, { id, kind, host, pid, version }: OwnProcess): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH gone AS (DELETE FROM running_process WHERE seen_at < ${now} - make_interval(secs => ${FORGOTTEN_SECONDS}))
@@ -56,7 +58,7 @@ export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   return rows;
 }
 
-/** Describes processes that are alive: `engine 42 of host`. */
+/** Describes live processes: `engine 42 of host`. */
 export async function findRunning(ctx: Context): Promise<string[]> {
   return (await listProcesses(ctx))
     .filter((each) => each.isAlive)

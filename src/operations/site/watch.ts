@@ -1,6 +1,7 @@
 /**
- * Watches the site and the requests of a caller, so that views read again what has changed. All watchers of a gateway share one check a second,
- * and each receives all changes since its last one at once, so that a slow client receives fewer messages and needs little memory.
+ * Watches the site and the requests of a caller, so that views can refresh changed parts. All watchers of a gateway
+ * share one check a second. Each receives all changes since its last one at once, so that a slow client gets fewer
+ * messages and needs little memory.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hasQuota } from '../../caller.js';
@@ -17,13 +18,13 @@ import { isSeen } from './processes.js';
 const EVERY_MS = 1000;
 /** The pause after a slow check, as a multiple of its time. */
 const REST_TIMES = 10;
-/** Changes that are kept for a slow watcher. If there are more, it must read everything again. */
+/** Changes kept for a slow watcher. Beyond this it must read everything again. */
 const MOST_KEPT = 1000;
 
 interface Source<Item> {
-  /** Called when the first watcher comes. @returns a function for when the last one has gone */
+  /** Called for the first watcher. @returns a function for the end of the last one */
   begin(): () => void;
-  /** Returns the changes since the last check by their keys; undefined if they are not known, as at the first check. */
+  /** Returns the changes since the last check by key; undefined if unknown, as at the first check. */
   look(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
 }
@@ -50,7 +51,7 @@ class Watchers<Item> {
     this.source = source;
   }
 
-  /** First yields `hasMore`, so that a client which then reads everything misses no change. */
+  /** Yields `hasMore` first, so that a client which then reads everything misses no change. */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Told<Item>> {
     const watcher: Watcher<Item> = { kept: new Map(), hasMore: this.hasLooked, wake: () => {} };
     this.watchers.add(watcher);
@@ -149,7 +150,7 @@ const libraries = digest(
 
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
-/** A text for each part, which differs after a change. All changes of the queue write events, except of its order. */
+/** A text for each part, which differs after a change. All changes of the queue except of its order write events. */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
   (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",
@@ -160,7 +161,7 @@ function createSiteMarks(ctx: Context): Source<SitePart> {
   let hasRung = false;
   return {
     begin: () => {
-      // changes of the order of the queue only, such as a priority, write no event
+      // changes of only the order of the queue, such as a priority, write no event
       const end = ctx.events.onRing('recall', () => {
         hasRung = true;
       });
@@ -185,11 +186,11 @@ function createSiteMarks(ctx: Context): Source<SitePart> {
 
 const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 
-/** Yields all parts first, then changed ones, at most about once a second, without end. */
+/** Yields all parts first, then changed ones about once a second, without end. */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now } = ctx;
-  // a context without the reader of this caller, since the checks continue after the caller has gone
+  // a context without the reader of this caller, since the checks continue without it
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now };
   const watchers = siteWatchers.get(events) ?? new Watchers(createSiteMarks(own));
   siteWatchers.set(events, watchers);
@@ -208,7 +209,7 @@ export interface RequestChanges extends Told<RequestChange> {
   at: string;
 }
 
-/** Requests of one check. More than these count as unknown changes. */
+/** Requests of one check. More of them count as unknown changes. */
 const MOST = 1000;
 /** Requests whose figures are remembered. An event of any other request counts as a change. */
 const MOST_KNOWN = 10_000;
@@ -225,7 +226,7 @@ function watchChangedRequests(ctx: Pick<Context, 'db' | 'events' | 'log'>): Sour
   const changed = new Set<number>();
   let following: Promise<void> | undefined;
   let stop = new AbortController();
-  /** More files on disk, or failed ones, are no change of the request. An event with the same figures as before is a change. */
+  /** More files on disk, or failed ones, are no change. An event with the same figures as before is a change. */
   const note = ({ requestId, state, filesTotal, filesOnDisk, filesFailed }: ProgressEvent) => {
     const before = known.get(requestId);
     known.delete(requestId);
@@ -236,7 +237,7 @@ function watchChangedRequests(ctx: Pick<Context, 'db' | 'events' | 'log'>): Sour
     const isFurther = before?.filesOnDisk !== filesOnDisk || before?.filesFailed !== filesFailed;
     if (!(isSame && isFurther) && changed.size <= MOST) changed.add(requestId);
   };
-  /** The collected changes are lost, so that all watchers must read everything again. */
+  /** The collected changes are lost, so all watchers must read everything again. */
   const fail = (error: unknown) => {
     logFailure(ctx.log, error, 'which requests have changed');
     stop.abort();
@@ -281,7 +282,7 @@ function watchChangedRequests(ctx: Pick<Context, 'db' | 'events' | 'log'>): Sour
 
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 
-/** Yields `hasMore` first, then requests that were created, changed or ended, at most about once a second, without end. */
+/** Yields `hasMore` first, then created, changed or ended requests about once a second, without end. */
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');
   const { db, events, log } = ctx;

@@ -1,7 +1,7 @@
 /**
- * Calls to staging libraries and their answers. Each call is stored before it is made, with a batch of its own. Its
- * result is written for the files that still have that batch, so a late answer changes nothing after another engine has
- * taken over.
+ * Calls to staging libraries and their answers. Each call is stored with its own batch before it is made. Its result is
+ * written only for files that still have that batch, so a late answer changes nothing after another engine has taken
+ * over.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -15,9 +15,8 @@ import { lockHolders, markHolds } from '../requests/holds.js';
 
 export interface StagingRow {
   fileId: bigint;
-  /** The library's name for it. */
   path: string;
-  /** Empty if the catalogue does not say any more. */
+  /** Empty if the catalogue no longer knows it. */
   volume: string;
   position: bigint | null;
   size: bigint;
@@ -28,9 +27,7 @@ export interface StagingRow {
   since: string;
 }
 
-/**
- * Batches of files that are intended and not taken yet: never asked for, or kept by the library from an earlier time.
- */
+/** Batches of intended files that were not asked for yet: never, or kept by the library from an earlier demand. */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
 export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
 
@@ -40,10 +37,9 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Takes due files and gives them a new batch. Call it before the library is asked. Files that were put off least come
- * first, and the more often files were put off, the fewer at once, so that a bad file does not keep others from being
- * asked for. Files that may have been asked for before are included even if no request waits: only the answer tells
- * their name for the release.
+ * Gives due files a new batch. Call it before the library is asked. Files that were postponed least come first, and
+ * often postponed ones in smaller batches, so that a bad file does not block others. Files that may have been asked for
+ * before are included even if no request waits: only the answer names them for the release.
  */
 export async function takeIntended(
   ctx: Context,
@@ -67,7 +63,7 @@ export async function takeIntended(
   return rows;
 }
 
-/** Records that the library has taken the batch. @returns how many files still have the batch */
+/** Records that the library has accepted the batch. @returns how many files still have it */
 export async function noteAsked(
   ctx: Context,
   { batch, remoteId, pollAt }: { batch: string; remoteId: string | null; pollAt: string },
@@ -79,7 +75,7 @@ export async function noteAsked(
   return rowCount ?? 0;
 }
 
-/** Has files released that the library was asked for after the lease was lost, unless another engine asked for them. */
+/** Releases files that were asked for after the lease was lost, unless another engine asked for them. */
 export async function noteStray(
   ctx: Context,
   asked: { libraryId: number; batch: string; remoteId: string | null; fileIds: readonly bigint[] },
@@ -124,7 +120,7 @@ export async function noteWaiting(
 /** Waiting times kept for estimates, and those taken from one answer. */
 const WAITS = { kept: 100, ofOne: 10 };
 
-/** Records that files can be read, and until when if the library says so. Notifies readers. */
+/** Records that files can be read, and until when if known. Notifies readers. */
 export async function noteStaged(
   ctx: Context,
   libraryId: number,
@@ -151,7 +147,7 @@ export async function noteStaged(
 
 export type Again = Answered & { at: string };
 
-/** Has files asked for again because the library does not know the demand any more. */
+/** Asks again for files whose demand the library no longer knows. */
 export async function askAgain(ctx: Context, libraryId: number, files: readonly Again[]): Promise<void> {
   if (files.length === 0) return;
   const [ids, batches] = [files.map(({ fileId }) => fileId), files.map(({ batch }) => batch)];
@@ -169,10 +165,7 @@ export async function notePutOff(ctx: Context, batch: string, at: string): Promi
   );
 }
 
-/**
- * Has files released that no recall of the library waits for. What was never asked for is deleted, since a call may
- * cost money.
- */
+/** Releases files that no recall of the library needs. Deletes those never asked for, since a call may cost money. */
 export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<void> {
   const now = ctx.now();
   await ctx.db.pool.query(
@@ -187,7 +180,7 @@ export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<vo
   );
 }
 
-/** Has files released that were read wrongly, before their next try asks for them again. */
+/** Releases files that were read wrongly, before their next try asks for them again. */
 export async function letGoFiles(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -195,7 +188,7 @@ export async function letGoFiles(ctx: Context, libraryId: number, fileIds: reado
   );
 }
 
-/** Has the demand released that brought files which were not there, and the files asked for again. */
+/** Releases a demand whose files were missing, and asks for the files again. */
 export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', attempts = attempts + 1, since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -211,7 +204,7 @@ export async function noteUnread(ctx: Context, libraryId: number, { fileId, batc
 }
 
 /**
- * Has files staged again that have left the library's disk and are not being read; deletes kept ones that have left.
+ * Stages files again that have left the library's disk unread; deletes kept ones that have left.
  * @param keptSince kept files without a date are deleted if they are older
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
@@ -229,11 +222,11 @@ export async function expireStaged(ctx: Context, libraryId: number, keptSince: s
 
 export interface ToRelease extends StagingRow {
   isWanted: boolean;
-  /** Other files of its demand are still to come, or to be read. */
+  /** Other files of its demand are pending or unread. */
   hasOthers: boolean;
 }
 
-/** The library keeps it without a date: it is told again, and says what has become of it. */
+/** The library keeps it without a date, so it is asked again whether it still does. */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
 
 export async function readToRelease(ctx: Context, libraryId: number, limit: number): Promise<ToRelease[]> {
@@ -252,15 +245,15 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 
 const MOST_PAUSE_SECONDS = 600;
 
-/** Until a kept file without a date is checked again: half of its age. */
+/** Pause before a kept file without a date is checked again: half of its age. */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
-/** Until when the library keeps it; null: as it said when the file was ready. */
+/** Until when the library keeps it; null: as it reported when the file was ready. */
 export type KeptRow = Answered & { until: string | null };
 
 /**
- * Stores the results of a release. A file that was not there when it was read, and is still wanted, is intended again
- * after a growing pause. What the library keeps stays in the table until it is gone; the rest is deleted.
+ * Stores the results of a release. A file that was missing when read, and is still needed, is intended again after a
+ * growing pause. Kept files stay in the table until they are gone; others are deleted.
  */
 export async function noteReleased(
   ctx: Context,
@@ -313,7 +306,7 @@ export interface FailedStaging extends Answered {
   errorClass: ErrorClass;
   error: string;
   isTry: boolean;
-  /** When it is asked for again; null: it has failed for good. */
+  /** Time of the next try; null: it has failed for good. */
   notBefore: string | null;
 }
 
@@ -325,10 +318,7 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
   return new Map(rows.map((row) => [row.fileId, row.attempts]));
 }
 
-/**
- * Ends recalls of files that do not come, or has them tried again, as long as they wait for this library. What the
- * library keeps of them is released first.
- */
+/** Ends or retries recalls of files that do not come, if they wait for this library. Kept files are released first. */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;
   await transaction(ctx.db.pool, 'failStaged', async (tx) => {

@@ -1,6 +1,6 @@
 /**
- * What a staging library is asked for next. Files are stored as intended before the library is asked. Files without an
- * answer are asked for again by the engine that holds the library then.
+ * Chooses the next files to ask a staging library for. Files are stored as intended before the call. The engine that
+ * holds the library asks again for those without an answer.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -14,7 +14,7 @@ import { findPlaceable, lookAtDisks, type MeasureDisks } from '../disks/reservat
 import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
-/** Reads what waits and was not asked for, by volume and user. A file that two users wait for counts for both. */
+/** Reads waiting files that were not asked for, by volume and user. A file that two users wait for counts for both. */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const { rows } = await ctx.db.pool.query<QueueEntry>(
     sql`SELECT w.*, v.name AS volume, v.medium, false AS "isMounted"
@@ -34,7 +34,7 @@ export async function readUnasked(ctx: Context, libraryId: number): Promise<Queu
 export interface Unasked {
   fileId: bigint;
   size: bigint;
-  /** Of the request that asked first. */
+  /** User of the first request. */
   user: string;
 }
 
@@ -62,16 +62,16 @@ export async function readUnaskedOf(
   return rows;
 }
 
-/** What the library may have for Tapegate now. */
+/** What the library may stage for Tapegate now. */
 export interface Staged {
   files: number;
   bytes: bigint;
-  /** What is to come from all libraries that answer, without room reserved in the restore area. */
+  /** Bytes to come from all responding libraries, without reserved room in the restore area. */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
 
-/** The library of `s` is in service and answers. Others keep no room. */
+/** The library of `s` is in service and responds. Others keep no room. */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'HELD')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
 
@@ -113,9 +113,9 @@ export interface Room {
 }
 
 /**
- * Stores files as intended, in the order given, as long as the library's depth and the restore area have room. A file
- * that fits no restore disk gets the reason and waits. Skips files that wait no longer or were intended meanwhile.
- * @returns the ids of those intended now; `isFull` if others had no room
+ * Stores files as intended, in the given order, as far as the library's depth and the restore area have room. A file
+ * that fits no restore disk gets the reason and waits. Skips files that no longer wait or were intended meanwhile.
+ * @returns the ids of the intended files; `isFull` if others had no room
  * @throws if the lease is lost
  */
 export async function intendFiles(
@@ -166,7 +166,7 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
 }
 
 /**
- * Intends tape copies that are to be read back (catalogue/verifications.ts), when no recall is to be asked for.
+ * Intends tape copies to be read back (catalogue/verifications.ts), when no recall is to be asked for.
  * @returns how many
  */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
@@ -192,7 +192,7 @@ export interface ReadyCopy extends StagingRow {
   tries: number;
 }
 
-/** Another engine takes over after so long. */
+/** Another engine takes over after this time. */
 const TAKEN_HOURS = 1;
 
 export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {
@@ -213,7 +213,6 @@ export async function takeReadBack(ctx: Context, libraryId: number): Promise<Rea
   return rows[0];
 }
 
-/** Releases a copy that could not be read now. */
 export async function leaveReadBack(ctx: Context, libraryId: number, { fileId, batch }: ReadyCopy): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET due_at = ${ctx.now()}
@@ -227,8 +226,8 @@ export interface ReadyFile {
 }
 
 /**
- * Reads the next files: by priority, then by the shares of users, then by the time since they are ready.
- * @param how.shares recent drive seconds divided by the weight, by user
+ * Reads the next files: by priority, then by shares of users, then by the time since they are ready.
+ * @param how.shares recent drive seconds divided by weight, by user
  * @param how.isShuffled random order
  */
 export async function readReady(

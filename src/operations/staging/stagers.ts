@@ -1,7 +1,7 @@
 /**
- * Which engine asks a staging library: one at a time under a lease, as for drives (recalls/drives.ts). This only saves
- * calls: each call has a batch of its own, so two engines at once are safe.
- * A library that does not answer rests, separately for calls and for reads (health/circuits.ts).
+ * Decides which engine asks a staging library: one at a time under a lease, as for drives (recalls/drives.ts). This
+ * only saves calls: calls have their own batches, so two engines are safe. A library that does not answer rests,
+ * separately for calls and for reads (health/circuits.ts).
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -25,7 +25,7 @@ export async function ensureStager(ctx: Context, libraryId: number): Promise<voi
   await ctx.db.pool.query(sql`INSERT INTO stager (library_id) VALUES (${libraryId}) ON CONFLICT DO NOTHING`);
 }
 
-/** @returns undefined while another engine has it and lives */
+/** @returns undefined while another live engine has it */
 export async function claimStager(
   ctx: Context,
   claim: { libraryId: number; engineId: string; leaseSeconds: number },
@@ -58,7 +58,6 @@ export interface Rests {
   mode: SuspensionMode | null;
   restUntil: string | null;
   readRestUntil: string | null;
-  /** Failures one after another. */
   failures: number;
   readFailures: number;
 }
@@ -74,28 +73,25 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
   return rows[0] ?? { mode: null, restUntil: null, readRestUntil: null, failures: 0, readFailures: 0 };
 }
 
-/** Numbers of files at one library. */
 export interface StagingFigures {
   /** Asked for, or about to be. */
   asked: number;
-  /** On its disk. */
   ready: number;
-  /** To be released. */
   releasing: number;
   /** Not needed, and still on its disk. */
   kept: number;
   bytes: bigint;
-  /** Until when it is not asked or read after failures, and its error. */
+  /** End of the pause after failures, and its error. */
   restUntil: string | null;
   problem: string | null;
-  /** What leaves the disk first. */
+  /** Files that leave its disk first. */
   nextKept: KeptCopy[];
 }
 
 export interface KeptCopy {
   path: string;
   size: bigint;
-  /** Null if the library does not say. */
+  /** Null if unknown. */
   until: string | null;
 }
 
