@@ -1,17 +1,21 @@
 /**
- * Recalls the files of a batch from a mounted volume, one after the other, while earlier ones are still written and synced.
+ * Recalls the files of a batch from a mounted volume, one after the other, while earlier ones are still written and
+ * synced.
  *
  * | state | step | next |
  * |---|---|---|
- * | STARTED | the directory is opened, made if missing | OPENED |
- * | OPENED | the file is read, checksummed and written to its partial file (`readInto`) | READ |
- * | READ | the partial file is synced (`finishCopy`) | SYNCED |
- * | SYNCED | the database records inode and mtime, and confirms the lease | CONFIRMED |
- * | CONFIRMED | the partial file is put in place, replacing nothing | PLACED |
- * | PLACED | the directory, and those above it, are synced (`settle`) | REPORTED |
+ * | STARTED | open the directory, create it if missing | OPENED |
+ * | OPENED | read, checksum and write the file to its partial file (`readInto`) | READ |
+ * | READ | sync the partial file (`finishCopy`) | SYNCED |
+ * | SYNCED | record inode and mtime in the database, confirm the lease | CONFIRMED |
+ * | CONFIRMED | put the partial file in place, without replacing a file | PLACED |
+ * | PLACED | sync the directory and its parents (`settle`) | REPORTED |
  *
- * An error in any state discards the partial file and ends the recall as `judge` says. An engine that is killed leaves a recall that is RUNNING: the next
- * holder of the drive (left-behind.ts) removes the partial file, takes a copy that is PLACED as restored, and queues the others again.
+ * An error in any state discards the partial file; `judge` decides the outcome. If the engine is killed, the recall
+ * stays
+ * RUNNING. The drive's next holder (left-behind.ts) then removes the partial file, records a PLACED copy as restored,
+ * and
+ * requeues the rest.
  */
 import { once } from 'node:events';
 import path from 'node:path';
@@ -38,35 +42,34 @@ import { PutOffError, toPutOff } from './retry.js';
 /** Recalls that were started together. */
 export interface Batch {
   recalls: readonly RunningRecall[];
-  /** Before they were given their disks, by the process's own clock, in milliseconds. */
+  /** Start of the batch, before disks were assigned; milliseconds of `performance.now()`. */
   since: number;
-  /** In which traces they are, by the ids of files; undefined where nothing is traced. */
+  /** Trace context by file id; undefined if nothing is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
-  /** Of each recall: aborts when the recall, or all work of the drive, is to stop. */
+  /** One for each recall: aborts when the recall, or all work of the drive, must stop. */
   signals: readonly AbortSignal[];
-  /** Aborts when nothing of the batch is left to do. */
+  /** Aborts when no recall of the batch remains. */
   signal: AbortSignal;
-  /** To be called when no recall of the batch runs any more. */
+  /** The caller calls this when no recall of the batch is running. */
   end(): void;
 }
 
-/** What it takes to read a batch. */
 interface BatchWork {
   batch: Batch;
-  /** May be called several times; it must not wait. */
+  /** May be called several times; must not wait. */
   report: (outcomes: RecallOutcome[]) => void;
-  /** Of the drive: what is read and not yet written. */
+  /** Limits the drive's bytes that are read but not yet written. */
   budget: Budget;
   disks: FailingDisks;
   links: LinkKeeper;
-  /** Of the volume, or of the staging library. */
+  /** Name of the volume or staging library. */
   name: string;
 }
 
 /**
- * Reads recalls in the order given, and reports one outcome for each; what its signal stops is `returned`.
- * @returns once all are read; `written` settles when all outcomes are reported, and must be awaited. Where it rejects,
- *   those that are not reported have no outcome. `failure` is why the volume could not be read on: what was left is `returned`
+ * Reads recalls in the given order, and reports one outcome for each; recalls stopped by their signal are `returned`.
+ * @returns once all are read. The caller must await `written`, which settles when all outcomes are reported; if it
+ *   rejects, unreported recalls have no outcome. `failure` is why the volume became unreadable; the rest is `returned`
  */
 export async function runBatch(
   ctx: Context,
@@ -88,9 +91,9 @@ class BatchRun {
   private readonly leftovers: Leftovers;
   private readonly confirmations: Confirmations;
   private readonly reports: Reports;
-  /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
+  /** Files that are read, and still being written, synced and renamed. Never rejects. */
   private readonly finishing: Promise<void>[] = [];
-  /** What has shown that it is not a file that cannot be read, but the volume. */
+  /** An error that shows that the whole volume is unreadable, not one file. */
   failure: VolumeError | undefined;
 
   constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
@@ -109,7 +112,7 @@ class BatchRun {
     for (const [index, recall] of recalls.entries()) await this.readOne(recall, signals[index] ?? this.lease.signal);
   }
 
-  /** Never rejects: a bad file holds up no other. */
+  /** Never rejects: a bad file does not delay the others. */
   private async readOne(recall: RunningRecall, signal: AbortSignal): Promise<void> {
     const span = this.startSpan(recall);
     const end = (outcome: RecallOutcome) => {
@@ -122,7 +125,7 @@ class BatchRun {
     if (full !== undefined) return end(toUnplaced(recall, full));
     try {
       signal.throwIfAborted();
-      // who has stood still must not make a folder either: others have looked for what it left already
+      // a stalled engine must not create directories either: its successor has already cleaned up
       const folder = await this.folders.open(recall, () => this.confirmations.confirmOpening());
       const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
       const copy = await beginCopy(this.lease, this.confirmations, recall, how);
@@ -145,9 +148,9 @@ class BatchRun {
   }
 
   /**
-   * Syncs the folders, so that what was put into them lasts. A copy below one that cannot be synced is in its place, and may
-   * be gone after the next failure of its host: the recall ends as one whose copy could not be looked at. So it does where a folder that was
-   * made for it cannot be tidied away. Never rejects.
+   * Syncs the directories of ended recalls. If a sync fails, the copy may be lost when its host crashes: the recall
+   * then ends
+   * as unseen. The same holds if an empty directory that was created for it cannot be removed. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.folders.sync();
@@ -168,7 +171,7 @@ class BatchRun {
     return outcomes;
   }
 
-  /** How a recall ends that has failed. Never rejects. */
+  /** Returns the outcome of a failed recall. Never rejects. */
   private async judge(recall: RunningRecall, thrown: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (!(thrown instanceof UnseenError)) return await this.judgeReason(recall, thrown, signal);
     return { ...(await this.judgeReason(recall, thrown.cause, signal)), isUnseen: true };
@@ -176,8 +179,8 @@ class BatchRun {
 
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
-    if (error instanceof UnavailableError) return toReturned(recall); // the database is away: of the file it says nothing
-    if (error instanceof NotReadyError) return toReturned(recall); // it is staged again, and holds up no other
+    if (error instanceof UnavailableError) return toReturned(recall); // the database is unavailable: the file is not at fault
+    if (error instanceof NotReadyError) return toReturned(recall); // the file will be staged again, and delays no other
     if (error instanceof PutOffError) return toPutOff(this.ctx, recall, error);
     if (error instanceof VolumeError) {
       this.failure = error;
@@ -192,11 +195,11 @@ class BatchRun {
       if (problem === undefined) return outcomeOf(this.ctx, recall, error);
       return { fileId: recall.fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: problem };
     } catch {
-      return toReturned(recall); // the database is away, and so is what would be told
+      return toReturned(recall); // the database is unavailable, so the error cannot be recorded
     }
   }
 
-  /** Returns when the last file is in place and reported; the folders are closed then, whatever happens. */
+  /** Waits until the last file is in place and reported, then always closes the directories. */
   async finish(): Promise<void> {
     try {
       await Promise.all(this.finishing);
@@ -208,7 +211,7 @@ class BatchRun {
   }
 }
 
-/** What is told as restored now, and where. */
+/** Returns the recalls that are now restored. */
 function placedOf(
   ended: readonly EndedRecall[],
   outcomes: readonly RecallOutcome[],
@@ -216,27 +219,26 @@ function placedOf(
   return ended.filter((_, n) => outcomes[n]?.kind === 'restored').map(({ recall }) => recall);
 }
 
-/** What has ended is reported at least so often, while a batch goes on: a file in place is told of in time. */
+/** Interval at which outcomes are reported during a batch. */
 const REPORT_MS = 1000;
 
-/** A recall that has come to its end, but for its folder. */
+/** A recall that has ended, except for the sync of its directory. */
 interface EndedRecall {
   recall: RunningRecall;
-  /** Of the recall. */
   signal: AbortSignal;
   outcome: RecallOutcome;
 }
 
-/** To be ended by `finish`, or by `stop` when that is not to come. */
+/** Must be ended with `finish`, or with `stop` after an error. */
 class Reports {
   private readonly settle: (ended: readonly EndedRecall[]) => Promise<RecallOutcome[]>;
   private readonly report: (outcomes: RecallOutcome[]) => void;
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
-  /** The first failure is the last word: what was to be reported with it, or later, is not. */
+  /** After the first error, nothing more is reported. */
   private reporting = Promise.resolve();
 
-  /** @param settle syncs the folders, and says how the recalls end then */
+  /** @param settle syncs the directories, and returns the final outcomes */
   constructor(
     settle: (ended: readonly EndedRecall[]) => Promise<RecallOutcome[]>,
     report: (outcomes: RecallOutcome[]) => void,
@@ -253,14 +255,14 @@ class Reports {
     this.ended.push(ended);
   }
 
-  /** Reports what is left. @throws what a report threw */
+  /** Reports the rest. @throws the first error of a report */
   async finish(): Promise<void> {
     this.stop();
     this.reportNext();
     await this.reporting;
   }
 
-  /** No further report after those that have begun. */
+  /** Stops the timer; reports in progress continue. */
   stop(): void {
     clearInterval(this.timer);
   }
@@ -273,21 +275,21 @@ class Reports {
     const ended = this.ended;
     this.ended = [];
     if (ended.length === 0) return;
-    // taken before the folders are synced: what is put in place meanwhile is reported the next time
+    // taken before the directories are synced: copies placed meanwhile belong to the next report
     this.report(await this.settle(ended));
   }
 }
 
-/** How long it is waited for when the lease is over: the database may hang. */
+/** Wait after the lease has ended: the database may hang. */
 const WAIT_MS = 1000;
 
-/** How long, and at what pauses, it goes on then. */
+/** Duration and interval of further attempts. */
 const GO_ON_MS = 60_000;
 const PAUSE_MS = 1000;
 
 interface Ended {
   recall: RunningRecall;
-  /** Its partial file may be there. */
+  /** A partial file may remain. */
   isUnseen: boolean;
 }
 
@@ -304,8 +306,8 @@ class Leftovers {
   }
 
   /**
-   * For recalls that end together: a folder is looked at once for all of them.
-   * @returns what removes that of one of them; it never rejects, and returns false where that is left to others
+   * Cleans up for recalls that end together: each directory is examined once.
+   * @returns a cleanup function that never rejects; false if cleanup is left to a later job
    */
   ofMany(): (ended: Ended) => Promise<boolean> {
     const folders = new Map<string, Promise<boolean>>();
@@ -328,7 +330,7 @@ class Leftovers {
     const until = performance.now() + GO_ON_MS;
     for (;;) {
       if (await this.removeOnce(ended)) return true;
-      const isHung = this.lease.calls.hasHung || this.passes.hasHung; // the disk is out of service, and this process is ended
+      const isHung = this.lease.calls.hasHung || this.passes.hasHung; // the disk is suspended, and this process will exit
       if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
       await sleep(PAUSE_MS, undefined, { ref: false });
     }
@@ -351,13 +353,13 @@ class Leftovers {
   }
 }
 
-/** Until it is too late to wait for more. @param done ends it earlier @returns false */
+/** Waits until shortly after the lease ends, or until `done` aborts. @returns false */
 async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
   try {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });
     await sleep(WAIT_MS, undefined, { signal: done });
   } catch {
-    // it was done in time
+    // it ended in time
   }
   return false;
 }

@@ -1,6 +1,8 @@
 /**
- * Drives, volumes and libraries that fail. A drive that reports a DriveError is suspended with the time of its next try, and other drives read its files.
- * Volumes are suspended when they cannot be mounted, or when one file after another cannot be read: counted in memory over the drives of an engine.
+ * Failing drives, volumes and libraries. A drive with a DriveError is suspended until its next try; other drives read
+ * its
+ * files. A volume is suspended if it cannot be mounted, or if several files in a row are unreadable. The counts are in
+ * memory, for all drives of an engine.
  */
 import type { Context } from '../../context.js';
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
@@ -15,103 +17,107 @@ import { addSeconds, isBefore } from '../../time.js';
 import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
-/** Mounts that may fail one after another; more where the class of the error is tried more often. */
+/** Consecutive mount failures before a volume is suspended; more if the error class allows more retries. */
 const MAX_MOUNTS = 3;
 
-/** Of a mount, which no file is given up for, whatever is wrong: a library that is closed for a while may say anything. */
+/**
+ * Error class for the pause after a failed mount. A temporarily closed library may report anything, so every class is
+ * retried.
+ */
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
-/** The queue of a volume of which nothing could start is looked at again after a while that doubles from visit to visit. */
+/** Pause before another visit to a volume on which nothing could start; doubles with each visit. */
 const IDLE_MS = { first: 1000, most: 10_000 };
 
-/** A library that is not there is looked for again after a while that doubles from time to time. */
+/** Pause before an unavailable library is tried again; doubles with each try. */
 const LIBRARY_SECONDS = { first: 1, most: 30 };
 
-/** Nor is it left alone for longer, whatever it says itself. */
+/** Upper limit for the retry time that a library reports. */
 const RETRY_LATER_SECONDS = 3600;
 
-/** Files, one read after the other, that may fail with MEDIA before the volume itself is what is wrong. */
+/** Consecutive files with MEDIA errors before the volume itself is suspended. */
 const MAX_BAD_FILES = 3;
 
 /**
- * Tries of a file, each after its volume was put back into service, from which on it is what is bad, whatever else can be read there:
- * where nothing but bad files is left of a volume, no other one would ever show that it is sound.
+ * After this many tries, each after its volume returned to service, the file itself counts as bad. Otherwise, if only
+ * bad
+ * files remain, no other file could show that the volume is good.
  */
 const MOST_EARLIER_TRIES = 10;
 
-/** What recalls that have ended say of their volume. */
+/** Result for a volume after recalls have ended. */
 export interface Verdict {
-  /** Why it is to be held, when it is. */
+  /** Why the volume must be suspended, if so. */
   holdReason: string | undefined;
-  /** One file after another could not be read from it, and nothing since (true), or something was read again (false). */
+  /** True after several unreadable files in a row; false after a successful read since; else undefined. */
   isDoubtful: boolean | undefined;
 }
 
-/** What a mount that failed means for its volume. */
+/** Consequence of a failed mount for its volume. */
 interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
-  /** When the next mount is worth trying; nothing when the volume is to be held. */
+  /** Time of the next mount; undefined if the volume must be suspended. */
   notBefore: string | undefined;
-  /** Why the volume is to be held, when it is. */
+  /** Why the volume must be suspended, if so. */
   holdReason: string | undefined;
 }
 
-/** Shared by the drives of an engine. Volumes go by their names. */
+/** Shared by the drives of an engine. Volumes are identified by name. */
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
-  /** Files that failed one after another, each once. */
+  /** Consecutive bad files; each counts once. */
   private readonly badFiles = new Map<string, Set<bigint>>();
-  /** Volumes that this engine has held for these: the number of the batch that was read then. */
+  /** Volumes suspended for bad files: the number of the batch that was read then. */
   private readonly doubts = new Map<string, number>();
-  /** Volumes of which something was restored since they had been held: what was noted of the doubt. */
+  /** Volumes from which a file was restored since their suspension: the `doubtedSince` that this ended. */
   private readonly trusted = new Map<string, string>();
   private batches = 0;
-  /** Of volumes of which nothing could start: until when they are left alone, by the process's own clock. */
+  /** When volumes on which nothing could start may be visited again, by `performance.now()`. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
   private library: { until: number; seconds: number } | undefined;
 
-  /** Is the library away, as seen from this process, and too early to look for it again? */
+  /** Whether this process found the library unavailable, and must not try it yet. */
   get isLibraryAway(): boolean {
     return (this.library?.until ?? 0) > performance.now();
   }
 
-  /** Is it too early for the next mount? Also for what was asked for after the last one had failed. */
+  /** Whether the next mount must wait, also for requests made after the failure. */
   isPaused(volume: string, now: string): boolean {
     const until = this.pauses.get(volume);
     return until !== undefined && isBefore(now, until);
   }
 
-  /** Is it too early to turn to the volume again, since nothing of it could start? */
+  /** Whether the next visit must wait, because nothing could start on the volume. */
   isIdle(volume: string): boolean {
     return (this.idle.get(volume)?.until ?? 0) > performance.now();
   }
 
-  /** A drive has turned to the volume; whatever kept it from reading, it does not turn there again without a pause. */
+  /** Records a visit. A visit without a read starts a pause, for whatever reason. */
   noteVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_MS.first / 2) * 2, IDLE_MS.most);
     if (hasRead) this.idle.delete(volume);
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
 
-  /** An operator has changed something. */
+  /** Called after an operator changed something. */
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
     this.library = undefined;
   }
 
-  /** It was mounted, and could be read. */
+  /** Called after the volume was mounted and read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
     this.library = undefined;
   }
 
-  /** It could not be mounted, or not be read on. */
+  /** Called if a mount failed, or the volume became unreadable. */
   failed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
     const { errorClass, error } = classifyError(thrown);
     if (isExhausted(thrown)) {
@@ -126,7 +132,7 @@ export class VolumeFailures {
     }
     const before = this.mounts.get(volume) ?? 0;
     const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.mounts.delete(volume); // the count begins anew, unless it goes on here
+    this.mounts.delete(volume); // the count restarts, unless it is set again below
     this.pauses.delete(volume);
     if (isWorn) {
       const holdReason = `it could not be mounted ${before + 1} times: ${error}`;
@@ -139,15 +145,16 @@ export class VolumeFailures {
     return { errorClass, error, notBefore, holdReason: undefined };
   }
 
-  /** As long as it says itself, where it does. */
+  /** Seconds until the next try: as the library reports, or doubling. */
   private librarySeconds(thrown: LibraryError): number {
     if (thrown instanceof RetryLaterError) return Math.min(Math.max(thrown.retryAfterSeconds, 1), RETRY_LATER_SECONDS);
     return Math.min((this.library?.seconds ?? LIBRARY_SECONDS.first / 2) * 2, LIBRARY_SECONDS.most);
   }
 
   /**
-   * A function that is told how the recalls of a batch end, and judges their volume. It judges
-   * in the order in which the files were read: a good one is in place later than a bad one after it has failed.
+   * Returns a function that receives the outcomes of a batch, and judges the volume. It judges them in read order,
+   * because
+   * a bad file fails before an earlier good one is in place.
    */
   followReads(volume: string, batch: readonly RunningRecall[]): (outcomes: readonly RecallOutcome[]) => Verdict {
     const number = ++this.batches;
@@ -169,7 +176,7 @@ export class VolumeFailures {
     };
   }
 
-  /** @returns whether that ends a doubt: what was read before it arose does not, however late it is in place */
+  /** @returns whether this ends a doubt; a file that was read before the doubt arose does not */
   private noteRestored(volume: string, recall: RunningRecall, batch: number): boolean {
     this.badFiles.delete(volume);
     const doubtedIn = this.doubts.get(volume);
@@ -180,7 +187,7 @@ export class VolumeFailures {
     return true;
   }
 
-  /** @returns why the volume is to be held, when it is */
+  /** @returns why the volume must be suspended, if so */
   private noteBad(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
     if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA' || !this.mayTell(volume, recall)) return undefined;
     const bad = (this.badFiles.get(volume) ?? new Set()).add(recall.fileId);
@@ -191,10 +198,11 @@ export class VolumeFailures {
   }
 
   /**
-   * Whether the volume is judged by the file, when it cannot be read. Only a file's first try counts: where some bad files lie among many
-   * good ones, the good ones are read by the time that the bad ones are all tried again, one after the other. So does the first one
-   * after the volume was put back into service, as long as nothing was restored from it since it was held: whatever was wrong with it may be
-   * wrong still. Once something was, they are what is bad, else nothing behind them would ever be read.
+   * Whether an unreadable file counts against the volume:
+   * - Only its first try counts: if few of many files are bad, the good ones are read before the bad ones are retried.
+   * - The first try after the volume returned to service also counts, until a file is restored: the old fault may
+   *   persist.
+   * - After a restore, the files themselves count as bad. Otherwise the files behind them would never be read.
    */
   private mayTell(volume: string, { attempts, earlierTries, doubtedSince }: RunningRecall): boolean {
     if (attempts > 0) return false;
@@ -204,11 +212,11 @@ export class VolumeFailures {
   }
 }
 
-/** What does not pass by itself is tried so often, one time after another, and then left to an operator: it may spoil cartridges. */
+/** Tries for lasting errors. Then an operator must act, because further tries may damage cartridges. */
 const MOST_TRIES = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
 
-/** Before the drive is given back, so that nobody else walks into it. */
+/** Suspends a failing drive. Called before the drive is released, so that no other engine uses it. */
 export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveError): Promise<void> {
   const failures = await countDriveFailure(ctx, lease);
   if (failures === undefined) return;
@@ -218,7 +226,7 @@ export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveEr
   await holdFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
-/** Returns what `readOpening` says of the drive. A drive whose next try is due is in service again with this. */
+/** Returns the result of `readOpening`. Puts a drive back into service if its next try is due. */
 export async function openNow(ctx: Context, lease: HeldLease): Promise<{ isQueued: boolean } | undefined> {
   const opening = await readOpening(ctx, lease);
   if (opening) return opening;
@@ -226,7 +234,7 @@ export async function openNow(ctx: Context, lease: HeldLease): Promise<{ isQueue
   return isTried ? await readOpening(ctx, lease) : undefined;
 }
 
-/** A volume was mounted on it, and read. */
+/** Called after a volume was mounted on the drive and read. */
 export async function noteWorks(ctx: Context, lease: HeldLease): Promise<void> {
   if (lease.failures === 0) return;
   await forgetDriveFailures(ctx, lease);
@@ -234,10 +242,11 @@ export async function noteWorks(ctx: Context, lease: HeldLease): Promise<void> {
 }
 
 /**
- * What `use` throws is nobody's fault that is known, and would be thrown again: it counts against the volume, so that
- * the drive turns to others first, and to this one after a pause that grows.
- * @param use returns whether it has read anything, which ends the count
- * @returns what it returned; nothing where another drive has the volume, or the lease is lost
+ * Uses a volume. Unexpected errors of `use` are charged to the volume: the drive visits other volumes first, and this
+ * one
+ * after a growing pause.
+ * @param use returns whether it read anything, which resets the count
+ * @returns the result of `use`; undefined if another drive has the volume, or the lease is lost
  */
 export async function visitVolume(
   ctx: Context,
@@ -251,16 +260,16 @@ export async function visitVolume(
     hasRead = await use();
   } catch (error) {
     const isAway = error instanceof UnavailableError && error.kind === 'away';
-    const isElse = error instanceof DriveError || error instanceof LibraryError; // of which the volume is none
+    const isElse = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
     if (!stop.aborted && !isAway && !isElse && !isExhausted(error)) await countBreakdown(ctx, volumeId, error);
-    throw error; // the drive is given back, and whoever has it next puts in order what was in hand
+    throw error; // the drive is released, and its next holder recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
   await setMount(ctx, lease, null);
   return hasRead;
 }
 
-/** Never rejects: what is thrown is what broke the visit. */
+/** Never rejects, so that the original error is thrown. */
 async function countBreakdown(ctx: Context, volumeId: number, thrown: unknown): Promise<void> {
   const random = Math.random();
   try {

@@ -1,4 +1,4 @@
-/** The life of one drive in one engine: claim, recover, then mount, read and unmount while there is work. Each call to the tape is followed: a drive may hang. */
+/** The life cycle of a drive in an engine: claim, recover, mount, read, unmount. Detects hung calls to the tape. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { logFailure } from '../../errors.js';
@@ -19,21 +19,20 @@ import type { DriveOptions, LeaseOptions } from './options.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './volume.js';
 
-/** Between the end of a drive's life, be it an error's, and the next one. */
+/** Pause between two claims of a drive, also after an error. */
 const RESTART_MS = 1000;
 
 /**
- * What is done with a drive that was claimed and put in order, until another engine is to have it.
- * @returns whether what there is may be done on other hosts only
+ * Works with a claimed, recovered drive until another engine should have it.
+ * @returns whether only other hosts can do the remaining work
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
 
-/** The work of a drive that mounts volumes. */
 export function mountVolumes(backend: TapeBackend): DriveWork {
   return (ctx, lease, options) => workDrive(ctx, watchBackend(backend, lease, ctx.config), lease, options);
 }
 
-/** Runs until `stop`. Errors of the database or the back end are logged, and the drive starts afresh. */
+/** Runs until `stop`. After an error of the database or the library, it logs the error and restarts. */
 export async function runDrive(ctx: Context, work: DriveWork, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
     let restMs = RESTART_MS;
@@ -42,11 +41,11 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
     await claimAndWork(ctx, work, options).then((isLeft) => {
       if (isLeft) restMs = options.leftMs;
     }, tell);
-    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // woken by the stop
+    await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // `stop` ends the pause
   }
 }
 
-/** Unless other engines go first. @returns whether the drive was left to other hosts */
+/** Claims a drive unless other engines have priority. @returns whether the drive was left to other hosts */
 async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions): Promise<boolean> {
   const { library, share } = options;
   const except = await share.leftToOthers();
@@ -56,16 +55,16 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
     isLeft = await work(ctx, lease, options).catch(async (error: unknown) => {
       if (!(error instanceof DriveError)) throw error;
       await holdBroken(ctx, lease, error);
-      return true; // the next one who has it may be on another host
+      return true; // its next holder may be on another host
     });
-    if (isLeft) share.stepAside(); // before the drive is free
+    if (isLeft) share.stepAside(); // before the drive is released
   });
   return isLeft;
 }
 
-/** Puts in order what drives of dead engines left, also of drives that the site does not have any more. */
+/** Recovers the drives of dead engines, including drives that the site no longer has. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  const done: number[] = []; // what cannot be put in order is left for the next time
+  const done: number[] = []; // drives that cannot be recovered are left for the next time
   while (!options.stop.aborted) {
     const driveId = await useDrive(ctx, options, { except: done }, async () => {});
     if (driveId === undefined) return;
@@ -73,7 +72,7 @@ export async function takeOver(ctx: Context, options: LeaseOptions): Promise<voi
   }
 }
 
-/** Claims a drive, puts it in order, uses it and gives it back. @returns its id; undefined when none can be claimed */
+/** Claims, recovers, uses and releases a drive. @returns its id; undefined if none can be claimed */
 async function useDrive(
   ctx: Context,
   options: LeaseOptions,
@@ -89,7 +88,7 @@ async function useDrive(
     end = resolve;
   });
   const calls = new CallWatch(limitsOf(ctx), (hung) => {
-    lease.giveUp(); // what goes on all the same changes nothing any more
+    lease.giveUp(); // if the hung call continues, it changes nothing
     end(hung);
   });
   const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held, calls });
@@ -109,14 +108,20 @@ async function useDrive(
   return claimed.driveId;
 }
 
-/** What has hung is out of service before the drive is anybody else's. It may be the drive or its volume: both are. */
+/**
+ * Suspends everything that may have caused a hang: the disk, or both volume and drive. Runs before the drive is
+ * released.
+ */
 async function holdHung(ctx: Context, { place, message }: HungError): Promise<void> {
   if (place.kind === 'disk') return await holdDisk(ctx, place.mountpoint, message);
   await holdFailing(ctx, { kind: 'VOLUME', name: place.volume }, { problem: message });
   await holdFailing(ctx, { kind: 'DRIVE', name: place.drive }, { problem: message });
 }
 
-/** Mounts one volume after another, until another engine is to have the drive. @returns whether what there is may be done on other hosts only */
+/**
+ * Mounts volumes until another engine should have the drive. @returns whether only other hosts can do the remaining
+ * work
+ */
 async function workDrive(
   ctx: Context,
   backend: TapeBackend,
@@ -151,10 +156,10 @@ async function workDrive(
   return false;
 }
 
-/** Follows one call, which may take as long as calls of its kind do. */
+/** Follows one call with the time limit of its kind. */
 type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;
 
-/** @param limit how long calls may take of which the back end does not say itself within what time they end */
+/** @param limit time limit for calls, unless the library reports its own */
 function watchBackend(
   backend: TapeBackend,
   { calls, driveName }: HeldLease,
@@ -176,7 +181,7 @@ function watchVolume(volume: MountedVolume, follow: Follow): MountedVolume {
   };
 }
 
-/** Each chunk by itself: the time that its reader takes is not the tape's. */
+/** Follows each chunk separately: the reader's time does not count as the tape's. */
 async function* watchChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();
   let isOver = false;
@@ -190,7 +195,7 @@ async function* watchChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): 
       yield value;
     }
   } catch (error) {
-    isOver = true; // thrown by the back end itself, or it hangs
+    isOver = true; // thrown by the library, or a hang
     throw error;
   } finally {
     if (!isOver) await follow('read', async () => await iterator.return?.());

@@ -1,8 +1,10 @@
 /**
- * Holds the lease of a drive and renews it while the process lives. The lease ends by time, whether or not the database answers.
+ * Holds the lease of a drive and renews it while the process lives. The lease ends by time, even if the database is
+ * down.
  *
- * Before a partial file is opened and before a copy is put in place, the database is asked whether the drive is still ours: the process may have
- * been stalled, and its clocks with it. One query serves many files.
+ * The database must confirm the lease before a partial file is opened, and before a copy is put in place: the process,
+ * and
+ * its clocks, may have been stalled. One query confirms many files.
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,38 +13,37 @@ import { type Lease, renewLease } from '../../operations/recalls/drives.js';
 import { isHeld, noteReady, type ReadyCopy } from '../../operations/recalls/ends.js';
 import type { CallWatch } from '../calls.js';
 
-/** A lease that is renewed until it is lost, or until the renewal is ended. */
+/** A lease that is renewed until it is lost, or until `endRenewal`. */
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
   signal: AbortSignal;
-  /** @throws Error when the lease is lost, or may be: the process may have stood still past its end */
+  /** @throws Error if the lease is lost, or may be: the process may have stalled past its end */
   confirm(): void;
-  /** Before the drive is given back; calling it twice is safe. */
+  /** Called before the drive is released. Idempotent. */
   endRenewal(): void;
-  /** From now on it counts as lost. */
+  /** Treats the lease as lost. */
   giveUp(): void;
-  /** Follows the calls that are made for the drive. */
   calls: CallWatch;
-  /** So many bytes were read. */
+  /** Counts bytes read. */
   noteBytes(bytes: number): void;
 }
 
 interface HoldOptions {
   leaseSeconds: number;
-  /** Of `performance.now()`, before the drive was claimed. */
+  /** `performance.now()` before the claim. */
   claimedAt: number;
-  /** Ends all work with the drive, not the renewal. */
+  /** Ends all work with the drive, but not the renewal. */
   stop: AbortSignal;
-  /** Drives that this engine holds: has the one of the lease as long as it is not lost. */
+  /** Drives that this engine holds. */
   held: Set<number>;
   calls: CallWatch;
 }
 
-/** Begins to renew a lease that was just claimed; `endRenewal` must end that. */
+/** Starts to renew a new lease; the caller must call `endRenewal`. */
 export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
   const renewal = new Renewal(ctx, lease, options);
   const signal = AbortSignal.any([renewal.lost, options.stop]);
-  setMaxListeners(0, signal); // each recall of a batch may wait on it
+  setMaxListeners(0, signal); // one listener for each recall of a batch
   return {
     ...lease,
     signal,
@@ -54,17 +55,17 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
   };
 }
 
-/** Parts of a lease: how often it is renewed, and how soon again where that did not succeed. */
+/** Renewal and retry intervals, as parts of the lease time. */
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
-/** A timer that is so late tells that the process stood still, and had no chance to renew. */
+/** A timer this late shows that the process was stalled, and could not renew. */
 const STANDSTILL_MS = 1000;
 
-/** What was read longer ago counts for half of what is read now. */
+/** Half-life of the read rate. */
 const HALF_MS = 10_000;
 
-/** Bytes a second, of late. */
+/** Recent read rate in bytes per second. */
 class Rate {
   private bytes = 0;
   private since = performance.now();
@@ -90,7 +91,7 @@ class Renewal {
   private readonly leaseSeconds: number;
   private readonly held: Set<number>;
   private readonly abort = new AbortController();
-  /** By the process's own clock, which goes on while it is stopped; never later than what the database has. */
+  /** By `performance.now()`, which continues while the process is stopped; never later than the end in the database. */
   private validUntil = 0;
   private expiry: NodeJS.Timeout | undefined;
   private next: NodeJS.Timeout | undefined;
@@ -124,7 +125,7 @@ class Renewal {
 
   private async renew(): Promise<void> {
     const startedAt = performance.now();
-    // a database that cannot be asked has given the drive to nobody yet
+    // an unavailable database cannot have assigned the drive to another engine
     const answer = await renewLease(this.ctx, this.lease, this.leaseSeconds, this.rate.take()).catch(
       () => 'busy' as const,
     );
@@ -143,7 +144,7 @@ class Renewal {
     this.expireAt(this.validUntil);
   }
 
-  /** Time in which the process stood still ends a lease only when nothing comes of the renewal that is due since. */
+  /** Expires the lease. After a stall, the overdue renewal gets a chance first. */
   private expireAt(at: number): void {
     clearTimeout(this.expiry);
     this.expiry = setTimeout(() => {
@@ -167,14 +168,14 @@ class Renewal {
   }
 }
 
-/** The drive is somebody else's by now, or its lease has run out: nothing is to be written any more. */
+/** Another engine may hold the drive: nothing may be written. */
 export class NotHeldError extends Error {}
 
-/** Partial files that one answer serves, while it is fresh. An empty one that is opened too late overwrites nothing. */
+/** Partial files per confirmation, while it is fresh. A late, empty partial file overwrites nothing. */
 const OPENINGS = 32;
 const FRESH_MS = 250;
 
-/** Copies that are ready wait so long for others, to be asked about together; it is a small part of a sync. */
+/** Time to collect ready copies for one confirmation; a small part of the time for a sync. */
 const GATHER_MS = 5;
 
 interface Ready {
@@ -196,10 +197,10 @@ export class Confirmations {
     this.lease = lease;
   }
 
-  /** To be awaited before the next call. @throws NotHeldError */
+  /** The caller awaits this before the next call. @throws NotHeldError */
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
-      this.openings = 0; // a question without an answer serves none
+      this.openings = 0; // a failed query confirms nothing
       const askedAt = performance.now();
       if (!(await isHeld(this.ctx, this.lease))) {
         this.lease.giveUp();
@@ -212,7 +213,7 @@ export class Confirmations {
     this.checkLease();
   }
 
-  /** Notes what the copy is known by; it may be put in place then. May be called for many copies at once. @throws NotHeldError */
+  /** Records the copy's inode and mtime, and confirms the lease; callers may run concurrently. @throws NotHeldError */
   async confirmPlacing(copy: ReadyCopy): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       this.gathered.push({ copy, resolve, reject });

@@ -1,7 +1,8 @@
 /**
- * Puts in order what an earlier holder of a drive left. Partial files go first, so that one that only slept cannot put
- * a file in place any more; what is in place by then, and was noted before, is taken as restored, and the rest is queued
- * again. What cannot be looked at now is noted, and left to a pass (engine/disk/removal.ts).
+ * Recovers recalls of a drive's earlier holder. Partial files are removed first, so that a stalled engine cannot put
+ * them
+ * in place any more. Then recorded copies in place count as restored, and the other recalls are queued again. Disks
+ * that cannot be examined now are left to a later job (engine/disk/removal.ts).
  */
 import { lstat } from 'node:fs/promises';
 import type { Context } from '../../context.js';
@@ -16,7 +17,7 @@ import { partialName, removePartial } from '../disk/partial-file.js';
 import { withCopy } from '../disk/restore-area.js';
 import type { HeldLease } from './lease.js';
 
-/** Ends what earlier holders of the lease's drive left running. A copy that cannot be looked at goes back into the queue. */
+/** Ends the recalls that earlier holders left running. A recall whose copy cannot be examined is queued again. */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
   const before = await readLeftBehind(ctx, lease);
   const looks = new Looks(ctx, lease, { disks, left: before });
@@ -25,7 +26,7 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
     const name = partialName({ ...lease, ...recall });
     if (await looks.take(recall, () => removePartial(recall, name))) cleared.add(recall.fileId);
   }
-  // read again: from here on nothing is put in place any more, and whatever was is noted
+  // read again: no copy can be put in place from here on, and all earlier ones are recorded
   const left = await readLeftBehind(ctx, lease);
   const ended: EndedRecall[] = [];
   for (const recall of left) {
@@ -41,9 +42,9 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 }
 
 /**
- * All together, or one by one where that fails: a recall of which nobody can write how it ended keeps neither the others nor
- * the drive. It stays as it is, which the doctor tells, and is tried again whenever the drive is claimed.
- * @returns how many failed
+ * Ends all recalls together, or one by one if that fails: one recall that cannot be ended must not block the others, or
+ * the drive. It stays RUNNING, the doctor reports it, and each claim of the drive tries again.
+ * @returns the number of failures
  */
 async function endEach(ctx: Context, lease: HeldLease, ended: readonly EndedRecall[]): Promise<number> {
   try {
@@ -65,7 +66,7 @@ async function endEach(ctx: Context, lease: HeldLease, ended: readonly EndedReca
   return failed;
 }
 
-/** Looks at disks, and not any more at one that fails: it must not keep the drive from working. */
+/** Examines disks, but skips a disk once it has failed, so that the drive can start work. */
 class Looks {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -79,7 +80,7 @@ class Looks {
     this.failing = new Set(left.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
   }
 
-  /** Removes the folders that were made for a recall to which nothing came. @returns false where they cannot be looked at */
+  /** Removes empty directories that were created for a recall. @returns false if the disk cannot be examined */
   async tidy(recall: LeftBehind): Promise<boolean> {
     if (this.failing.has(recall.diskId)) return false;
     try {
@@ -92,7 +93,7 @@ class Looks {
     }
   }
 
-  /** @returns what was found; undefined where it cannot be looked at */
+  /** @returns the result; undefined if the disk cannot be examined */
   async take<T>(recall: LeftBehind, look: (tick: () => void) => Promise<T>): Promise<{ found: T } | undefined> {
     if (this.failing.has(recall.diskId)) return undefined;
     try {
@@ -107,8 +108,8 @@ class Looks {
 }
 
 /**
- * The file may have been put in place just before its engine died. Queued again it might be put on another disk, or nobody
- * might wait for it any more, and what stands here would stay for ever. What was not noted is somebody else's.
+ * Finds a copy that was put in place just before its engine died. Otherwise the recall might go to another disk, or end
+ * without a waiting request, and the copy would stay forever. An unrecorded file belongs to a user.
  */
 async function findFinished(left: LeftBehind, tick: () => void): Promise<RecallOutcome | undefined> {
   const { fileId, ino, mtimeNs, checksum } = left;
@@ -118,7 +119,7 @@ async function findFinished(left: LeftBehind, tick: () => void): Promise<RecallO
       const stats = await lstat(file, { bigint: true });
       if (!isKnownBy({ ...left, ctimeNs: null, copyChecksum: null }, stats)) return undefined;
       if (checksum !== null && (await checksumOf(file, checksum, tick)) !== checksum) return undefined;
-      await folder.handle.sync(); // its engine may not have come to that
+      await folder.handle.sync(); // the dead engine may not have synced the directory
       return { fileId, kind: 'restored', ino, mtimeNs, ctimeNs: stats.ctimeNs, checksum };
     });
   } catch (error) {

@@ -1,4 +1,4 @@
-/** What a drive of an engine needs to know: its lease, its signals, and what it shares with the engine's other drives. */
+/** Options of a drive: its lease, its signals, and state that it shares with the engine's other drives. */
 import type { DriveRange } from '../../operations/recalls/drives.js';
 import type { FailingDisks } from '../disk/failures.js';
 import type { DiskGauge } from '../disk/space.js';
@@ -7,56 +7,56 @@ import type { Waker } from '../passes.js';
 import type { VolumeFailures } from './drive-failures.js';
 import type { DriveShare } from './share.js';
 
-/** Enough to claim a drive and put it in order. */
+/** Options to claim and recover a drive. */
 export interface LeaseOptions {
   engineId: string;
   leaseSeconds: number;
-  /** Drives that the engine holds just now. */
+  /** Drives that the engine holds now. */
   held: Set<number>;
-  /** No new work after this. */
+  /** Ends the start of new work. */
   stop: AbortSignal;
-  /** Work in hand is given up after this. */
+  /** Aborts running work. */
   abort: AbortSignal;
-  /** Nothing is waited for after this: what has not ended by then hangs. */
+  /** Ends all waiting: calls that are still running count as hung. */
   leave: AbortSignal;
   disks: FailingDisks;
-  /** Called when a call of the drive hangs, once that is written down and the drive is given back. */
+  /** Called after a call of the drive hung, once the hang is recorded and the drive released. */
   onHang: () => void;
 }
 
-/** Enough to work with a drive; one value serves all drives of a library. */
+/** Options to work with a drive, the same for all drives of a library. */
 export interface DriveOptions extends LeaseOptions {
-  /** Whose drives these are: no drive has to do with another library. */
+  /** The drives of one library. */
   library: DriveRange;
-  /** When other engines go first. */
+  /** Decides when other engines have priority. */
   share: DriveShare;
-  /** Rings when there may be work. */
+  /** Signals that there may be work. */
   work: Waker;
   running: RunningRecalls;
   failures: VolumeFailures;
-  /** How long a drive without work sleeps when no bell rings: recalls whose pause has ended ring none. */
+  /** Maximum sleep of an idle drive without a signal: the end of a recall's pause sends none. */
   idleMs: number;
-  /** How long a drive that this host cannot use is left to others. */
+  /** Time for which a drive that this host cannot use is left to others. */
   leftMs: number;
-  /** How often a drive without work looks for tape copies that are to be confirmed. */
+  /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs: number;
   gauge: DiskGauge;
   links: LinkKeeper;
 }
 
-/** The recalls that this process runs, by batches, so that single ones can be stopped. */
+/** Running recalls of this process, in batches; each can be stopped separately. */
 export class RunningRecalls {
   private readonly recalls = new Map<bigint, { abort: AbortController; batch: BatchAbort }>();
 
   /**
-   * Signals for the recalls of a batch: each aborts with `outer`, and when the recall is stopped by itself.
-   * @returns `signals` in the order of `fileIds`; `signal`, which aborts when nothing of the batch is left to do; and
-   *   what ends the batch
+   * Creates signals for the recalls of a batch: each aborts with `outer`, or when its recall is stopped.
+   * @returns `signals` in the order of `fileIds`; `signal`, which aborts when no recall remains; `end`, which ends the
+   *   batch
    */
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
     const batch: BatchAbort = { abort: new AbortController(), left: fileIds.length };
-    // one listener for all: a signal made of two others for each file costs more than reading it, when it is small
+    // one listener for all: a combined signal for each file costs more than reading a small file
     const abortAll = () => {
       batch.abort.abort(outer.reason);
       for (const abort of aborts) abort.abort(outer.reason);

@@ -1,4 +1,4 @@
-/** The plan of a mounted volume: which files are read next, in which order and for whom, and when it is time to leave. */
+/** The plan of a mounted volume: the next files, their order, and when to leave the volume. */
 import type { Context } from '../../context.js';
 import { readShares } from '../../operations/quotas/shares.js';
 import { readQueues, readVolumeQueue } from '../../operations/recalls/queue.js';
@@ -15,10 +15,10 @@ import { chooseSweep, defaultPolicy, isTimeToLeave, openBacklog, type Sweep } fr
 import { secondsOf } from '../../time.js';
 import type { HeldLease } from './lease.js';
 
-/** How often a plan is made anew at most, while files go on arriving or other users wait. */
+/** Minimum age of a plan before it is renewed because of new files or waiting users. */
 const REPLAN_MS = 5000;
 
-/** Empty until `renew`. Made when the drive turns to the volume, from when on its time there counts. */
+/** Empty until `renew`. Created when the drive visits the volume: its time there counts from then on. */
 export class VolumePlan {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -28,7 +28,7 @@ export class VolumePlan {
   private recalls: QueuedRecall[] = [];
   private sweep: Sweep | undefined;
   private madeAt = 0;
-  /** Byte of the volume at which the drive stands when all is read that was taken. */
+  /** Byte position of the drive after all taken files are read. */
   private head = 0;
   private batchFiles: number | undefined;
 
@@ -39,23 +39,22 @@ export class VolumePlan {
     this.since = secondsOf(ctx.now());
   }
 
-  /** Nothing is left of it. */
   get isEmpty(): boolean {
     return this.recalls.length === 0;
   }
 
-  /** It is to be made anew before more of it is taken. */
+  /** The plan must be renewed before more files are taken. */
   get isOver(): boolean {
     return this.isEmpty || performance.now() - this.madeAt >= REPLAN_MS;
   }
 
-  /** Makes it anew. Empty afterwards: the volume has no work, or it is time for another one. */
+  /** Renews the plan. It stays empty if the volume has no work, or another volume is due. */
   async renew(): Promise<void> {
     this.recalls = await this.chooseRecalls();
     this.madeAt = performance.now();
   }
 
-  /** Takes the files of the next batch out of it. */
+  /** Removes the files of the next batch from the plan, and returns them. */
   takeFiles(): bigint[] {
     const taken = takeBatch(this.recalls, this.batchFiles);
     this.recalls = this.recalls.slice(taken.length);
@@ -64,7 +63,7 @@ export class VolumePlan {
     return taken.map(({ fileId }) => fileId);
   }
 
-  /** Learns from a batch how many files make up the next one. */
+  /** Adapts the size of the next batch to the speed of this one. */
   noteRead(files: number, seconds: number): void {
     this.batchFiles = batchFilesAfter(files, seconds);
   }

@@ -1,8 +1,8 @@
 /**
- * The steps of one recall: read, checksummed and written in one pass, synced, and put in place (states in batch.ts).
+ * The steps of one recall: read, checksum and write in one pass, sync, put in place (states in batch.ts).
  *
- * An unrecorded file may be at the path: a user's own, or a copy that the database has lost (a standby took over, a backup was restored). It is left
- * alone. If it has the bytes that were just read, the file needs no other copy.
+ * An unrecorded file may be at the path: a user's own, or a copy that the database lost after a failover or a restored
+ * backup. It is left alone. If its bytes equal those just read, the recall needs no other copy.
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
@@ -22,10 +22,10 @@ import { type Folder, nameFolder } from '../disk/restore-area.js';
 import type { Confirmations, HeldLease } from './lease.js';
 import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, isTry, pauseSeconds } from './retry.js';
 
-/** Why a recall ended (`cause`) whose copy could not be removed, or looked at. */
+/** Wraps the reason (`cause`) of a recall's end if its copy could not be removed or examined. */
 export class UnseenError extends Error {}
 
-/** Errors of reading the tape, and not of the restore disk: a file with a second copy is read there. */
+/** Errors of the tape, not of the restore disk: a file with a second tape copy is then read from that. */
 const ofTape = new WeakSet<object>();
 
 function isOfTape(thrown: unknown): boolean {
@@ -33,23 +33,23 @@ function isOfTape(thrown: unknown): boolean {
   return error instanceof TapeError && ofTape.has(error);
 }
 
-/** A copy that is being made, beside its place. */
+/** A copy in progress, under its temporary name. */
 interface CopyInHand {
   folder: Folder;
   partial: string;
   file: PartialFile;
-  /** Makes a call on its disk, and follows it. */
+  /** Makes a followed call on the copy's disk. */
   onDisk: <T>(call: (tick: () => void) => Promise<T>) => Promise<T>;
 }
 
-/** @throws NotHeldError when the drive is somebody else's by now */
+/** @throws NotHeldError if another engine holds the drive */
 export async function beginCopy(
   lease: HeldLease,
   confirmations: Confirmations,
   recall: RunningRecall,
   { folder, ...how }: { folder: Folder; budget: Budget; attributes: WantedAttributes },
 ): Promise<CopyInHand> {
-  // who has stood still must not begin a partial file when others have looked for what it left already
+  // a stalled engine must not open a partial file after its successor has cleaned up
   await confirmations.confirmOpening();
   const partial = partialName({ ...lease, fileId: recall.fileId });
   const file = new PartialFile(folder, partial, how);
@@ -65,9 +65,9 @@ export async function beginCopy(
 }
 
 /**
- * Reads the whole file into the copy, which may not be written yet when this returns; the copy is removed when it throws.
+ * Reads the whole file into the copy. Writes may still be pending when it returns. Removes the copy on error.
  * @returns the checksum
- * @throws TapeError MEDIA when the tape copy is not what the catalogue says
+ * @throws TapeError MEDIA if the tape copy differs from the catalogue
  */
 export async function readInto(
   copy: CopyInHand,
@@ -102,14 +102,12 @@ export async function readInto(
 }
 
 /**
- * Syncs a copy that was read and puts it in its place, which lasts once the folder is synced as well. The copy is removed
- * when it throws.
+ * Syncs a copy and puts it in place; it is durable once the directory is synced too. Removes the copy on error.
  *
- * What the copy is known by is noted first, together with the question whether the drive is still ours. Whoever stands
- * still after that overwrites nothing: the next holder of the drive has removed the partial file, and what stands in the
- * place is not replaced.
+ * First records the copy's inode and mtime, together with the check of the lease. An engine that stalls after that
+ * overwrites nothing: the drive's next holder has removed the partial file, and a file in place is never replaced.
  *
- * Where a file that nobody has noted stands in the place and has the same bytes, it stays, and the copy goes.
+ * If an unrecorded file with the same bytes is in place, it stays, and the copy is removed.
  */
 export async function finishCopy(
   ctx: Context,
@@ -122,7 +120,7 @@ export async function finishCopy(
     await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
     const taken = await takePlace(ctx, recall, copy, { ino, checksum });
     if (taken === 'standing') return await leaveStanding(ctx, recall, { copy, checksum });
-    // another link to the same bytes, which nobody would look for any more
+    // the partial file is a second link to the same bytes, which no later job would find
     const isUnseen = taken === 'unsure' && !(await discard(copy));
     const ctimeNs = await readChangeTime(recall, copy, ino);
     return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, checksum, isUnseen };
@@ -132,8 +130,8 @@ export async function finishCopy(
 }
 
 /**
- * Never rejects: the copy is in place, and a recall that failed now would find its own copy there the next time.
- * @returns null where it cannot be read: the copy is known by its bytes then
+ * Never rejects: the copy is in place, and a retry after an error would find it there.
+ * @returns null if it cannot be read: then the checksum identifies the copy
  */
 async function readChangeTime(recall: RunningRecall, copy: CopyInHand, ino: bigint): Promise<bigint | null> {
   try {
@@ -158,21 +156,21 @@ async function leaveStanding(
   return { fileId: recall.fileId, kind: 'standing', checksum, isUnseen };
 }
 
-/** @returns whether nothing of it is there any more */
+/** @returns whether the copy is gone */
 async function discard(copy: CopyInHand): Promise<boolean> {
-  return await copy.onDisk(() => copy.file.discard()).catch(() => false); // it hangs
+  return await copy.onDisk(() => copy.file.discard()).catch(() => false); // the disk hangs
 }
 
-/** @returns what is to be thrown */
+/** @returns the error to throw */
 async function giveUp(copy: CopyInHand, error: unknown): Promise<unknown> {
   const isGone = await discard(copy);
   return isGone || error instanceof UnseenError ? error : new UnseenError(messageOf(error), { cause: error });
 }
 
 /**
- * @returns `placed`, or `unsure` where the partial file may be left beside it; `standing` where a file of which nothing is noted stands
- *   there, with the same bytes
- * @throws TapeError POLICY where any other file stands there
+ * @returns `placed`; `unsure` if the partial file may remain; `standing` if an unrecorded file with the same bytes is
+ *   there
+ * @throws TapeError POLICY if another file is there
  */
 async function takePlace(
   ctx: Context,
@@ -191,7 +189,7 @@ async function takePlace(
         .catch(() => {
           throw new UnseenError(messageOf(error), { cause: error });
         });
-      // it is there: a network file system may say that it is not, or the partial file could not be removed any more
+      // the copy is in place: a network file system lost the reply, or the partial file could not be removed
       if (found && inodeOf(found) === ino) return 'unsure';
       if (codeOf(error) !== 'EEXIST') throw error;
     }
@@ -202,7 +200,7 @@ async function takePlace(
   }
 }
 
-/** An earlier try may have come so far, and its end was not seen. @returns whether that was what stood there */
+/** Removes an earlier attempt's copy whose end was not recorded. @returns whether that was the file in place */
 async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<boolean> {
   for (const left of await readLeftOn(ctx, recall)) {
     if ((await copy.onDisk(() => removeLeftCopy(left))) === 'same') return true;
@@ -210,7 +208,7 @@ async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHa
   return false;
 }
 
-/** How a recall ends that could not be done: to be tried again after a pause, or failed for good. Told to the log. */
+/** Logs a failed recall. @returns its outcome: retry after a pause, or final failure */
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   if (isExhausted(thrown)) {
@@ -242,29 +240,30 @@ export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown):
       };
 }
 
-/** How a recall ends that was stopped or not begun. */
+/** Outcome of a recall that was stopped or not started. */
 export function toReturned({ fileId }: RunningRecall): RecallOutcome {
   return { fileId, kind: 'returned' };
 }
 
-/** How a recall ends whose disk takes no more: another disk may have it at once, or it waits for room. */
+/** Outcome of a recall whose disk is full: it gets another disk, or waits for room. */
 export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
 }
 
-/** A copy that is whole, beside its place. */
+/** A complete copy under its temporary name. */
 interface WholeCopy {
   folder: Folder;
   partial: string;
-  /** Makes a call on its disk, and follows it; a long one shows progress. */
+  /** Makes a followed call on the copy's disk; long calls report progress. */
   onDisk: <T>(call: (tick: () => void) => Promise<T>) => Promise<T>;
 }
 
 /**
- * Is what stands there a plain file with the very bytes of the copy in hand, which whoever may read that one may read as well?
- * It is read to its end for that; nothing is written.
- * @param checksum of the copy in hand
- * @throws what the disk says, also where what stands there goes meanwhile
+ * Whether the file in place is a regular file with the same bytes as the copy, readable by at least the same users.
+ * Reads it
+ * completely; writes nothing.
+ * @param checksum of the copy
+ * @throws the disk's error, also if the file disappears meanwhile
  */
 async function standsFor({ folder, partial, onDisk }: WholeCopy, name: string, checksum: string): Promise<boolean> {
   const [standing, copy] = [await onDisk(() => lookInto(folder, name)), await onDisk(() => lookInto(folder, partial))];
@@ -275,6 +274,6 @@ async function standsFor({ folder, partial, onDisk }: WholeCopy, name: string, c
   if (!isAnybodys && (standing.uid !== copy.uid || standing.gid !== copy.gid)) return false;
   const read = (file: string, like: string) => onDisk((tick) => checksumOf(path.join(folder.at, file), like, tick));
   if ((await read(name, checksum)) !== checksum) return false;
-  // 32 bits tell what a tape has lost; here two files are told apart
+  // Adler-32 detects tape errors, but cannot prove that two files are equal
   return !checksum.startsWith('adler32:') || (await read(name, 'sha256')) === (await read(partial, 'sha256'));
 }

@@ -1,4 +1,4 @@
-/** Whether and when a recall that failed is tried again. */
+/** Whether and when to retry a failed recall. */
 import type { Context } from '../../context.js';
 import { type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
@@ -7,13 +7,13 @@ import { addSeconds } from '../../time.js';
 import { diskClassOf } from '../disk/failures.js';
 
 interface Rule {
-  /** Tries in all; after the last one the file has failed for good. */
+  /** Including the first try; then the file fails permanently. */
   maxAttempts: number;
   firstPauseSeconds: number;
   maxPauseSeconds: number;
 }
 
-/** Only waiting helps where a library has no room; a rule of the site and a missing file do not change by trying. */
+/** SPACE is retried without limit. POLICY and PERMANENT errors do not change with a retry. */
 const RULES: Record<ErrorClass, Rule> = {
   TRANSIENT: { maxAttempts: 8, firstPauseSeconds: 1, maxPauseSeconds: 600 },
   MEDIA: { maxAttempts: 3, firstPauseSeconds: 1, maxPauseSeconds: 60 },
@@ -23,10 +23,10 @@ const RULES: Record<ErrorClass, Rule> = {
 };
 
 /**
- * Seconds until the next try, growing by four from try to try.
- * @param attempts tries before the one that failed now
- * @param random from 0 to 1: recalls that failed together are not all tried again at the same moment
- * @returns undefined when there is no next try
+ * Returns the seconds until the next try; the pause grows fourfold.
+ * @param attempts tries before this failure
+ * @param random 0 to 1; spreads the retries of recalls that failed together
+ * @returns undefined if there is no next try
  */
 export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: number): number | undefined {
   const rule = RULES[errorClass];
@@ -35,47 +35,47 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
   return pause * (0.5 + random / 2);
 }
 
-/** Whether it counts as a try: a file that waits for room has all of its tries when there is some. */
+/** Whether a failure counts as a try: waiting for room does not. */
 export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
-/** Seconds until a drive turns to a volume again to which a visit has broken down, after others before it. */
+/** Seconds until a drive visits a volume again after `before` + 1 unexpected errors. */
 export function breakdownPauseSeconds(before: number, random: number): number {
   const { maxAttempts, maxPauseSeconds } = RULES.TRANSIENT;
   return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;
 }
 
-/** Where too many files are open, which is no try of any of them. */
+/** Pause if too many files are open, which does not count as a try. */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 
-/** Tries in all that an error of the class is worth. */
+/** Tries for an error class, including the first. */
 export function maxTries(errorClass: ErrorClass): number {
   return RULES[errorClass].maxAttempts;
 }
 
-/** What a file that has failed for good says: the last error, and how often it was tried where that was worth it. */
+/** Final error text: the last error, and the number of tries if more than one. */
 export function describeEnd(error: string, tries: number): string {
   return tries === 1 ? error : `${error}; given up after ${tries} tries`;
 }
 
-/** The class of anything that ended a recall; an error of the restore disk is sorted by its code. */
+/** Error class of any error that ended a recall; restore disk errors are classified by code. */
 export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
   const text = oneLine(messageOf(error));
   if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };
   return { errorClass: diskClassOf(error), error: text };
 }
 
-/** A file cannot be had just now, which is no try of it. */
+/** A file is temporarily unavailable; does not count as a try. */
 export class PutOffError extends Error {
   readonly seconds: number;
 
-  /** @param seconds until it is tried again */
+  /** @param seconds until the next try */
   constructor(message: string, seconds: number, options?: ErrorOptions) {
     super(message, options);
     this.seconds = seconds;
   }
 }
 
-/** How its recall ends. Told to the log. */
+/** Logs a postponed recall. @returns its outcome */
 export function toPutOff(
   ctx: Context,
   { fileId, logicalPath: path }: RunningRecall,

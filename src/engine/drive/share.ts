@@ -1,7 +1,7 @@
 /**
- * An engine's share of the drives (src/planner/drive-shares.ts). A process without a drive asks for one. Whoever has more than its share gives a
- * drive back where somebody asks, between two volumes; and lets those who ask go first when one is free, for a few seconds. After that it takes the drive
- * whatever others say: no drive waits for an engine that does not come.
+ * An engine's share of the drives (src/planner/drive-shares.ts). A process without a drive requests one. A process with
+ * more than its share releases a drive between two volumes, and gives requesters a few seconds of priority for a free
+ * drive. After that it claims the drive itself, so that no drive waits for an engine that does not respond.
  */
 import type { Context } from '../../context.js';
 import { logFailure } from '../../errors.js';
@@ -14,28 +14,30 @@ import {
 } from '../../operations/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
-/** So long it asks, unless it says so again; it does that after `ASK_AGAIN_MS`. Drives without an engine look for one every second. */
+/** A request is valid this long, and repeated after `ASK_AGAIN_MS`. An engine looks for a drive every second. */
 const ASK_SECONDS = 10;
 const ASK_AGAIN_MS = 3000;
 
-/** So long others may go first; they look for a drive every second. What they have not taken is kept for a while then. */
+/**
+ * Priority of other engines for a free drive; then this engine keeps drives that they have not claimed for `KEPT_MS`.
+ */
 const WAIT_MS = 5000;
 const KEPT_MS = 30_000;
 
-/** After a drive was given back, the next one: the others have looked meanwhile. */
+/** Pause between two released drives, in which other engines can look again. */
 const GIVE_AGAIN_MS = 1000;
 
-/** A process that could do nothing with a drive does not ask for so long, and lets all others go first. */
+/** A process that could not use a drive makes no request for this time, and gives all others priority. */
 const ASIDE_MS = 120_000;
 
-/** One for all drives that a process has of a library: engines share those of each library by themselves. */
+/** One for all drives of a process in a library. Each library's drives are shared separately. */
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
-  // all by the process's own clock, in milliseconds
+  // all in milliseconds of `performance.now()`
   private askedAt = Number.NEGATIVE_INFINITY;
   private asideUntil = 0;
-  /** By the ids of drives that others may take first: since when they are free. */
+  /** Time since when drives are free for other engines, by drive id. */
   private freeSince = new Map<number, number>();
   private keptUntil = 0;
   private giveAgainAt = 0;
@@ -47,14 +49,14 @@ export class DriveShare {
     this.process = process;
   }
 
-  /** Before it works. */
+  /** Called before the process starts work. */
   async join(): Promise<void> {
     await forgetGoneProcesses(this.ctx);
   }
 
   /**
-   * To be asked before a drive is claimed, every now and then: says that the process asks for one.
-   * @returns the ids of free drives that others go first to; undefined where these are all that are free
+   * Requests a drive; called regularly before a claim.
+   * @returns ids of free drives for which other engines have priority; undefined if these are all free drives
    */
   async leftToOthers(): Promise<number[] | undefined> {
     if (performance.now() - this.askedAt >= ASK_AGAIN_MS) await this.say();
@@ -67,7 +69,7 @@ export class DriveShare {
     return left.length > 0 && left.length === freeFor(this.engine, seen.drives).length ? undefined : left;
   }
 
-  /** To be asked where nothing is mounted. @returns whether the drive is to be given back now, for another engine; one drive at a time */
+  /** Called while nothing is mounted. @returns whether to release the drive for another engine; one drive at a time */
   async isToGiveBack(driveName: string): Promise<boolean> {
     const number = Number(driveName.slice(driveName.lastIndexOf('-') + 1));
     const isOthers = isToGiveBack(this.engine, number, await this.look());
@@ -77,21 +79,24 @@ export class DriveShare {
     return true;
   }
 
-  /** The process could do nothing with a drive. Does not wait. */
+  /** Called if the process could not use a drive. Does not wait. */
   stepAside(): void {
     this.asideUntil = performance.now() + ASIDE_MS;
     this.saySoon();
   }
 
-  /** It is about to stop. Does not wait. */
+  /** Called before the process stops. Does not wait. */
   retire(): void {
     this.isRetiring = true;
     this.saySoon();
   }
 
-  /** After `retire`, when its drives are given back. Never rejects: what is not forgotten here is forgotten when others start. */
+  /**
+   * Called after `retire`, when all drives are released. Never rejects; stale records are removed when another process
+   * starts.
+   */
   async leave(): Promise<void> {
-    await this.saying; // or it would be noted again after it was forgotten
+    await this.saying; // otherwise a pending write could recreate the record
     await forgetEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
@@ -112,12 +117,12 @@ export class DriveShare {
     this.say().catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
-  /** One after the other, so that what holds last is said last. */
+  /** Writes in order, so that the latest state is written last. */
   private say(): Promise<void> {
-    this.askedAt = performance.now(); // before it is said: of several drives one says it
+    this.askedAt = performance.now(); // set before the write, so that only one of several drives writes
     const said = this.saying.then(() => noteEngineProcess(this.ctx, this.process, this.isAside ? 0 : ASK_SECONDS));
     this.saying = said.catch(() => {
-      this.askedAt = Number.NEGATIVE_INFINITY; // nobody knows of it: it is said again before a drive is claimed
+      this.askedAt = Number.NEGATIVE_INFINITY; // not recorded: write again before the next claim
     });
     return said;
   }

@@ -1,8 +1,9 @@
 /**
- * Starts the recalls of a plan, and writes down how they end.
+ * Starts the recalls of a plan, and records their outcomes.
  *
- * The next batch is started while one is read, so that the drive does not wait for the database. Outcomes are written in order. After a write that failed
- * nothing more is written: those recalls stay RUNNING, and the next holder of the drive recovers them.
+ * Starts the next batch while one is read, so that the drive does not wait for the database. Outcomes are written in
+ * order.
+ * After a failed write nothing more is written: those recalls stay RUNNING, and the drive's next holder recovers them.
  */
 import type { Context } from '../../context.js';
 import { noteDoubt } from '../../operations/health/circuits.js';
@@ -18,29 +19,27 @@ import type { Verdict } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
 
-/** What a drive reads next, until it is to be made anew. */
 interface ReadPlan {
-  /** Nothing is left of it. */
   readonly isEmpty: boolean;
-  /** It is to be made anew before more of it is taken. */
+  /** The plan must be renewed before more files are taken. */
   readonly isOver: boolean;
   renew(): Promise<void>;
-  /** Takes the files of the next batch out of it. */
+  /** Removes the files of the next batch from the plan, and returns them. */
   takeFiles(): bigint[];
   drop(): void;
 }
 
-/** `stagedAt`: the id of the staging library that the drive reads at; `volume`: its name, or that of the volume that is mounted. */
+/** `stagedAt`: id of the staging library, if any; `volume`: name of that library or of the mounted volume. */
 type StartOptions = Pick<DriveOptions, 'gauge' | 'running'> & { stagedAt?: number; volume: string };
 
-/** Whoever is done with it calls `takeBack`: what is started ahead is RUNNING, and nobody else comes to it. */
+/** The caller must finally call `takeBack`: recalls started ahead are RUNNING, and no other drive reads them. */
 export class BatchStarts {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
   private readonly plan: ReadPlan;
   private readonly options: StartOptions;
   private ahead: Promise<Batch> | undefined;
-  /** Of the plan in hand something could start. A plan of which nothing could would be made again and again. */
+  /** Whether a recall of the current plan could start. If none could, the plan is not renewed, to prevent a loop. */
   private hasStarted = true;
 
   constructor(ctx: Context, lease: HeldLease, plan: ReadPlan, options: StartOptions) {
@@ -50,48 +49,49 @@ export class BatchStarts {
     this.options = options;
   }
 
-  /** Is there a batch to be taken? Plans anew where that is due; what is started ahead is read first all the same. */
+  /** Whether there is another batch. Renews the plan if due; a batch started ahead is read first. */
   async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isOver) return true;
-    if (this.plan.isEmpty && !this.hasStarted) return false; // what is left cannot start now
+    if (this.plan.isEmpty && !this.hasStarted) return false; // the remaining files cannot start now
     this.hasStarted = false;
     await this.plan.renew();
     return !this.plan.isEmpty;
   }
 
   /**
-   * The next batch, which the caller has to end; it is without recalls where none of them could start. Begins to start
-   * the one after it, unless the plan is to be made anew before.
+   * Returns the next batch, which the caller must end; it is empty if no recall could start. Starts the following
+   * batch,
+   * unless the plan must be renewed first.
    */
   async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
     this.ahead = this.plan.isOver ? undefined : this.start();
-    this.ahead?.catch(() => {}); // thrown by the next `takeNext`, or by `takeBack`
+    this.ahead?.catch(() => {}); // the next `takeNext` or `takeBack` throws it
     if (batch.recalls.length > 0) this.hasStarted = true;
     return batch;
   }
 
-  /** Ends the batch that is started ahead. @returns its recalls, which nobody reads now; undefined where there is none */
+  /** Ends the batch that was started ahead. @returns its unread recalls; undefined if there is none */
   async takeBack(): Promise<readonly RunningRecall[] | undefined> {
     const batch = await this.takeAhead();
     batch?.end();
     return batch?.recalls;
   }
 
-  /** There is no next batch any more, unless one is started ahead. */
+  /** Drops the plan; only a batch that was started ahead remains. */
   drop(): void {
     this.plan.drop();
     this.hasStarted = false;
   }
 
-  /** Forgotten before it is awaited, so that a start that failed is thrown once. */
+  /** Clears `ahead` before the caller awaits it, so that its error is thrown only once. */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
     this.ahead = undefined;
     return batch;
   }
 
-  /** Its files leave the plan before anything is awaited: a second start takes the files after them. */
+  /** Takes files from the plan before the first await, so that a second start takes the following files. */
   private async start(): Promise<Batch> {
     const since = performance.now();
     const recalls = await startRecalls(this.ctx, this.lease, {
@@ -105,7 +105,7 @@ export class BatchStarts {
     const traces = isTracing() ? await readTraceparents(this.ctx, fileIds).catch(() => undefined) : undefined;
     return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
-  /** A line a batch; one a file, of which there may be millions, at `debug`. */
+  /** Logs a line for each batch, and at `debug` for each file. */
   private tell(recalls: readonly RunningRecall[]): void {
     const at = { drive: this.lease.driveName, volume: this.options.volume };
     const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);
@@ -118,7 +118,7 @@ export class BatchStarts {
   }
 }
 
-/** None of its methods waits or throws; whoever uses it awaits `written`. */
+/** No method waits or throws; the caller awaits `written`. */
 export class OutcomeWriter {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -131,14 +131,15 @@ export class OutcomeWriter {
     this.volume = volume;
   }
 
-  /** Settles when all is written that was given so far; rejects with what the first write that failed threw. */
+  /** Settles when all reports so far are written; rejects with the first error. */
   get written(): Promise<unknown> {
     return this.last;
   }
 
   /**
-   * @param judge says what that means for the volume; what was read of a file that an import has changed since
-   *   is told as returned, since it says nothing of what the volume holds now
+   * @param judge judges the volume. It gets `returned` for files that an import changed meanwhile, because their
+   *   outcome says
+   *   nothing about the volume's current contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => Verdict): void {
     this.append(async () => {
@@ -153,14 +154,14 @@ export class OutcomeWriter {
     });
   }
 
-  /** The doubt first: nobody puts the volume back into service without. */
+  /** Records the doubt first, so that it exists before the volume can return to service. */
   private async follow({ holdReason, isDoubtful }: Verdict): Promise<void> {
     if (isDoubtful !== undefined) await noteDoubt(this.ctx, this.volume, isDoubtful);
     if (holdReason !== undefined)
       await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, { problem: holdReason });
   }
 
-  /** Charges whoever wanted the files with the time that the drive has spent on them. */
+  /** Charges the drive time to the users who requested the files. */
   charge(fileIds: readonly bigint[], seconds: number): void {
     count('tapegate_drive_busy_seconds_total', { drive: this.lease.driveName }, seconds);
     this.append(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
@@ -172,13 +173,13 @@ export class OutcomeWriter {
     count('tapegate_recalls_ended_total', { drive: this.lease.driveName, outcome: ended, class: errorClass });
   }
 
-  /** Has something written down before what is reported later. */
+  /** Queues a write before later reports. */
   write(write: () => Promise<unknown>): void {
     this.append(write);
   }
 
   private append(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
-    this.last.catch(() => {}); // thrown by `written`
+    this.last.catch(() => {}); // `written` rejects with it
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Confirms tape copies while a drive has nothing to recall: a file is read back from tape and compared with what the
- * catalogue says of it. Recalls go first: it stops after the file in hand as soon as one waits.
+ * Verifies tape copies while a drive is idle: reads a file from tape, and compares it with the catalogue. Recalls have
+ * priority: verification stops after the current file if a recall waits.
  */
 import type { Context } from '../../context.js';
 import { isExhausted } from '../../errors.js';
@@ -24,7 +24,7 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 const PAGE = 100;
 
 /**
- * @returns whether anything was read; a drive that is wanted for recalls, be it in a while only, reads nothing here
+ * @returns whether anything was read; nothing is read if the drive is needed for recalls, now or soon
  * @throws DriveError
  */
 export async function verifyNext(
@@ -69,7 +69,7 @@ async function verifyVolume(
         }
         await endVerification(ctx, { ...copy, volumeId: volume.volumeId }, failure);
         if (!failure) await noteWorks(ctx, lease);
-        if (!mounted) return hasRead; // each file would fail alike: the next mount may not
+        if (!mounted) return hasRead; // the mount failed, as it would for each file; a later mount may succeed
       }
       if (copies.length < PAGE) return hasRead;
       after = copies.at(-1);
@@ -84,10 +84,10 @@ export function tellMismatch({ kind, found, expected }: Mismatch): string {
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
 
-/** What is to be shown of a copy that is not confirmed, and when it is tried again. Told to the log. */
+/** Logs a failed verification. @returns the error and the time of the next try */
 function failureOf(ctx: Context, copy: UnconfirmedCopy, thrown: unknown): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown) && !(thrown instanceof LibraryError); // which says nothing of the copy
+  const isTry = !isExhausted(thrown) && !(thrown instanceof LibraryError); // these say nothing about the copy
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

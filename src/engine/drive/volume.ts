@@ -1,4 +1,4 @@
-/** One volume in a drive: read batch by batch, and left in time. */
+/** One volume in a drive: reads it batch by batch, and leaves it in time. */
 import type { Context } from '../../context.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import { postponeVolume } from '../../operations/recalls/queue.js';
@@ -16,17 +16,18 @@ import { VolumePlan } from './plan.js';
 import { outcomeOf, toReturned } from './recall.js';
 import { BatchStarts, OutcomeWriter } from './starts.js';
 
-/** What a drive is to work on; the volume is noted as mounted in it. */
+/** Work for a drive; the database already records the volume as mounted. */
 export interface VolumeWork {
   volume: WaitingVolume;
   options: DriveOptions;
 }
 
 /**
- * Reads what is wanted of a volume, until nothing is left that can start, others are due, or the drive is to stop.
- * @returns when all is written down, and the volume is unmounted: whether anything could start
- * @throws DriveError when it is the drive that cannot be used; what the database, the plan or the unmount threw; what is still RUNNING then is for
- *   the drive's next holder
+ * Reads the requested files of a volume, until none can start, other volumes are due, or the drive must stop.
+ * @returns whether any file could start, after all outcomes are written and the volume is unmounted
+ * @throws DriveError if the drive is unusable; errors of the database, the plan or the unmount. Recalls that are then
+ *   still
+ *   RUNNING are left to the drive's next holder
  */
 export async function workVolume(
   ctx: Context,
@@ -53,9 +54,9 @@ class Visit {
   private readonly outcomes: OutcomeWriter;
   private readonly budget = createBudget();
   private mounted: MountedVolume | undefined;
-  /** Of the batch that was read last: the drive reads on while what it has read is written and synced. Never rejects. */
+  /** Writes and syncs of the previous batch, while the drive reads the next one. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
-  /** What has shown that it is the drive which cannot be used: it ends the visit. */
+  /** Shows that the drive is unusable; ends the visit. */
   private broken: DriveError | undefined;
 
   constructor(ctx: Context, backend: TapeBackend, lease: HeldLease, { volume, options }: VolumeWork) {
@@ -74,7 +75,7 @@ class Visit {
     const isStopped = () => this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!this.broken && !isStopped() && (await this.starts.hasNext())) {
-      const startedAt = performance.now(); // users are charged for the wait for their batch, not for the plan
+      const startedAt = performance.now(); // users are charged for waiting for their batch, not for planning
       const batch = await this.starts.takeNext();
       if (batch.recalls.length === 0) batch.end();
       else {
@@ -86,29 +87,29 @@ class Visit {
     return hasRead;
   }
 
-  /** Nothing of the visit goes on afterwards, whatever is thrown: the drive is given to somebody else then. */
+  /** Ends all work of the visit, even on error: another engine may get the drive next. */
   async leave(): Promise<void> {
     try {
-      await this.writing; // the last copies are put in place, or given up when their signals abort
+      await this.writing; // the last copies are put in place, or discarded if their signals abort
       await this.mounted?.unmount();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // last, since all of the above is still reported
+      await this.outcomes.written; // last, because the steps above still report outcomes
     }
   }
 
-  /** Reads one batch while the one before is written, and waits for that one: so much is in hand at most. */
+  /** Reads one batch while the previous one is written, then waits for that one. Limits the work to two batches. */
   private async workBatch(batch: Batch, startedAt: number): Promise<void> {
     const before = { writing: this.writing, outcomes: this.outcomes.written };
     try {
       await this.readBatch(await this.mount(batch.signal), batch);
     } catch (error) {
       const isMountFailure = this.mounted === undefined;
-      // no file is to blame for a mount, which is no try of it
+      // no file is at fault for a failed mount, which does not count as a try
       if (isMountFailure) this.outcomes.report(batch.recalls.map(toReturned));
       else this.giveUp(batch, error);
       batch.end();
-      // where the mount was only given up, nothing is wrong with the volume
+      // an aborted mount says nothing about the volume
       if (isMountFailure && !batch.signal.aborted) await this.noteVolumeFailure(error);
     }
     await before.writing;
@@ -117,13 +118,13 @@ class Visit {
     this.outcomes.charge(fileIds, (performance.now() - startedAt) / 1000);
   }
 
-  /** The volume is mounted for its first batch, and stays. */
+  /** Mounts the volume for its first batch. */
   private async mount(signal: AbortSignal): Promise<MountedVolume> {
     this.mounted ??= await this.backend.mount(this.volume.volume, this.lease.driveName, signal);
     return this.mounted;
   }
 
-  /** Returns when all is read; `writing` goes on, and ends the batch. */
+  /** Returns when all files are read; `writing` continues, and ends the batch. */
   private async readBatch(mounted: MountedVolume, batch: Batch): Promise<void> {
     const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
     const report = (outcomes: RecallOutcome[]) => this.outcomes.report(outcomes, judge);
@@ -133,7 +134,7 @@ class Visit {
     const { written, failure } = await runBatch(this.ctx, this.lease, mounted, work);
     this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
     if (failure) {
-      await this.writing; // what is given back waits with the others
+      await this.writing; // the returned recalls wait for the next mount too
       return await this.noteVolumeFailure(failure);
     }
     this.options.failures.succeeded(this.volume.volume);
@@ -141,12 +142,9 @@ class Visit {
     this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
   }
 
-  /**
-   * All recalls of the batch end the same way; what has been reported already is not touched by this. How far the others came
-   * is not known: their copies may be in place.
-   */
+  /** Ends all unreported recalls of the batch the same way. Their progress is unknown: copies may be in place. */
   private giveUp({ recalls, signal }: Batch, error: unknown): void {
-    const isNoTry = signal.aborted || error instanceof DiskError; // which copies it would have cost is not known
+    const isNoTry = signal.aborted || error instanceof DiskError; // the affected copies are unknown
     const end = (recall: RunningRecall) => (isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error));
     this.outcomes.report(recalls.map((recall) => ({ ...end(recall), isUnseen: true })));
   }
@@ -156,10 +154,10 @@ class Visit {
     if (unread) this.outcomes.report(unread.map((recall) => toReturned(recall)));
   }
 
-  /** A volume that fails again and again is taken out of service; until then all of its files wait for the next mount. */
+  /** Suspends a volume that keeps failing; until then, all its files wait for the next mount. */
   private async noteVolumeFailure(thrown: unknown): Promise<void> {
     await this.giveBackAhead();
-    await this.outcomes.written; // what is given back waits as well
+    await this.outcomes.written; // the returned recalls wait too
     if (thrown instanceof DriveError) {
       this.broken = thrown;
       return this.starts.drop();
