@@ -1,6 +1,5 @@
 /**
- * What a restored file has of its original beside the bytes: time of modification, mode, owner and group. Nothing of it
- * comes from the umask of the process, and no file gets a set-id bit.
+ * Attributes of a restored file: mtime, mode, owner and group. The umask has no effect, and no file gets a set-id bit.
  */
 import type { Stats } from 'node:fs';
 import type { Context } from '../../context.js';
@@ -9,7 +8,7 @@ import type { FileAttributes } from '../../operations/catalogue/attributes.js';
 import { secondsOf } from '../../time.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
-/** As a restored file gets them; null leaves what the file system gives. */
+/** Attributes of a restored file; null keeps the file system's default. */
 export interface WantedAttributes {
   /** Permission bits only. */
   mode: number;
@@ -18,13 +17,13 @@ export interface WantedAttributes {
   mtime: string | null;
 }
 
-/** Of files of which the catalogue has no mode, and of folders. */
+/** Modes of files without a mode in the catalogue, and of directories. */
 const FILE_MODE = 0o644;
 export const FOLDER_MODE = 0o755;
 
 const PERMISSIONS = 0o777;
 
-/** What the configuration says goes before what the catalogue has of the original. */
+/** The configuration takes precedence over the catalogue. */
 export function wantedAttributes(config: Context['config'], original: FileAttributes): WantedAttributes {
   return {
     mode: (config.restoreMode ?? original.mode ?? FILE_MODE) & PERMISSIONS,
@@ -34,14 +33,11 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
   };
 }
 
-/**
- * Gives an open file its attributes. Owner and group as far as this process may: root may give files away, others only to
- * their own groups.
- */
+/** Sets the attributes of an open file. Only root can set any owner; other users can set only their own groups. */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
   await setOwner(fd, wanted, stats);
-  // after the owner, since the mode says what that owner may do; what is right already costs no call
+  // after the owner, because chown clears mode bits; a correct mode needs no call
   if ((stats.mode & 0o7777) !== wanted.mode) await changeMode(fd, wanted.mode).catch(ignoreRefusal);
   if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime));
 }
@@ -54,7 +50,7 @@ async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats
 
 const KEEP = -1;
 
-/** Of what this process, or the file system, cannot do; the bytes are restored all the same. */
+/** Errors of unsupported or forbidden calls: the file is restored without the attribute. */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP'];
 
 function ignoreRefusal(error: unknown): void {
@@ -62,8 +58,9 @@ function ignoreRefusal(error: unknown): void {
 }
 
 /**
- * Seconds are cut to microseconds on their way to the system, and a number of them may be a little less than it should
- * be: half a microsecond more makes it right. Negative numbers count as now, hence a Date.
+ * Converts a time for utimes. Node.js truncates to microseconds, and floating point may be slightly low: half a
+ * microsecond
+ * is added. Node.js replaces negative numbers by the current time, so these become a Date.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

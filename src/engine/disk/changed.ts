@@ -1,6 +1,7 @@
 /**
- * Looks for copies that were changed by hand: their files count as on disk only while these are there. A copy that cannot
- * be looked at now holds up nothing else, and is looked for again by a later pass.
+ * Examines copies that were changed outside Tapegate: such a file counts as on disk only while its copy exists. A copy
+ * that
+ * cannot be examined now delays no other, and is tried again by a later job.
  */
 import type { Context } from '../../context.js';
 import { messageOf, TapeError, UnavailableError } from '../../errors.js';
@@ -11,7 +12,7 @@ import { removeEmptyFolders } from './made-folders.js';
 
 const PAGE = 200;
 
-/** Those that requests wait for are taken as there, or have their files recalled. */
+/** For copies that requests need: records an existing one as on disk, or recalls the file. */
 export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<void> {
   for (let after = 0n; !stop.aborted; ) {
     const copies = await readChanged(ctx, { isWanted: true, after, limit: PAGE });
@@ -23,7 +24,7 @@ export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = ne
   }
 }
 
-/** The folders of one that has gone go as well, as far as they are empty: nobody would come back to them. */
+/** Examines a copy. If it is gone, removes its empty directories, because no later job would. */
 async function lookFor(ctx: Context, disks: FailingDisks, copy: ChangedCopy): Promise<'there' | 'gone' | 'unknown'> {
   try {
     if (await ofDisk(disks.calls, copy, () => isThere(copy))) return 'there';
@@ -31,21 +32,21 @@ async function lookFor(ctx: Context, disks: FailingDisks, copy: ChangedCopy): Pr
     return 'gone';
   } catch (error) {
     if (error instanceof UnavailableError) throw error;
-    if ((await disks.blame(copy, error)) !== undefined) return 'unknown'; // which is told once
+    if ((await disks.blame(copy, error)) !== undefined) return 'unknown'; // which is logged once
     ctx.log.error({ path: copy.path }, `a copy that was changed by hand cannot be looked at: ${messageOf(error)}`);
     return 'unknown';
   }
 }
 
 /**
- * Is there a plain file in the place of the copy, whatever its bytes?
- * @throws TapeError TRANSIENT when the disk is not there: the copy will be there again when the disk is
+ * Whether a regular file is in the copy's place, whatever its bytes.
+ * @throws TapeError TRANSIENT if the disk is absent: the copy will be there again with the disk
  */
 export async function isThere(copy: ChangedCopy): Promise<boolean> {
   try {
     return (await lookAt(copy))?.isFile() ?? false;
   } catch (error) {
-    if (error instanceof TapeError && error.errorClass === 'POLICY') return false; // something has taken the place of its folder
+    if (error instanceof TapeError && error.errorClass === 'POLICY') return false; // something replaced its directory
     throw error;
   }
 }

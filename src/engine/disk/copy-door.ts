@@ -1,9 +1,10 @@
 /**
- * Copies that are read for those who have no way to the disk: each is opened as one that is known, never as what a link or a stranger has put in its
- * place, and read through the descriptor from then on.
+ * Reads copies for clients without access to the disk. A copy is opened only if it is the recorded one, never through a
+ * link or a replacement, and then read through its descriptor.
  *
- * Whoever serves them has few threads, and a call that hangs in the kernel keeps one for good. So no more than some of the calls go on at once, here
- * in all, and what has hung is told; the other threads stay with those who need no disk.
+ * A call that hangs in the kernel occupies one of the process's few threads forever. So the number of concurrent calls
+ * is
+ * limited, and hangs are reported; the other threads remain for work that needs no disk.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, stat } from 'node:fs/promises';
@@ -17,37 +18,43 @@ import { AbsentError } from './marker.js';
 import { type Folder, withCopy } from './restore-area.js';
 
 /**
- * Why a copy cannot be read: its disk is not on this host; nothing is in its place; what is there is not the copy; not everybody on this host may
- * read it; the disk does not answer, or there are too many readers.
+ * Why a copy cannot be read:
+ * - `absent`: its disk is not on this host;
+ * - `gone`: no file is in its place;
+ * - `changed`: another file is in its place;
+ * - `private`: some users on this host may not read it;
+ * - `busy`: the disk does not respond, or there are too many readers.
  */
 export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
 
 export interface ClosedCopy {
   closed: Closed;
-  /** For operators: it names places on this host. */
+  /** For operators: contains paths on this host. */
   message: string;
 }
 
-/** To be closed by whoever has it. */
+/** The caller must close it. */
 export interface OpenCopy {
-  /** When its bytes were last changed, which is as of the original. */
+  /** Modification time of the contents, as of the original. */
   mtimeNs: bigint;
-  /** Fills the buffer from there on, or as far as the copy goes. @returns bytes read @throws TapeError where the disk hangs */
+  /**
+   * Fills the buffer from `position`, up to the end of the copy. @returns bytes read @throws TapeError if the disk
+   * hangs
+   */
   read(buffer: Uint8Array, position: number): Promise<number>;
-  /** Is it what it was when it was opened? */
+  /** Whether the copy is unchanged since `open`. */
   isUnchanged(): Promise<boolean>;
-  /** Where the disk hangs, once it answers: nobody waits for that. */
+  /** Does not wait: if the disk hangs, closes once it responds. */
   close(): void;
 }
 
-/** Of a larger one, of which only the time of change is another, the bytes are not compared on behalf of a reader. */
+/** Size limit for comparing the bytes of a copy whose ctime has changed. */
 const MOST_COMPARED = 1024n ** 3n;
 const CHUNK = 1024 * 1024;
-/** Copies whose bytes were compared, and folders that were looked at. */
+/** Limit of cached results, for compared copies and for directories. */
 const MOST_KNOWN = 10_000;
 const FOLDER_MS = 5000;
 
-/** What was opened, and for whom. */
 interface Found {
   stats: BigIntStats;
   name: string;
@@ -58,21 +65,21 @@ interface Found {
 
 export class CopyDoor {
   private readonly watch: CallWatch;
-  /** A call has its slot until it has really ended, whoever still waits for it. */
+  /** A call occupies its slot until it really ends, even if its caller gave up. */
   private readonly slots: Limiter;
   private readonly waitMs: number;
-  /** Do they have the bytes that they had? */
+  /** Whether copies still had their bytes when compared. */
   private readonly compared = new Map<string, boolean>();
   private readonly folders = new Map<string, { isOpen: boolean; at: number }>();
 
-  /** @param seconds after which a call hangs */
+  /** @param seconds after which a call counts as hung */
   constructor({ calls, seconds }: { calls: number; seconds: number }) {
     this.watch = new CallWatch({ disk: seconds, tape: seconds });
     this.slots = new Limiter(calls);
     this.waitMs = seconds * 1000;
   }
 
-  /** @param isPublic only where everybody on this host may read it */
+  /** @param isPublic open only a copy that every user on this host may read */
   async open(copy: LeftCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
     let isGivenUp = false;
     const openKnown = async (file: string, folder: Folder, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
@@ -93,12 +100,12 @@ export class CopyDoor {
     try {
       return await this.call(copy, (tick) => withCopy(copy, (file, folder) => openKnown(file, folder, tick)));
     } catch (error) {
-      isGivenUp = true; // what hangs may end all the same
+      isGivenUp = true; // a hung call may still end
       return closedBy(error);
     }
   }
 
-  /** @returns undefined where it is the copy, and may be read */
+  /** @returns undefined if it is the recorded copy, and may be read */
   private async findWrong(copy: LeftCopy, handle: FileHandle, found: Found): Promise<ClosedCopy | undefined> {
     const { stats, name, isPublic, folder, tick } = found;
     if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isOpenFolder(folder.place)))) {
@@ -108,7 +115,7 @@ export class CopyDoor {
     return { closed: 'changed', message: `${name} is not the copy that was put there` };
   }
 
-  /** What was done to it may have changed its owner or mode alone. */
+  /** Compares the bytes if the ctime differs: perhaps only owner or mode changed. */
   private async hasItsBytes(
     copy: LeftCopy,
     handle: FileHandle,
@@ -137,7 +144,7 @@ export class CopyDoor {
     return isSame;
   }
 
-  /** May everybody on this host go there? */
+  /** Whether every user on this host may enter the directory. */
   private async isOpenFolder(place: string): Promise<boolean> {
     const now = performance.now();
     const known = this.folders.get(place);
@@ -162,11 +169,11 @@ export class CopyDoor {
     };
   }
 
-  /** However long all places are kept by what hangs: what is not closed would be open for good. */
+  /** Waits for a slot for as long as needed: an unclosed descriptor would stay open forever. */
   private async closeInTurn({ mountpoint }: LeftCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
-    await closed.catch(() => {}); // of what is only read nothing is lost, and a disk that hangs is told by others
+    await closed.catch(() => {}); // a read-only descriptor loses no data, and other calls report a hung disk
   }
 
   private noAnswer(): TapeError {
@@ -179,7 +186,7 @@ export class CopyDoor {
   }
 }
 
-/** @throws what says nothing of the copy or its disk */
+/** @throws errors that concern neither the copy nor its disk */
 function closedBy(error: unknown): ClosedCopy {
   const closed = findClosed(error);
   if (closed === undefined) throw error;
@@ -192,5 +199,5 @@ function findClosed(error: unknown): Closed | undefined {
   if (error instanceof TapeError) return error.errorClass === 'POLICY' ? 'changed' : 'busy';
   const code = codeOf(error);
   if (code === 'ENOENT') return 'gone';
-  return code === undefined ? undefined : 'busy'; // the disk says why, such as EIO or EACCES
+  return code === undefined ? undefined : 'busy'; // the disk gives a reason, such as EIO or EACCES
 }

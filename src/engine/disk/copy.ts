@@ -1,4 +1,4 @@
-/** A copy in the restore area: put in place, looked at, compared with how it was left, and removed. */
+/** A copy in the restore area: puts it in place, compares it with its record, removes it. */
 import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';
@@ -8,27 +8,27 @@ import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
 import { ignoreMissing, isSame, removeEntry } from './entry.js';
 import { type CopyPlace, checkInPlace, type Folder, withCopy } from './restore-area.js';
 
-/** A copy as it was left, on the disk that has its disk's marker. */
+/** A copy as recorded, on a disk with the matching marker. */
 export interface LeftCopy extends CopyPlace {
   /** Bytes. */
   size: bigint;
-  /** Null where an older version has put it there. */
+  /** Null if an older version put it there. */
   ino: bigint | null;
-  /** In nanoseconds; null where it is not known, and no copy is like that. */
+  /** Nanoseconds; null if unknown: then no file matches. */
   mtimeNs: bigint | null;
-  /** In nanoseconds; null where it is not known: the checksum decides. */
+  /** Nanoseconds; null if unknown: then the checksum decides. */
   ctimeNs: bigint | null;
-  /** Of its bytes; null where it is not known. */
+  /** Checksum of its bytes; null if unknown. */
   copyChecksum: string | null;
 }
 
 /**
- * Gives a partial file its name, and refuses whatever stands there already: a link, unlike a rename, replaces nothing, at
- * whatever moment this process may stand still. Where a file system has no links, the place is looked at and the file
- * renamed in one go: that replaces what somebody else puts there between these two calls, but nothing of Tapegate's,
- * since whoever takes over the drive removes the partial file first.
+ * Gives a partial file its final name, and never replaces a file: unlike a rename, a link fails if the name exists,
+ * even
+ * if this process stalls. On a file system without links, it checks the name and renames at once. That could replace
+ * another user's file, but no copy of Tapegate: the drive's next holder removes the partial file first.
  * @param link replaces the system call in tests
- * @throws Error where the folder is not in its place any more; an error with the code EEXIST where something stands there, ENOENT where the partial file has gone
+ * @throws Error if the directory was moved; code EEXIST if the name exists; code ENOENT if the partial file is gone
  */
 export async function putInPlace(folder: Folder, partial: string, name: string, link = linkPath): Promise<void> {
   const [from, to] = [path.join(folder.at, partial), path.join(folder.at, name)];
@@ -41,32 +41,32 @@ export async function putInPlace(folder: Folder, partial: string, name: string, 
     renameSync(from, to);
     return;
   }
-  await unlinkPath(from).catch(ignoreMissing); // whoever took over the drive has removed it
+  await unlinkPath(from).catch(ignoreMissing); // the drive's next holder has removed it
 }
 
-/** What file systems without links say. */
+/** Errors of file systems without links. */
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
-/** The inode as it is noted: the database has no unsigned numbers. */
+/** The inode as the database stores it, which has no unsigned numbers. */
 export function inodeOf({ ino }: BigIntStats): bigint {
   return BigInt.asIntN(64, ino);
 }
 
-/** What stands in an open folder; undefined for nothing. */
+/** Returns the entry in an open directory; undefined if there is none. */
 export async function lookInto(folder: Folder, name: string): Promise<BigIntStats | undefined> {
   return await lstatPath(path.join(folder.at, name), { bigint: true }).catch(ignoreMissing);
 }
 
 /**
- * What stands in the place of a copy; undefined for nothing.
- * @throws TapeError POLICY when something is in the way of its folder, TRANSIENT when the disk is not there
+ * Returns the file in a copy's place; undefined if there is none.
+ * @throws TapeError POLICY if something blocks its directory; TRANSIENT if the disk is absent
  */
 export async function lookAt(place: CopyPlace): Promise<BigIntStats | undefined> {
   return await withCopy(place, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
 }
 
 /**
- * The checksum of what stands in the place of a copy, of the algorithm that `like` names; undefined for nothing.
+ * Returns the checksum of the file in a copy's place, with the algorithm of `like`; undefined if there is none.
  * @throws as `lookAt`
  */
 export async function readChecksum(place: CopyPlace, like: string): Promise<string | undefined> {
@@ -74,19 +74,19 @@ export async function readChecksum(place: CopyPlace, like: string): Promise<stri
 }
 
 /**
- * Is the copy as it was left? `missing` when it is gone.
- * @param tick shows progress, where all of its bytes have to be read
- * @throws TapeError TRANSIENT when the disk is not there: the copy will be there again when the disk is
+ * Compares a copy with its record.
+ * @param tick reports progress while all bytes are read
+ * @throws TapeError TRANSIENT if the disk is absent: the copy will be there again with the disk
  */
 export async function compareCopy(copy: LeftCopy, tick: () => void = () => {}): Promise<CopyState> {
   return await findState(copy, async (file) => ((await recognise(copy, file, tick)) ? 'same' : 'changed'));
 }
 
 /**
- * What stands in the place of a copy, where it is the copy as it was left; else what became of that. To be asked before
- * `takeAway`, and with a question to the database between the two.
+ * Returns the file's stats if it is the recorded copy, else its state. Called before `takeAway`, with a query to the
+ * database between the two.
  * @param tick as for `compareCopy`
- * @throws TapeError TRANSIENT when the disk is not there
+ * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function recogniseCopy(
   copy: LeftCopy,
@@ -101,11 +101,12 @@ export async function recogniseCopy(
 }
 
 /**
- * Removes a copy that was recognised. Anything else is left alone that stands there by now, a later copy of the same file too,
- * whatever it has in common with this one: its time of change is another. Its folders are left to `removeEmptyFolders`.
+ * Removes a recognised copy. Leaves any other file alone, even a later copy of the same file, whose ctime differs.
+ * Leaves
+ * directories to `removeEmptyFolders`.
  * @param found by `recogniseCopy`
- * @returns whether nothing of the copy is there any more
- * @throws TapeError TRANSIENT when the disk is not there
+ * @returns whether the copy is gone
+ * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): Promise<boolean> {
   if (found === 'missing') return true;
@@ -116,10 +117,7 @@ export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): 
   return state !== 'changed';
 }
 
-/**
- * Removes a file of the restore area that is no noted copy, if it is still what was seen.
- * @returns whether it was
- */
+/** Removes an unrecorded file of the restore area, if it is still the one seen. @returns whether it did */
 export async function removeSeen(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   const name = path.basename(place.path);
   const removed = await withCopy(place, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)));
@@ -141,15 +139,16 @@ async function findState(
   }
 }
 
-/** By its inode, size and time of modification only. Not by the device: a mount may give it another number each time. */
+/** Compares inode, size and mtime only. Not the device number, which may change with each mount. */
 export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
   const hasInode = copy.ino === null || copy.ino === inodeOf(stats);
   return stats.isFile() && hasInode && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
 }
 
 /**
- * @returns what is known of the file where it is the copy; undefined where it is another one, or has other bytes: times of
- *   modification can be set, and a changed group or mode changes no byte
+ * @returns the file's stats if it is the copy; undefined if it is another file or has other bytes. Compares the bytes
+ *   if the
+ *   ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes
  */
 async function recognise(copy: LeftCopy, file: string, tick: () => void): Promise<BigIntStats | undefined> {
   const stats = await lstat(file, { bigint: true });

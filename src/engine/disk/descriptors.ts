@@ -1,6 +1,6 @@
 /**
- * The calls that every restored file takes, on plain descriptors and paths: they need half the processor time of
- * `FileHandle` and of `node:fs/promises`, which with small files is what a restore costs most.
+ * System calls of each restored file, on raw descriptors and paths. They take half the CPU time of `FileHandle` and
+ * `node:fs/promises`, which dominates the restore of small files.
  */
 import fs from 'node:fs';
 import { promisify } from 'node:util';

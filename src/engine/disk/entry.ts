@@ -1,13 +1,17 @@
-/** Removes entries of directories of the restore area. Only Tapegate, root and trusted operators may write there (`exposure.ts`). */
+/**
+ * Removes directory entries of the restore area. Only Tapegate, root and trusted operators may write there
+ * (`exposure.ts`).
+ */
 import { type BigIntStats, lstatSync, unlinkSync } from 'node:fs';
 import path from 'node:path';
 import { codeOf } from '../../errors.js';
 import type { Folder } from './restore-area.js';
 
 /**
- * Removes a file if it is the expected one; any other one stays. It is looked at and removed in one go: a call in the queue of the thread pool may wait until
- * another engine has taken over, and has put its own copy there.
- * @returns `other` if it is not the expected one
+ * Removes a file if it is the expected one. Checks and removes synchronously: a queued call could be delayed until
+ * another
+ * engine has put its own copy there.
+ * @returns `other` if it is not the expected file
  */
 export async function removeEntry(
   folder: Folder,
@@ -25,7 +29,10 @@ export async function removeEntry(
   }
 }
 
-/** Was nothing done to a file since it was seen? Each change, and a new file with its inode, has another time of change. */
+/**
+ * Whether a file is unchanged since it was seen. Each change, and each new file that reuses the inode, has another
+ * ctime.
+ */
 export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
   return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;
 }

@@ -1,11 +1,14 @@
 /**
- * Which directories Tapegate trusts. A user who may write in a directory can replace what is in it between two calls: a file by another one, a
- * directory by a link. So Tapegate restores a file only if nobody may write in the directories on its path, from the root of the file system
- * on, but root, the user that runs Tapegate, the owner of the disk's marker (a file server may map that user to another one), the private
- * groups of these, and the group of TAPEGATE_RESTORE_GROUP. Above a mount point a directory with the sticky bit (/tmp) is trusted as well: other users
- * cannot replace a mount point in it.
+ * Which directories Tapegate trusts. A user with write permission in a directory can replace its entries between two
+ * calls:
+ * a file by another file, a directory by a link. So Tapegate restores a file only if no other user may write in the
+ * directories on its path, from the root of the file system. It trusts:
  *
- * The mode says nothing of the members of a group, and an access control list shows in it as the rights of the group.
+ * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to it);
+ * - the private groups of these users, and the group of TAPEGATE_RESTORE_GROUP;
+ * - above a mount point, a directory with the sticky bit (/tmp): other users cannot replace a mount point in it.
+ *
+ * The mode does not show a group's members. An access control list appears in it as rights of the group.
  */
 import { randomUUID } from 'node:crypto';
 import type { Stats } from 'node:fs';
@@ -14,9 +17,9 @@ import path from 'node:path';
 import { codeOf } from '../../errors.js';
 import { markerName } from './marker.js';
 
-/** Who may write in a trusted directory. */
+/** Users and group that may write in a trusted directory. */
 export interface Trusted {
-  /** A group with the number of one of them is its private group. */
+  /** A group with the same number as one of them is its private group. */
   users: Set<number>;
   group: number | undefined;
 }
@@ -30,7 +33,7 @@ export interface Untrusted {
   isWholeDisk: boolean;
 }
 
-/** Returns the reason for an operator, and what to do. */
+/** Returns the reason and the remedy, for an operator. */
 export function describeUntrusted({ directory, problem, remedy }: Untrusted): string {
   return `untrusted directory ${directory}: ${problem}; ${remedy}`;
 }
@@ -40,7 +43,7 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
  * @param group TAPEGATE_RESTORE_GROUP
  */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
-  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // it is not marked yet
+  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // not marked yet
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
   return { users: new Set(users), group };
 }
@@ -68,7 +71,7 @@ export function findProblem(
 }
 
 /**
- * Finds the first directory on the path to a directory of a restore disk that is not trusted. Directories that do not exist are passed over.
+ * Finds the first untrusted directory on the path to a directory of a restore disk. Skips missing directories.
  * @param root the mount point, without links
  * @param dir below the mount point
  */
@@ -89,7 +92,7 @@ async function findOnPath(
     const stats = await lstat(directory).catch((error: unknown) => {
       if (codeOf(error) !== 'ENOENT') throw error;
     });
-    if (!stats?.isDirectory()) return undefined; // whoever opens it reports what is in the way
+    if (!stats?.isDirectory()) return undefined; // opening it reports the obstacle
     const found = findProblem({ directory, root }, stats, trusted);
     if (found) return found;
   }
@@ -97,9 +100,9 @@ async function findOnPath(
 }
 
 /**
- * Finds out why a mount point, or another directory, is untrusted.
- * @param isNew it has no marker yet: who owns files that this process makes there is tried out
- * @returns undefined for a trusted one, and if the mount point does not exist
+ * Checks a mount point, or another directory.
+ * @param isNew it has no marker yet: creates a file to find out its owner
+ * @returns undefined if it is trusted or missing
  */
 export async function findUntrustedMount(
   mountpoint: string,
@@ -112,7 +115,7 @@ export async function findUntrustedMount(
   return await findOnPath({ root, dir: '/' }, trusted);
 }
 
-/** @returns who owns what this process makes there */
+/** @returns the owner of files that this process creates there */
 async function tryOwner(root: string): Promise<number> {
   const file = path.join(root, `${markerName}-${randomUUID()}`);
   const handle = await open(file, 'wx', 0o600);

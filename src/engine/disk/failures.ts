@@ -1,6 +1,7 @@
 /**
- * Restore disks that fail: what a failed call says of its disk, how a disk is tried, and when it is suspended. A disk is suspended as soon as a try fails,
- * or when several calls in a row have failed on it although tries succeed. A disk that is full does not fail.
+ * Failing restore disks: interprets failed calls, probes disks, and suspends them. A disk is suspended as soon as a
+ * probe
+ * fails, or after several consecutive failed calls although probes succeed. A full disk is not a failing one.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -27,7 +28,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { meetDisk } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Codes of a file, a folder, or this process, and not of the disk. */
+/** Codes that blame a file, a directory or this process, not the disk. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
@@ -42,12 +43,12 @@ const CLASSES: Record<string, ErrorClass> = {
   ENAMETOOLONG: 'POLICY',
 };
 
-/** The class of what a call on a restore disk threw, by its code. */
+/** Error class of a failed call on a restore disk, by its code. */
 export function diskClassOf(error: unknown): ErrorClass {
   return CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
 }
 
-/** A call on a restore disk has failed, and what is wrong may be the disk: `FailingDisks.blame` finds out. */
+/** A call on a restore disk failed, and the disk may be at fault: `FailingDisks.blame` finds out. */
 export class DiskError extends TapeError {
   constructor(cause: unknown) {
     super(cause instanceof TapeError ? cause.errorClass : diskClassOf(cause), messageOf(cause), { cause });
@@ -55,9 +56,8 @@ export class DiskError extends TapeError {
 }
 
 /**
- * What a call on a restore disk came to; it is thrown as a DiskError where the disk may be what is wrong, and as a FullError
- * where it takes no more.
- * @param call is given what it calls to show progress, when it is long
+ * Makes a call on a restore disk. Throws a DiskError if the disk may be at fault, a FullError if it is full.
+ * @param call gets a function to report progress during a long call
  */
 export async function ofDisk<T>(
   calls: CallWatch,
@@ -73,29 +73,28 @@ export async function ofDisk<T>(
 }
 
 function mayBeDisk(error: unknown): boolean {
-  if (isExhausted(error)) return false; // whatever it was that could not be opened
+  if (isExhausted(error)) return false; // too many open files, whatever the file
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError); // the marker
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
   return isSystem && !OTHER_CODES.includes(code);
 }
 
-/** Calls that may fail one after the other while each try says that the disk works. */
+/** Consecutive failed calls before a disk is suspended although each probe succeeds. */
 const MAX_FAILURES = 3;
 
-/** So long a try counts for all calls that fail together. */
+/** Time for which one probe serves all failed calls. */
 const FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
 
-/** A disk that is not there is left to other hosts for a while that doubles from time to time. */
+/** Pause before an absent disk is tried again on this host; doubles with each try. */
 const LEFT_MS = { first: 5000, most: 600_000 };
 
 /** One for all drives of an engine. */
 export class FailingDisks {
-  /** For calls that belong to no drive. */
+  /** Follows calls that belong to no drive. */
   readonly calls: CallWatch;
-  /** Disks that fail at nothing but taking more. */
   readonly full: FullDisks;
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
@@ -106,10 +105,10 @@ export class FailingDisks {
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
   private readonly meetings = new BoundedCalls();
   private readonly tries = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
-  /** Disks that are not there on this host, and that others try: until when, by the process's own clock. */
+  /** Disks that are absent on this host and left to others, until a time of `performance.now()`. */
   private readonly left = new Map<number, { until: number; ms: number }>();
 
-  /** @param of.calls follows the calls that belong to no drive; `host`: as whose what is seen counts */
+  /** @param of.calls follows calls that belong to no drive; `host`: the name for recorded measurements */
   constructor(
     ctx: Context,
     gauge = new DiskGauge({ group: ctx.config.restoreGroup }),
@@ -123,19 +122,19 @@ export class FailingDisks {
   }
 
   /**
-   * Is the disk what was wrong when a call on it failed? Then it is out of service when this returns.
-   * @returns why, for people; undefined where the disk works, or nothing of the disk had failed
+   * Finds out whether the disk is at fault for a failed call; if so, it is suspended when this returns.
+   * @returns the reason, for people; undefined if the disk works, or the error did not concern it
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
     if (!(thrown instanceof DiskError)) return undefined;
-    // one call that many recalls depend on, as that which syncs their folder, has failed once
+    // a shared call, such as a directory's sync, counts as one failure for all its recalls
     const judged = this.judged.get(thrown) ?? this.judge(disk, thrown);
     this.judged.set(thrown, judged);
     return await judged;
   }
 
   private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
-    const hung = thrown.cause instanceof HungError ? thrown.message : undefined; // a try would only hang as well
+    const hung = thrown.cause instanceof HungError ? thrown.message : undefined; // a probe would hang too
     const problem = hung ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem === undefined) return undefined;
     const found = typeof problem === 'string' ? { text: problem, isAbsent: false } : problem;
@@ -148,32 +147,32 @@ export class FailingDisks {
     else await holdDisk(this.ctx, mountpoint, text);
   }
 
-  /** A disk could not even be measured. Does not wait. */
+  /** Suspends a disk that could not be measured. Does not wait. */
   holdSoon(mountpoint: string, problem: DiskProblem): void {
     this.hold(mountpoint, problem).catch((error: unknown) => {
       this.ctx.log.error({ err: error, disk: mountpoint }, `a failing disk is still in service: ${messageOf(error)}`);
     });
   }
 
-  /** An operator has changed something: it is too early to say that a disk fails still. */
+  /** Clears cached probes after an operator changed something. */
   forget(): void {
     this.tries.clear();
     this.gauge.forget();
   }
 
-  /** A copy was put on it. */
+  /** Called after a copy was put on the disk. */
   succeeded(diskId: number): void {
     this.counts.delete(diskId);
   }
 
-  /** Tries disks that are out of service, where their pauses are over. */
+  /** Probes suspended disks whose pause has ended. */
   async retry(): Promise<void> {
     const now = performance.now();
     const leftToOthers = [...this.left].filter(([, { until }]) => until > now).map(([id]) => id);
     await Promise.all((await takeRetries(this.ctx, leftToOthers)).map((disk) => this.retryOne(disk)));
   }
 
-  /** Disks that were never marked are, where it is plain that they are what is mounted; else they are out of service. */
+  /** Marks new disks if they are certainly the mounted ones; otherwise suspends them. */
   async meetNew(): Promise<void> {
     const meet = async (disk: UnmarkedDisk) => {
       let found: string | undefined;
@@ -197,17 +196,17 @@ export class FailingDisks {
         throw missing === undefined ? error : new Error(missing);
       });
       await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
-      // first, so that a host where it is not there knows that it is elsewhere
+      // first, so that hosts without the disk see that it is present elsewhere
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await noteMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
-      await putBackDisk(this.ctx, mountpoint); // also when the answer comes after the pause
+      await putBackDisk(this.ctx, mountpoint); // also if the response arrives after the pause
     });
     if (problem === undefined) this.left.delete(id);
     else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.leave(id);
     else await noteStillFailing(this.ctx, mountpoint, problem);
   }
 
-  /** It is not there on this host, which looks for it ever less often. */
+  /** The disk is absent on this host, which looks for it ever less often. */
   private leave(diskId: number): void {
     const ms = Math.min((this.left.get(diskId)?.ms ?? LEFT_MS.first / 2) * 2, LEFT_MS.most);
     this.left.set(diskId, { until: performance.now() + ms, ms });
@@ -229,7 +228,7 @@ export class FailingDisks {
     return await problem;
   }
 
-  /** Only a folder is closed to us where the disk itself works. */
+  /** Counts failures, except POLICY: then only a directory is inaccessible, and the disk works. */
   private count({ diskId }: MarkedDisk, { errorClass, message }: DiskError): string | undefined {
     if (errorClass === 'POLICY') return undefined;
     const count = (this.counts.get(diskId) ?? 0) + 1;
@@ -240,15 +239,15 @@ export class FailingDisks {
   }
 }
 
-/** Of the marker's family, so that nobody takes it for a copy. */
+/** Begins like a marker's name, so that no job treats it as a copy. */
 const PROBE_NAME = `${markerName}-try`;
 
 /**
- * Makes a file on a disk, removes it, and writes and syncs a few bytes to it, as a recall would. One that is full is none that fails.
- * @throws what says that the disk cannot be written to
+ * Creates a file on a disk, removes it, then writes and syncs a few bytes, as a recall would. A full disk passes.
+ * @throws an error if the disk is not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
-  // a name of its own: another engine may try the same, and nothing that stands there is written to, or removed
+  // a unique name: other engines may probe at the same time, and existing files must not be touched
   const root = await rootOf(disk);
   const untrusted = await findUntrusted({ root }, group);
   if (untrusted) throw new TapeError('TRANSIENT', describeUntrusted(untrusted));
@@ -257,45 +256,44 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const handle = await open(file, flags, 0o600);
     try {
-      await unlink(file); // before it takes its time: who is killed meanwhile leaves no name behind
+      await unlink(file); // early, so that a killed process leaves no file
       await handle.writeFile('.');
       await handle.sync();
     } finally {
       await handle.close();
     }
   } catch (error) {
-    await unlink(file).catch(() => {}); // it may not be there, and what is wrong is known
+    await unlink(file).catch(() => {}); // it may not exist, and the error is known
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
   }
 }
 
-/** A call on a restore disk has failed since the disk takes no more, whatever it says to have free. */
+/** The disk is full, whatever free space it reports. */
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });
   }
 }
 
-/** One for all drives of an engine. */
 class FullDisks {
   private readonly ctx: Context;
-  /** By the ids of disks: when one was noted last, by the process's own clock, and what it said. */
+  /** Last time (`performance.now()`) and text of a full disk, by disk id. */
   private readonly noted = new Map<number, { at: number; error: string }>();
 
   constructor(ctx: Context) {
     this.ctx = ctx;
   }
 
-  /** When this returns nothing new is put on the disk. */
+  /** When this returns, no new copy is assigned to the disk. */
   async note({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
     await noteFull(this.ctx, diskId, message);
     this.noted.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
   }
 
   /**
-   * Of what was to be started at that time: has its disk turned out to be full since? Then it would be read for nothing.
-   * @param at by the process's own clock; what is started later has been given its disk by whoever knows better
-   * @returns what is told of it
+   * Whether a disk was found full after a recall started: reading its file would be useless.
+   * @param at start of the recall, by `performance.now()`; later recalls were assigned with that knowledge
+   * @returns the text for the recall
    */
   findSince({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.noted.get(diskId);

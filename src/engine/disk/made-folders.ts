@@ -1,7 +1,9 @@
 /**
- * Directories of the restore area that Tapegate makes: each is recorded before it is made, then which one it is, and is removed when the last
- * copy has left it. A record without an inode belongs to a directory that an engine was about to make: the directory that stands there is taken
- * for it, since nobody else but a trusted operator can have made one there at that moment.
+ * Directories that Tapegate creates in the restore area. Each is recorded before it is created, then identified by its
+ * inode, and removed after the last copy has left it. A record without an inode means that an engine was about to
+ * create
+ * the directory. A directory there counts as this one: at that moment, only a trusted operator could have created
+ * another.
  */
 import type { BigIntStats } from 'node:fs';
 import { chmod, lstat, mkdir, opendir, rmdir } from 'node:fs/promises';
@@ -36,18 +38,19 @@ import {
   syncFolder,
 } from './restore-area.js';
 
-/** Makes a call on the disk of a folder, and follows it; the database is asked between such calls. */
+/** Makes a followed call on a directory's disk; queries to the database happen between such calls. */
 type OnDisk = <T>(call: () => Promise<T>) => Promise<T>;
 
-/** A folder may be tidied away between its making and its opening, since it is empty. */
+/** An empty directory may be removed between its creation and its opening. */
 const ATTEMPTS = 5;
 
 /**
- * Opens the folder of a place, made when missing. The mount point itself is never made: where a disk is not mounted, nothing may be
- * written in its place.
- * @param made is given each folder that was made, also where that could not be noted
- * @throws TapeError POLICY when a directory below the mount point is not trusted, a link on the way leads elsewhere or something else is in the
- *   way, TRANSIENT when the disk is not there or not trusted; an error with the code ENOENT where somebody takes the folder away again and again
+ * Opens the directory of a copy; creates it if missing. Never creates the mount point: on an unmounted disk, nothing
+ * may be
+ * written.
+ * @param made receives each created directory, even if it could not be recorded
+ * @throws TapeError POLICY if a directory below the mount point is untrusted, or a link or another file is in the way
+ * @throws TapeError TRANSIENT if the disk is absent or untrusted; code ENOENT if the directory is removed repeatedly
  */
 export async function openFolder(
   ctx: Context,
@@ -65,12 +68,12 @@ export async function openFolder(
 }
 
 interface Look {
-  /** Open; undefined where it is missing. */
+  /** Open; undefined if missing. */
   folder?: Folder;
-  /** Folders on the way to it that are not there, from the outermost on, and what was said when it was opened. */
+  /** Missing directories on its path, outermost first, with the error of opening it. */
   missing: string[];
   error?: unknown;
-  /** Folders on the way to it that have fewer rights than Tapegate gives. */
+  /** Directories on its path with fewer rights than Tapegate gives. */
   closed: MadeFolder[];
 }
 
@@ -78,10 +81,10 @@ async function lookForFolder(ctx: Context, place: CopyPlace): Promise<Look> {
   const root = await rootOf(place);
   const dir = path.dirname(place.path);
   const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-  // the disk as a whole is no fault of the file, which waits until the disk is repaired
+  // an untrusted disk is not the file's fault: the file waits until the disk is repaired
   if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
   const { missing, closed, inTheWay } = await walkTo(root, place.path);
-  if (inTheWay !== undefined) await (await openExisting(root, inTheWay)).handle.close(); // says what it is
+  if (inTheWay !== undefined) await (await openExisting(root, inTheWay)).handle.close(); // throws the reason
   try {
     return { folder: await openExisting(root, dir), missing, closed };
   } catch (error) {
@@ -91,7 +94,7 @@ async function lookForFolder(ctx: Context, place: CopyPlace): Promise<Look> {
 }
 
 interface Walk extends Pick<Look, 'closed' | 'missing'> {
-  /** What should be a folder, and is none. */
+  /** An entry that should be a directory, but is not. */
   inTheWay?: string;
 }
 
@@ -107,14 +110,14 @@ async function walkTo(root: string, logicalPath: string): Promise<Walk> {
   return { closed, missing: [] };
 }
 
-/** The folders above a logical path, from the innermost on. */
+/** Directories above a logical path, innermost first. */
 export function foldersOf(logicalPath: string): string[] {
   const dirs: string[] = [];
   for (let dir = path.dirname(logicalPath); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
   return dirs;
 }
 
-/** An engine with a narrow umask was killed before it gave them their mode. Any others are as somebody wants them. */
+/** Sets the mode if an engine was killed before it did. Leaves other directories alone: someone set their mode. */
 async function finishModes(
   ctx: Context,
   place: CopyPlace,
@@ -142,7 +145,7 @@ async function makeNoted(
   try {
     await onDisk(() => makeFolders(place, missing, { made, there }));
   } catch (error) {
-    // a disk that hangs may make them still: whoever gives the recall up looks for them
+    // a hung disk may still create them: cleanup after the recall looks for them
     if (!isHung(error) && (codeOf(error) !== undefined || error instanceof TapeError)) {
       const unmade = notes.filter((note) => !there.has(note.path));
       await forgetFolders(ctx, place.diskId, unmade);
@@ -156,7 +159,7 @@ async function makeNoted(
 
 const isHung = (error: unknown) => [error, error instanceof Error && error.cause].some((e) => e instanceof HungError);
 
-/** @param found.made is given each as soon as it is there, `there` also those that another process has just made */
+/** @param found.made receives each new directory; `there` also those that another process just created */
 async function makeFolders(
   place: CopyPlace,
   missing: readonly string[],
@@ -165,13 +168,13 @@ async function makeFolders(
   const root = await rootOf(place);
   for (const dir of missing) {
     const parent = await openExisting(root, path.dirname(dir)).catch(ignoreMissing);
-    if (!parent) return; // that above it was taken away: whoever opens it sees to that
+    if (!parent) return; // its parent was removed: opening it fails and retries
     try {
       await makeFolder(parent, dir, made);
       there.add(dir);
     } catch (error) {
       if (codeOf(error) === 'EEXIST') there.add(dir);
-      // that above it was taken away, or it was itself: whoever opens it sees to that
+      // it or its parent was removed: opening it fails and retries
       else if (codeOf(error) !== 'ENOENT') throw nameFolder(error, parent);
     } finally {
       await parent.handle.close();
@@ -179,7 +182,7 @@ async function makeFolders(
   }
 }
 
-/** Its mode depends neither on the umask nor on the folder above. */
+/** Creates a directory with a mode that depends neither on the umask nor on the parent. */
 async function makeFolder(parent: Folder, dir: string, made: MadeFolder[]): Promise<void> {
   const at = path.join(parent.at, path.basename(dir));
   await mkdir(at, FOLDER_MODE);
@@ -188,25 +191,26 @@ async function makeFolder(parent: Folder, dir: string, made: MadeFolder[]): Prom
   if ((stats.mode & 0o7777n) !== BigInt(FOLDER_MODE)) await chmod(at, FOLDER_MODE);
 }
 
-/** Where a file system has no time of birth, 0 is told. */
+/** File systems without birth times report 0. */
 export function traitsOf(stats: BigIntStats): FolderTraits {
   return { ino: inodeOf(stats), birthNs: stats.birthtimeNs > 0n ? stats.birthtimeNs : null };
 }
 
-/** Is the folder the one that was noted? An inode is soon that of another folder, which has another time of birth. */
+/** Whether the directory is the recorded one. A reused inode has another birth time. */
 export function isNoted(note: Pick<FolderNote, 'ino' | 'birthNs'> | undefined, stats: BigIntStats): boolean {
   if (!note) return false;
   const { ino, birthNs } = traitsOf(stats);
-  if (note.ino === null) return true; // it was about to be made
+  if (note.ino === null) return true; // about to be created
   return note.ino === ino && (note.birthNs === null || birthNs === null || note.birthNs === birthNs);
 }
 
 /**
- * Removes the folders of a place, from the innermost on, as far as they are empty, were made by Tapegate, and are as it makes them: one with
- * another owner, group or mode was changed by somebody who wants it so. Their notes go after them; of those that are gone already
- * as well, since a process may have been killed in between.
- * @param made folders that the caller has made: others may have forgotten them, or nobody could note them
- * @throws AbsentError when the disk is not there, and what its disk failed with: nobody would come back to an empty folder
+ * Removes the directories of a copy, innermost first, while they are empty, created by Tapegate, and unchanged: another
+ * owner, group or mode was set by someone who wants to keep it. Then removes their records, also of directories that
+ * are
+ * already gone, because a process may have been killed in between.
+ * @param made directories that the caller created, whose records may be missing
+ * @throws AbsentError if the disk is absent; the disk's error: no later job would find an empty directory
  */
 export async function removeEmptyFolders(
   ctx: Context,
@@ -217,7 +221,7 @@ export async function removeEmptyFolders(
   const dirs = foldersOf(place.path);
   const [innermost] = dirs;
   if (innermost === undefined || (await onDisk(() => lookAtFolder(place, innermost))) === 'kept') return;
-  // before the looks that count: a folder that is made again meanwhile has another note by then
+  // before the checks that count: a directory that is recreated meanwhile has another record
   const notes = await readFolderNotes(ctx, place.diskId, dirs);
   if (notes.size === 0 && made.length === 0) return;
   const gone: FolderNote[] = [];
@@ -230,7 +234,7 @@ export async function removeEmptyFolders(
   if (gone.length > 0) await forgetFolders(ctx, place.diskId, gone);
 }
 
-/** Removes it where it is empty, and the one that is noted. @returns whether it is not there any more */
+/** Removes a directory if it is empty and the recorded one. @returns whether it is gone */
 async function isGone(disk: MarkedDisk, dir: string, note: FolderNote | MadeFolder | undefined): Promise<boolean> {
   const seen = await lookAtFolder(disk, dir);
   if (typeof seen === 'string') return seen === 'missing';
@@ -241,15 +245,15 @@ async function isGone(disk: MarkedDisk, dir: string, note: FolderNote | MadeFold
     return parent !== undefined;
   } catch (error) {
     keepUnlessFailed(error);
-    return false; // not empty any more, or something is in the way
+    return false; // no longer empty, or replaced
   } finally {
     await parent?.handle.close();
   }
 }
 
 /**
- * What stands in the place of a folder: nothing; an empty one as Tapegate makes them; or what is to stay, whatever it is.
- * @throws AbsentError when the disk is not there, and what its disk failed with
+ * Returns the stats of an empty directory as Tapegate creates them; `missing`; or `kept` for anything else.
+ * @throws AbsentError if the disk is absent; the disk's error
  */
 export async function lookAtFolder(disk: MarkedDisk, dir: string): Promise<BigIntStats | 'missing' | 'kept'> {
   try {
@@ -271,8 +275,9 @@ export async function lookAtFolder(disk: MarkedDisk, dir: string): Promise<BigIn
 }
 
 /**
- * Has it the owner, the group and the mode that it would have if Tapegate had made it? Somebody wants it so who has changed them. A server
- * may map the owner of what this process makes: it is that of the marker then. A group may come from the folder above.
+ * Whether owner, group and mode are as Tapegate would set them; otherwise someone changed them on purpose. A server may
+ * map
+ * the owner, as it did for the marker. The group may come from the parent directory.
  */
 export async function isAsMade(stats: BigIntStats, parent: Folder): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
@@ -281,7 +286,7 @@ export async function isAsMade(stats: BigIntStats, parent: Folder): Promise<bool
   return stats.isDirectory() && isOwn && hasGroup && (stats.mode & 0o7777n) === BigInt(FOLDER_MODE);
 }
 
-/** @throws where it cannot be read */
+/** @throws if the directory is unreadable */
 async function isEmptyFolder(folder: string): Promise<boolean> {
   const entries = await opendir(folder);
   try {
@@ -291,7 +296,7 @@ async function isEmptyFolder(folder: string): Promise<boolean> {
   }
 }
 
-/** @throws what says nothing of the folder, so that it has to be looked at again: not so what is in the way of it, or in it, and what is not allowed */
+/** @throws errors that say nothing about the directory; ignores those that mean it is in use, replaced or protected */
 function keepUnlessFailed(error: unknown): undefined {
   const isStaying = error instanceof TapeError || STAYING.includes(codeOf(error) ?? '');
   if (error instanceof AbsentError || !isStaying) throw error;
@@ -304,21 +309,26 @@ interface OpenFolder {
   mountpoint: string;
 }
 
-/** Says why what was put into the folder of a place does not last; undefined where it does. */
+/** Returns why the contents of a copy's directory are not durable; undefined if they are. */
 type SyncFailures = (place: CopyPlace) => Error | undefined;
 
-/** Not to be asked for the folders of two places at once. What fails is a DiskError where it may be the disk. */
+/**
+ * Open directories of a batch. Calls for different copies must not overlap. Throws a DiskError if the disk may be at
+ * fault.
+ */
 export class OpenFolders {
   private readonly ctx: Context;
   private readonly calls: CallWatch;
-  /** Folders that were opened, or made as far as that went, by their paths on disk. */
+  /** Directories for which an open was attempted, by path on disk. */
   private readonly tried = new Set<string>();
   private readonly folders = new Map<string, OpenFolder>();
-  /** Folders above those that were opened since the last sync, by their paths on disk. */
+  /** Parents of directories opened since the last sync, by path on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
-  /** Folders that could not be synced, by their paths on disk. A later sync that goes well says nothing of what was lost. */
+  /**
+   * Directories whose sync failed, by path on disk. A later successful sync does not prove that their data is durable.
+   */
   private readonly failed = new Map<string, Error>();
-  /** By the mount point of their disk. */
+  /** By mount point. */
   private readonly made = new Map<string, MadeFolder[]>();
 
   constructor(ctx: Context, calls: CallWatch) {
@@ -327,9 +337,9 @@ export class OpenFolders {
   }
 
   /**
-   * The folder of a place, made when missing. It stays open until `close`.
-   * @param confirm is awaited before a folder may be made, and throws where none may be
-   * @throws as `openFolder`, and what kept the folder, or one above it, from being synced before
+   * Returns the directory of a copy; creates it if missing. It stays open until `close`.
+   * @param confirm awaited before a directory is created; throws to prevent that
+   * @throws as `openFolder`; the error of an earlier sync of the directory or a parent
    */
   async open(place: CopyPlace, confirm: () => Promise<void>): Promise<Folder> {
     const failure = this.failureOf(place);
@@ -342,7 +352,7 @@ export class OpenFolders {
       await this.closeOne(known);
     } else if (known && !isMoved(known.folder)) return known.folder;
     else if (known) {
-      const moved = movedAway(known.folder); // and with it what was put into it
+      const moved = movedAway(known.folder); // with its contents
       this.failed.set(key, moved);
       throw moved;
     }
@@ -361,8 +371,9 @@ export class OpenFolders {
   }
 
   /**
-   * Makes what was put into them last, and the folders themselves: those above are synced, too, whoever has made what is in
-   * them, since another process may not have come to that. Never rejects: one that fails says nothing of the others.
+   * Syncs the directories and their parents, whichever process created those: it may not have synced them. Never
+   * rejects:
+   * one failure says nothing about the others.
    */
   async sync(): Promise<SyncFailures> {
     await Promise.all([...this.folders].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.folder))));
@@ -372,15 +383,15 @@ export class OpenFolders {
     return (place) => this.failureOf(place);
   }
 
-  /** May folders have been made for a place? */
+  /** Whether directories may have been created for a copy. */
   hasTried(place: CopyPlace): boolean {
     return this.tried.has(path.join(place.mountpoint, path.dirname(place.path)));
   }
 
   /**
-   * Removes the folders that were made for a place to which nothing came, as far as they are empty. Never rejects.
-   * @param calls follows what that calls
-   * @returns false where that is to be tried again
+   * Removes empty directories that were created for a copy that failed. Never rejects.
+   * @param calls follows the calls to the disk
+   * @returns false if this must be retried
    */
   async tidy(place: CopyPlace, calls: CallWatch): Promise<boolean> {
     const made = this.made.get(place.mountpoint);
@@ -388,7 +399,7 @@ export class OpenFolders {
     return await removed.then(...isDone);
   }
 
-  /** Never rejects: what was put into them was synced, or is known not to be. */
+  /** Never rejects: the contents are synced, or recorded as failed. */
   async close(): Promise<void> {
     await Promise.all([...this.folders.values()].map((open) => this.closeOne(open)));
   }
@@ -402,12 +413,12 @@ export class OpenFolders {
     try {
       await ofDisk(this.calls, disk, call);
     } catch (error) {
-      // nothing was put below one that has been tidied away, since it was empty
+      // a removed directory was empty, so nothing below it is lost
       if (codeOf(error) !== 'ENOENT') this.failed.set(key, toError(error));
     }
   }
 
-  /** Of its folder, or of one above that. */
+  /** Error of the copy's directory or one of its parents. */
   private failureOf({ mountpoint, path: file }: CopyPlace): Error | undefined {
     for (let dir = path.dirname(file); ; dir = path.dirname(dir)) {
       const failure = this.failed.get(path.join(mountpoint, dir));
@@ -416,7 +427,7 @@ export class OpenFolders {
   }
 }
 
-/** @throws Error when it is not where it was, so that what was put into it is not where it should be */
+/** @throws Error if the directory was moved, and its contents with it */
 async function syncInPlace(folder: Folder): Promise<void> {
   await folder.handle.sync();
   checkInPlace(folder);
@@ -426,5 +437,4 @@ function toError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown), { cause: thrown });
 }
 
-/** Did it work out? */
 const isDone = [() => true, () => false] as const;

@@ -1,6 +1,7 @@
 /**
- * Markers tell a restore disk from the empty folder that stands in its place while it is not mounted: nothing is written
- * to a mount point, and no copy counts as missing or gone, unless the disk's own marker is there.
+ * Markers distinguish a restore disk from the empty directory under its mount point. Without the disk's own marker,
+ * nothing
+ * is written to a mount point, and no copy counts as missing.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, open, realpath, rename, unlink } from 'node:fs/promises';
@@ -8,21 +9,21 @@ import path from 'node:path';
 import { codeOf, messageOf, quote, TapeError } from '../../errors.js';
 import { openPlain } from '../checksum.js';
 
-/** No catalogue path has a name that begins with `.tapegate-`. */
+/** No catalogue path contains a name that begins with `.tapegate-`. */
 export const markerName = '.tapegate-disk';
 
-/** A restore disk, as far as its marker tells it from others. */
+/** A restore disk, as its marker identifies it. */
 export interface MarkedDisk {
   diskId: number;
   mountpoint: string;
 }
 
-/** What a marker holds: with the mount point too, so that two disks that were swapped are told apart. */
+/** Contents of a marker. The mount point detects two swapped disks. */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }
 
-/** The disk is not there: its mount point is missing, nothing is mounted, or another disk is. */
+/** The disk is absent: its mount point is missing, or nothing or another disk is mounted there. */
 export class AbsentError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
     super('TRANSIENT', message, options);
@@ -30,8 +31,8 @@ export class AbsentError extends TapeError {
 }
 
 /**
- * The mount point without links.
- * @throws AbsentError when the disk is not there: missing, not mounted, or another one in its place
+ * Returns the mount point without links.
+ * @throws AbsentError if the disk is absent
  */
 export async function rootOf(disk: MarkedDisk): Promise<string> {
   const { root, hasMarker } = await findRoot(disk);
@@ -43,7 +44,7 @@ function unmarked({ mountpoint }: MarkedDisk): string {
   return `the restore disk ${mountpoint} is not mounted, or lost its marker: there is no ${path.join(mountpoint, markerName)} (disk add --mark makes it)`;
 }
 
-/** @throws AbsentError when the mount point is missing, or has the marker of another disk */
+/** @throws AbsentError if the mount point is missing, or contains another disk's marker */
 export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMarker: boolean }> {
   const root = await realpath(disk.mountpoint).catch((error: unknown) => {
     throw new AbsentError(`the restore disk ${disk.mountpoint} is not there`, { cause: error });
@@ -61,13 +62,13 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
   return { root, hasMarker: found !== undefined };
 }
 
-/** More than a marker has, whose longest part is a path. */
+/** Larger than any marker, whose longest part is a path. */
 const MOST_BYTES = 16 * 1024;
 
 async function readText(file: string): Promise<string> {
   const handle = await openPlain(file);
   try {
-    const buffer = Buffer.alloc(MOST_BYTES); // anybody's file may be there, of any size
+    const buffer = Buffer.alloc(MOST_BYTES); // the file may be any user's, of any size
     const { bytesRead } = await handle.read(buffer, 0, MOST_BYTES, 0);
     return buffer.toString('utf8', 0, bytesRead);
   } finally {
@@ -75,13 +76,13 @@ async function readText(file: string): Promise<string> {
   }
 }
 
-/** Takes the disk's own marker away, where it is there: what is mounted is no restore disk any more. */
+/** Removes the disk's own marker, if present. */
 export async function removeMarker(disk: MarkedDisk): Promise<void> {
   const { root, hasMarker } = await findRoot(disk);
   if (hasMarker) await unlink(path.join(root, markerName));
 }
 
-/** Marks what is mounted there now as the disk, in one step that other processes see whole. Calling twice is safe. */
+/** Marks the mounted file system as the disk, atomically. Idempotent. */
 export async function writeMarker(disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   await placeMarker(disk, name).catch(async (error: unknown) => {
@@ -90,7 +91,7 @@ export async function writeMarker(disk: MarkedDisk): Promise<void> {
   });
 }
 
-/** @returns the name of a whole marker on what is mounted there now, which is not in its place yet */
+/** Writes a marker under a temporary name. @returns the name */
 export async function prepareMarker(disk: MarkedDisk): Promise<string> {
   const root = await realpath(disk.mountpoint);
   const name = `${markerName}-${randomUUID()}`;
@@ -108,7 +109,7 @@ export async function prepareMarker(disk: MarkedDisk): Promise<string> {
   }
 }
 
-/** Puts a marker that was prepared in its place. @returns false where it is not there */
+/** Renames a prepared marker. @returns false if it is missing */
 export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Promise<boolean> {
   const root = await realpath(mountpoint);
   try {
@@ -120,7 +121,7 @@ export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Pro
   }
 }
 
-/** Takes a marker away that was prepared, and is not to be put in its place. */
+/** Removes a prepared marker that is not needed. */
 export async function dropMarker({ mountpoint }: MarkedDisk, name: string): Promise<void> {
-  await unlink(path.join(mountpoint, name)).catch(() => {}); // it may not have been made
+  await unlink(path.join(mountpoint, name)).catch(() => {}); // it may not exist
 }

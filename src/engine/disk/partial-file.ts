@@ -1,6 +1,7 @@
 /**
- * A copy that is being written beside its path, under a name that tells its recall. Chunks are accepted at once and written behind, so that the tape
- * is read while the disk writes. A budget shared by all copies of a drive bounds the bytes that wait.
+ * A copy that is being written in its directory, under a name that identifies its recall. Chunks are accepted at once
+ * and
+ * written in the background, so that tape and disk work in parallel. A budget for all copies of a drive bounds memory.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -14,27 +15,26 @@ import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptor
 import { isSame, removeEntry } from './entry.js';
 import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
 
-/** All names of this kind are Tapegate's; something else than a file is not. */
+/** All files with such names are Tapegate's; entries of other types are not. */
 const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /**
- * Removes a partial file beside the place of its copy, where there is one. Where something else is in the way of its
- * folder there is none.
- * @throws TapeError TRANSIENT when the disk is not there, and what else keeps it from being removed
+ * Removes the partial file of a copy, if there is one. If something blocks its directory, there is none.
+ * @throws TapeError TRANSIENT if the disk is absent; other errors of the removal
  */
 export async function removePartial(place: CopyPlace, name: string): Promise<void> {
   await beside(place, (folder) => removeEntry(folder, name, isPartial));
 }
 
-/** The partial file beside the place of a copy; undefined where there is none. @throws as `removePartial` */
+/** Returns the partial file of a copy; undefined if there is none. @throws as `removePartial` */
 export async function lookBeside(place: CopyPlace, name: string): Promise<BigIntStats | undefined> {
   const stats = await beside(place, (folder) => lstat(path.join(folder.at, name), { bigint: true }));
   return stats && isPartial(stats) ? stats : undefined;
 }
 
 /**
- * Removes a partial file that was looked at; another one that has its name by now is somebody's who writes it.
- * @returns whether nothing has the name, or had it before another one was begun
+ * Removes a partial file that was examined, but not another one with the same name, which another engine is writing.
+ * @returns whether the file is gone
  * @throws as `removePartial`
  */
 export async function removePartialSeen(place: CopyPlace, name: string, seen: BigIntStats): Promise<boolean> {
@@ -53,18 +53,18 @@ async function beside<T>(place: CopyPlace, use: (folder: Folder) => Promise<T>):
 
 const BUDGET_BYTES = 16 * 1024 * 1024;
 
-/** Room for bytes that are read and not yet written. */
+/** Limits bytes that are read but not yet written. */
 export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
 /**
- * Bytes that are written before they are synced, while writing goes on: what is left to be synced at the end is one call, which has
- * to end in time, and a host with much memory would keep most of a large file until then.
+ * Bytes between two syncs while writing continues. The final sync must end in time, and a host with much memory would
+ * otherwise cache most of a large file until then.
  */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
-/** The file is made at once; whoever makes it ends it with `finish` or `discard`. */
+/** Creates the file at once; the caller must end it with `finish` or `discard`. */
 export class PartialFile {
   private readonly folder: Folder;
   private readonly name: string;
@@ -75,9 +75,9 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** What was written up to then; its failure is told once, and no later sync says so. */
+  /** The current sync; its error is reported once, and later syncs do not repeat it. */
   private syncing: Promise<unknown> = Promise.resolve();
-  /** The writes so far, in order; the first failure is the last word. */
+  /** All writes so far, in order; rejects with the first error. */
   private written: Promise<unknown>;
   private failure: unknown;
 
@@ -92,7 +92,9 @@ export class PartialFile {
     this.noteFailure();
   }
 
-  /** Resolves when there is room for more, not when the chunk is written; it is not to be used any more. @throws what a write before it threw */
+  /**
+   * Resolves when there is room for more; the caller must not reuse the chunk. @throws the error of an earlier write
+   */
   async write(chunk: Uint8Array): Promise<void> {
     const giveRoom = await this.budget.take({ cost: chunk.length });
     this.written = this.written
@@ -108,7 +110,7 @@ export class PartialFile {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Waits for the writes, gives the file its attributes, syncs and closes. @returns what the file is known by from now on */
+  /** Waits for all writes, sets attributes, syncs and closes. @returns inode and mtime to record */
   async finish(): Promise<{ ino: bigint; mtimeNs: bigint }> {
     await this.written;
     await this.syncing;
@@ -121,14 +123,14 @@ export class PartialFile {
     return { ino: inodeOf(stats), mtimeNs: stats.mtimeNs };
   }
 
-  /** Removes the file, and no other that has its name by now. @returns false when that is not possible now */
+  /** Removes the file, but no other one with its name. @returns false if this is not possible now */
   async discard(): Promise<boolean> {
-    await this.written.catch(() => {}); // told by `write` or `finish`
-    const fd = await this.opening.catch(() => undefined); // there is none, which is told as well
+    await this.written.catch(() => {}); // `write` or `finish` throws it
+    const fd = await this.opening.catch(() => undefined); // there is no file; `write` or `finish` throws the error
     if (fd === undefined) return true;
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
-      await this.close().catch(() => {}); // told by `finish`
+      await this.close().catch(() => {}); // `finish` throws it
       await removeEntry(this.folder, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {
@@ -136,17 +138,17 @@ export class PartialFile {
     }
   }
 
-  /** Begins the next sync once that before has ended. @throws what that one threw */
+  /** Starts the next sync after the previous one. @throws the error of the previous one */
   private async syncAhead(bytes: number): Promise<void> {
     this.unsynced += bytes;
     if (this.unsynced < this.syncBytes) return;
     this.unsynced = 0;
     await this.syncing;
     this.syncing = syncFile(await this.opening);
-    this.syncing.catch(() => {}); // told by the next one, or by `finish`
+    this.syncing.catch(() => {}); // the next sync, or `finish`, throws it
   }
 
-  /** Once only: the number of a closed descriptor may soon be that of another file. */
+  /** Closes once: a closed descriptor's number may soon be reused. */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;
@@ -170,7 +172,7 @@ async function createNew(folder: Folder, name: string, mode: number): Promise<nu
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
-  // of an attempt on the same drive that failed half-way
+  // left by a failed attempt on the same drive
   if ((await removeEntry(folder, name, isPartial)) === 'other') throw inTheWay(folder, name);
   return await openFile(file, flags, mode);
 }
@@ -187,20 +189,20 @@ async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {
   }
 }
 
-/** Whose a partial file is. */
+/** The recall of a partial file. */
 interface PartialOwner {
   fileId: bigint;
   driveId: number;
-  /** Of the drive, when the recall began. */
+  /** Epoch of the drive when the recall began. */
   epoch: bigint;
 }
 
-/** The name under which a recall writes; it fits any file system, however long the file's own name is. */
+/** Name for a recall's partial file; short enough for any file system, however long the file's own name is. */
 export function partialName(owner: PartialOwner): string {
   return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;
 }
 
-/** The recall that a partial file was written by; undefined for any other name. */
+/** The recall that wrote a partial file; undefined for any other name. */
 export function parsePartialName(name: string): PartialOwner | undefined {
   const [, fileId, driveId, epoch] = /^\.tapegate-(\d{1,18})-(\d{1,9})-(\d{1,18})\.part$/.exec(name) ?? [];
   return fileId && driveId && epoch

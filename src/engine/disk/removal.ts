@@ -1,6 +1,7 @@
 /**
- * Removes copies that no live request contains (operations/disks/removals.ts), and what recalls may have left on disks that could not be reached then.
- * Each step is repeatable. A file that cannot be examined or removed now delays no other, and is tried again by a later run.
+ * Removes copies that no active request contains (operations/disks/removals.ts), and files that recalls left on
+ * unreachable
+ * disks. Each step is repeatable. A file that cannot be examined or removed now delays no other, and is retried later.
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
@@ -26,24 +27,25 @@ import { lookBeside, partialName, removePartialSeen } from './partial-file.js';
 
 const PAGE = 200;
 
-/** Of a request that are looked through together: each once, however many have a copy. */
+/** Files of a request per page: each is examined once, however many have a copy. */
 const HOLDS = 5000;
 
-/** Copies that are looked at together: all of their bytes may have to be read, and each is to show progress in time. */
+/** Copies examined at once: each may be read completely, and must report progress in time. */
 const LOOKS = 16;
 
-/** Requests that are asked for together: the ids of those that wait for a disk are all that is read of them. */
+/** Requests per query, which returns only ids while they wait for a disk. */
 const REQUESTS = 1000;
 
 /**
- * Requests of which all that is left waits for disks that fail: nothing can be done for them before another disk fails, one of
- * these works again, or something is written of the request. Each pass would look at all of them, for as long as a disk is away.
+ * Requests whose remaining copies are all on failing disks. They are skipped until another disk fails, one of these
+ * works
+ * again, or the request changes. Otherwise each run would examine them all while a disk is absent.
  */
 export class WaitingRequests {
   private failing = '';
   private readonly versions = new Map<number, string>();
 
-  /** @param failing names the disks that fail now */
+  /** @param failing names of the disks that fail now */
   begin(failing: string): void {
     if (failing !== this.failing) this.versions.clear();
     this.failing = failing;
@@ -53,15 +55,15 @@ export class WaitingRequests {
     return this.versions.get(id) === version;
   }
 
-  /** All of the request was looked at that can be, and something of it is left. */
+  /** Everything reachable of the request was examined, and something remains. */
   note({ id, version }: UnclearedRequest): void {
     if (this.failing !== '') this.versions.set(id, version);
   }
 }
 
 /**
- * @param waiting kept from call to call by whoever calls it again and again
- * @returns how many copies were removed
+ * @param waiting kept between calls by a caller that runs this repeatedly
+ * @returns the number of removed copies
  */
 export async function removeUnheld(
   ctx: Context,
@@ -82,7 +84,7 @@ export async function removeUnheld(
   return await removeCopies(ctx, disks, stop);
 }
 
-/** @returns whether all was looked at that can be, and something is left */
+/** @returns whether everything reachable was examined, and something remains */
 async function clearRequest(
   ctx: Context,
   disks: FailingDisks,
@@ -91,7 +93,7 @@ async function clearRequest(
   let isWhole = true;
   for (let after: number | undefined = 0; after !== undefined; ) {
     const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(ctx, { requestId, after, limit: HOLDS });
-    const failing = new Set<number>(); // since the page was read
+    const failing = new Set<number>(); // since this page was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
       const states = await statesOf(ctx, disks, { copies, failing });
@@ -105,7 +107,7 @@ async function clearRequest(
   return isWhole && !(await markCleared(ctx, requestId));
 }
 
-/** @param of.failing ids of disks, of which no more copies are looked at: each call on one may take as long as it takes to fail */
+/** @param of.failing ids of disks that are skipped, because each call may take long to fail */
 async function statesOf(
   ctx: Context,
   disks: FailingDisks,
@@ -136,7 +138,7 @@ async function stateOf(
   }
 }
 
-/** Where it is the disk, that is told once, and its copies are left alone until it works again. @returns whether it is */
+/** Logs a failure; of a failing disk only once, whose copies then wait. @returns whether the disk is at fault */
 async function tellFailure(
   ctx: Context,
   disks: FailingDisks,
@@ -159,7 +161,7 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
   return count;
 }
 
-/** @returns the copies of which nothing is there any more, and those that are left alone since they were changed by hand */
+/** @returns copies that are gone, and copies left alone because they were changed outside Tapegate */
 async function removeClaimed(
   ctx: Context,
   disks: FailingDisks,
@@ -183,9 +185,9 @@ async function removeClaimed(
 }
 
 /**
- * Removes what is empty of the folders of copies that have gone: also of those that had gone before, since a process may have been killed
- * in between.
- * @returns those of which that is done; the others stay noted, and a later pass comes to them again
+ * Removes empty directories of removed copies, also of those removed earlier, because a process may have been killed in
+ * between.
+ * @returns copies for which this is done; the others stay recorded for a later run
  */
 async function tidyAfter(ctx: Context, disks: FailingDisks, gone: readonly NotedCopy[]): Promise<NotedCopy[]> {
   const tidied: NotedCopy[] = [];
@@ -204,7 +206,7 @@ async function tidyAfter(ctx: Context, disks: FailingDisks, gone: readonly Noted
   return tidied;
 }
 
-/** What came of a call on the disk of each copy; one that fails is told, and left out. */
+/** Calls `call` for each copy. Logs and omits failures. */
 async function eachOf<T>(
   ctx: Context,
   disks: FailingDisks,
@@ -228,7 +230,7 @@ function hasPlace(copy: UnheldCopy): copy is NotedCopy {
   return copy.mountpoint !== null && copy.diskId !== null;
 }
 
-/** @returns of how many recalls nothing is left now */
+/** @returns the number of recalls that left nothing behind, or have been cleaned up */
 export async function removeLeftBehind(
   ctx: Context,
   stop: AbortSignal,
@@ -237,7 +239,7 @@ export async function removeLeftBehind(
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
     const page = await readLeft(ctx, { after, limit: PAGE });
-    // partial files first: from there on an engine that only slept finds nothing any more that it could put in place
+    // partial files first: then a stalled engine has nothing that it could still put in place
     const alone = await removeEach(ctx, disks, page, {
       look: (left) => lookBeside(left, partialName(left)),
       take: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
@@ -262,13 +264,13 @@ export async function removeLeftBehind(
   return count;
 }
 
-/** How one thing of each is removed. `take` is given what was looked at, and tells whether it is not there any more. */
+/** How to remove one kind of file. `take` gets the result of `look`, and returns whether the file is gone. */
 interface Removing<Look> {
   look: (left: LeftBehind, tick: () => void) => Promise<Look>;
   take: (left: LeftBehind, look: Look, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns those of which that is done; the others are left to a later pass */
+/** @returns recalls for which this is done; the others are left to a later run */
 async function removeEach<Look>(
   ctx: Context,
   disks: FailingDisks,
@@ -311,16 +313,17 @@ async function trying(ctx: Context, left: LeftBehind, call: () => Promise<unknow
   }
 }
 
-/** Of what was left behind the time of change is not known: its bytes are compared, where their checksum is. */
+/** The ctime of a recall's file is unknown: its bytes are compared, if their checksum is known. */
 export function asLeft(left: LeftBehind): LeftCopy {
   return { ...left, ctimeNs: null };
 }
 
 /**
- * Removes the copy that a recall may have put in place; anything else that stands there is left alone. By whoever restores the
- * file just now: nobody else puts a copy there.
- * @returns what stood there
- * @throws TapeError TRANSIENT when the disk is not there
+ * Removes the copy that a recall may have put in place; leaves any other file alone. Only for the caller that restores
+ * the
+ * file now: no other engine puts a copy there.
+ * @returns the state of the copy before
+ * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function removeLeftCopy(left: LeftBehind): Promise<CopyState> {
   if (left.ino === null) return 'missing';

@@ -1,9 +1,10 @@
 /**
- * The restore area on disk. A file's place is `<mountpoint>/<logical path>`.
+ * The restore area on disk. A file's path is `<mountpoint>/<logical path>`.
  *
- * A copy is written beside its place under a name of its own, synced and renamed, so that a file in place is complete.
- * Nothing leads outside the mount point: a folder is used through an open handle, after the kernel has said which
- * folder that is. A process killed anywhere leaves at most a partial file, whose name tells recall and epoch.
+ * A copy is written under a temporary name in the same directory, synced and renamed, so that a file in place is
+ * complete.
+ * Nothing leads outside the mount point: a directory is used through an open handle, after the kernel has reported its
+ * path. A process killed anywhere leaves at most a partial file, whose name contains recall and epoch.
  */
 import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
@@ -11,30 +12,30 @@ import path from 'node:path';
 import { codeOf, TapeError } from '../../errors.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
-/** Where a copy stands, or would. */
+/** Location of a copy, present or not. */
 export interface CopyPlace extends MarkedDisk {
   /** Logical path. */
   path: string;
 }
 
-/** A folder of the restore area, open. */
+/** An open directory of the restore area. */
 export interface Folder {
-  /** A path to it that no later change of names or links can bend. */
+  /** A path through the descriptor, which no later rename or link can redirect. */
   at: string;
   handle: FileHandle;
-  /** Where it was when it was opened, and the mount point, both without links. */
+  /** Its path when it was opened, and the mount point; both without links. */
   place: string;
   root: string;
 }
 
 const HAS_FD_PATHS = process.platform === 'linux';
 
-/** Did an operator move an open folder, perhaps out of the mount point? What is put into it goes with it. One that was removed was empty. */
+/** Whether an operator moved an open directory: new files would move with it. A removed directory does not count. */
 export function isMoved(folder: Folder): boolean {
   return ![folder.place, removed(folder.place)].includes(placeOf(folder));
 }
 
-/** @throws Error when a folder is not where it was any more, with the code ENOENT where it was removed */
+/** @throws Error if a directory was moved, with code ENOENT if it was removed */
 export function checkInPlace(folder: Folder): void {
   const place = placeOf(folder);
   if (place === removed(folder.place)) throw justRemoved(folder.place);
@@ -45,21 +46,21 @@ export function movedAway({ place }: Folder): Error {
   return new Error(`the folder ${place} was moved away while files were restored into it`);
 }
 
-/** Asks no disk. */
+/** Makes no call to the disk. */
 function placeOf({ at, place }: Folder): string {
   return HAS_FD_PATHS ? readlinkSync(at) : place;
 }
 
-/** As the kernel says it. */
+/** Path of a removed directory, as the kernel reports it. */
 const removed = (place: string) => `${place} (deleted)`;
 
-/** @returns the same, with the folder's own path in its text: the number of a descriptor tells nobody anything */
+/** Replaces the descriptor path in an error's text by the directory's path. @returns the error */
 export function nameFolder(error: unknown, { at, place }: Folder): unknown {
   if (error instanceof Error) error.message = error.message.replaceAll(at, place);
   return error;
 }
 
-/** It was empty, and was tidied away. */
+/** Whether the directory was removed, because it was empty. */
 export function isRemoved(folder: Folder): boolean {
   return placeOf(folder) === removed(folder.place);
 }
@@ -69,9 +70,9 @@ function justRemoved(place: string): Error {
 }
 
 /**
- * Uses the place of a copy while its folder is held open.
- * @param use is given a path to the copy that no later change of names or links can bend; there may be nothing there
- * @throws an error with the code ENOENT where the folder is missing, else as `openExisting`
+ * Uses a copy while its directory is open.
+ * @param use gets a path that no later rename or link can redirect; the copy may be missing
+ * @throws code ENOENT if the directory is missing; else as `openExisting`
  */
 export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: Folder) => Promise<T>): Promise<T> {
   const folder = await openExisting(await rootOf(place), path.dirname(place.path));
@@ -84,7 +85,7 @@ export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: 
   }
 }
 
-/** Makes what is in a folder last. @throws an error with the code ENOENT where it is missing, else as `openExisting` */
+/** Syncs a directory. @throws code ENOENT if it is missing; else as `openExisting` */
 export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
   const folder = await openExisting(await rootOf(disk), dir);
   try {
@@ -96,8 +97,7 @@ export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
 
 /**
  * @param root the mount point, without links
- * @throws TapeError POLICY when a link on the way leads elsewhere or something else is in the way, an error with the code ENOENT where
- *   the folder is missing
+ * @throws TapeError POLICY if a link or another file is in the way; code ENOENT if the directory is missing
  */
 export async function openExisting(root: string, dir: string): Promise<Folder> {
   const wanted = path.resolve(path.join(root, dir));
@@ -125,11 +125,11 @@ function leadsOut(wanted: string, root: string): boolean {
   return wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`);
 }
 
-/** What stands where a folder should be, when that is why it could not be opened. */
+/** Returns what is in the place of a directory, if that is why it could not be opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a ring of links';
   if (code !== 'ENOENT') return undefined;
-  const stats = await lstat(wanted).catch(() => undefined); // not even a link
+  const stats = await lstat(wanted).catch(() => undefined); // nothing, not even a link
   return stats?.isSymbolicLink() ? 'a link that leads nowhere' : undefined;
 }

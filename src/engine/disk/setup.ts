@@ -1,7 +1,7 @@
 /**
- * Restore disks as an engine or an operator finds them: registered, and marked.
+ * Registers and marks restore disks, for engines and operators.
  *
- * A disk that was never marked is marked if it is plain that it is the one that is mounted. Later only its marker says so, because an empty
+ * A new disk is marked if it is certainly the mounted one. From then on only its marker identifies it, because an empty
  * directory looks like an empty disk.
  */
 import { lstat, mkdir, realpath, stat } from 'node:fs/promises';
@@ -36,15 +36,16 @@ import {
 } from './marker.js';
 import { lookAtDisk, readFileSystem } from './space.js';
 
-/** Whatever the umask is, nobody else may write in what is made here. */
+/** Other users must not get write permission, whatever the umask. */
 const OWN_FOLDER = { recursive: true, mode: 0o755 } as const;
 
-/** A start does not wait longer for a disk. */
+/** Maximum wait for a disk at startup. */
 const ANSWER_MS = 5000;
 
 /**
- * A site that has named no restore disk gets one beside its data, with what is free there. Disks that were never marked
- * are, where it is plain that they are what is mounted.
+ * Creates a restore disk in the data directory if the site has none, with all its free space. Marks new disks if they
+ * are
+ * certainly the mounted ones.
  */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
@@ -66,10 +67,11 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 }
 
 /**
- * Registers a restore disk, or changes its allocation, and marks it. A known one may be changed where it is not mounted.
- * @param input.create a mount point that is not there is made, as a folder of the file system above it
- * @param input.mark what is mounted there now is the disk, although it was marked before, or has none of its copies
- * @returns why it could not be marked; nothing is put on it then
+ * Registers a restore disk, or changes its allocation, and marks it. A known disk may be changed while it is not
+ * mounted.
+ * @param input.create creates a missing mount point, as a directory of the parent file system
+ * @param input.mark accepts the mounted file system as the disk, even if the disk was marked before or lacks its copies
+ * @returns why it could not be marked; then no copy is put on it
  * @throws InvalidInputError
  */
 export async function addDisk(
@@ -77,7 +79,7 @@ export async function addDisk(
   input: { mountpoint: string; size: bigint; create?: boolean; mark?: boolean },
 ): Promise<{ disk: DiskRow; problem: string | undefined }> {
   if (input.create) {
-    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is made
+    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is created
     await mkdir(input.mountpoint, OWN_FOLDER);
     await refuseUntrusted(ctx, input.mountpoint);
   } else await checkNewDisk(ctx, input.mountpoint);
@@ -87,14 +89,14 @@ export async function addDisk(
   return { disk, problem: undefined };
 }
 
-/** Can what is there be a restore disk? Nothing is written. @throws InvalidInputError */
+/** Checks a directory for use as a restore disk; writes nothing. @throws InvalidInputError */
 export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<void> {
   await refuseNested(ctx, path.resolve(mountpoint), findReal);
   await refuseMissing(ctx, mountpoint);
   await refuseUntrusted(ctx, mountpoint);
 }
 
-/** A registered disk stays: engines suspend it, and the doctor reports it. */
+/** Skips a registered disk: engines suspend it, and the doctor reports it. */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
   const untrusted = await findUntrustedMount(mountpoint, { group: ctx.config.restoreGroup, isNew: true });
@@ -102,7 +104,7 @@ async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> 
   throw new InvalidInputError('mountpoint', `${quote(mountpoint)} is unsafe: ${describeUntrusted(untrusted)}`);
 }
 
-/** Made without a word, the folder of a mistyped mount point, or of one that is not mounted yet, would take files on another disk. */
+/** Rejects a missing mount point: if it were created, files for an unmounted disk would go to another one. */
 async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
   const isFolder = await stat(mountpoint).then(
@@ -118,7 +120,7 @@ async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   throw new InvalidInputError('mountpoint', `${quote(mountpoint)} ${problem}`);
 }
 
-/** A path without links, as far as it is there. */
+/** Resolves the links in the existing part of a path. */
 async function findReal(wanted: string): Promise<string> {
   const above = path.dirname(wanted);
   return await realpath(wanted).catch(async (error: unknown) => {
@@ -128,9 +130,9 @@ async function findReal(wanted: string): Promise<string> {
 }
 
 /**
- * Takes a restore disk out of use for good, and its marker away; nothing else on it is touched.
- * @returns why its marker could not be taken away
- * @throws NotFoundError; InUseError with the figures, while there are copies on it or recalls will put some there
+ * Removes a restore disk and its marker; leaves other files on it alone.
+ * @returns why its marker could not be removed
+ * @throws NotFoundError; InUseError with figures while it contains copies, or recalls will put some there
  */
 export async function removeDisk(
   ctx: Context,
@@ -145,15 +147,15 @@ export async function removeDisk(
   }
 }
 
-/** A restore disk as operators are shown it. */
+/** A restore disk as operators see it. */
 export interface DiskState extends DiskRow {
-  /** Bytes that are really free; null where that is not known, and `problem` says why. */
+  /** Actual free bytes; null if unknown, with the reason in `problem`. */
   free: bigint | null;
   problem: string | null;
   suspension: { mode: SuspensionMode; reason: string } | null;
 }
 
-/** Restore disks with what is really free on them: as it is seen from here, and where nothing is, as engines saw it. */
+/** Returns restore disks with their free space, as seen from this host, else as engines last recorded it. */
 export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const disks = await listDisks(ctx);
   const measurements = await readMeasurements(
@@ -173,12 +175,12 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   return await Promise.all(disks.map(describeDisk));
 }
 
-/** Noted copies that are looked for: one of them is proof enough. */
+/** Recorded copies to look for: one is enough to identify the disk. */
 const PROOFS = 100;
 
 /**
- * Marks a disk that was never marked, unless it was in use before and none of its copies is there. Calling it again, also
- * from several processes at once, is safe.
+ * Marks a new disk, unless it was in use before and all its copies are missing. Idempotent, and safe to run
+ * concurrently.
  * @returns why it has no marker
  */
 export async function meetDisk(
@@ -194,7 +196,7 @@ export async function meetDisk(
     }
     const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, PROOFS);
     if (isMarked) {
-      // whoever has noted it may have ended before the marker was in its place
+      // the process that recorded the marker may have died before it put it in place
       if (markedAs !== null) await placeMarker(disk, markedAs);
     } else if (isUsed && !(await hasOneOf(root, copies))) {
       return `the restore disk ${mountpoint} has no marker, and none of the copies that should be on it: it may not be mounted (disk add --mark takes it as it is)`;
@@ -206,7 +208,9 @@ export async function meetDisk(
   }
 }
 
-/** Where another host is first, the disk is what it has marked: this may be the empty folder in its place. */
+/**
+ * If another host was first, its file system is the disk; this one may be the empty directory under the mount point.
+ */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   let isFirst = false;
@@ -218,7 +222,7 @@ async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   }
 }
 
-/** Marks what is mounted there now as the disk, since an operator says so. */
+/** Marks the mounted file system as the disk, on an operator's request. */
 async function markDisk(ctx: Context, { id, mountpoint }: { id: number; mountpoint: string }): Promise<void> {
   await writeMarker({ diskId: id, mountpoint });
   await noteMarked(ctx, id, null);
@@ -227,7 +231,7 @@ async function markDisk(ctx: Context, { id, mountpoint }: { id: number; mountpoi
 async function hasOneOf(root: string, copies: readonly NotedCopy[]): Promise<boolean> {
   const found = await Promise.all(
     copies.map(async (copy) => {
-      const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // not there
+      const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // missing
       return stats !== undefined && isKnownBy(copy, stats);
     }),
   );

@@ -1,8 +1,9 @@
 /**
- * The real free space of restore disks, which other programs may fill.
+ * The actual free space of restore disks, which other programs may fill.
  *
- * It is measured before recalls are started, with nothing locked (operations/disks/reservations.ts). A measurement serves again only while the disks' rows are
- * unchanged, and for a second at most. A disk that does not answer in time is skipped, and not measured again before it has answered.
+ * It is measured before recalls start, without locks (operations/disks/reservations.ts). A measurement is reused for at
+ * most a second, while the disks' rows are unchanged. A disk that does not respond in time is skipped until it
+ * responds.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -15,40 +16,39 @@ import { BoundedCalls, type CallWatch } from '../calls.js';
 import { describeUntrusted, findUntrusted, findUntrustedMount, type Untrusted } from './exposure.js';
 import { AbsentError, rootOf } from './marker.js';
 
-/** Bytes of a file system: what it has, and what is free for ordinary users. */
+/** Total bytes of a file system, and bytes free for unprivileged users. */
 export interface FileSystem {
-  /** The same for all that share it. */
+  /** Device number: equal for disks that share a file system. */
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
-  /** It takes no further file, whatever is free. */
+  /** It accepts no new file, whatever its free bytes. */
   hasNoInodes?: boolean;
 }
 
-/** @throws Error when the figures cannot be had */
+/** @throws Error if the figures are unavailable */
 export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
   if (blocks === 0n) throw new Error('the file system does not tell its size');
   const { dev } = await stat(mountpoint, { bigint: true });
-  const hasNoInodes = files > 0n && ffree === 0n; // without a limit there is no number of them either
+  const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 means no limit
   return { name: String(dev), totalBytes: blocks * bsize, freeBytes: bavail * bsize, hasNoInodes };
 }
 
-/** Why it takes no further file although bytes are free, for people. */
+/** Why a disk accepts no new file although bytes are free, for people. */
 function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
   return hasNoInodes ? 'its file system has no inodes left' : undefined;
 }
 
-/** Kept free for what files take beyond their bytes (the rest of a block, folders): a hundredth, at most 1 GiB. */
+/** Reserve for overhead such as partial blocks and directories: 1 %, at most 1 GiB. */
 export function marginOf({ totalBytes }: FileSystem): bigint {
   const hundredth = totalBytes / 100n;
   return hundredth < 2n ** 30n ? hundredth : 2n ** 30n;
 }
 
-/** What is known of a disk before it is looked at. */
 type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint'>;
 
-/** What is wrong with a disk, for people. `isAbsent`: it is not there on this host. */
+/** A problem of a disk, for people. `isAbsent`: the disk is not on this host. */
 export interface DiskProblem {
   text: string;
   isAbsent: boolean;
@@ -57,31 +57,31 @@ export interface DiskProblem {
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
-/** One for all drives of an engine: they would ask the same disks. */
+/** One for all drives of an engine, because they would measure the same disks. */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly host: string;
   private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
-  /** Whoever asks while a disk is being asked waits for that answer, which is bounded: it is not silence. */
+  /** Callers wait for a running measurement, whose time is limited; this wait does not count as a disk's silence. */
   private turn: Promise<unknown> = Promise.resolve();
-  /** Told of a disk that cannot be measured; it must not wait. */
+  /** Called for a disk that cannot be measured; must not wait. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
-  /** @param of.host as whose what is seen counts; `group`: TAPEGATE_RESTORE_GROUP */
+  /** @param of.host name for recorded measurements; `group`: TAPEGATE_RESTORE_GROUP */
   constructor(of: { read?: typeof readFileSystem | undefined; host?: string | undefined; group: number | undefined }) {
     this.read = of.read ?? readFileSystem;
     this.host = of.host ?? hostname();
     this.group = of.group;
   }
 
-  /** Was a disk not there when it was looked at last? */
+  /** Whether a disk was absent at the last measurement. */
   get hasAbsent(): boolean {
     return [...this.known.values()].some(({ space }) => 'absentOn' in space && space.absentOn !== undefined);
   }
 
-  /** Room by the ids of the disks; all disks are given, since some may share a file system. */
+  /** Returns room by disk id. The caller passes all disks, because some may share a file system. */
   async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const measured = this.turn.then(() => this.measureAll(disks));
     this.turn = measured.catch(() => {});
@@ -100,7 +100,7 @@ export class DiskGauge {
   private async measureOne(disk: MeasuredDisk, version: string): Promise<DiskSpace> {
     const known = this.known.get(disk.id);
     const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
-    // trouble stays trouble for a second, whatever happens to the rows
+    // a problem is reused for a second, even if the rows change
     if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
     const at = performance.now();
     let space: DiskSpace | undefined;
@@ -118,12 +118,12 @@ export class DiskGauge {
     return found;
   }
 
-  /** An operator has changed something: what is known of the disks is out of date. */
+  /** Clears cached measurements after an operator changed something. */
   forget(): void {
     this.known.clear();
   }
 
-  /** @throws Error when the disk is not there or not trusted, or its figures cannot be had */
+  /** @throws Error if the disk is absent or untrusted, or its figures are unavailable */
   async look(disk: SeenDisk): Promise<DiskSpace> {
     const root = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint });
     const untrusted = await findUntrusted({ root }, this.group);
@@ -139,7 +139,7 @@ export class DiskGauge {
 
 /**
  * @param group TAPEGATE_RESTORE_GROUP
- * @returns what is free, or what is wrong, also where the disk does not answer in time
+ * @returns the free space, or the problem, also if the disk does not respond in time
  */
 export async function lookAtDisk(
   bounded: BoundedCalls,
@@ -161,8 +161,9 @@ export async function lookAtDisk(
 }
 
 /**
- * What an engine does every so often: it looks at all disks and writes down what it saw, for those who may not touch them. A disk
- * that is held since it fails is left to whoever tries it again; one that hangs is held, as by any call of a pass.
+ * Returns an engine's periodic job: measures all disks and records the results for processes without access to them.
+ * Skips
+ * a disk suspended as failing, which `retry` probes. Suspends a hung disk, as any call of a job does.
  */
 export function createDiskLook(
   ctx: Context,
