@@ -3,10 +3,7 @@ import { type Sql, sql } from '../database/sql.js';
 /** A live request keeps its files until it expires or is cancelled. */
 export const isLive = sql`r.state NOT IN ('EXPIRED', 'CANCELLED')`;
 
-/**
- * The file `f` has a changed copy in the restore area, whose existence an engine checks. Any other UNVERIFIED or ONDISK
- * file is at its primary path.
- */
+/** The file `f` has a changed copy in the restore area. Other UNVERIFIED files are at their primary path. */
 export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NOT NULL)`;
 
 export const isWithoutCopy = sql`(f.stage = 'RESTORED' AND f.disk_id IS NULL)`;
@@ -25,10 +22,7 @@ export const pathOnTape = sql`coalesce(f.tape_path, f.path)`;
 
 export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 
-/**
- * The file `f` is not withdrawn, so it is listed and may be requested. The form makes PostgreSQL estimate most files
- * even without statistics.
- */
+/** The file `f` is not withdrawn. The form makes PostgreSQL estimate most files even without statistics. */
 export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 
 export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;

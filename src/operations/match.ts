@@ -5,10 +5,7 @@
  */
 import { type Sql, sql } from '../database/sql.js';
 
-/**
- * The path of the file `f` contains `text`. All searches use this condition, whose form selects the index: the trigram
- * index does not serve an expression.
- */
+/** The path of `f` contains `text`. All searches use this form: the trigram index does not serve an expression. */
 export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;
   const lookup = choosePatternLookup(text);
@@ -69,10 +66,7 @@ export function choosePatternLookup(pattern: string): PatternLookup {
   return { by: 'words', words: [...words, ...prefix.map((text) => shorten({ text, isPrefix: true }))] };
 }
 
-/**
- * Letters have rare trigrams, which also cover the beginning of the pattern. So words are better for digits, or if
- * nothing else is left.
- */
+/** Letters have rare trigrams, which cover the beginning of a pattern too. Words are better only for digits. */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;
   const left = longestRun(cut);

@@ -56,10 +56,7 @@ async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unkn
   return isBackward ? ids.reverse() : ids;
 }
 
-/**
- * Reads the rows of a page by key. If a row is deleted between the two reads, reads again, since the page would look
- * like the last one.
- */
+/** Reads the rows of a page by key. Reads again if a row was deleted, since the page would look like the last one. */
 export async function readPageRows<Id, Row>(
   ctx: Context,
   list: KeyedList,

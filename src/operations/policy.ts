@@ -132,10 +132,7 @@ export function refusal(caller: Caller, operation: Operation): ForbiddenError {
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
-/**
- * @param user of the quota to be charged
- * @throws ForbiddenError, the same whether that user exists or not
- */
+/** @param user of the quota to be charged @throws ForbiddenError, the same whether that user exists or not */
 export function allow({ caller }: Pick<Context, 'caller'>, operation: Operation, user?: string): void {
   if (!may(caller, operation)) throw refusal(caller, operation);
   if (user === undefined || hasQuota(caller.acts, user)) return;

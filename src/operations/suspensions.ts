@@ -40,10 +40,7 @@ interface Place {
 /** A drive that is `reading` staged files continues while its library drains. */
 export type DriveUse = 'mounting' | 'reading';
 
-/**
- * The recall `c` may begin on a drive: none of the objects that it uses is suspended, and not all users who wait for it
- * are.
- */
+/** The recall `c` may begin: its volume, drive and library are in service, and so is a user who waits for it. */
 export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(place, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
@@ -188,9 +185,7 @@ async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Prom
   if (forget[kind]) await ctx.db.pool.query(forget[kind]);
 }
 
-/**
- * Retries a library and its drives at once, since new settings may have repaired them. Suspensions by operators stay.
- */
+/** Retries a library and its drives at once after a change of settings. Suspensions by operators stay. */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
   const isTried = sql`retry_at IS NOT NULL AND (kind = 'BACKEND' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;

@@ -1,7 +1,4 @@
-/**
- * Authentication methods of all gateways of a database. Each gateway names its own in its connection, so that another
- * can report weaker ones.
- */
+/** Gateways of a database report their authentication methods to each other in the names of their connections. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 

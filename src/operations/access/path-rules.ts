@@ -92,9 +92,7 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
 /** Files are counted up to this number: enough to see whether a rule matches any. */
 const MOST_COUNTED = 10_000;
 
-/**
- * A directory with the same name in another Unicode normal form, which neither rules nor the catalogue treat as equal.
- */
+/** A directory of the same name in another Unicode normal form. Rules and the catalogue distinguish them. */
 export interface AlikeFolder {
   prefix: string;
   filesBelow: number;

@@ -10,9 +10,7 @@ export function isRuled(caller: Caller): boolean {
   return !hasRole(caller, 'operator', 'viewer');
 }
 
-/**
- * Returns the identity whose rules apply to files that join the caller's requests later; null groups: no rules apply.
- */
+/** Returns the identity whose rules apply to later files of the caller's requests; null groups: no rules apply. */
 export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {
   return { ruledBy: ownerOf(caller), ruledGroups: isRuled(caller) ? caller.groups : null };
 }
@@ -23,10 +21,7 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   return (await db.pool.query(sql`SELECT FROM path_rule WHERE action = 'LIST' LIMIT 1`)).rowCount !== 0;
 }
 
-/**
- * There are no path rules. Checked first in statements that read files, since planning `path_allowed` takes as long as
- * a lookup, and most sites have no rules.
- */
+/** No path rules exist. Checked first, since `path_allowed` takes as long to plan as a lookup. */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
 /** Purged files stay hidden by the rules of their former path. */
@@ -39,10 +34,7 @@ export function mayPath({ caller }: Context, action: PathAction): Sql {
   return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
-/**
- * Selects the first path in a range, in byte order, that the caller may list; null if there is none. The cost does not
- * depend on the number of hidden files.
- */
+/** Selects the first path in a range, in byte order, that the caller may list. Hidden files cost nothing. */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
   const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
   if (!isRuled(caller)) return first;

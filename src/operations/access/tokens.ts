@@ -34,10 +34,7 @@ export type Token = Omit<ApiToken, 'hash'>;
 
 const shown = { hash: true } as const;
 
-/**
- * @returns the token, which cannot be shown again
- * @throws InvalidInputError
- */
+/** @returns the token, which cannot be shown again @throws InvalidInputError */
 export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
   const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
   const id = await audited(ctx, { operation: 'createToken', kind: 'TOKEN', object: '', given: input }, (note) =>
@@ -109,10 +106,7 @@ export async function listTokens(ctx: Context, page: CursorPage<number>): Promis
 
 const MAX_ID = 2 ** 31 - 1;
 
-/**
- * Revokes a token and ends streams opened with it. Calling it twice is safe.
- * @throws NotFoundError
- */
+/** Revokes a token and ends streams opened with it. Calling it twice is safe. @throws NotFoundError */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   await audited(ctx, { operation: 'revokeToken', kind: 'TOKEN', object: id }, async (note) => {
     allow(ctx, 'revokeToken');

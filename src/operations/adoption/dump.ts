@@ -1,7 +1,4 @@
-/**
- * Reads text dumps of `pg_dump` (COPY, or INSERT with `--inserts`) and of `mysqldump`. Skips other tables, and executes
- * nothing.
- */
+/** Reads dumps of `pg_dump` (COPY, or INSERT with `--inserts`) and of `mysqldump`. Executes nothing. */
 import type { Readable } from 'node:stream';
 import {
   type SourceBatch,
@@ -14,10 +11,7 @@ import {
 
 const BATCH = 5000;
 
-/**
- * Longest line and longest multi-line statement, so that a file without line ends does not fill the memory. A request
- * of two million files has less.
- */
+/** Longest line or statement in memory. A request of two million files has less. */
 const MAX_RECORD_BYTES = 128_000_000;
 
 interface State {

@@ -16,8 +16,7 @@ const namesThere: Record<string, string> = {
 };
 
 /**
- * Copies files to the temporary table `source_chosen`. Of equal paths prefers restored files, then those on disk, then
- * on tape.
+ * Copies files to the table `source_chosen`. Of equal paths prefers restored files, then those on disk, then on tape.
  */
 export async function chooseSourceFiles(client: PoolClient, { tell }: Adopting): Promise<void> {
   await client.query(

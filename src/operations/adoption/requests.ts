@@ -134,9 +134,7 @@ async function readRequest(
 
 type Say = (kind: string, there: string | null, here: string) => void;
 
-/**
- * Returns the label, which is the subject of emails, as one line of at most 2,000 characters. The source allows 2,024.
- */
+/** Returns the label, the subject of emails, as one line of at most 2,000 characters. The source allows 2,024. */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);
   const label = line.isWellFormed() ? line : line.slice(0, -1); // half a character
@@ -144,10 +142,7 @@ function readLabel(text: string, say: Say): string {
   return checkText('label', label);
 }
 
-/**
- * A pattern takes precedence over a list, as in django-nla_control. A request with neither has the files of its
- * relation.
- */
+/** A pattern takes precedence over a list, as in django-nla_control. Without both, the relation has the files. */
 async function readWish(
   client: PoolClient,
   { id, pattern, files }: SourceRequest,

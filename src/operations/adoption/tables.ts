@@ -91,10 +91,7 @@ function tempName(table: SourceTable): string {
   return `source_${table}`;
 }
 
-/**
- * Parses a time of the source; without a zone it is in UTC, as Django stores it. @returns null for none; undefined if
- * invalid
- */
+/** Parses a time of the source, by default in UTC as in Django. @returns null for none; undefined if invalid */
 export function readSourceTime(text: string | null): string | null | undefined {
   if (!text) return null;
   if (BEYOND.test(text)) return LAST_TIME;
@@ -150,9 +147,7 @@ const BATCH = 5000;
 
 type Row = Record<string, string | null>;
 
-/**
- * Reads a running PostgreSQL database in one snapshot, without writing. @param url `postgresql://…` @throws SourceError
- */
+/** Reads a running PostgreSQL in one snapshot, without writing. @param url `postgresql://…` @throws SourceError */
 export async function* readLive(url: string): Source {
   const client = new pg.Client({ connectionString: url, application_name: 'tapegate adopt' });
   try {

@@ -60,10 +60,7 @@ const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
   'revokeToken',
 ]);
 
-/**
- * Operations that lock rows only briefly: no import or new request locks these rows until its commit. So an operator's
- * restrictions never wait for users.
- */
+/** Operations whose rows no import or new request locks until its commit, so that they never wait for users. */
 const waitingForNobody: ReadonlySet<string> = new Set<Changing>([
   'suspend',
   'resume',

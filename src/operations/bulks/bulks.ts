@@ -1,7 +1,4 @@
-/**
- * Stage requests of the WLCG Tape REST API. Their files are in ordinary requests, one for each lifetime, and all
- * operations go through these.
- */
+/** Stage requests of the WLCG Tape REST API. Their files are in ordinary requests, one for each lifetime. */
 import { createHash, randomUUID } from 'node:crypto';
 import { ownerOf } from '../../caller.js';
 import type { Context } from '../../context.js';
@@ -247,8 +244,8 @@ interface Located {
 }
 
 /**
- * Returns localities as Tapegate can serve them: DISK_AND_TAPE for a copy in the restore area, TAPE for a file that can be
- * recalled. A file that the caller may not list does not exist.
+ * Returns localities as Tapegate can serve them: DISK_AND_TAPE for a copy in the restore area, TAPE for a file that can
+ * be recalled. A file that the caller may not list does not exist.
  * @param paths distinct logical paths; the result has no order
  */
 export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {

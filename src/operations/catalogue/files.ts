@@ -144,10 +144,7 @@ export interface KnownPlace {
   position: bigint | null;
 }
 
-/**
- * Returns known files by their names in their library. If two libraries use a name, prefers the file on `volume`, then
- * the renamed one.
- */
+/** Returns known files by their names in their library. Prefers a file on `volume`, then a renamed one. */
 export async function readPlaces(
   ctx: Context,
   paths: readonly string[],

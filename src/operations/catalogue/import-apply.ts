@@ -81,7 +81,9 @@ export async function applyIncoming(
   return { added, updated, ...(await countWithoutStage(tx)), ...again, ...unlisted };
 }
 
-/** Adds new files. Creates the temporary tables `fresh` (their ids) and `old` (rows of known files). @returns how many */
+/**
+ * Adds new files. Creates the temporary tables `fresh` (their ids) and `old` (rows of known files). @returns how many
+ */
 async function addFresh(ctx: Context, tx: Transaction, told: Told | undefined): Promise<number> {
   await tx.query(
     sql`CREATE TEMP TABLE old ON COMMIT DROP AS
@@ -134,10 +136,7 @@ const saysOnTape = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 
 const isOtherStage = sql`(CASE WHEN ${saysOnTape} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
-/**
- * The row `i` differs from the file `f` and its volume `v` in a column that the row has. A checksum computed by the
- * first restore differs from any checksum of a row.
- */
+/** The row `i` differs from `f` and its volume `v`. A checksum of a first restore differs from any in a row. */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
     const differs = sql`(NOT ${name} = ANY (i.kept) AND i.${raw(column)} IS DISTINCT FROM ${raw(known)})`;
@@ -251,10 +250,7 @@ function saidOf(column: string): Sql {
   );
 }
 
-/**
- * A checksum computed by the first restore stays while position and size are unchanged and the row has no checksum,
- * even if its column is empty.
- */
+/** A checksum of a first restore stays while position and size are unchanged and the row has no checksum. */
 const staysTaken = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${saidOf('volume')} IS NOT DISTINCT FROM v.name AND ${saidOf('position')} IS NOT DISTINCT FROM f.position)`;
 
@@ -271,10 +267,7 @@ async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
   );
 }
 
-/**
- * Rejects illegal moves, and a new size of a file in the restore area or on its way there, since its space is accounted
- * by the size.
- */
+/** Rejects illegal moves, and a new size of a file with reserved or used space in the restore area. */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
   const [legalFrom, legalTo] = [steps.map((step) => step.from), steps.map((step) => step.to)];

@@ -147,10 +147,7 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
   )
   SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
 
-/**
- * Rejects clashes of new files, which are inserted already. The catalogue must be locked, so that the later of two
- * imports sees the other.
- */
+/** Rejects clashes of inserted files. The lock on the catalogue makes the later of two imports see the other. */
 export async function refuseFolders(tx: Transaction): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
   await refuseRows<Clash & { outerLine: bigint | null; innerLine: bigint | null }>(

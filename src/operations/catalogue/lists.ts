@@ -1,7 +1,4 @@
-/**
- * Reads lists printed by `ls -lR` and `find` as rows of an import. They have paths, sizes and times; import options
- * supply the rest.
- */
+/** Reads lists of `ls -lR` and `find` (paths, sizes, times) as rows. Import options supply the other columns. */
 import { isUtf8 } from 'node:buffer';
 import { quote } from '../../errors.js';
 import { parseZonedTime } from '../../time.js';

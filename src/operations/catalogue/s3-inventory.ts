@@ -1,7 +1,4 @@
-/**
- * Reads Amazon S3 Inventory in CSV: a manifest (JSON) with the columns, and files without headers. Reads only the
- * latest versions, without delete markers.
- */
+/** Reads Amazon S3 Inventory in CSV by its JSON manifest: the latest versions, without delete markers. */
 import { z } from 'zod';
 import { quote } from '../../errors.js';
 import { parseZonedTime } from '../../time.js';

@@ -22,10 +22,7 @@ import { moveFiles } from './moves.js';
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPlace}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
-/**
- * The copy of `f` is due by the entry `w`. In a staging library each read costs a mount or money, so only requested
- * ones are read.
- */
+/** The copy of `f` is due by the entry `w`. Staging libraries charge for reads, so they need an operator's request. */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
 }
@@ -91,10 +88,7 @@ export interface VerificationFailure {
   notBefore: string | undefined;
 }
 
-/**
- * Records the result of reading a copy, unless the catalogue has changed since. @param failure undefined if the copy is
- * good
- */
+/** Records the result of reading a copy, unless the catalogue has changed. @param failure undefined if it is good */
 export async function endVerification(
   ctx: Context,
   copy: UnconfirmedCopy & { volumeId: number },

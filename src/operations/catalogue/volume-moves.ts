@@ -88,8 +88,7 @@ async function findVolumes(ask: Ask, names: Names): Promise<Volumes> {
 }
 
 /**
- * Creates the target volume, and reserves the positions that `archive` was given on the other one. Runs before the
- * catalogue lock, by the order of locks.
+ * Creates the target volume and reserves `archive`'s positions there. The order of locks puts it before the catalogue.
  */
 async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);

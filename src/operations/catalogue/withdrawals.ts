@@ -86,9 +86,7 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
   );
 }
 
-/**
- * Requests keep the reason when personal data are removed, so it must not contain an address. @throws InvalidInputError
- */
+/** The reason outlives the removal of personal data, so it must contain no address. @throws InvalidInputError */
 export function checkReason(why: string): string {
   if (/[^\s@]@[^\s@]/.test(why)) throw new InvalidInputError('why', `must not hold an address of mail: ${quote(why)}`);
   return checkText('why', why);

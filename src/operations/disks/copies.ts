@@ -82,9 +82,7 @@ export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promis
   return new Set(rows.map((row) => row.fileId));
 }
 
-/**
- * Why no copy can be read. ELSEWHERE: at its primary path, or changed. DISK_FAILS: also if the copy is not recorded.
- */
+/** Why no copy can be read. ELSEWHERE: at its primary path, or changed. DISK_FAILS: also if it is not recorded. */
 export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
 
 export type ServedCopy = Pick<

@@ -120,10 +120,7 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
   return rows;
 }
 
-/**
- * Returns the free bytes by allocation of the restore disks in service; undefined until the first engine registers a
- * disk.
- */
+/** Returns the free bytes by allocation of the disks in service; undefined before the first disk is registered. */
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const { rows } = await ctx.db.pool.query<{ disks: number; room: string }>(
     sql`SELECT count(*)::int AS disks, coalesce(sum(greatest(k.size - k.used - k.reserved, 0))
@@ -212,10 +209,7 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
   return new Map(disks.map((disk) => [disk.id, disk]));
 }
 
-/**
- * What engines measured of a disk: a gateway that accessed a hanging disk would hang too. Both are null without a
- * recent measurement.
- */
+/** Measured by engines, since a hanging disk would hang a gateway. Both are null without a recent measurement. */
 export interface DiskMeasurement {
   free: bigint | null;
   /** Shown to users. Also set for a disk that takes nothing new, whatever is free. */
@@ -268,10 +262,7 @@ export async function noteMeasurements(
   );
 }
 
-/**
- * Reads measurements by disk id: the least free bytes of any host, and each host's problem after its name. For a disk
- * suspended for failing, only the reason.
- */
+/** Reads by disk id the least free bytes and each host's problem. For a disk suspended for failing, only the reason. */
 export async function readMeasurements(
   ctx: Context,
   diskIds: readonly number[],

@@ -1,7 +1,4 @@
-/**
- * Failing restore disks: the engine suspends them and retries after a pause, which grows until a copy is put on the
- * disk.
- */
+/** Failing disks: the engine suspends and retries them. The pause grows until a copy is put on the disk. */
 
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -24,18 +21,12 @@ export async function nameFailing(ctx: Context): Promise<string> {
   return rows[0]?.ids ?? '';
 }
 
-/**
- * Suspends a failing disk, which is then not accessed. An operator's suspension stays, as does the reason of a disk
- * known to fail.
- */
+/** Suspends a failing disk. Keeps an operator's suspension, and the reason of a disk known to fail. */
 export async function holdDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await hold(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
 
-/**
- * Suspends a disk that is missing on a host, unless another host sees it. Skips disks without a recorded marker, which
- * may not have one yet (engine/disk/setup.ts).
- */
+/** Suspends a disk that is missing here, unless another host sees it or it has no recorded marker yet. */
 export async function holdAbsent(
   ctx: Context,
   { host, mountpoint }: { host: string; mountpoint: string },

@@ -23,10 +23,7 @@ export interface LeftBehind {
   copyChecksum: string | null;
 }
 
-/**
- * Call before the files leave RESTORING.
- * @param which a condition on the recall `c` and its drive `d`
- */
+/** Call before the files leave RESTORING. @param which a condition on the recall `c` and its drive `d` */
 export async function noteLeftBehind(tx: Transaction, which: Sql): Promise<void> {
   await tx.query(
     sql`INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns, checksum)

@@ -42,10 +42,7 @@ export async function listUncleared(ctx: Context, page: { after: number; limit: 
 const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
-/**
- * A file `f` that the request `r` released (request file `o`) and no request contains. The first part is cheap and
- * skips most lookups.
- */
+/** The request `r` released `f` (request file `o`), and no request contains it. The first part skips most lookups. */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
 
 /**
@@ -293,10 +290,7 @@ export interface ChangedCopy {
   mountpoint: string;
 }
 
-/**
- * Reads changed copies by file id. Their files are UNVERIFIED, and on disk only while the copy exists
- * (engine/disk/changed.ts).
- */
+/** Reads changed copies by file id. Their files are on disk only while the copies exist (engine/disk/changed.ts). */
 export async function readChanged(
   ctx: Context,
   page: { isWanted: boolean; after: bigint; limit: number },

@@ -172,9 +172,7 @@ export function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate
   });
 }
 
-/**
- * Returns the bytes by which a measurement may be too large: reservations of that time and later ones, even ended ones.
- */
+/** Returns the bytes by which a measurement may be too large: reservations of then and since, even ended ones. */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
   const known = look.reserved + reservedSince;

@@ -1,7 +1,4 @@
-/**
- * Compares recorded copies with the restore disks. The engine checks with nothing locked, and a finding counts only if
- * the file's row has not changed meanwhile.
- */
+/** Compares recorded copies with the disks, without locks. A finding counts only if the file's row is unchanged. */
 
 import type { Context } from '../../context.js';
 import { lockDisks } from '../../database/locks.js';
@@ -104,10 +101,7 @@ export async function readStanding(
   return rows;
 }
 
-/**
- * Returns the files of copies to be removed that are missing on disk, still recorded, and not being removed by an
- * engine.
- */
+/** Returns the files of copies to be removed that are missing, still recorded, and not being removed. */
 export async function findGone(ctx: Context, missing: readonly NotedCopy[]): Promise<bigint[]> {
   const { rows } = await ctx.db.pool.query<{ id: bigint }>(
     sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(missing)} AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'

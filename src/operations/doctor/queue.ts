@@ -174,10 +174,7 @@ const restoredUncopied: FaultKind = {
     }),
 };
 
-/**
- * Must come first: other repairs settle whole requests, and would repair this without a report. An engine checks
- * changed copies first.
- */
+/** Must come first: other repairs would repair it without a report. An engine checks changed copies first. */
 export const holdUnserved: FaultKind = {
   kind: 'hold-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,

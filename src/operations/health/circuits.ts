@@ -1,7 +1,4 @@
-/**
- * Circuit breakers: a failing object rests for a pause that grows with each failure. Failures, next try and last error
- * are columns of its row, shared by all engines.
- */
+/** Circuit breakers: a failing object rests for a growing pause. All engines share the state in its row. */
 import type { Context } from '../../context.js';
 import { empty, raw, type Sql, sql } from '../../database/sql.js';
 import { oneLine } from '../../errors.js';

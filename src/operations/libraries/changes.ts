@@ -35,7 +35,7 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 const KEPT_NAMES = ['drive', 'directory', 'memory'];
 
 /**
- * Adds a library, which engines use without a restart. This process does not connect to it. @throws InvalidInputError
+ * Adds a library for engines to use without a restart. This process does not connect to it. @throws InvalidInputError
  */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;

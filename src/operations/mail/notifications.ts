@@ -27,10 +27,7 @@ export interface DueLetter {
   expiresAt?: string;
 }
 
-/**
- * Queues due mail of requests once. A request whose files are all released is not reported as done; its mail becomes
- * due again when files join.
- */
+/** Queues due mail once. A request with all files released is not reported as done, until files join again. */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
     sql`SELECT r.id, d.kind, d.recipient FROM request r CROSS JOIN LATERAL (VALUES

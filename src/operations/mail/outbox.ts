@@ -92,10 +92,7 @@ async function claimOldest(
   return found;
 }
 
-/**
- * Records an accepted email as sent, even if another process has claimed it. Other results count only from the last
- * claimant.
- */
+/** Records an accepted email as sent, whoever holds the claim. Other results count only from the last claimant. */
 async function noteMail(
   ctx: Context,
   letter: Letter,
@@ -173,10 +170,7 @@ function withOneMore({ rate, usedUntil, now }: Use): Sql {
 const possible = (usedUntil: Sql, now: string): Sql =>
   sql`CASE WHEN ${usedUntil} <= ${addSeconds(now, IMPOSSIBLE_SECONDS)}::timestamp THEN ${usedUntil} END`;
 
-/**
- * The rows `w` of users with waiting emails, each with the first due time. Recursive index lookups make it independent
- * of the number of emails.
- */
+/** Rows `w` of users with waiting emails and the first due time, by index lookups however many emails there are. */
 export const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
     (SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id IS NOT NULL
      ORDER BY n.quota_id, n.next_try_at LIMIT 1)

@@ -1,7 +1,4 @@
-/**
- * The plan: work of each drive, the queue by volume in planned order, and positions of requests. It uses the queue and
- * the rules of the engine.
- */
+/** The plan, by the queue and the rules of the engine: work of drives, planned volumes, positions of requests. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { LibraryContract } from '../../generated/prisma/enums.js';
@@ -234,10 +231,7 @@ interface Row {
   bytes: number;
 }
 
-/**
- * Returns staging libraries by id.
- * @param more files of a hypothetical request, by volume
- */
+/** Returns staging libraries by id. @param more files of a hypothetical request, by volume */
 export async function readStagedLibraries(
   ctx: Context,
   libraries: readonly Library[],

@@ -57,9 +57,7 @@ export interface Waiting {
   /** Position of its next volume, from 1; null if none is queued. */
   place: number | null;
   parts: WaitingPart[];
-  /**
-   * Undefined if unknown: something is suspended, no disk has room, no engine runs, or a copy must be checked first.
-   */
+  /** Undefined if unknown: an object is suspended, no disk has room, no engine runs, or a copy must be checked. */
   end: EndRange | undefined;
   /** Set if a library that orders its tapes itself makes the end unknown. Shown to users. */
   endUnknown: string | undefined;
@@ -173,10 +171,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
   return rows;
 }
 
-/**
- * Selects changed copies that an engine must check, which have no recall, with the error of a failing disk. Columns as
- * in `readParts`.
- */
+/** Selects changed copies that an engine must check, with the error of a failing disk. Columns as in `readParts`. */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
       CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, 'CHANGED_COPY'
@@ -216,10 +211,7 @@ export function endOfParts(plan: Plan, user: string, parts: readonly Part[]): En
   );
 }
 
-/**
- * Explains to users that a library which orders its tapes itself makes the end unknown. @returns undefined for other
- * reasons
- */
+/** Explains an unknown end that is due to a library which orders its tapes itself; otherwise undefined. */
 export function whyNoEnd(plan: Plan, parts: readonly Part[]): string | undefined {
   for (const part of parts) {
     const { staged, isReading, ...awaited } = toAwaited(plan, part);

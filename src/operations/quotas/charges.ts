@@ -21,10 +21,7 @@ export interface QuotaRow extends Counts {
   email: string;
 }
 
-/**
- * @param more additional boolean columns, by name
- * @throws UnknownUserError
- */
+/** @param more additional boolean columns, by name @throws UnknownUserError */
 export async function findQuota<Name extends string = never>(
   tx: Transaction,
   user: string,
@@ -170,10 +167,7 @@ export async function countIn(tx: Transaction, quota: { id: number; user: string
   return have;
 }
 
-/**
- * @param have counts including `added`; counts that did not grow are not checked
- * @throws LimitReachedError
- */
+/** @param have counts including `added`; counts that did not grow are not checked @throws LimitReachedError */
 export function checkCounts({ config }: Context, user: string, have: Counts, added: Counts): void {
   for (const kind of Object.keys(kinds) as (keyof Counts)[]) {
     const [words, limit] = kinds[kind];

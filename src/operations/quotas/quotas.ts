@@ -40,10 +40,7 @@ export function checkWeight(weight: number): number {
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
 
-/**
- * Creates a quota, restores a removed one, or changes the given fields of a known one. A size below the used bytes only
- * stops new requests.
- */
+/** Creates, restores or changes a quota. A size below the used bytes only stops new requests. */
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const { user, ...given } = input;
   await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (note) => {
@@ -189,10 +186,7 @@ async function withdrawMembers(tx: Transaction, { id, user }: QuotaRow): Promise
   return gone.flatMap((quota) => (quota.id === id ? [] : quota.user)).sort();
 }
 
-/**
- * Finds rules that name the user. They stay, since all users may see a directory without rules. @returns the
- * directories
- */
+/** Finds rules that name the user. They stay: all users may see a directory without rules. @returns the directories */
 async function findRuled(tx: Transaction, user: string): Promise<string[]> {
   const names = [user, `user:${user}`];
   const rows = await tx.query<{ prefix: string }>(

@@ -1,7 +1,4 @@
-/**
- * Fair share: the recent drive time of each quota. Ended recalls are charged in drive seconds, including mounts. The
- * charge has a half-life of one day.
- */
+/** Fair share: recent drive seconds of each quota, including mounts, with a half-life of one day. */
 
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';

@@ -123,10 +123,7 @@ export async function renewLease(
   return rows[0]?.answer ?? 'lost';
 }
 
-/**
- * Releases the drive, unless the lease is lost. With running recalls the lease only expires, so that the next holder
- * recovers them.
- */
+/** Releases the drive. With running recalls the lease only expires, so that the next holder recovers them. */
 export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, rate = NULL, lease_until = CASE

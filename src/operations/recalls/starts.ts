@@ -91,9 +91,7 @@ function noteWait(queuedAt: string, now: string): void {
   time('tapegate_recall_wait_seconds', {}, Math.max(0, secondsBetween(queuedAt, now)));
 }
 
-/**
- * Locks the drive against a takeover during a start; its lease can still be renewed. @returns undefined if it is lost
- */
+/** Locks the drive against a takeover; its lease can still be renewed. @returns undefined if the lease is lost */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(
     sql`SELECT d.volume_id AS "volumeId" FROM drive d WHERE ${isHeldUnder(lease)} ${locking.driveKept}`,

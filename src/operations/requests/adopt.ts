@@ -1,6 +1,4 @@
-/**
- * Adopts requests of another system with their ids and times. They are charged, but a full quota does not reject them.
- */
+/** Adopts requests of another system with their ids and times. They are charged even if the quota is full. */
 import type { Context } from '../../context.js';
 import { lockCatalogue } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';

@@ -172,10 +172,7 @@ const deleteEvents = sql`
         SELECT id FROM event WHERE batch_id = b.id AND id BETWEEN b.first_id AND b.last_id ORDER BY id LIMIT ${EVENTS}
       ) e LIMIT ${EVENTS}))`;
 
-/**
- * Deletes batches without events, except the last one. `OFFSET 0` looks up each batch by itself; a join would read all
- * events.
- */
+/** Deletes empty batches except the last one. `OFFSET 0` forces lookups; a join would read all events. */
 const deleteBatches = sql`
   DELETE FROM event_batch WHERE id IN (
     SELECT b.id FROM ${OLDEST_PRUNED} b

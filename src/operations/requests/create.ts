@@ -205,10 +205,7 @@ export function checkNotification(field: string, address: string | null | undefi
   return address ? checkAddress(field, address) : address;
 }
 
-/**
- * Returns the address to store; null: no mail is sent.
- * @throws InvalidInputError if the site sends no mail to it
- */
+/** Returns the address to store; null: no mail is sent. @throws InvalidInputError if the site sends no mail to it */
 export function addressOf(
   { config }: Context,
   quota: { email: string },
@@ -444,9 +441,7 @@ export function wantedFiles(files: readonly BulkFileInput[]): Sql {
   return sql`SELECT * FROM unnest(${paths}::text[], ${given}::text[], ${ordinals}::int[]) AS l (path, given, n)`;
 }
 
-/**
- * The problem of the path `l` with file `f`, apart from remaining room. A file larger than the whole quota never fits.
- */
+/** The problem of the path `l` with file `f`, whatever room is left. A file above the quota's size never fits. */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"BulkProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'

@@ -65,10 +65,7 @@ export async function hasOverdue(tx: Transaction, quotaId: number, now: string):
 
 const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
 
-/**
- * @param which a condition on the request `r`; ended ones are skipped
- * @returns the number of ended requests
- */
+/** @param which a condition on the request `r`; ended ones are skipped @returns the number of ended requests */
 export async function endRequests(
   ctx: Context,
   tx: Transaction,

@@ -112,10 +112,7 @@ const failWithdrawn = (which: Sql) => sql`
   UPDATE hold h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
-/**
- * Locks an existing recall by the update, even a running one, so that a transaction about to end it sees the new
- * request files.
- */
+/** The update locks existing recalls, so that a transaction about to end one sees the new request files. */
 const queueRecalls = (waited: Waited, now: string) => sql`
   INSERT INTO recall (file_id, volume_id, position, size, created_at)
   SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waited(sql`NOT ${isChanged}`)}

@@ -107,10 +107,7 @@ async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   return grown.map((request) => request.id);
 }
 
-/**
- * Subtracts paths that the catalogue now knows from the unknown paths of their quotas, whether their files join or stay
- * out.
- */
+/** Subtracts paths that the catalogue now knows from the unknown paths of their quotas. */
 async function countMet(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE quota q SET awaited_paths = q.awaited_paths - m.paths FROM (
@@ -121,10 +118,7 @@ async function countMet(tx: Transaction): Promise<void> {
   );
 }
 
-/**
- * Marks files from the first one over a limit of their request, counted as if the quota took all. They use no room of
- * the quota.
- */
+/** Marks files over a limit of their request, so that they use no room of the quota. */
 async function leaveOutBeyond(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
@@ -175,10 +169,7 @@ async function storeTaken(tx: Transaction): Promise<void> {
   await noteLeftOut(tx);
 }
 
-/**
- * Records why files stay out: LIMIT if the request has reached a limit with the files that it takes now, QUOTA_FULL if
- * the quota stops it earlier.
- */
+/** Records LIMIT if a request has reached a limit with the files that it takes, or QUOTA_FULL if its quota stops it. */
 async function noteLeftOut(tx: Transaction): Promise<void> {
   await tx.query(
     sql`INSERT INTO awaited_path (request_id, path, ordinal, reason)
@@ -204,9 +195,7 @@ export async function joinAwaitedOf(
   return await joinFiles(ctx, tx, awaited, { ...options, isNew: false, which: sql`r.id = ${requestId}` });
 }
 
-/**
- * Adds the files that a request awaits, and those that match its pattern. The caller settles the request afterwards.
- */
+/** Adds the files that a request awaits, and those that match its pattern. The caller settles the request. */
 export async function joinRequest(
   ctx: Context,
   tx: Transaction,
@@ -253,10 +242,7 @@ export async function joinAwaited(ctx: Context): Promise<void> {
   for (const request of rows) await transaction(ctx.db.pool, 'joinAwaited', (tx) => joinUnnoted(ctx, tx, request));
 }
 
-/**
- * Live requests with room for left-out files that have no recorded path. Recorded paths have joined before, as far as
- * they fit.
- */
+/** Live requests with room for left-out files without a recorded path. Recorded paths have joined before. */
 const searchable = (ctx: Context) => sql`
   SELECT r.id, r.pattern FROM request r JOIN quota q ON q.id = r.quota_id
   WHERE r.left_out_size IS NOT NULL AND ${isLive} AND r.retention > ${ctx.now()} AND q.used + r.left_out_size <= q.size
@@ -339,10 +325,7 @@ export async function followRenames(tx: Transaction, requestIds: readonly number
   await tx.query(sql`UPDATE awaited_path a SET path = l.new_path FROM leaving l WHERE ${isLeftOut}`);
 }
 
-/**
- * Files excluded under their new names: a request of a pattern forgets them, and one of listed paths awaits the old
- * path as UNKNOWN.
- */
+/** Excludes files by the rules for their new names: a pattern forgets them, a list awaits the old path as UNKNOWN. */
 async function leaveKept(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isKept = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'
     AND r.id = a.request_id AND NOT ${isAllowedIn('REQUEST')}`;
@@ -355,10 +338,7 @@ async function leaveKept(tx: Transaction, requestIds: readonly number[]): Promis
   );
 }
 
-/**
- * Deletes awaited paths whose files the request contains, or has released, under the earlier name. Requests and quotas
- * are locked.
- */
+/** Deletes awaited paths of files that the request contains or has released. Requests and quotas are locked. */
 export async function unawaitHeld(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(
     sql`WITH met AS (

@@ -103,10 +103,7 @@ export async function markPassedOver(tx: Transaction): Promise<void> {
   );
 }
 
-/**
- * Removes from `joining` left-out files beyond the limit of recorded paths, in order of requests and paths. They are
- * locked.
- */
+/** Removes left-out files beyond the limit of recorded paths from `joining`, by request and path. They are locked. */
 export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH free AS MATERIALIZED (
@@ -124,10 +121,7 @@ export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void>
   );
 }
 
-/**
- * The files `f` that match the pattern of the request `r` with quota `q`, and that it neither contains, has released,
- * nor has recorded.
- */
+/** Files `f` matching request `r` with quota `q` that it does not contain, has not released and has not recorded. */
 export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
   JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
   WHERE ${holdsText(pattern)} AND ${isOffered} AND ${isAllowedIn('REQUEST')}
@@ -302,8 +296,8 @@ class Found {
   }
 
   /**
-   * Records the smallest left-out file of a page for a request. @param known the smallest size known before, given with
-   * the first file
+   * Records the smallest left-out file of a page. @param known the smallest size known before, given with the first
+   * file
    */
   leave(requestId: number, { id, size }: NewFile, known?: number): void {
     const left = this.left.get(requestId) ?? { size: known ?? 0, id: undefined };

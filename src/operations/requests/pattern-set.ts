@@ -42,9 +42,7 @@ export class PatternSet {
     others.add({ id, pattern, foundIn: 0 });
   }
 
-  /**
-   * Yields all matches, path by path, and now and then an empty list if nothing matches, so that other work can run.
-   */
+  /** Yields all matches by path, and empty lists now and then, so that other work can run. */
   *find(paths: readonly string[]): Generator<Match[]> {
     for (const [n, path] of paths.entries()) {
       this.numberOfPath++;

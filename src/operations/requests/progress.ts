@@ -35,8 +35,8 @@ function dueValues(now: string): Sql {
 }
 
 /**
- * A recall for a waiting file of the request `r` has begun, perhaps before the request was made. @param which a
- * condition on its request files `h`
+ * A recall for the request `r` has begun, perhaps before its creation. @param which a condition on its request files
+ * `h`
  */
 export function hasBegun(which = sql`true`): Sql {
   // evaluated for each request: as EXISTS, PostgreSQL may scan the files of all requests

@@ -49,10 +49,7 @@ export function isEnded(state: RequestState): boolean {
   return state === 'EXPIRED' || state === 'CANCELLED';
 }
 
-/**
- * Locks a request before a change.
- * @throws NotFoundError, also if the caller may not see it; ForbiddenError
- */
+/** Locks a request before a change. @throws NotFoundError, also if the caller may not see it; ForbiddenError */
 export async function lockOwnRequest(
   ctx: Context,
   tx: Transaction,
@@ -96,9 +93,7 @@ export interface RequestWithQuota extends Request {
 
 const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
 
-/**
- * Returns the columns of a `RequestWithQuota`. @param alias the request's name in the statement, where the quota is `q`
- */
+/** Returns the columns of a `RequestWithQuota`. @param alias the request in the statement, where the quota is `q` */
 function requestColumns(alias: 'r' | 'c'): Sql {
   return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
 }
@@ -247,9 +242,7 @@ export async function getRequestWithPaths(ctx: Context, id: number): Promise<Req
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/**
- * Reads one more row than a page of each kind, which shows that there are more, whatever the counts of the request say.
- */
+/** Reads one row more than a page of each kind, whatever the counts of the request say. */
 const byId = (ctx: Context, id: number) => sql`
   SELECT r.id, q."user" AS quota, r.pattern, r.label, r.request_date AS "requestDate", r.retention,
     r.notify_on_first_file AS "notifyOnFirstFile", r.notify_on_last_file AS "notifyOnLastFile",

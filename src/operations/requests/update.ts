@@ -172,10 +172,7 @@ function checkUpdate(input: UpdateRequestInput) {
   };
 }
 
-/**
- * Charges a revived request for its earlier files, all or nothing. Awaited and new files join as far as they fit.
- * Released files stay released.
- */
+/** Charges earlier files again, all or nothing. Awaited and new files join as far as they fit; released ones do not. */
 async function reviveRequest(
   ctx: Context,
   tx: Transaction,

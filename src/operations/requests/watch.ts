@@ -134,10 +134,7 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 /** Lifetime of a cached answer: a large request has many events a second. */
 const HELD_UP_MS = 2000;
 
-/**
- * Returns a function that checks whether a volume, user or library of a request is suspended, so that its end is
- * unknown.
- */
+/** Returns a function that checks whether a volume, user or library of the request is suspended (unknown end). */
 function createHeldUp(ctx: Context, id: number): () => Promise<boolean> {
   let known = { until: 0, isHeldUp: false };
   return async () => {
@@ -225,10 +222,7 @@ export async function* watchStages(
   }
 }
 
-/**
- * Recognizes events that the reported stages already include: those of the files of each page, up to the time of its
- * read.
- */
+/** Recognises events that the reported stages include: for the files of each page, up to the time of its read. */
 class ToldStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();

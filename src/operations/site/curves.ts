@@ -40,9 +40,7 @@ const SAMPLE_MS = 20_000;
 const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
-/**
- * Counts new events, samples the queue once in each period, and writes the history of quotas. Safe to kill at any line.
- */
+/** Counts events, samples the queue once a period, and writes the history of quotas. Safe to kill at any line. */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
   while (!stop.aborted && (await countStep(ctx, now)));
@@ -133,10 +131,7 @@ async function sampleSlot(ctx: Context, now: string): Promise<void> {
   );
 }
 
-/**
- * Returns the points that begin from `since` to before `until`, in order; at most the newest 3,000. @throws
- * InvalidInputError
- */
+/** Returns the points from `since` to before `until`, at most the newest 3,000. @throws InvalidInputError */
 export async function readHistory(
   ctx: Context,
   { since, until }: { since: string; until?: string | null | undefined },
@@ -180,10 +175,7 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
   written.set(ctx.db, hour);
 }
 
-/**
- * Returns the points of visible quotas by time: at `since` if known, at each later change, and now. @throws
- * InvalidInputError
- */
+/** Returns points of visible quotas: at `since` if known, at each later change, and now. @throws InvalidInputError */
 export async function readQuotaHistory(
   ctx: Context,
   quotaIds: readonly number[],

@@ -1,7 +1,4 @@
-/**
- * Reads the figures of the site for metrics with one cheap statement. They name no user. Callers cache them
- * (src/metrics/site.ts).
- */
+/** Reads figures for metrics with one cheap statement. They name no user. Callers cache them (src/metrics/site.ts). */
 import type { Context } from '../../context.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -38,10 +35,7 @@ export interface SiteFigures {
 
 const TIMEOUT_MS = 8000;
 
-/**
- * Allows metrics to callers with the right, and to all callers if the gateway requires no authentication. @throws
- * ForbiddenError
- */
+/** Allows metrics to callers with the right, and to all callers if authentication is off. @throws ForbiddenError */
 export function allowMetrics(ctx: Context): void {
   if (ctx.caller.way !== 'open') allow(ctx, 'readMetrics');
 }

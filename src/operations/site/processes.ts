@@ -1,7 +1,4 @@
-/**
- * Running gateways and engines: each writes a heartbeat every few seconds, by the database's clock, and is deleted a
- * day after the last one.
- */
+/** Running processes: each writes a heartbeat by the database's clock, and is deleted a day after the last one. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { allow } from '../policy.js';

@@ -166,9 +166,7 @@ async function forgetAddresses(tx: Transaction, { user, quotaAddresses }: Person
   return rows.length;
 }
 
-/**
- * Keeps patterns and paths, which belong to the archive. Clears labels of the user's own requests, which are free text.
- */
+/** Keeps patterns and paths, which belong to the archive. Clears labels, which are free text, of own requests. */
 async function forgetRequests(tx: Transaction, person: Person): Promise<number> {
   const { user, owners, pseudonym, quotaAddresses } = person;
   const isMaker = sql`r.made_by = ANY(${owners}::text[])`;
@@ -234,10 +232,7 @@ async function forgetLetters(tx: Transaction, { user, pseudonym, quotaAddresses 
   return rows.length;
 }
 
-/**
- * Revokes tokens of any role with the user's name, so that none operates under a name that no search finds. Removes the
- * user from service tokens.
- */
+/** Revokes tokens of any role with the user's name, and removes the user from service tokens. */
 async function forgetTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const isOwn = sql`t.name = ${user}`;
   const rows = await tx.query(
@@ -266,10 +261,7 @@ async function forgetSuspensions(tx: Transaction, { user, pseudonym, addresses }
   return gone.length;
 }
 
-/**
- * Returns the names that `ownerOf` in src/caller.ts gives callers of this name. Tokens of services and operators are
- * included.
- */
+/** Returns the names that `ownerOf` in src/caller.ts gives callers of this name, in any role. */
 export function ownerNamesOf(user: string): string[] {
   return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
 }
@@ -291,10 +283,7 @@ export async function findPerson(ctx: Context, user: string, pseudonym: string):
   return { ...known, ...(await readAddresses(ctx, known)) };
 }
 
-/**
- * An address in the user's requests may belong to others, such as a portal. An address of the quota counts as another
- * user's only if another quota has it.
- */
+/** Addresses of the user's requests may belong to others. One of the quota does only if another quota has it. */
 async function readAddresses(
   ctx: Context,
   known: Pick<Person, 'user' | 'requests'>,
@@ -351,16 +340,10 @@ export interface Person {
   owners: readonly string[];
   /** Mail addresses that the quota has or had. They are removed everywhere, including requests and mail of others. */
   quotaAddresses: readonly string[];
-  /**
-   * These, and addresses that only the user's requests have or had. They are removed from the audit and from reasons of
-   * suspensions.
-   */
+  /** These, and those only in the user's requests. They are removed from the audit and from reasons of suspensions. */
   addresses: readonly string[];
   pseudonym: string;
-  /**
-   * Ids of the requests that are charged to the user, or that the user made. Audit rows about them may mention the
-   * user.
-   */
+  /** Ids of the requests charged to the user, or made by the user. Audit rows about them may mention the user. */
   requests: readonly string[];
 }
 

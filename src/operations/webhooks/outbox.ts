@@ -53,10 +53,7 @@ export type WebhookResult =
   /** The message was not tried. */
   | { state: 'LEFT' };
 
-/**
- * Selects each webhook with pending messages once. Recursive index lookups make it independent of the number of
- * messages.
- */
+/** Selects each webhook with pending messages once, by index lookups however many messages there are. */
 const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
     (SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' ORDER BY m.webhook_id LIMIT 1)
     UNION ALL
@@ -64,10 +61,7 @@ const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
       SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' AND m.webhook_id > p.webhook_id ORDER BY m.webhook_id LIMIT 1) o)
   SELECT webhook_id FROM waiting)`;
 
-/**
- * @param busy quotas whose webhooks are skipped
- * @returns the next message; undefined if none is due
- */
+/** @param busy quotas whose webhooks are skipped @returns the next message; undefined if none is due */
 export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
   const claimedUntil = addSeconds(now, CLAIM_SECONDS);
@@ -86,10 +80,7 @@ export async function claimMessage(ctx: Context, busy: readonly number[] = []): 
   return rows[0];
 }
 
-/**
- * Records an accepted message as sent, even if another process has claimed the webhook. Other results count only from
- * the last claimant.
- */
+/** Records an accepted message as sent, whoever holds the claim. Other results count only from the last claimant. */
 export async function noteMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();
   const isMine = sql`w.id = ${message.webhookId} AND w.next_try_at = ${message.claimedUntil}`;

@@ -143,9 +143,7 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 
 export interface SetWebhookInput extends Settings {
   id: number;
-  /**
-   * A disabled webhook receives nothing, and no messages are queued. Enabling it retries pending and given-up messages.
-   */
+  /** Disabled: receives nothing, and nothing is queued. Enabling it retries pending and given-up messages. */
   isEnabled?: boolean | null | undefined;
 }
 
@@ -186,10 +184,7 @@ const tryAgain = (ctx: Context, id: number): Sql =>
   sql`UPDATE webhook_message SET state = 'PENDING', next_try_at = ${ctx.now()}, attempts = 0
       WHERE webhook_id = ${id} AND state IN ('PENDING', 'GIVEN_UP')`;
 
-/**
- * Signs messages with both secrets for a day, so that receivers can change theirs. @throws NotFoundError,
- * ForbiddenError
- */
+/** Signs messages with both secrets for a day, so that receivers can switch. @throws NotFoundError, ForbiddenError */
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
   const secret = makeSecret();
   await audited(ctx, { operation: 'rotateWebhookSecret', kind: 'WEBHOOK', object: id }, async (note) => {
