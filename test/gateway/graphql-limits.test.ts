@@ -133,7 +133,6 @@ const DEEP =
 const RICH = 'fragment F on __Schema { types { name kind description fields { name description } } }';
 
 test.each([
-  ['many aliases', `{ ${manyOf(1350, '__schema{...F}')} } ${RICH}`],
   ['nested aliases', `{ __schema { ${manyOf(300, 'types { name fields { name } }')} } }`],
   [
     'a large type',

@@ -83,16 +83,6 @@ test.each<[settings: object, message: string]>([
   expect(() => parseSettings(s3Settings, { ...LEAST, ...settings })).not.toThrow(/hush|EXAMPLE/);
 });
 
-test('settings may be texts, as on a command line', () => {
-  const texts = { days: '7', forcePathStyle: 'true', currency: 'EUR', pricePerGb: '0.0025', partMegabytes: '16' };
-  expect(parseSettings(s3Settings, { ...LEAST, ...texts })).toMatchObject({
-    days: 7,
-    forcePathStyle: true,
-    partBytes: 16 * 1024 * 1024,
-    charges: { currency: 'EUR', nanosPerGb: 2_500_000n, nanosPerThousandRequests: 0n, nanosPerGbMonth: 0n },
-  });
-});
-
 test('each call reads the credentials from a section of their file, which must be private', async () => {
   const bench = await createS3Bench();
   const files = await putFiles(bench, ['/a']);
