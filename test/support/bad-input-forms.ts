@@ -14,7 +14,6 @@ export interface BadRest extends BadInputBase {
   path: string;
   /** A string or bytes are sent unchanged, anything else as JSON in an array. */
   body?: unknown;
-  allow?: string;
 }
 
 export interface BadGraphql extends BadInputBase {

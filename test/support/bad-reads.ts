@@ -1,4 +1,4 @@
-/** Bad ids, parameters, paths and methods of what reads. */
+/** Bad ids and parameters of what reads. Rules R06 and R07 test unknown paths and methods. */
 import { ask, type BadInput, mutate, mutateEach, rest, shorten } from './bad-input-forms.js';
 
 const NO_REQUEST = /^there is no request with id /;
@@ -17,7 +17,6 @@ const ids: BadInput[] = [
   ),
 ];
 
-const PREFIX = '/tape_control/api/v1';
 const get = (name: string, says: RegExp, path: string, status = 400) =>
   rest(name, says, { method: 'GET', path, status });
 const NUL = /^match must not hold the character NUL/;
@@ -73,24 +72,4 @@ const queries: BadInput[] = [
   ),
 ];
 
-const routes: BadInput[] = [
-  ...['', '/', '/nothing', '/requests/1/files', '/quota', '/Requests'].map((path) =>
-    get(`GET of ${path}`, new RegExp(`^there is nothing at ${PREFIX}${path}$`), path, 404),
-  ),
-  ...(
-    [
-      ['/requests', 'GET, POST, HEAD', 'PUT DELETE PATCH OPTIONS'],
-      ['/requests/1', 'GET, PUT, HEAD', 'POST DELETE PATCH OPTIONS'],
-      ['/files', 'GET, HEAD', 'POST PUT DELETE PATCH OPTIONS'],
-      ['/quota/alice', 'GET, HEAD', 'POST PUT DELETE PATCH OPTIONS'],
-    ] as const
-  ).flatMap(([path, allow, methods]) =>
-    methods
-      .split(' ')
-      .map((method) =>
-        rest(`${method} of ${path}`, / is not allowed here, only GET/, { method, path, allow, status: 405 }),
-      ),
-  ),
-];
-
-export const badReads: BadInput[] = [...ids, ...queries, ...routes];
+export const badReads: BadInput[] = [...ids, ...queries];

@@ -57,16 +57,6 @@ const requests: BadInput[] = [
   ),
   ...writers('a parent directory', 'files', ['/fine', '/a/../b'], '^files has a path that has the part ".."'),
   ...writers('a retention in the past', 'retention', '2001-01-01', '^retention must be in the future').slice(0, 2),
-  // GraphQL accepts a time zone
-  ...['2027-01-01T00:00:00Z', '2027-01-01T00:00:00+01:00'].flatMap((retention) => [
-    rest(`POST with retention ${retention}`, /without a zone, not "/, {
-      body: { quota: 'alice', patterns: '/a/', retention },
-    }),
-    rest(`PUT with retention ${retention}`, /without a zone, not "/, {
-      ...{ method: 'PUT', path: '/requests/1', body: { quota: 'alice', retention } },
-    }),
-  ]),
-  mutate('createRequest', 'with neither pattern nor files', /^pattern or files must be given/, { quota: 'alice' }),
   mutate('createRequest', 'with both pattern and files', /^pattern and files exclude/, {
     ...{ quota: 'alice', pattern: 'a', files: ['/a'] },
   }),
