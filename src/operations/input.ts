@@ -10,7 +10,7 @@ const MAX_ADDRESS = 254;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
-/** Checks one line of text that PostgreSQL, a header and a terminal can take. */
+/** Checks a line of text that PostgreSQL, a header and a terminal accept. */
 export function checkText(field: string, value: string): string {
   checkStorable(field, value);
   const control = CONTROL.exec(value);

@@ -47,7 +47,6 @@ export interface Word {
   isPrefix: boolean;
 }
 
-/** As in `path_words` of the database. */
 const DELIMITER = /[/_\-.+=,:@~ ]/;
 /** All 12 words of a path with its date took four times as long as the three of the date. */
 const MAX_WORDS = 5;
@@ -78,7 +77,6 @@ function rarityOf(word: string): number {
   return word.length + 4 * word.replace(/\D/g, '').length;
 }
 
-/** A date, or a number of that length. */
 const RARE = 30;
 
 export function isRare({ text }: Word): boolean {

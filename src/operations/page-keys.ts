@@ -38,7 +38,6 @@ export function boundsOf(
   return { conditions, order: sql`ORDER BY ${key} ${raw(inverted === descending ? 'ASC' : 'DESC')} LIMIT ${limit}` };
 }
 
-/** A list: tables and filter, ids, and the unique key of its order. */
 export interface KeyedList {
   rows: Sql;
   id: Sql;

@@ -170,7 +170,7 @@ export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Oper
 
 /**
  * Returns equal texts for callers with the same rights, whose reads can be shared; includes the name if path rules may
- * apply. Undefined for a caller without roles, who shares nothing.
+ * apply. Undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, rights } = caller;

@@ -37,7 +37,6 @@ export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[
   );
 }
 
-/** Newest days first. */
 export async function listLegacyUses(ctx: Context, page: CursorPage<bigint>): Promise<LegacyUse[]> {
   allow(ctx, 'listLegacyUses');
   const { conditions, order } = boundsOf(sql`l.id`, page, { descending: true });

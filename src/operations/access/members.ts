@@ -108,7 +108,6 @@ export interface Rights {
   version: string;
 }
 
-/** Reads the rights of a user or a service, by name and groups. */
 export async function readRights(ctx: Context, user: string, groups: readonly string[]): Promise<Rights> {
   const { rows } = await ctx.db.pool.query<{ user: string | null; isManager: boolean | null; rules: string | null }>(
     sql`SELECT m."user", m.is_manager AS "isManager", r.rules

@@ -19,7 +19,6 @@ export interface PathRuleInput {
 
 const columns = raw('id, prefix, action, kind, name');
 
-/** Notifies gateways to drop cached rights. */
 const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
 
 /** Returns the stored form, without a trailing slash; empty for `/`. */
@@ -83,7 +82,6 @@ export async function removePathRule(ctx: Context, input: PathRuleInput): Promis
   });
 }
 
-/** Lists all rules, in no order. */
 export async function listPathRules(ctx: Context): Promise<PathRule[]> {
   allow(ctx, 'listPathRules');
   return await ctx.db.prisma.pathRule.findMany();
@@ -101,7 +99,6 @@ export interface AlikeFolder {
 export interface FilesBelow {
   /** Files below the directory, at most `MOST_COUNTED`. */
   filesBelow: number;
-  /** Similar directories with files. */
   alike: AlikeFolder[];
 }
 

@@ -55,7 +55,6 @@ export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;
 }
 
-/** Returns the files for which the caller may do the action. */
 export async function readAllowed(
   ctx: Context,
   action: PathAction,

@@ -136,7 +136,6 @@ function hashOf(secret: string): Buffer<ArrayBuffer> {
   return Buffer.from(createHash('sha256').update(secret).digest());
 }
 
-/** Finds a valid token by its secret; undefined if there is none. */
 export async function findToken(ctx: Context, secret: string): Promise<Token | undefined> {
   const { rows } = await ctx.db.pool.query<Token>(
     sql`SELECT t.id, t.name, t.role, t.quotas, t.is_read_only AS "isReadOnly", t.note, t.made_at AS "madeAt", t.made_by AS "madeBy",

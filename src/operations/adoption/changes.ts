@@ -82,7 +82,6 @@ async function judgeRequest(ctx: Context, row: RequestRow): Promise<Change | und
   return { kind: 'request-changed', thing, here: { user, ...here } };
 }
 
-/** Returns the requested paths, one per line, in the order of the request. */
 async function readPaths(ctx: Context, id: number): Promise<string> {
   const { rows } = await ctx.db.pool.query<{ path: string }>(
     sql`SELECT path FROM (

@@ -34,7 +34,6 @@ export async function readSourceDisks(client: PoolClient): Promise<SourceDisk[]>
   return rows;
 }
 
-/** A file that is restored in the source, and on tape here. */
 export interface SourceCopy {
   fileId: bigint;
   path: string;

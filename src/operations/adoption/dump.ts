@@ -128,10 +128,8 @@ const COPY = /^COPY ([^ (]+) \(([^)]*)\) FROM stdin;$/;
 const INSERT =
   /^(?:INSERT|REPLACE)\s+(?:(?:LOW_PRIORITY|DELAYED|IGNORE)\s+)*INTO ([^ (]+)\s*(?:\(([^)]*)\)\s*)?VALUES\s*/i;
 const CREATE = /^CREATE TABLE (?:IF NOT EXISTS )?([^ (]+) \($/i;
-/** The last request id, as `pg_dump` writes it. */
 const SETVAL = /^SELECT pg_catalog\.setval\('[^']*nla_control_taperequest_id_seq"?', (\d+),/;
 
-/** Reads a statement by its first line and the lines that follow. */
 async function* readStatement(state: State, lines: Lines, text: string): AsyncGenerator<SourceBatch> {
   const [, last] = SETVAL.exec(text) ?? [];
   if (last !== undefined) yield { table: 'last_request', rows: [[last]] };
@@ -238,7 +236,6 @@ function endsStatement(quotes: { inString: boolean }, line: string, hasEscapes: 
   return !quotes.inString && line.trimEnd().endsWith(';');
 }
 
-/** The beginning of a value: a string, null, or an unquoted value. */
 const VALUE = /\s*(?:(E|_binary\s+)?'|(NULL)(?!\w)|([\w.+-]+)\s*)/iy;
 const AFTER_VALUE = /(?:::[\w ]+)?\s*/y;
 const ESCAPES: Record<string, string> = { '0': '\0', b: '\b', n: '\n', r: '\r', t: '\t', Z: '\x1a' };

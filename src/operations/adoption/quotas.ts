@@ -112,7 +112,6 @@ async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting
   }
 }
 
-/** Creates or updates a quota, with its own id if free. @returns its id */
 async function storeQuota(ctx: Context, { id, user, size, email, notes }: Quota, digest: string): Promise<number> {
   return await transaction(ctx.db.pool, 'adoptQuota', async (tx) => {
     const [stored] = await tx.query<{ id: number }>(

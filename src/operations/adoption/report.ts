@@ -24,7 +24,6 @@ export interface Adoption {
   changed: number;
   /** Adopted before, and no longer in the source. */
   ended: number;
-  /** Adopted before, and unchanged. */
   same: number;
   differences: number;
 }
@@ -41,7 +40,6 @@ export interface Adopting {
   counts: Adoption;
 }
 
-/** Returns a digest of adopted values, by which changes are found. */
 export function digestOf(values: readonly (string | null)[]): string {
   return createHash('sha256').update(JSON.stringify(values)).digest('hex');
 }

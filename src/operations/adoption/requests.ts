@@ -38,7 +38,6 @@ const PAGE = 1000;
 /** The user whose requests verify new files in django-nla_control. Tapegate verifies them without requests. */
 const CHECKING_USER = '_VERIFY';
 
-/** Default of django-nla_control. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 export async function adoptRequests(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {

@@ -10,7 +10,6 @@ import { parseZonedTime } from '../../time.js';
 import { createCsvReader, RowError, readLines } from '../catalogue/import-lines.js';
 import type { Adopting } from './report.js';
 
-/** The columns to read, by table name without its prefix. */
 export const sourceTables = {
   quota: ['id', 'user', 'size', 'email_address', 'notes'],
   restoredisk: ['id', 'mountpoint', 'allocated_bytes'],
@@ -84,7 +83,6 @@ async function dropSource(client: PoolClient): Promise<void> {
   for (const table of WORK_TABLES) await client.query(sql`DROP TABLE IF EXISTS ${raw(`pg_temp.${table}`)}`);
 }
 
-/** Temporary tables derived from a source (files.ts, copies.ts). */
 const WORK_TABLES = ['source_chosen', 'source_taken', 'source_wanted'];
 
 function tempName(table: SourceTable): string {
@@ -179,7 +177,6 @@ async function* readTable(client: pg.Client, table: SourceTable): Source {
   await client.query(sql`CLOSE source`);
 }
 
-/** Columns of each list, and those of the source's tables. */
 const columnsOf = {
   quota: { user: 'user', size: 'size', email: 'email_address', notes: 'notes' },
   taperequest: {

@@ -27,7 +27,6 @@ type Writing = {
   [Each in Operation]: (typeof policy)[Each] extends 'ask' | 'change' | 'manage' | 'operate' ? Each : never;
 }[Operation];
 
-/** Audited operations of the policy. */
 export type Changing = Exclude<Writing, Reading>;
 
 export function isChanging(operation: Operation): operation is Changing {
@@ -116,7 +115,6 @@ function checkKnown(ctx: Context): void {
 const knownNoLonger = ({ caller }: Context) =>
   new ForbiddenError(caller.name, 'change anything by a token that is good no longer');
 
-/** @param code of the reported error */
 export function noteRefusal(ctx: Context, deed: Deed, code: string): void {
   ctx.refusals.note(ctx.caller, deed, code);
 }

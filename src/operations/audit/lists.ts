@@ -12,7 +12,6 @@ export interface ListAuditInput {
   who?: string | null | undefined;
   operation?: string | null | undefined;
   objectKind?: AuditKind | null | undefined;
-  /** A complete id or name. */
   object?: string | null | undefined;
   /** Start (included) and end (excluded). */
   since?: string | null | undefined;

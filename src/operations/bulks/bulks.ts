@@ -131,9 +131,7 @@ export interface BulkFileRow {
   state: BulkFileState;
   /** When its running recall began. */
   startedAt: string | null;
-  /** Why it is in no request. */
   problem: BulkProblem | null;
-  /** Why its recall has failed. */
   error: string | null;
   /** The request ended before the file was on disk. */
   isLate: boolean;

@@ -69,7 +69,6 @@ export interface Steps {
   which: Sql;
   /** More columns of `leaving`, each after a comma. */
   columns?: Sql;
-  /** Returns the statement that audits a step. */
   note: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
 }
 

@@ -17,7 +17,6 @@ import { columnsOf } from '../row-columns.js';
 import type { Place } from './volumes.js';
 
 export interface ListFilesInput {
-  /** Plain substring of the logical path. */
   match?: string | null | undefined;
   stages?: readonly Stage[] | null | undefined;
   /** Lists only withdrawn files. Default: lists none of them. */
@@ -110,7 +109,6 @@ export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
   return rowCount !== 0;
 }
 
-/** The catalogue's data of a file to be archived. */
 export interface KnownFile {
   id: bigint;
   path: string;

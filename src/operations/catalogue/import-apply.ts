@@ -36,7 +36,6 @@ interface Told {
 export interface Applying {
   told?: Told | undefined;
   complete?: Complete | undefined;
-  /** Files that must be unchanged. */
   standing?: readonly StandingFile[] | undefined;
 }
 
@@ -198,7 +197,6 @@ function legalSteps(): { from: Stage; to: Stage }[] {
   return steps;
 }
 
-/** @returns the ids of the moved files */
 async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bigint[]> {
   const moved: bigint[] = [];
   for (const move of IMPORT_MOVES) {
@@ -220,7 +218,6 @@ const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) 
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
 
-/** @returns the number of changed files */
 async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number> {
   const moved = await moveKnown(ctx, tx);
   const [updated] = await tx.query<{ count: bigint }>(
@@ -345,7 +342,6 @@ async function alignCopies(tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects rows with both copies on one volume, or with only a second copy. */
 async function refuseCopies(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; copy: string; volume: string | null }>(
     tx,

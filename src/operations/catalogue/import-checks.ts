@@ -114,7 +114,7 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
   );
 }
 
-/** Two paths of which one is a directory of the other, so that they cannot both be restored. */
+/** Two paths, one of them a directory of the other, which cannot both be restored. */
 interface Clash {
   outer: string;
   inner: string;

@@ -7,7 +7,7 @@ import { toUnavailable } from '../../database/line.js';
 import { sql } from '../../database/sql.js';
 import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 
-/** How far an import is. Nobody sees its changes before its commit. */
+/** No other transaction sees the changes before the commit. */
 export interface ImportProgress {
   step: 'reading' | 'comparing' | 'adding' | 'settling';
   /** Rows of the step so far, and the number of all rows if known. */

@@ -116,7 +116,6 @@ export interface CsvRow<Column extends string> {
 export interface LineReader<Row> {
   /** @throws RowError if the rest cannot be understood */
   read(line: Line): Row | RowError | undefined;
-  /** Called after the last line. */
   end(): RowError | undefined;
 }
 
@@ -181,7 +180,6 @@ interface CsvRecord {
 
 const NOT_CLOSED = 'a quoted field that begins in this row is not closed';
 
-/** Splits lines into records. Skips a record that cannot be split. */
 function createCsvSplitter(): LineReader<CsvRecord> {
   let open: CsvRecord | undefined;
   return {
@@ -199,7 +197,6 @@ function createCsvSplitter(): LineReader<CsvRecord> {
   };
 }
 
-/** Returns the fault of the line, if any. */
 function readFields(record: CsvRecord, line: string, end: string): string | undefined {
   for (let at = 0; ; ) {
     if (record.open === undefined && line[at] !== '"') {

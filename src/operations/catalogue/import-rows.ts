@@ -25,7 +25,6 @@ export interface CatalogueRow {
   /** Volume of a second copy of the same bytes. */
   copyVolume?: string | null | undefined;
   copyPosition?: bigint | null | undefined;
-  /** Attributes of the archived file, see attributes.ts. */
   mode?: number | null | undefined;
   mtime?: string | null | undefined;
   uid?: bigint | null | undefined;

@@ -5,7 +5,6 @@ import { parseZonedTime } from '../../time.js';
 import { type Line, RowError } from './import-lines.js';
 import { type CatalogueRow, checkRow, type Fields, type RowReader } from './import-rows.js';
 
-/** Import options for all files of a list. */
 export interface ListSettings {
   volume: string;
   /** The library of a new volume. Default: the first library. */
@@ -126,7 +125,6 @@ interface Parts {
   fields: { size: string; mtime: string | null; mode: string; uid?: string; gid?: string };
 }
 
-/** Returns undefined if the line describes no file. */
 function splitLine(text: string): Parts | undefined {
   const time = TIME.exec(text);
   if (!time) return undefined;

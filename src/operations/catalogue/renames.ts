@@ -28,7 +28,6 @@ export interface RenameFilesInput {
   isDryRun?: boolean | null | undefined;
 }
 
-/** A condition and a value of the file `f`. */
 interface Renaming {
   which: Sql;
   newPath: Sql;

@@ -35,7 +35,6 @@ export interface RetiredVolume {
   bytes: bigint;
   /** Files that are read from another copy. */
   elsewhere: number;
-  /** Files without another copy. */
   withdrawn: number;
   requests: number;
 }

@@ -59,7 +59,6 @@ export interface VolumeFigures {
 /** Copies on volumes. A file with two copies is on both. */
 const placed = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 
-/** Returns the figures of all volumes, by name. */
 export async function readVolumeFigures(ctx: Context, input: ListVolumesInput = {}): Promise<VolumeFigures[]> {
   allow(ctx, 'readVolumeFiguresOf');
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
@@ -84,7 +83,6 @@ export async function readVolumeFiguresOf(
   return new Map(rows.map(({ id, files, bytes }) => [id, { files, bytes }]));
 }
 
-/** Whether the first library has any volume, with files or without. */
 export async function hasVolumes(ctx: Context): Promise<boolean> {
   const { rows } = await ctx.db.pool.query<{ has: boolean }>(
     sql`SELECT EXISTS (SELECT FROM volume v WHERE v.library_id = ${FIRST_LIBRARY}) AS has`,
@@ -168,7 +166,6 @@ export async function findRetired(ctx: Context, volume: string): Promise<string 
   return rows[0] && tellRetired(volume, rows[0].why);
 }
 
-/** Returns the id of the library of a volume; undefined if unknown. */
 export async function findLibraryOf(ctx: Context, volume: string): Promise<number | undefined> {
   allow(ctx, 'importRows');
   const { rows } = await ctx.db.pool.query<{ id: number }>(

@@ -29,7 +29,6 @@ import {
 } from './chosen-files.js';
 
 export interface WithdrawFilesInput extends ChosenPaths {
-  /** Reported to users who wait for a file. */
   why?: string | null | undefined;
 }
 
@@ -149,7 +148,6 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await storeJoining(ctx, tx);
 }
 
-/** Declares that a list contains all files below a prefix. */
 export interface Complete {
   /** With a trailing slash. */
   prefix: string;

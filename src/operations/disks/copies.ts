@@ -45,7 +45,6 @@ export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum",
   f.xmin::text AS version`;
 
-/** Reads some copies of a disk, including those to be removed. */
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
@@ -54,7 +53,6 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
   return rows;
 }
 
-/** Reads recorded copies of all disks by file id. */
 export async function readCopies(
   ctx: Context,
   page: { kind: 'restored' | 'leaving'; after: bigint; limit: number },

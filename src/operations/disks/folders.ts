@@ -37,7 +37,6 @@ export async function noteMaking(ctx: Context, diskId: number, paths: readonly s
   return rows;
 }
 
-/** Calling it twice is safe. */
 export async function noteMade(ctx: Context, diskId: number, made: readonly MadeFolder[]): Promise<void> {
   const [paths, inos, births] = [
     made.map((folder) => folder.path),

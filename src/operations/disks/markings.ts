@@ -6,7 +6,6 @@ import type { DiskRow } from './disks.js';
 
 export type UnmarkedDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
-/** Lists disks without a recorded marker, except failing ones. */
 export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
   const { rows } = await ctx.db.pool.query<UnmarkedDisk>(
     sql`SELECT k.id, k.mountpoint FROM restore_disk k

@@ -38,7 +38,6 @@ export interface FaultKind extends FoundKind {
 
 const PAGE = 500;
 
-/** Pause before a passing fault is looked for again. */
 export const PASSING_MS = 2000;
 
 export async function* findFaults(

@@ -13,7 +13,6 @@ export function trialSeconds(before: number): number {
   return Math.min(first * factor ** Math.min(before, 10), most);
 }
 
-/** Returns the same pause as an interval. */
 export function pauseOf(before: Sql): Sql {
   const { first, factor, most } = PAUSE_SECONDS;
   return sql`make_interval(secs => least(${first}::float8 * ${factor}::float8 ^ least(${before}, 10), ${most}::float8))`;
@@ -53,7 +52,6 @@ export interface Circuit {
   id: number;
 }
 
-/** Returns the number of consecutive failures. */
 export async function countFailures(ctx: Context, { of, id }: Circuit): Promise<number> {
   const { table, id: key, failures } = circuits[of];
   const { rows } = await ctx.db.pool.query<{ failures: number }>(

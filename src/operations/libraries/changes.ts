@@ -199,7 +199,6 @@ function waitOf(ctx: Context, library: { kind: string; settings: unknown }): str
   return JSON.stringify(ctx.stagingTermsOf(library).waitSeconds ?? null);
 }
 
-/** Removes drives beyond the number of their library once they are free. */
 export async function removeSurplusDrives(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH surplus AS (
@@ -223,13 +222,11 @@ export interface RemovedLibrary {
   /** Staged files that were not released there. None unless the removal was forced. */
   leftFiles: number;
   leftBytes: bigint;
-  /** The first 1,000 of these files, by demand and path. */
   left: LeftFile[];
 }
 
 export interface LeftFile {
   path: string;
-  /** Id of the demand at the system; null if unknown. */
   demand: string | null;
   /** When the system removes the file from its disk; null if unknown. */
   until: string | null;

@@ -32,7 +32,6 @@ export interface Library {
 
 export const libraryColumns: Sql = sql`b.id, b.name, b.kind, b.contract, b.settings, b.drives, b.depth_files AS "depthFiles", b.depth_bytes AS "depthBytes"`;
 
-/** Returns all libraries in order of their addition. */
 export async function readLibraries(ctx: Context): Promise<Library[]> {
   const { tapeBackend, drives } = ctx.config;
   const { rows } = await ctx.db.pool.query<Library>(

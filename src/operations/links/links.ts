@@ -66,7 +66,6 @@ export async function markUnlinked(ctx: Context): Promise<void> {
   );
 }
 
-/** The wanted link of a file `f` with its copy's disk `k` and the root `r`. */
 const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
 const copyDisk = sql`CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END`;
@@ -280,7 +279,6 @@ async function selectFolders(ctx: Context, which: Sql): Promise<LinkFolder[]> {
   return rows;
 }
 
-/** Deletes the unchanged records of removed directories. */
 export async function forgetLinkFolders(ctx: Context, gone: readonly LinkFolder[]): Promise<void> {
   if (gone.length === 0) return;
   await ctx.db.pool.query(

@@ -25,7 +25,6 @@ export interface Letter {
   createdAt: string;
   /** When a server first deferred it; null if never. */
   deferredSince: string | null;
-  /** Number of deferrals. */
   deferrals: number;
   /** Its request has ended since it was written. */
   isLate: boolean;
@@ -162,7 +161,6 @@ export function turnAt(use: Use): Sql {
 /** Seconds of a rate that may be used in advance. */
 const aheadOf = (rate: number): number => Math.max(AT_ONCE * rate - 1, 0) * (MINUTE / rate);
 
-/** The new end of used time after one more email. */
 function withOneMore({ rate, usedUntil, now }: Use): Sql {
   return sql`greatest(${possible(usedUntil, now)}, ${now}::timestamp) + ${MINUTE / rate}::float8 * interval '1 second'`;
 }
@@ -216,7 +214,7 @@ export async function useTurn(
 }
 
 /**
- * What a user's first email waits for.
+ * Reasons for which a user's first email waits:
  * - `ENGINE`: an engine with a mail server, which takes it at once.
  * - `RETRY`: its next try, or the end of this one.
  * - `USER_RATE`, `RATE`: the rate of the user, or of the site.
@@ -229,12 +227,10 @@ export interface WaitingMail {
   id: number;
   user: string;
   letters: number;
-  /** When the oldest of them was written. */
   since: string;
   waitsFor: MailWait;
   /** The first of them is sent no earlier. */
   nextAt: string;
-  /** Error of the first one's last try; null before one has failed. */
   lastError: string | null;
 }
 

@@ -23,7 +23,6 @@ export interface Estimate {
   files: number;
   bytes: bigint;
   filesUnknown: number;
-  /** The first unknown paths. */
   unknownPaths: string[];
   /** Already on disk: no tape reads. */
   filesOnDisk: number;
@@ -51,7 +50,6 @@ export interface Estimate {
   prices: LibraryPrice[];
   /** The sum; undefined if there is none, or the currencies differ. */
   price: Price | undefined;
-  /** Undefined if unknown. */
   end: EndRange | undefined;
   /** Set if a library that orders its tapes itself makes the end unknown. Shown to users. */
   endUnknown: string | undefined;
@@ -70,7 +68,6 @@ interface Group {
   hasPlace: boolean;
   /** They are being recalled, with reserved room. */
   isReserved: boolean;
-  /** They are on disk at a library that orders its tapes itself, needed or not. */
   isStaged: boolean;
   /** When the library was asked for the last of them. */
   askedAt: string | null;
@@ -180,7 +177,6 @@ type VolumePart = Omit<Group, 'isOnItsWay' | 'isReserved' | 'isStaged' | 'askedA
 
 const joinByVolume = (groups: readonly Group[]): VolumePart[] => joinBy(groups, ({ volumeId }) => String(volumeId));
 
-/** Joins groups by volume and by the state at their library. */
 const joinByWait = (groups: readonly Group[]): Group[] =>
   joinBy(groups, ({ volumeId, isStaged, askedAt }) => `${volumeId} ${isStaged} ${askedAt !== null}`);
 
@@ -239,7 +235,6 @@ export interface LibraryPrice extends Price {
   /** Files and bytes that the library would be asked for. */
   files: number;
   bytes: bigint;
-  /** Explains the amount to users. */
   note: string;
 }
 

@@ -26,7 +26,6 @@ export interface PlanDrive {
   isOpen: boolean;
   volumeId: number | null;
   volume: string | null;
-  /** Being read now. */
   filesRunning: number;
   bytesRunning: bigint;
   /** Recent bytes per second, as last reported by its engine; null if unknown. */
@@ -48,11 +47,9 @@ export interface PlanVolume {
   /** The drive that has it mounted, or will mount it. */
   drive: string | null;
   isMounted: boolean;
-  /** Explains the position to users. */
   reason: string | null;
   /** Why drives avoid it for a while; shown to users. */
   problem: string | null;
-  /** Seconds since 1970. */
   start: number | null;
   end: number | null;
 }
@@ -116,7 +113,6 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems, names }), ahead, shares, staged };
 }
 
-/** Whether a live engine holds the drive, and it is in service. */
 export function isWorking({ isClaimed, isOpen }: PlanDrive): boolean {
   return isClaimed && isOpen;
 }
@@ -174,7 +170,6 @@ function placeVolumes(
   about: {
     suspended: readonly PlanVolume[];
     problems: ReadonlyMap<number, string>;
-    /** Names of libraries. */
     names: ReadonlyMap<number, string>;
   },
 ): PlanVolume[] {

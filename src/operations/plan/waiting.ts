@@ -31,14 +31,12 @@ export const waitingReasons = {
 
 export type WaitingReason = keyof typeof waitingReasons;
 
-/** Files of a request that wait on one volume for one reason. */
 export interface WaitingPart {
   volumeId: number | null;
   libraryId: number | null;
   volume: string | null;
   medium: string;
   reason: WaitingReason;
-  /** Shown to users. */
   explanation: string;
   files: number;
   bytes: bigint;
@@ -80,7 +78,7 @@ const UNTOLD: ReadonlySet<WaitingReason> = new Set([
   'USER_SUSPENDED',
 ]);
 
-/** Returns by request id what requests wait for. Requests that wait for nothing are absent. */
+/** Returns waiting files by request id. Requests without any are absent. */
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
@@ -190,7 +188,6 @@ export interface Part {
   medium: string;
   files: number;
   bytes: bigint;
-  /** They have left the queue. */
   isReading: boolean;
   nextTry: string | null;
   /** They are on disk at a library that orders its tapes itself. */

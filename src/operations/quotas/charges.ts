@@ -113,9 +113,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
 export interface Counts {
   /** Live requests. */
   openRequests: number;
-  /** Their awaited paths that the catalogue does not know. */
   awaitedPaths: number;
-  /** Live requests with a pattern. */
   standingPatterns: number;
 }
 
@@ -129,17 +127,14 @@ const kinds = {
 /** Columns of the quota `q`. */
 export const countColumns = sql`q.open_requests AS "openRequests", q.awaited_paths AS "awaitedPaths", q.standing_patterns AS "standingPatterns"`;
 
-/** Recounts the quota `q`. */
 export const countsOfQuota = sql`
   SELECT count(*) AS requests, coalesce(sum(${unknownPathsOf('r')}), 0) AS paths, count(*) FILTER (WHERE r.pattern <> '') AS patterns
   FROM request r WHERE r.quota_id = q.id AND ${isLive}`;
 
-/** Counts the unknown paths of a request. @param request the name of its row */
 export function unknownPathsOf(request: 'r' | 'request') {
   return sql`(SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
 }
 
-/** Counts the unknown paths of a locked request. */
 export async function countUnknown(tx: Transaction, requestId: number): Promise<number> {
   const [row] = await tx.query<{ paths: number }>(
     sql`SELECT ${unknownPathsOf('r')} AS paths FROM request r WHERE r.id = ${requestId}`,

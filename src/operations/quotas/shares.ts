@@ -7,7 +7,6 @@ import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { HALF_LIFE_SECONDS } from '../../planner/schedule.js';
 
-/** The decayed drive seconds of quota `q` at a time. */
 function decayedAt(now: string): Sql {
   const age = sql`greatest(coalesce(extract(epoch FROM ${now}::timestamp - q.drive_seconds_at), 0), 0)`;
   return sql`q.drive_seconds * 0.5 ^ (${age} / ${HALF_LIFE_SECONDS}::int)`;
@@ -21,7 +20,6 @@ export async function readShares(ctx: Context): Promise<Map<string, number>> {
   return new Map(rows.map((row) => [row.user, row.share]));
 }
 
-/** Returns recent drive seconds by quota id. */
 export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; seconds: number }>(
     sql`SELECT q.id, ${decayedAt(ctx.now())} AS seconds FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,

@@ -126,7 +126,6 @@ async function judgeOutcomes(
   });
 }
 
-/** Switches failed files to their second copies. */
 async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Judged[]> {
   const all = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
   if (all.length === 0) return [...outcomes];

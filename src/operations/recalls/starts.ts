@@ -191,7 +191,6 @@ function toFileId({ fileId }: { fileId: bigint }): bigint {
   return fileId;
 }
 
-/** Retries recalls a second later. */
 async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   const notBefore = addSeconds(ctx.now(), 1);

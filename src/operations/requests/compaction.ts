@@ -112,7 +112,6 @@ export async function unpackRequest(tx: Transaction, requestId: number): Promise
   await tx.query(sql`UPDATE request SET form = 'ROWS' WHERE id = ${requestId}`);
 }
 
-/** Batches and events of a step. */
 const BATCHES = 500;
 const EVENTS = 5000;
 
@@ -151,7 +150,6 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
 /** All webhooks have processed the batch `b`. Until then it is kept, however old it is. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
-/** Marks the oldest batches, up to the first that is too young. */
 const markBatches = (before: string) => sql`
   UPDATE event_batch SET is_pruned = true WHERE id IN (
     WITH oldest AS (

@@ -278,7 +278,7 @@ export async function storeListed(
   const { quota } = request;
   const [row] = await tx.query<StoredRow & { unknown: number } & (Counts | { [Name in keyof Counts]: null })>(
     prepared(
-      // one statement, so that a path is either known or noted
+      // one statement, so that a path is either known or awaited
       sql`WITH made AS (${insertRequest(ctx, request)}
        ), listed AS MATERIALIZED (
          SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
@@ -378,11 +378,9 @@ export interface BulkPart {
 }
 
 export interface BulkFileInput {
-  /** Logical path. */
   path: string;
   /** The path as the client wrote it. */
   given: string;
-  /** Position in the client's list. */
   ordinal: number;
 }
 

@@ -227,7 +227,6 @@ async function chooseFiles(
   throw new InvalidInputError('paths', `has what request ${requestId} does not hold: ${quote(foreign.path)}${more}`);
 }
 
-/** @returns the number of released files, and their charged bytes */
 async function letGoHolds(
   tx: Transaction,
   requestId: number,

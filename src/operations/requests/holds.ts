@@ -171,7 +171,6 @@ export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): 
   return [...requestIds, ...late.map((request) => request.id)];
 }
 
-/** How the recall of a file ended. */
 export interface HoldOutcome {
   fileId: bigint;
   /** Undefined if the file is on disk. */

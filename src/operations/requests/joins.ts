@@ -256,7 +256,7 @@ async function joinUnnoted(ctx: Context, tx: Transaction, request: { id: number;
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
   await lockRequests(tx, which);
-  // a file that is too large by itself keeps no other file out
+  // a file that is larger than all of the room keeps no other file out
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
         SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unnotedFiles(request)}

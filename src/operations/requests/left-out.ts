@@ -128,7 +128,6 @@ export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): 
     AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
     AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
 
-/** Bytes; null if there is no such file. */
 export const smallestUnnoted = (request: { id: number; pattern: string }): Sql =>
   sql`(SELECT min(f.size) FROM ${unnotedFiles(request)})`;
 
@@ -162,9 +161,7 @@ export async function keepUnnotedOut(
 
 /** Patterns searched together: at most some tens of megabytes. */
 const GROUP = 20_000;
-/** Files read together. */
 const PAGE = 2000;
-/** Matches stored together. */
 const BATCH = 10_000;
 /** Longest time for which the event loop is blocked. */
 const BREATH_MS = 20;
@@ -215,7 +212,6 @@ async function buildSet(patterns: Iterable<Standing>): Promise<PatternSet> {
   return set;
 }
 
-/** Returns a function that yields to the event loop when it is due. */
 function createBreath(): () => Promise<void> {
   let since = performance.now();
   return async () => {

@@ -26,7 +26,6 @@ const BITS = 18;
 const FACTOR = 0x01000193;
 
 interface Sought extends Pattern {
-  /** The number of the path that last matched. */
   foundIn: number;
 }
 

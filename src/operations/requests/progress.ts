@@ -124,7 +124,6 @@ export type Step = 'made' | 'started' | 'expired' | 'cancelled';
 /** Most log lines of a step with many requests; the last line reports how many more there are. */
 const MOST_LINES = 100;
 
-/** @param figures additional fields of each line */
 export function noteStep(
   ctx: Context,
   tx: Transaction,

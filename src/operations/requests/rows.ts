@@ -290,7 +290,6 @@ export async function readHolds(
 
 const awaitedColumns = columnsOf(Prisma.AwaitedPathScalarFieldEnum, 'c');
 
-/** Reads a page of unresolved paths of each request. */
 export async function readAwaited(
   ctx: Context,
   requestIds: readonly number[],
@@ -302,7 +301,6 @@ export async function readAwaited(
 }
 
 export interface AwaitedCounts {
-  /** Paths that are not in the catalogue. */
   unknown: number;
   /** Files without room in the quota. */
   refused: number;

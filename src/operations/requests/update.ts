@@ -217,7 +217,6 @@ async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest
 
 export interface RetryRequestInput {
   id: number;
-  /** If given, it must be the request's own. */
   quota?: string | null | undefined;
 }
 

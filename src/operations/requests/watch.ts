@@ -85,7 +85,6 @@ interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' 
 
 const NO_ID_YET = 2n ** 63n - 1n;
 
-/** Of batches `b` and a request `r`. */
 const isOfRequest = sql`EXISTS (
   SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
 

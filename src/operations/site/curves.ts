@@ -153,7 +153,6 @@ export interface QuotaPoint {
   size: bigint;
 }
 
-/** The hour that was written last, by database. */
 const written = new WeakMap<Context['db'], string>();
 
 /** Writes rows of changed quotas once in each hour. Several engines may do so at once. */

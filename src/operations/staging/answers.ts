@@ -301,7 +301,6 @@ export async function putOffReleases(
   );
 }
 
-/** The answer for a file that does not come. */
 export interface FailedStaging extends Answered {
   errorClass: ErrorClass;
   error: string;

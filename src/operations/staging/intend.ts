@@ -62,7 +62,6 @@ export async function readUnaskedOf(
   return rows;
 }
 
-/** What the library may stage for Tapegate now. */
 export interface Staged {
   files: number;
   bytes: bigint;

@@ -25,7 +25,6 @@ export async function ensureStager(ctx: Context, libraryId: number): Promise<voi
   await ctx.db.pool.query(sql`INSERT INTO stager (library_id) VALUES (${libraryId}) ON CONFLICT DO NOTHING`);
 }
 
-/** @returns undefined while another live engine has it */
 export async function claimStager(
   ctx: Context,
   claim: { libraryId: number; engineId: string; leaseSeconds: number },

@@ -154,7 +154,7 @@ function ofPerson({ user, owners, quotaAddresses }: Person): Sql {
     OR r.notify_on_first_file = ANY(${quotaAddresses}::text[]) OR r.notify_on_last_file = ANY(${quotaAddresses}::text[]))`;
 }
 
-/** Removes the user's addresses from requests of others, who keep their own. @returns the number of changed requests */
+/** Removes the user's addresses from requests of others. @returns the number of changed requests */
 async function forgetAddresses(tx: Transaction, { user, quotaAddresses }: Person): Promise<number> {
   const [first, last] = ['first', 'last'].map((which) => raw(`r.notify_on_${which}_file`));
   const rows = await tx.query(
@@ -220,7 +220,6 @@ async function forgetUses(tx: Transaction, { user }: Person): Promise<number> {
   return (await tx.query(sql`DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true AS gone`)).length;
 }
 
-/** Cancels unsent mail. */
 async function forgetLetters(tx: Transaction, { user, pseudonym, quotaAddresses }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE notification n SET recipient = ${pseudonym}, subject = '', body = '', last_error = NULL,
@@ -268,7 +267,6 @@ export function ownerNamesOf(user: string): string[] {
 
 export const quotaOf = (user: string): Sql => sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
 
-/** The requests `r` that are charged to the user, or that the user made. */
 export const ownRequests = (user: string): Sql =>
   sql`(${quotaOf(user)} OR r.made_by = ANY(${ownerNamesOf(user)}::text[]))`;
 
@@ -347,7 +345,6 @@ export interface Person {
   requests: readonly string[];
 }
 
-/** Audit ids of a step, which takes a fraction of a second. */
 const STEP = 10_000n;
 
 /** Older operations are written by then, and newer rows are not older than this. */
@@ -418,7 +415,6 @@ export async function forgetInAudit(ctx: Context, person: Person): Promise<numbe
   return others + (await forgetSteps(ctx, person, await stepsOf(ctx), false));
 }
 
-/** Replaces the person in rows written meanwhile. */
 export async function forgetLateInAudit(ctx: Context, person: Person): Promise<void> {
   await forgetSteps(ctx, person, await stepsOf(ctx, addSeconds(ctx.now(), -LATE_SECONDS)), false);
 }

@@ -22,7 +22,7 @@ export const tellsOf = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${tellsOf(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
 
-/** Processes new events step by step. Only one engine does. */
+/** Processes new events step by step in one engine. */
 export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM webhook LIMIT 1`);
   if (rowCount === 0) return;
@@ -32,7 +32,6 @@ export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<vo
   }
 }
 
-/** @returns whether there may be more */
 async function lookThroughNext(ctx: Context, tx: Transaction): Promise<boolean> {
   if (!(await tryAdvisory(tx, 'webhooks'))) return false;
   const [cursor] = await tx.query<{ last: bigint }>(sql`SELECT last FROM webhook_cursor`);
@@ -57,7 +56,7 @@ interface Request {
   seen: Seen | null;
 }
 
-/** What webhooks were told of a request since its creation or its last revival. */
+/** The state that webhooks know of a request since its creation or last revival. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -78,7 +77,6 @@ const states: Partial<Record<RequestState, WebhookEvent>> = {
   CANCELLED: 'REQUEST_ENDED',
 };
 
-/** @param events of watched requests, in order */
 async function tellOf(ctx: Context, tx: Transaction, events: readonly ProgressEvent[]): Promise<void> {
   if (events.length === 0) return;
   const requests = await readRequests(tx, [...new Set(events.map(({ requestId }) => requestId))]);
@@ -162,7 +160,6 @@ async function noteSeen(tx: Transaction, requests: ReadonlyMap<number, Request>)
   );
 }
 
-/** Requests or quotas of one transaction. */
 const BATCH = 200;
 
 /** Used part of a quota above which it is nearly full, and below which it no longer is. */
@@ -180,7 +177,6 @@ export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<vo
   }
 }
 
-/** Selects an array of the webhooks that receive this event of the quota. */
 const toldOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
   WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${tellsOf(quotaId)} ORDER BY w.id)`;
 
@@ -258,7 +254,6 @@ export const eventTypes: Record<WebhookEvent, string> = {
   QUOTA_NEARLY_FULL: 'quota.nearly_full',
 };
 
-/** Type of a message that an owner requests as a test. */
 export const TEST_TYPE = 'webhook.test';
 
 /** A request in a message, at the time of the event; sizes are bytes. */
@@ -293,7 +288,6 @@ export interface NewMessage {
   data: object;
 }
 
-/** @returns `data` of a message about a request */
 export function describeRequest({ config }: Context, request: ToldRequest): object {
   const { requestId, user, label, state, retention } = request;
   const { filesTotal, filesOnDisk, filesFailed, bytesTotal, bytesOnDisk } = request;

@@ -50,7 +50,6 @@ export type WebhookResult =
   | { state: 'FAILED'; error: string; retryAfter?: number | undefined }
   /** The receiver wants no more messages. */
   | { state: 'GONE'; error: string }
-  /** The message was not tried. */
   | { state: 'LEFT' };
 
 /** Selects each webhook with pending messages once, by index lookups however many messages there are. */
@@ -135,14 +134,12 @@ async function noteFailedTry(
   if (row?.isOff) tx.afterCommit(() => ctx.log.warn({ webhook: message.webhookId }, `webhook ${reason}`));
 }
 
-/** Spreads retries of webhooks that have failed together. */
 const spread = (seconds: number): number => seconds * (0.8 + 0.4 * Math.random());
 
 /** Messages are deleted at this age, sent or not. */
 export const MESSAGE_DAYS = 30;
 const STEP = 5000;
 
-/** Deletes old messages in small steps. Several engines may do so at once. */
 export async function pruneMessages(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -MESSAGE_DAYS * 86_400);
   for (let deleted = STEP; deleted === STEP && !stop.aborted; ) {

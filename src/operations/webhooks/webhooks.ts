@@ -26,7 +26,6 @@ export interface CreateWebhookInput {
   /** The user whose requests it reports. Default: all users. */
   quota?: string | null | undefined;
   url: string;
-  /** Default: all. */
   events?: readonly WebhookEvent[] | null | undefined;
   note?: string | null | undefined;
 }
@@ -248,7 +247,6 @@ export interface ShownWebhook {
   failingSince: string | null;
   failures: number;
   lastError: string | null;
-  /** When it accepted the last message. */
   sentAt: string | null;
   nextTryAt: string;
   waiting: number;
@@ -259,7 +257,6 @@ const columns = sql`w.id, q."user", w.url, w.events::text[] AS events, w.note, w
   w.last_error AS "lastError", w.sent_at AS "sentAt", w.next_try_at AS "nextTryAt",
   (SELECT count(*)::int FROM webhook_message m WHERE m.webhook_id = w.id AND m.state = 'PENDING') AS waiting`;
 
-/** Lists webhooks of managed quotas, for operators all, by id. */
 export async function listWebhooks(ctx: Context, page: CursorPage<number>): Promise<ShownWebhook[]> {
   allow(ctx, 'listWebhooks');
   const { conditions, order } = boundsOf(sql`w.id`, page);
@@ -324,7 +321,7 @@ export async function listWebhookMessages(
 
 const quotaOf = (user: string): Sql => sql`(SELECT q.id FROM quota q WHERE q."user" = ${user})`;
 
-/** Those of the quota go, and what others were to be told of it. @returns how many webhooks there were */
+/** Removes the quota's webhooks, and messages of other webhooks about the quota. @returns the number of webhooks */
 export async function removeWebhooksOf(tx: Transaction, user: string): Promise<number> {
   const rows = await tx.query(sql`DELETE FROM webhook w WHERE w.quota_id = ${quotaOf(user)} RETURNING w.id`);
   await tx.query(sql`DELETE FROM webhook_message m WHERE m.quota_id = ${quotaOf(user)}`);
@@ -332,8 +329,8 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 }
 
 /**
- * The same, and what was told of requests that the user made with other quotas; of those that the user made for others,
- * name and note.
+ * Does the same. Also removes messages about the user's requests with other quotas, and the user's name from webhooks
+ * of others.
  */
 export async function forgetWebhooks(
   tx: Transaction,
