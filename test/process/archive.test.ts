@@ -378,10 +378,6 @@ test('files that cannot be archived are reported, and the others are archived', 
   });
 });
 
-test('a missing directory is an error', async () => {
-  await expect(archive(createMemoryBackend(), { dir: path.join(dir, 'missing') })).rejects.toThrow('ENOENT');
-});
-
 test('no file is written to a suspended volume: a new volume is begun', async () => {
   const backend = createMemoryBackend();
   writeTree({ one: '1' });

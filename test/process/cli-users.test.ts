@@ -364,7 +364,7 @@ test('watch --json prints each step up to the end', async () => {
   expect(ids).toEqual([...new Set(ids)].sort((a, b) => a - b));
 });
 
-test('watch reports a cancelled request, and watch and cancel refuse unknown ids', async () => {
+test('watch reports a cancelled request, and watch, show and cancel refuse unknown ids', async () => {
   const [{ requestId }] = parseLines(await run('request', '--quota', 'ann', '--file', '/nowhere', '--json'));
   await run('cancel', String(requestId));
   const cancelled = (id: number, had: string) => ({
@@ -377,7 +377,7 @@ test('watch reports a cancelled request, and watch and cancel refuse unknown ids
   const [{ requestId: whole }] = parseLines(made);
   await run('cancel', String(whole));
   expect(await run('watch', String(whole))).toEqual(cancelled(whole, '2 of 2 files, 2.00 kB'));
-  for (const command of ['watch', 'cancel']) {
+  for (const command of ['watch', 'show', 'cancel']) {
     expect(await run(command, '99999')).toEqual(refused(1, 'there is no request with id 99999'));
     for (const id of ['one', '2147483648']) {
       expect(await run(command, id)).toEqual(

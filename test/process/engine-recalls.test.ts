@@ -3,9 +3,8 @@ import { expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { returnOrphans } from '../../src/operations/disks/removals.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { isWithin } from '../support/clock.js';
-import { readMoves, readRestored, readStage } from '../support/engine-watch.js';
+import { readMoves, readRestored } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
@@ -216,34 +215,4 @@ test('a file that appears later joins every live request whose pattern it matche
   expect(totals).toEqual([1, 0, 0]);
   expect(await Promise.all(Object.keys(patterns).map((user) => readUsed(app, user)))).toEqual([110, 100, 0, 0]);
   expect(readsOf('GLOB')).toHaveLength(2);
-});
-
-test('a file that exceeds the quota stays out with its reason, and joins when there is room', async () => {
-  await addQuota(app.ctx, 'full', 1500n);
-  await addTaped(app.ctx, backend, [{ path: '/full/0', volume: 'FULL', position: 1n, size: 1000 }]);
-  const id = await requestAs('full', { patterns: '/full/' });
-  const listed = await requestAs('full', { files: ['/full/2'] });
-  const later = [400, 101, 1].map((size, n) => ({
-    path: `/full/${n + 1}`,
-    volume: 'FULL',
-    position: BigInt(n + 2),
-    size,
-  }));
-  await addTaped(app.ctx, backend, later);
-  // in order: nothing joins after the first that does not fit
-  expect(await waitForFiles(id, 2)).toMatchObject({
-    ...{ state: 'COMPLETED', filesTotal: 2, filesUnknown: 0, filesRefused: 2, bytesTotal: '1400' },
-    awaited: ['/full/2', '/full/3'].map((path) => ({ path, reason: 'QUOTA_FULL' })),
-  });
-  expect((await viewRequest(app, listed)).awaited).toEqual([{ path: '/full/2', reason: 'QUOTA_FULL' }]);
-  expect([await readUsed(app, 'full'), await readStage(app, '/full/2')]).toEqual([1400, 'T']);
-  await joinAwaited(app.ctx);
-  expect((await viewRequest(app, id)).filesRefused).toBe(2);
-
-  await addQuota(app.ctx, 'full', 1603n);
-  await joinAwaited(app.ctx);
-  expect(await waitForFiles(id, 4)).toMatchObject({ state: 'COMPLETED', filesRefused: 0 });
-  expect(await waitForFiles(listed, 1)).toMatchObject({ filesRefused: 0 });
-  expect(await readUsed(app, 'full')).toBe(1603);
-  expect(readsOf('FULL')).toHaveLength(4);
 });
