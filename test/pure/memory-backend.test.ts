@@ -1,7 +1,7 @@
 /** The memory library for drives. */
 import { expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { at, mount, put, quiet, readAll } from '../support/tape-backend.js';
+import { at, mount, put } from '../support/tape-backend.js';
 import { describeWritableBackend } from '../support/tape-backend-writes.js';
 
 describeWritableBackend('memory', () => createMemoryBackend());
@@ -28,25 +28,4 @@ test('an endless read ends with its signal', async () => {
   const reason = new Error('stop');
   abort.abort(reason);
   expect(await reading.catch((error: unknown) => error)).toBe(reason);
-});
-
-test('a test can inject errors and wrong bytes, and each call is recorded', async () => {
-  const backend = createMemoryBackend();
-  await put(backend, 'V1', 1n, Buffer.from('right'));
-  const volume = await mount(backend, 'V1', 'drive-7');
-  expect((await readAll(volume, 1n)).toString()).toBe('right');
-  backend.onRead = async (name, position, bytes) => Buffer.from(`${name} ${position} ${bytes.length}`);
-  expect((await readAll(volume, 1n)).toString()).toBe('V1 1 5');
-  await volume.unmount();
-  backend.onMount = async (name) => {
-    throw new Error(`no ${name} today`);
-  };
-  await expect(backend.mount('V1', 'drive-8', quiet())).rejects.toThrow('no V1 today');
-  expect(backend.log).toEqual([
-    { what: 'mount', volume: 'V1', drive: 'drive-7' },
-    { what: 'read', volume: 'V1', drive: 'drive-7', position: 1n },
-    { what: 'read', volume: 'V1', drive: 'drive-7', position: 1n },
-    { what: 'unmount', volume: 'V1', drive: 'drive-7' },
-    { what: 'mount', volume: 'V1', drive: 'drive-8' },
-  ]);
 });
