@@ -1,9 +1,8 @@
 /**
- * Writes a directory tree to tape and registers it: each file is U once it is on a volume, D once reading it back has
- * given the same checksum, then T.
- *
- * Killed anywhere, it is run again: files that are on tape already are left out, and one that was only half-way is
- * written to a new position.
+ * Writes a directory tree to tape and registers it. A file is UNVERIFIED once it is on a volume; ONDISK once reading it
+ * back
+ * gave the same checksum, then ONTAPE. May be killed anywhere and rerun: it skips files on tape, and writes a partly
+ * written file to a new position.
  */
 import type { Deed } from '../audit.js';
 import type { Context } from '../context.js';
@@ -14,29 +13,27 @@ import { archiveBatch, type BatchOptions, type BatchResult } from './archive/bat
 import type { Source } from './archive/walk.js';
 import { type OnSkip, type PassedOver, refuseOwnFolders, walkSources } from './archive/walk.js';
 
-/** What is to be archived, and how. */
 export interface ArchiveInput extends BatchOptions {
   dir: string;
-  /** Put before the paths below `dir`; `/` unless given. */
+  /** Prepended to the paths below `dir`; default `/`. */
   prefix?: string;
-  /** Makes a library where there is none, although the catalogue knows volumes. */
+  /** Creates a missing library even if the catalogue contains volumes. */
   newLibrary?: boolean;
 }
 
-/** What came of all files so far. */
 export interface ArchiveResult extends BatchResult, PassedOver {}
 
-/** Files that were written, or compared with what is on tape. */
+/** Files written, or compared with their tape copy. */
 export interface ArchiveProgress {
   files: number;
   bytes: bigint;
 }
 
 /**
- * A file that fails is told in the result; the others are archived all the same.
- * @throws Error when the catalogue knows volumes and there is no library, before anything is written
- * @param how.onProgress called after each file that was compared or written, with what was dealt with so far
- * @param how.onSkip told of what is passed over since it is no regular file
+ * Archives a tree. A failed file is listed in the result, and the others are still archived.
+ * @throws Error if the catalogue contains volumes but there is no library; nothing is written then
+ * @param how.onProgress called after each file written or compared, with the totals so far
+ * @param how.onSkip called for entries that are not regular files
  */
 export async function archiveTree(
   ctx: Context,
@@ -50,7 +47,7 @@ export async function archiveTree(
   return await auditedRun(ctx, deed, () => archiveAll(ctx, backend, input, how), describe);
 }
 
-/** For the audit: of what failed the number. */
+/** Details for the audit log, with the number of failures only. */
 function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
   return { archived, bytes, unchanged, skipped, failed: failed.length };
 }
@@ -75,10 +72,7 @@ async function archiveAll(
   return result;
 }
 
-/**
- * A library that is not mounted must not be made where it is mounted later: what was written there would be hidden, and the sources
- * that were moved be gone. Only the very first one is made without a word.
- */
+/** Creates the library only for the first archive: an unmounted library would otherwise hide the files later. */
 async function openLibrary(ctx: Context, backend: WritableBackend, isNew: boolean): Promise<void> {
   try {
     await backend.openLibrary?.(isNew || !(await hasVolumes(ctx)));
@@ -90,11 +84,11 @@ async function openLibrary(ctx: Context, backend: WritableBackend, isNew: boolea
   }
 }
 
-/** What each batch costs the catalogue counts for small files, and large ones are bounded by their bytes. */
+/** Limits of a batch: files for the cost of small ones in the catalogue, bytes for large ones. */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 
-/** Sources in batches; the last one may be empty. @throws the reason of the signal */
+/** Groups sources into batches; the last may be empty. @throws the signal's reason */
 async function* groupSources(sources: AsyncIterable<Source>, signal: AbortSignal): AsyncGenerator<Source[]> {
   let batch: Source[] = [];
   let bytes = 0n;

@@ -1,6 +1,7 @@
 /**
- * Calls that may hang: on restore disks, tapes and staging libraries. Each has a time limit. A call that hangs in the kernel cannot be ended and keeps one
- * of the few threads of the process: its caller gives up, and the parent ends the process (src/engine-process.ts).
+ * Calls that may hang: on restore disks, tapes and staging libraries. Each has a time limit. A call that hangs in the
+ * kernel cannot be ended, and occupies one of the process's few threads: the caller gives up, and the parent ends the
+ * process (src/engine-process.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
@@ -8,10 +9,9 @@ import { messageOf, TapeError } from '../errors.js';
 import { count } from '../signals.js';
 import { LibraryError } from '../tape/backend.js';
 
-/** What a call is made on. */
 export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
 
-/** A call that has not ended, and shown no progress, for as long as it may. */
+/** A call exceeded its time limit without progress. */
 export class HungError extends TapeError {
   readonly place: Place;
 
@@ -23,7 +23,7 @@ export class HungError extends TapeError {
   }
 }
 
-/** Seconds. A tape may be wound, or wait for a robot, for many minutes. */
+/** Seconds. A tape may wind, or wait for a robot, for many minutes. */
 interface CallLimits {
   disk: number;
   tape: number;
@@ -33,10 +33,10 @@ export function limitsOf({ config }: Context): CallLimits {
   return { disk: config.diskTimeout, tape: config.tapeTimeout };
 }
 
-/** A library that has a limit of its own has ended its call by it, or a little later: it tells more of what was wrong than that nothing came. */
+/** A library with its own limit gets this much longer: its error explains more than a HungError. */
 const OWN_MARGIN_SECONDS = 10;
 
-/** Seconds after which a call to a library counts as one that hangs. @param own within which it ends by itself, where that is known */
+/** Seconds after which a call to a library counts as hung. @param own the library's own limit, if known */
 export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: number | undefined): number {
   return own === undefined ? tapeTimeout : Math.max(tapeTimeout, own + OWN_MARGIN_SECONDS);
 }
@@ -48,23 +48,23 @@ interface OpenCall {
   reject: (error: HungError) => void;
 }
 
-/** A look that is so late tells that the process stood still: no call could answer meanwhile. */
+/** A check this late shows that the process was stalled: no call could end meanwhile. */
 const STANDSTILL_MS = 1000;
 
 const MAX_PERIOD_MS = 5000;
 
-/** Watches the calls of one drive, or of the passes. */
+/** Watches the calls of a drive, or of the periodic jobs. */
 export class CallWatch {
   private readonly limits: CallLimits;
   private readonly onHang: (error: HungError) => void;
   private readonly open = new Set<OpenCall>();
   private readonly periodMs: number;
   private timer: NodeJS.Timeout | undefined;
-  /** Threads of this process may be lost to what has hung. */
+  /** Threads of this process may be blocked by a hung call. */
   hasHung = false;
   private lookedAt = 0;
 
-  /** @param onHang told of a call that hangs; of several that hang together the one that began first */
+  /** @param onHang called for a hung call; if several hang together, for the one that started first */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;
@@ -73,9 +73,9 @@ export class CallWatch {
 
   /**
    * Follows a call to its end.
-   * @param call is given what it calls to show progress, when it is long
-   * @param seconds for which it may take, where that is not as for all calls on such a place
-   * @throws HungError when it hangs, whatever becomes of it later; else what it throws
+   * @param call gets a function to report progress during a long call
+   * @param seconds time limit, if not the default for the place
+   * @throws HungError if the call hangs, even if it ends later; else the call's error
    */
   async follow<T>(
     place: Place,
@@ -117,7 +117,7 @@ export class CallWatch {
     if (late > STANDSTILL_MS) for (const call of this.open) call.since += late;
     const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
     hung.sort((a, b) => a.since - b.since);
-    // what waits for a thread that hangs elsewhere seems to hang as well: the first one is to blame
+    // a call that waits for a blocked thread appears to hang too: the first one is at fault
     const error = hung[0] && new HungError(hung[0].place, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;
@@ -127,11 +127,11 @@ export class CallWatch {
   }
 }
 
-/** One for each kind of call. */
+/** Calls with a time limit, at most one for each disk. Use one instance for each kind of call. */
 export class BoundedCalls {
   private readonly open = new Set<number>();
 
-  /** @returns what was wrong, also when the disk was silent for so long; undefined when all went well */
+  /** @returns the problem, also if the disk did not respond in time; undefined on success */
   async run(
     answerMs: number,
     disk: { id: number; mountpoint: string },
@@ -147,7 +147,7 @@ export class BoundedCalls {
       )
       .finally(() => this.open.delete(disk.id));
     const timer = new AbortController();
-    const late = sleep(answerMs, silent, { signal: timer.signal, ref: false }).catch(() => silent); // in time after all
+    const late = sleep(answerMs, silent, { signal: timer.signal, ref: false }).catch(() => silent); // the call ended in time
     const problem = await Promise.race([answer, late]);
     timer.abort();
     return problem;
@@ -155,8 +155,8 @@ export class BoundedCalls {
 }
 
 /**
- * @param call is given a signal that aborts with `signal`, and when it has taken too long
- * @throws what the call throws; LibraryError when it has taken too long; the reason of `signal`
+ * @param call gets a signal that aborts with `signal`, or at the time limit
+ * @throws the call's error; LibraryError at the time limit; the reason of `signal`
  */
 export async function within<T>(
   { seconds, signal, what }: { seconds: number; signal: AbortSignal; what: string },
@@ -171,14 +171,14 @@ export async function within<T>(
       over.abort(reason);
     };
   });
-  ended.catch(() => {}); // nobody may wait for it any more
+  ended.catch(() => {}); // the caller may no longer await it
   const onAbort = () => end(signal.reason);
   const tooLong = () => end(new LibraryError('TRANSIENT', `${what} has not ended in ${seconds} s`));
   const timer = setTimeout(tooLong, seconds * 1000);
   signal.addEventListener('abort', onAbort, { once: true });
   try {
     const called = call(over.signal);
-    called.catch(() => {}); // where it is given up its end is nobody's
+    called.catch(() => {}); // after the time limit, its error is ignored
     return await Promise.race([called, ended]);
   } finally {
     clearTimeout(timer);

@@ -1,4 +1,4 @@
-/** Reads plain files and tape copies, with checksums in the form of the catalogue: `sha256:…`, `adler32:…` or `md5:…`. */
+/** Reads files and tape copies with checksums in the catalogue's format: `sha256:…`, `adler32:…` or `md5:…`. */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { giveBack } from '../blocks.js';
@@ -6,16 +6,15 @@ import { startHash } from '../core/running-hash.js';
 import { codeOf, TapeError } from '../errors.js';
 import type { FileOnVolume, MountedVolume } from '../tape/backend.js';
 
-/** The checksum of bytes that arrive in chunks. */
 interface Checksum {
   update(chunk: Uint8Array): void;
-  /** Returns the checksum with its algorithm. Call it once, at the end. */
+  /** Returns the checksum with its algorithm. May be called once. */
   digest(): string;
 }
 
 const algorithms = ['sha256', 'adler32', 'md5'] as const;
 
-/** Starts a checksum of the algorithm of `expected`; SHA-256 if that is null. */
+/** Starts a checksum with the algorithm of `expected`; SHA-256 if null. */
 export async function startChecksum(expected: string | null): Promise<Checksum> {
   const name = expected?.split(':')[0] ?? 'sha256';
   const algorithm = algorithms.find((each) => each === name);
@@ -25,9 +24,9 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
 }
 
 /**
- * Returns the checksum of a plain file, of the algorithm of `like`.
- * @param tick called with each chunk, to show progress
- * @throws TapeError POLICY for anything else, links included
+ * Returns the checksum of a regular file, with the algorithm of `like`.
+ * @param tick called with each chunk, to report progress
+ * @throws TapeError POLICY for any other type, including links
  */
 export async function checksumOf(file: string, like: string, tick: () => void = () => {}): Promise<string> {
   const checksum = await startChecksum(like);
@@ -46,10 +45,11 @@ export async function checksumOf(file: string, like: string, tick: () => void = 
 const CHUNK_BYTES = 1024 * 1024;
 
 /**
- * Opens a file for reading, and looks then at what it is: a look before could be of something else. Opening a pipe waits
- * for somebody who writes, for ever as the case may be, and takes one of the few threads that all calls of files share.
- * @param name what it is called in errors, where its path is that of an open folder
- * @throws TapeError POLICY for anything but a plain file, links included
+ * Opens a file, then checks its type, which may change before the open. Nonblocking, because opening a pipe would wait
+ * for a
+ * writer, and block one of the few threads for file calls.
+ * @param name shown in errors, if the path is relative to a descriptor
+ * @throws TapeError POLICY unless it is a regular file; a link is not
  */
 export async function openPlain(file: string, name = file): Promise<FileHandle> {
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -66,14 +66,14 @@ export async function openPlain(file: string, name = file): Promise<FileHandle> 
   }
 }
 
-/** A link; a socket, or a device that is not there. */
+/** A link; a socket, or a missing device. */
 const NOT_PLAIN = ['ELOOP', 'ENXIO'];
 
 function notPlain(file: string): TapeError {
   return new TapeError('POLICY', `${file} is not a plain file`);
 }
 
-/** The bytes from where the handle stands; a chunk belongs to the reader. */
+/** Reads from the current position; each chunk belongs to the reader. */
 export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array> {
   for (;;) {
     const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafe(CHUNK_BYTES));
@@ -82,13 +82,12 @@ export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array
   }
 }
 
-/** What a tape copy should be. */
 interface ExpectedCopy extends FileOnVolume {
-  /** Null where it is not known: any checksum is right then. */
+  /** Null if unknown: then any checksum is accepted. */
   checksum: string | null;
 }
 
-/** How a tape copy differs from what it should be; `found` of a size may be `more`. */
+/** Difference of a tape copy; `found` of a size may be `more`. */
 export interface Mismatch {
   kind: 'size' | 'checksum';
   found: string;
@@ -97,11 +96,11 @@ export interface Mismatch {
 
 /**
  * Reads one file of a mounted volume.
- * @param how.sink is given the chunks, for good, and may wait, which holds up the reading; it never gets more bytes than expected.
- *   Without one a copy that is too long is read to its end, so that its size can be told
- * @param how.tell makes the text of the error of a copy that differs; users see it
- * @returns the checksum, of the algorithm expected
- * @throws TapeError MEDIA when the copy differs, whatever the back end or the sink throws, the reason of the signal
+ * @param how.sink receives the chunks and owns them. It may wait, which delays the read, and never gets more bytes than
+ *   expected. Without a sink, a copy that is too long is read completely, to report its size
+ * @param how.tell returns the error text for a mismatch; users see it
+ * @returns the checksum, with the expected algorithm
+ * @throws TapeError MEDIA on a mismatch; errors of library and sink; the signal's reason
  */
 export async function readChecked(
   volume: MountedVolume,
@@ -119,7 +118,7 @@ export async function readChecked(
     signal.throwIfAborted();
     bytes += BigInt(chunk.length);
     if (sink && bytes > expected.size) break;
-    checksum.update(chunk); // while the sink's disk writes those before
+    checksum.update(chunk); // while the sink writes the previous chunks
     if (sink) await sink(chunk);
     else giveBack(chunk);
   }

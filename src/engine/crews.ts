@@ -1,6 +1,6 @@
 /**
- * The drives that a process works with, by library. Those of a library share nothing with the others of the process but its disks: a
- * library that is away, or out of service, holds up no other one.
+ * The drives of a process, by library. Libraries share only the process's restore disks, so an unavailable or suspended
+ * library does not delay the others.
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
@@ -16,13 +16,12 @@ import { DriveShare } from './drive/share.js';
 import { readingKey, UsableLibraries } from './usable-libraries.js';
 import { workOf } from './work.js';
 
-/** What the drives of all libraries have in common. */
 export type SharedOptions = Omit<DriveOptions, 'engineId' | 'library' | 'share' | 'failures'>;
 
 interface Crew {
-  /** Of the library as it is read; undefined where nobody can change it. */
+  /** `readingKey` of the library; undefined for the first library, which never changes. */
   key: string | undefined;
-  /** By which its drives are claimed. */
+  /** Id that claims the drives. */
   engineId: string;
   share: DriveShare;
   failures: VolumeFailures;
@@ -34,9 +33,9 @@ export class Crews {
   private readonly ctx: Context;
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
-  /** By the ids of their libraries. */
+  /** By library id. */
   private readonly crews = new Map<number, Crew>();
-  /** Of libraries that were changed or removed: what they have in hand they finish. */
+  /** Crews of changed or removed libraries: they finish their current work. */
   private readonly leaving = new Set<Crew>();
   private readonly usable: UsableLibraries;
   private readonly env: Site['env'];
@@ -61,7 +60,7 @@ export class Crews {
     this.engine = { engineId, host };
   }
 
-  /** @param count drives to work with at once */
+  /** @param count drives to use at once */
   async start(library: DriveRange, work: DriveWork, count: number, key?: string): Promise<void> {
     const [engineId, stop, failures] = [randomUUID(), new AbortController(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {
@@ -80,7 +79,7 @@ export class Crews {
     this.crews.set(library.id, { key, engineId, share, failures, stop, ended: Promise.all(drives) });
   }
 
-  /** Takes up libraries that were added or changed, and leaves those that were removed; the first one stays. */
+  /** Starts added or changed libraries and stops removed ones; keeps the first one. */
   async follow(): Promise<void> {
     const libraries = await this.usable.read();
     const keys = new Map(libraries.map((library) => [library.id, readingKey(library)]));
@@ -110,22 +109,22 @@ export class Crews {
     return [...this.crews.values(), ...this.leaving];
   }
 
-  /** Of the engine's processes that work with drives here. */
+  /** Ids of this process's crews. */
   get engineIds(): string[] {
     return this.all.map(({ engineId }) => engineId);
   }
 
-  /** An operator has changed something. */
+  /** Called after an operator changed something. */
   endPauses(): void {
     for (const { failures } of this.all) failures.endPauses();
   }
 
-  /** Once all drives have stopped. */
+  /** Resolves when all drives have stopped. */
   get ended(): Promise<unknown> {
     return Promise.all(this.all.map(({ ended }) => ended));
   }
 
-  /** The process is about to stop. Does not wait. */
+  /** Called before the process stops. Does not wait. */
   retire(): void {
     for (const { share } of this.all) share.retire();
   }

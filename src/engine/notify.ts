@@ -1,7 +1,9 @@
 /**
- * Sends the mail of the outbox. Each letter is claimed for a while, so that two engines do not send the same one; where an
- * engine is killed between the server's answer and its note, or stands still for longer than its claim, the letter is sent
- * again under the same Message-ID, by which mail systems know a repeated delivery.
+ * Sends emails from the outbox. Each is claimed for a while, so that two engines do not send the same one. If an engine
+ * dies
+ * before it records the server's response, or stalls past its claim, the email is sent again with the same Message-ID,
+ * by
+ * which mail systems detect duplicates.
  */
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
@@ -20,29 +22,29 @@ import { createHider } from '../secrets.js';
 import { count } from '../signals.js';
 import { addSeconds, secondsBetween } from '../time.js';
 
-/** Pauses after the first, second … failure; the last one repeats, however long the server is away. */
+/** Pauses after consecutive failures; the last one repeats. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * A letter that a server refuses for now, again and again, is given up so long after the first time: RFC 5321, section 4.5.4.1,
- * has a client try for four or five days at least. A server that is away costs no letter, however long.
+ * Time after which an email that the server keeps deferring is dropped: RFC 5321, section 4.5.4.1, requires at least
+ * four
+ * or five days. An unreachable server does not count.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
-/** Nor is it given up before so many times: where many letters wait for their turn, there are days between two tries. */
+/** Minimum deferrals before an email is dropped: in a long queue, days may pass between two tries. */
 const DEFERRALS = 10;
 
-/** How sending ends. */
 export interface MailSignals {
-  /** No further letter after this. */
+  /** Ends before the next email. */
   stop: AbortSignal;
-  /** The letter in hand is given up after this. */
+  /** Aborts the current email. */
   abort: AbortSignal;
 }
 
 /**
- * Sends what is due, each letter in its turn.
- * @param transport undefined: mail is written to the log, unless another engine has a mail server: it is left to that one
- * @returns how many letters were dealt with
+ * Sends all due emails in order.
+ * @param transport undefined: logs emails instead, unless another engine has a mail server and sends them
+ * @returns the number of processed emails
  */
 export async function sendMail(
   ctx: Context,
@@ -107,18 +109,18 @@ async function send(
   }
 }
 
-/** @param letter is refused for now once more */
+/** Whether to drop a letter that the server has deferred again. */
 function isGivenUp({ deferredSince, deferrals }: Letter, now: string): boolean {
   if (deferredSince === null || deferrals + 1 < DEFERRALS) return false;
   return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
 }
 
-/** Has this process too many files open, which says nothing of the server? nodemailer keeps the code of a system error beside its own. */
+/** Whether this process has too many open files. nodemailer keeps a system error's code in `originalCode`. */
 function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
 
-/** Why a letter was not taken. A server may say again what it was told. */
+/** Error text without the password, which a server may repeat. */
 function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;
@@ -126,14 +128,14 @@ function describeFailure(error: unknown, smtpUrl: string | undefined): string {
 }
 
 /**
- * Did the server refuse this recipient or this letter for good? A greeting, a login or a sender that is refused is a
- * fault of the site, which is mended some day, and costs no letter.
+ * Whether the server rejected this recipient or email permanently. Other rejections concern the site, and drop no
+ * email.
  */
 function isRefused(error: unknown): boolean {
   return isAboutLetter(error) && responseCodeOf(error) >= 500;
 }
 
-/** Did the server refuse this recipient or this letter for now, as a full mailbox or a greylist does? */
+/** Whether the server deferred this recipient or email, for example because of a full mailbox or greylisting. */
 function isDeferred(error: unknown): boolean {
   return isAboutLetter(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;
 }

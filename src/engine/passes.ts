@@ -1,31 +1,31 @@
-/** Passes: what an engine does again and again beside its drives, each on its own. */
+/** Periodic jobs of an engine, which run independently of its drives. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import { count, time } from '../signals.js';
 
-/** A job that finds by itself what there is to do. It may be killed at any line, and the next run repairs what is left. */
+/** A job that finds its own work. It may be killed at any line; the next run recovers. */
 export interface Pass {
-  /** In the log, when it fails. */
+  /** Name in log and metrics. */
   name: string;
-  /** Rings when there may be something to do; without one it is done every so often only. */
+  /** Signals that there may be work; without it, the job runs only periodically. */
   bell?: Waker;
-  /** At least so often; after a failure not before. */
+  /** Maximum pause; also the pause after a failure. */
   everyMs: number;
-  /** Rests so many times as long as it took: for one that looks through much, and whose bell mostly rings for what is nothing to it. */
+  /** Pause as a multiple of the run time: for an expensive job whose signals are mostly irrelevant to it. */
   restTimes?: number;
   run: () => Promise<unknown>;
 }
 
-/** A pass rests so long at least: its bell may ring for every batch of files, and each look costs the database. */
+/** Minimum pause: there may be a signal for each batch of files, and each run costs database time. */
 const REST_MS = 200;
-/** And no longer than so, whatever it took: its bell has rung for somebody who waits. */
+/** Maximum pause after a signal, because someone may be waiting. */
 const MOST_REST_MS = 1000;
 
-/** The next pass begins for the first time after so long at most, whatever the one before it waits for. */
+/** Maximum delay between the first runs of two jobs. */
 const APART_MS = 50;
 
-/** Runs passes until `stop`. They begin one after another: an engine that starts needs no connection for each of them. */
+/** Runs jobs until `stop`. Staggers their start, so that a new engine does not need a connection for each. */
 export class PassRunner {
   private readonly ctx: Context;
   private readonly stop: AbortSignal;
@@ -35,7 +35,7 @@ export class PassRunner {
     this.stop = stop;
   }
 
-  /** What a pass throws is logged and tried again. @returns when all have come to the end of their last run */
+  /** Logs errors and retries. @returns when all jobs have ended */
   async run(passes: readonly Pass[]): Promise<void> {
     const running: Promise<void>[] = [];
     for (const pass of passes) {
@@ -52,7 +52,7 @@ export class PassRunner {
     onRun: () => void,
   ): Promise<void> {
     while (!this.stop.aborted) {
-      const seen = bell.count; // before the look, so that what rings during it is not lost
+      const seen = bell.count; // before the run, so that no signal during it is lost
       const startedAt = performance.now();
       try {
         await run().finally(onRun);
@@ -70,13 +70,12 @@ export class PassRunner {
   }
 
   private async rest(ms: number): Promise<void> {
-    await sleep(ms, undefined, { signal: this.stop }).catch(() => {}); // woken by the stop
+    await sleep(ms, undefined, { signal: this.stop }).catch(() => {}); // `stop` ends the pause
   }
 }
 
-/** A bell. What rings between looking for work and waiting is not lost: `count` is read before the look. */
+/** A signal with a counter. Callers read `count` before they look for work, so that no signal is lost. */
 export class Waker {
-  /** Rings so far. */
   count = 0;
   private readonly waiters = new Set<() => void>();
 
@@ -85,7 +84,7 @@ export class Waker {
     for (const wake of this.waiters) wake();
   }
 
-  /** Returns when the bell has rung since `seen`, after the time-out, or when the signal aborts. */
+  /** Returns after a signal since `seen`, the time-out, or the abort of `signal`. */
   async wait(seen: number, timeoutMs: number, signal: AbortSignal): Promise<void> {
     if (this.count !== seen || signal.aborted) return;
     await new Promise<void>((resolve) => {

@@ -1,6 +1,7 @@
 /**
- * The engine: drives that recall, and the passes that expire, remove, join and send. Any number of engines may run on
- * one database. Every pass repairs what a dead one left, so the engine may be killed at any line.
+ * The engine: drives that recall files, and periodic jobs. Any number of engines may share a database. Every job
+ * recovers
+ * what a dead engine left, so an engine may be killed at any line.
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
@@ -44,53 +45,50 @@ import { type Pass, PassRunner, Waker } from './passes.js';
 import { Stagers } from './staging/stager.js';
 import { WebhookSender } from './webhooks/sender.js';
 
-/** An engine that works. */
 export interface Engine {
   /**
-   * Stops taking work, waits a while for what is in hand, and gives up the rest, which goes back into the queue. What hangs is
-   * not waited for.
+   * Stops new work, waits a while for running work, then aborts and requeues the rest. Does not wait for hung calls.
    */
   stop(): Promise<void>;
 }
 
-/** What an engine does: one drive of a library, the passes, or, for tests and benches, all of it. */
+/** The part of an engine in this process: one drive, the jobs, or (tests and benchmarks) everything. */
 export type EnginePart = 'drive' | 'passes' | 'all';
 
 export interface EngineOptions {
-  /** All of it unless given: src/engine-process.ts gives each process its part. */
+  /** Default `all`; src/engine-process.ts gives each process its part. */
   part?: EnginePart;
-  /** Of a process that works with one drive: whose it is. The first one unless given. */
+  /** Library of a process with one drive; default the first one. */
   library?: DriveRange;
-  /** What settings of libraries name by variables; of a process that works with one drive nothing is read here. */
+  /** Environment for library settings that name variables; not read in a process with one drive. */
   env?: Site['env'];
-  /** Called when a call on a disk or a tape hangs, once that is written down: a thread of the process may be lost. */
+  /** Called after a call to a disk or tape hung and the hang is recorded: a thread may be blocked. */
   onHang?: () => void;
-  /** The same for all processes of an engine; one of its own unless given. */
+  /** Same for all processes of an engine; default a new one. */
   engineId?: string;
-  // for tests: a site needs none of the rest
-  /** A drive whose engine is silent for this long goes to another one. */
+  // the rest is for tests
+  /** A drive of a silent engine goes to another engine after this time. */
   leaseSeconds?: number;
-  /** How long a stop waits for the file in hand. */
+  /** Time that `stop` waits for running work. */
   drainMs?: number;
-  /** How often drives without work, and whoever stops recalls, look without being rung for. */
+  /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
-  /** How long a drive or a library that this engine cannot use is left to other hosts. */
+  /** Time for which a drive or library that this engine cannot use is left to other hosts. */
   leftMs?: number;
-  /** How often a drive without work looks for tape copies that are to be confirmed. */
+  /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs?: number;
-  /** How often the passes that repair look without being rung for. */
+  /** Poll interval of repair jobs. */
   repairMs?: number;
-  /** As which host it looks at disks. */
+  /** Host name for disk measurements. */
   host?: string;
-  /** How the real free space of a restore disk is read. */
   readFileSystem?: typeof readFileSystem;
-  /** How often what is free on the restore disks is looked at for those who may not touch them. */
+  /** Interval of disk measurements for processes without access. */
   lookMs?: number;
 }
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** How long what was given up may take to its end, and how long a drive may take to be given back then. */
+/** Time for aborted work to end, and then for a drive to be released. */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
@@ -110,11 +108,11 @@ const LOOK_MS = 10_000;
 const LIBRARIES_MS = 5000;
 
 /**
- * Begins to work with the site's drives, and with every pass.
- * @param ctx its events are open, since they ring the bells
- * @param given the back end of the library of the options, or what its drives do; as a whole, an engine makes those of the other libraries
- *   by itself
- * @returns once the restore disks and drives of the site are registered
+ * Starts drives and jobs.
+ * @param ctx its event connection is open, because it delivers the signals
+ * @param given the library that `options` names, or the work of its drives. A complete engine creates the other
+ *   libraries
+ * @returns after the site's restore disks and drives are registered
  */
 export async function startEngine(
   ctx: Context,
@@ -127,7 +125,7 @@ export async function startEngine(
   if (part !== 'drive') await beginLinks(ctx);
   await ensureDrives(ctx, drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
-  setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and every pass waits on them
+  setMaxListeners(0, stop.signal, abort.signal, leave.signal); // all drives and jobs listen
   const bells = makeBells();
   const { readFileSystem: read, host } = options;
   const gauge = new DiskGauge({ read, host, group: ctx.config.restoreGroup });
@@ -194,7 +192,7 @@ function makeBells(): Bells {
   };
 }
 
-/** The calls of the passes: a disk that hangs is out of service before anybody else turns to it. */
+/** Watches the calls of jobs: a hung disk is suspended before another process uses it. */
 function watchPasses(ctx: Context, onHang: () => void): CallWatch {
   return new CallWatch(limitsOf(ctx), ({ place, message }) => {
     if (place.kind !== 'disk') return;
@@ -202,13 +200,13 @@ function watchPasses(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** By the table that rings them, or by what there may be more of. */
+/** By the database table or subject of the signal. */
 type Bells = Record<'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook', Waker>;
 
-/** @returns what ends it */
+/** @returns a function that ends this */
 function listen(ctx: Context, bells: Bells, { crews, disks }: { crews: Crews; disks: FailingDisks }): () => void {
   const ends = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
-  // what an operator has changed: there may be more to do now, or something to stop
+  // after an operator's change there may be more to do, or something to stop
   for (const bell of [bells.recall, bells.event, bells.room])
     ends.push(ctx.events.onRing('suspension', () => bell.ring()));
   ends.push(
@@ -222,7 +220,7 @@ function listen(ctx: Context, bells: Bells, { crews, disks }: { crews: Crews; di
   };
 }
 
-/** Who runs recalls stops them as well; the rest is done once an engine. */
+/** A drive process stops its own recalls; other jobs run once per engine. */
 function passesOf(part: EnginePart, passes: readonly Pass[]): Pass[] {
   if (part === 'all') return [...passes];
   return passes.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));

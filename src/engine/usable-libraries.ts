@@ -1,4 +1,4 @@
-/** The libraries beside the first one that this program can work with. One that it cannot is told once, and is left to newer programs. */
+/** Libraries other than the first that this program supports. Each unsupported one is logged once. */
 import type { Context } from '../context.js';
 import { SettingsError } from '../errors.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from '../operations/libraries/libraries.js';
@@ -6,14 +6,14 @@ import { checkLibrary } from '../tape/kinds.js';
 
 export class UsableLibraries {
   private readonly ctx: Context;
-  /** As they were, by their ids: one that was changed is looked at again. */
+  /** Unsupported libraries by id, as they were; a changed one is checked again. */
   private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context) {
     this.ctx = ctx;
   }
 
-  /** Of a contract, unless all are asked for; in the order in which they were added. */
+  /** @param contract default all @returns libraries in order of creation */
   async read(contract?: Library['contract']): Promise<Library[]> {
     const libraries = (await readLibraries(this.ctx)).filter(({ id }) => id !== FIRST_LIBRARY);
     return libraries.filter(
@@ -36,12 +36,12 @@ export class UsableLibraries {
   }
 }
 
-/** Two of the same value are read in the same way, by as many drives. */
+/** Changes when the library must be read differently, or by another number of drives. */
 export function readingKey({ kind, settings, drives }: Library): string {
   return JSON.stringify([kind, settings, drives]);
 }
 
-/** Two of the same value are asked in the same way. */
+/** Changes when requests to the library must be made differently. */
 export function askingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
   return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
 }

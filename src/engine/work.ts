@@ -1,4 +1,3 @@
-/** What the drives of a library do, by its contract. */
 import type { Context } from '../context.js';
 import type { Library } from '../operations/libraries/libraries.js';
 import type { Site } from '../tape/kind.js';
@@ -7,7 +6,7 @@ import { type DriveWork, mountVolumes } from './drive/drive.js';
 import { openPlace } from './staging/place.js';
 import { readStaged } from './staging/reader.js';
 
-/** @throws SettingsError where this program cannot work with the library */
+/** @throws SettingsError if this program does not support the library */
 export function workOf(ctx: Context, library: Library, env: Site['env']): DriveWork {
   if (library.contract === 'STAGING') return readStaged(openPlace(ctx, library, env));
   return mountVolumes(createDriveLibrary(library, { dataDir: ctx.config.dataDir, env }));

@@ -1,6 +1,7 @@
 /**
- * Adopts users, requests, files and copies of a django-nla_control, and reports differences. It may be repeated until the switch: what has not
- * changed in the source since the last adoption is left alone.
+ * Adopts users, requests, files and copies of a django-nla_control, and reports differences. It may be repeated until
+ * the
+ * switch: unchanged source data is left alone.
  */
 import type { PoolClient } from 'pg';
 import type { Deed } from '../../audit.js';
@@ -17,11 +18,11 @@ import { addDisk, checkNewDisk } from '../disk/setup.js';
 import { adoptSourceCopies } from './copies.js';
 
 export interface AdoptOptions {
-  /** Writes nothing, and reports what would be written. */
+  /** Writes nothing; reports the changes that it would make. */
   isTrial: boolean;
   /** Contains the archive paths, as links to copies. */
   archiveRoot: string;
-  /** The source contains all requests, so that missing ones are cancelled here. */
+  /** The source contains all requests, so missing ones are cancelled here. */
   isWhole: boolean;
 }
 
@@ -68,7 +69,7 @@ async function adoptLoaded(
   return counts;
 }
 
-/** Adds restore disks, and reports those that cannot be added. @returns the mount points of these */
+/** Adds restore disks; reports those that cannot be added. @returns their mount points */
 async function adoptDisks(
   ctx: Context,
   client: PoolClient,

@@ -1,6 +1,6 @@
 /**
- * Finds copies on the restore disks of the source, and links each to the path at which Tapegate has its copies: the same inode, so that nothing
- * is copied, and the source keeps its own names.
+ * Finds copies on the source's restore disks, and hard-links each to Tapegate's path: nothing is copied, and the source
+ * keeps its own names.
  */
 import { link, lstat, readlink, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -23,7 +23,7 @@ const PAGE = 200;
 
 interface Finding {
   adopting: Adopting;
-  /** Contains the archive paths of the source, as links to its copies. */
+  /** Contains the source's archive paths, as links to its copies. */
   archiveRoot: string;
   /** Mount points of the source that cannot be restore disks here. */
   refusedDisks: ReadonlySet<string>;
@@ -49,7 +49,7 @@ export async function adoptSourceCopies(ctx: Context, client: PoolClient, findin
   }
 }
 
-/** Returns the copy, or nothing and reports why it cannot be adopted. */
+/** Returns the copy; if it cannot be adopted, reports why and returns nothing. */
 async function tryTake(
   ctx: Context,
   copy: SourceCopy,
@@ -86,7 +86,7 @@ async function tryTake(
   }
 }
 
-/** Returns the target of the archive path if that is a plain file on the disk, or else a file at the path where Tapegate has copies. */
+/** Returns the archive path's target if it is a regular file on the disk, else a file at Tapegate's path. */
 async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: string): Promise<string | undefined> {
   const root = await realpath(mountpoint);
   const target = await targetOf(path.join(archiveRoot, logicalPath));
@@ -128,7 +128,7 @@ async function targetOf(place: string): Promise<string | undefined> {
   return linked === undefined ? undefined : path.resolve(path.dirname(place), linked);
 }
 
-/** Whether two paths, which may lead through links, are one directory entry: if one is removed, the other is gone. */
+/** Whether two paths, possibly through links, are the same directory entry: removing one removes the other. */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;
   if (path.basename(one) !== path.basename(other)) return false;

@@ -1,6 +1,7 @@
 /**
- * Finishes an adoption when the source system is gone: releases adopted copies that no request contains, and removes the old names of copies.
- * A name is forgotten after it was removed, so that the next call does the rest if the process dies.
+ * Finishes an adoption after the source system is gone: releases adopted copies that no request contains, and removes
+ * old
+ * names of copies. A name's record is deleted after the name, so that the next call can continue after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -29,16 +30,16 @@ const PAGE = 200;
 
 export interface Finish {
   names: number;
-  /** Names that are kept because links at archive paths lead there. An engine must replace the links first. */
+  /** Names kept because links at archive paths lead there. An engine must replace the links first. */
   kept: number;
-  /** Names that are kept for another reason, which is reported. */
+  /** Names kept for another, reported reason. */
   left: number;
   /** Copies that no request contains, which engines will remove. */
   released: number;
   bytes: bigint;
 }
 
-/** @param tell reports what is kept, and why */
+/** @param tell reports kept names and the reasons */
 export async function finishAdoption(
   ctx: Context,
   archiveRoot: string,
@@ -54,7 +55,7 @@ export async function finishAdoption(
   return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
 }
 
-/** Moves the files back to ONTAPE. An engine removes the copies and frees their space, as at the end of a request. */
+/** Moves the files back to ONTAPE. An engine removes the copies, as at the end of a request. */
 async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference) => void): Promise<void> {
   const pages = readPages<NotedCopy>(PAGE, (last) =>
     readUnheldAdopted(ctx, { after: last?.fileId ?? 0n, limit: PAGE }),
@@ -77,7 +78,7 @@ async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference
   }
 }
 
-/** Removes old names, unless another file has the name by now. */
+/** Removes old names, unless another file now has the name. */
 async function removeOldNames(
   ctx: Context,
   { archiveRoot, done, tell }: { archiveRoot: string; done: Finish; tell: (left: Difference) => void },
@@ -102,7 +103,7 @@ async function removeOldNames(
   }
 }
 
-/** `gone`: it did not exist, or is the name of the present copy of the file. */
+/** `gone`: the name did not exist, or belongs to the file's present copy. */
 interface Fate {
   fate: 'removed' | 'gone' | 'kept' | 'left';
   why?: string;
@@ -120,7 +121,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
-    // no request contains the file, so there is no copy that the link could lead to
+    // no request contains the file, so the link has no copy to lead to
     await removeLink(link);
     await syncLinkFolder(path.dirname(link.at));
   }
@@ -135,9 +136,9 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
 const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Resolves the name to a path on its restore disk without links.
- * @returns undefined if its directory is gone; the reason as a text if it cannot be checked
- * @throws AbsentError if the disk is not mounted
+ * Resolves the name to a path on its restore disk, without links.
+ * @returns undefined if its directory is gone; the reason if it cannot be checked
+ * @throws AbsentError if the disk is absent
  */
 async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyPlace | string | undefined> {
   if (diskId === null || mountpoint === null) return 'its restore disk is none of Tapegate’s any more';

@@ -1,4 +1,4 @@
-/** Archives files batch by batch: each step is done for all files of a batch before the next one begins. */
+/** Archives files in batches: completes each step for all files of a batch before the next step. */
 import type { Context } from '../../context.js';
 import { messageOf, quote } from '../../errors.js';
 import { type KnownFile, readKnown } from '../../operations/catalogue/files.js';
@@ -11,39 +11,38 @@ import type { WritableBackend } from '../../tape/backend.js';
 import { readChecked, readChunks, startChecksum } from '../checksum.js';
 import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
-/** How files are archived. */
 export interface BatchOptions {
-  /** Of the catalogue rows. */
+  /** Spot of the catalogue rows. */
   spot?: string;
-  /** Bytes that a volume takes before a new one is begun. */
+  /** Bytes on a volume before a new one is started. */
   volumeSize: bigint;
   /** Remove each source file once it is verified. */
   move?: boolean;
 }
 
-/** What became of the files; it grows from batch to batch. */
+/** Totals; they grow with each batch. */
 export interface BatchResult {
   archived: number;
   bytes: bigint;
-  /** On tape already with the same bytes: by the catalogue, and where sources are removed by reading their copies back. */
+  /** Already on tape with the same bytes: by the catalogue, and with `move` also by reading the copy back. */
   unchanged: number;
-  /** A line each: path and reason. */
+  /** A line for each file: path and reason. */
   failed: string[];
 }
 
-/** Sources that are archived together, and where to tell what becomes of them. */
 interface BatchWork {
   sources: readonly Source[];
   result: BatchResult;
   signal: AbortSignal;
-  /** Called for each source that was written, or compared with what is on tape. */
+  /** Called for each source that was written, or compared with its tape copy. */
   onSource: (source: Source) => void;
 }
 
 /**
- * Takes sources all the way: compared with what is on tape, written, registered, read back, registered again, removed.
- * A file that fails goes no further, and holds up no other.
- * @throws the reason of the signal, what the database threw, and nothing that concerns one file only
+ * Compares sources with tape, writes, registers, reads back, registers again, removes. A failed file skips the later
+ * steps,
+ * and does not delay others.
+ * @throws the signal's reason; errors of the database; no error of a single file
  */
 export async function archiveBatch(
   ctx: Context,
@@ -87,14 +86,14 @@ class ArchiveBatch {
     for (const file of verified) this.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, DOUBT) : safe;
     this.result.unchanged += unchanged.length;
-    // last, so that a source is never gone while the catalogue still counts on it; nothing goes on the catalogue's word
+    // last, so that no source disappears while the catalogue needs it; removal requires a verified copy
     if (this.options.move) {
       const { standing } = await this.keepStanding([...verified, ...unchanged]);
       await this.doEach(standing, removeSource);
     }
   }
 
-  /** What was found on tape is ONTAPE, over ONDISK, as long as the catalogue has the same of it as before. @returns those of which it has */
+  /** Registers verified files as ONTAPE, if their catalogue entries are unchanged. @returns these files */
   private async registerRead(read: readonly Written[], lostIdOf: LostIdOf): Promise<Written[]> {
     const { standing, known } = await this.keepStanding(read, lostIdOf);
     try {
@@ -102,16 +101,17 @@ class ArchiveBatch {
       return standing;
     } catch (error) {
       if (!(error instanceof ImportError)) throw error;
-      const { standing: left } = await this.keepStanding(standing, lostIdOf); // one that was changed in between
+      const { standing: left } = await this.keepStanding(standing, lostIdOf); // changed meanwhile
       if (left.length < standing.length) return await this.registerRead(left, lostIdOf);
       throw error;
     }
   }
 
   /**
-   * Of files that were found on tape, those that the catalogue still has there by their paths, and offers: one that somebody has renamed is not
-   * to be registered once more, and the source of one that is withdrawn may soon be all that there is.
-   * @param lostIdOf of a file that had no place, since its row is to say where it is: its id
+   * Keeps files that the catalogue still offers at their paths: a renamed file must not be registered twice, and a
+   * withdrawn
+   * file's source may soon be its only copy.
+   * @param lostIdOf returns the id of a file that had no position, and whose row will get one
    */
   private async keepStanding(
     files: readonly Written[],
@@ -137,13 +137,12 @@ class ArchiveBatch {
   }
 
   /**
-   * Which sources are to be written; which the catalogue has as ONTAPE without a place, so that their copy cannot be
-   * had; and which are on tape already, with the same bytes.
+   * Sorts sources: new ones; ONTAPE ones without a position, whose copy is unusable; ones on tape with the same bytes.
    */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: Written[] }> {
     const paths = this.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
-    const clashes = await findFolderClashes(this.ctx, paths); // before anything of them is on tape
+    const clashes = await findFolderClashes(this.ctx, paths); // before any of them is written to tape
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
     const safe: Written[] = [];
@@ -174,7 +173,7 @@ class ArchiveBatch {
     return await this.sync(written);
   }
 
-  /** Nothing is registered before it is durable. */
+  /** Syncs volumes: only durable files are registered. */
   private async sync(written: readonly Written[]): Promise<Written[]> {
     const durable = new Set(written.map(({ volume }) => volume));
     for (const volume of durable) {
@@ -191,7 +190,7 @@ class ArchiveBatch {
     return written.filter(({ volume }) => durable.has(volume));
   }
 
-  /** @param doubt put before the reason of a file whose copy is not right */
+  /** @param doubt prefix for the reason if a copy is wrong */
   private async verify(files: readonly Written[], doubt: string): Promise<Written[]> {
     const fail = ({ file }: Written, error: unknown) => {
       this.result.failed.push(`${file}: ${doubt}${messageOf(error)}`);
@@ -200,9 +199,10 @@ class ArchiveBatch {
   }
 
   /**
-   * While these were written, an import may have said something else of their paths. Such a file is told, and what was written of it
-   * counts for nothing: no row has its place, which nobody else is given. The others are registered all the same.
-   * @returns those that are
+   * Registers new files, except those whose paths an import changed meanwhile. These are reported; their positions on
+   * tape
+   * stay unused, and no row refers to them.
+   * @returns the registered files
    */
   private async registerFresh(files: readonly Written[]): Promise<Written[]> {
     const isOpen = await this.tellOvertaken(files);
@@ -212,7 +212,7 @@ class ArchiveBatch {
       return open;
     } catch (error) {
       if (!(error instanceof ImportError)) throw error;
-      const left = open.filter(await this.tellOvertaken(open)); // one that came in between
+      const left = open.filter(await this.tellOvertaken(open)); // imported meanwhile
       if (left.length < open.length) return await this.registerFresh(left);
       throw new Error(
         `what was written is not in the catalogue; run it again, which writes it anew: ${error.message}`,
@@ -223,7 +223,7 @@ class ArchiveBatch {
     }
   }
 
-  /** @returns whether nothing else is said of a file by now; the others are told as failed */
+  /** Reports files whose catalogue entry changed meanwhile. @returns a filter for the other files */
   private async tellOvertaken(files: readonly Written[]): Promise<(file: Written) => boolean> {
     const paths = files.map((file) => file.path);
     const known = await readKnown(this.ctx, paths);
@@ -247,7 +247,7 @@ class ArchiveBatch {
     return (file) => !overtaken.has(file);
   }
 
-  /** @param known as the files are still to be @throws ImportError */
+  /** @param known the expected current entries @throws ImportError */
   private async register(
     files: readonly Written[],
     stage: CatalogueRow['stage'],
@@ -258,7 +258,7 @@ class ArchiveBatch {
     await registerRows(this.ctx, rows, known);
   }
 
-  /** One file after the other; what fails is told in the result, unless all is to stop. */
+  /** Processes files one after the other; errors go into the result, unless the signal aborts. */
   private async doEach<S extends Source>(
     sources: readonly S[],
     work: (source: S, index: number) => Promise<void>,
@@ -274,7 +274,7 @@ class ArchiveBatch {
   }
 }
 
-/** Undefined: it had a place, or is new. */
+/** Undefined: the file had a position, or is new. */
 type LostIdOf = (file: Written) => bigint | undefined;
 
 const DOUBT = 'on tape already by the catalogue, but its tape copy cannot be confirmed: ';
@@ -288,13 +288,12 @@ function isOnTape(file: KnownFile): boolean {
   return file.stage === 'ONTAPE' || file.stage === 'RESTORING' || file.stage === 'RESTORED';
 }
 
-/** A source of which there is a tape copy. */
 interface Written extends Source, Place {
-  /** Of the bytes that were handed to the tape. */
+  /** Checksum of the bytes written to tape. */
   checksum: string;
 }
 
-/** @throws Error when the source changed while it was read; the place is taken all the same */
+/** @throws Error if the source changed while it was read; its position stays used */
 async function writeSource(
   backend: WritableBackend,
   source: Source,
@@ -317,10 +316,10 @@ async function writeSource(
 }
 
 /**
- * Reads tape copies back, volume by volume, each volume mounted once and read in order of its positions.
- * @param fail is told of each copy that has other bytes than were written, or that cannot be read
+ * Reads tape copies back, with one mount per volume, in order of position.
+ * @param fail called for each copy that is unreadable or has other bytes
  * @returns the files whose copies are right
- * @throws the reason of the signal
+ * @throws the signal's reason
  */
 async function readBack(
   backend: WritableBackend,
@@ -363,12 +362,11 @@ async function readVolumeBack(
   }
 }
 
-/** What a source fails for that has changed since it was archived. */
 export const OTHER_BYTES = 'is on tape already, with other bytes';
 
 /**
- * @returns the checksum of the source, with which its tape copy can be read back
- * @throws Error when the catalogue has other bytes under the source's path, or it cannot be told
+ * @returns the source's checksum, to read its tape copy back
+ * @throws Error if the catalogue has other bytes at this path, or no checksum
  */
 async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
   const other = `${source.path} ${OTHER_BYTES}`;

@@ -1,7 +1,7 @@
 /**
- * Finds the files below a directory that is to be archived, and opens, recognises and removes them.
- *
- * Links are never followed. Directories that Tapegate keeps itself are no sources: their files are its own copies.
+ * Finds, opens and removes the source files of an archive. Never follows links. Rejects Tapegate's own directories,
+ * whose
+ * files are its copies.
  */
 import { isUtf8 } from 'node:buffer';
 import { type BigIntStats, constants, type Dirent } from 'node:fs';
@@ -14,21 +14,21 @@ import { listDisks } from '../../operations/disks/disks.js';
 import { findPathProblem } from '../../operations/input.js';
 import { openPlain } from '../checksum.js';
 
-/** What is passed over; both grow while the walk goes on. */
+/** Excluded entries; grows during the walk. */
 export interface PassedOver {
-  /** Links and other things that are no regular files. */
+  /** Entries that are not regular files, such as links. */
   skipped: number;
-  /** A line each: path and reason. */
+  /** A line for each: path and reason. */
   failed: string[];
 }
 
-/** Told of each thing that is passed over since it is no regular file, and of what it is. */
+/** Called for each entry that is not a regular file, with its type. */
 export type OnSkip = (file: string, kind: string) => void;
 
 /**
- * The regular files below a directory, those of a folder in order of their names.
- * @param from.prefix put before the paths below `dir`; `/` unless given
- * @throws what kept the directory itself from being read
+ * Yields the regular files below a directory, sorted by name within each directory.
+ * @param from.prefix prepended to the paths below `dir`; default `/`
+ * @throws the error of reading `dir` itself
  */
 export async function* walkSources(
   from: { dir: string; prefix?: string },
@@ -77,10 +77,10 @@ async function findSource(found: Pick<Source, 'file' | 'folder' | 'path'>): Prom
 
 type Entry = Dirent<Buffer>;
 
-/** A name is bytes, and a path of the catalogue is text: what is no UTF-8 would come back under another name. */
+/** Reads names as bytes: catalogue paths are text, so a name that is not UTF-8 would be restored differently. */
 async function readFolder(at: string, dir: string, { failed }: PassedOver): Promise<{ name: string; entry: Entry }[]> {
   const entries: { name: string; entry: Entry }[] = [];
-  // the types do not know that names may be bytes
+  // the types do not know the encoding `buffer`
   const open = (await opendir(at, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<Entry>;
   for await (const entry of open) {
     if (isUtf8(entry.name)) entries.push({ name: entry.name.toString('utf8'), entry });
@@ -89,7 +89,7 @@ async function readFolder(at: string, dir: string, { failed }: PassedOver): Prom
   return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** Bytes that are no ASCII as \xE9, as a shell takes them in $'…'. */
+/** Escapes bytes that are not ASCII as \xE9, as in a shell's $'…'. */
 function escapeBytes(name: Buffer): string {
   return [...name]
     .map((byte) =>
@@ -106,8 +106,8 @@ function describeKind(entry: Entry): string {
 }
 
 /**
- * Removing the sources of such a tree would remove tape copies as files that are safe on tape.
- * @throws Error when the directory holds, or lies in, the library, the embedded database or a restore disk
+ * Removing sources of such a tree would remove tape copies.
+ * @throws Error if the directory contains, or is in, the library, the embedded database or a restore disk
  */
 export async function refuseOwnFolders(ctx: Context, dir: string): Promise<void> {
   const { dataDir } = ctx.config;
@@ -128,26 +128,25 @@ function isWithin(place: string, folder: string): boolean {
   return `${place}/`.startsWith(`${folder.replace(/\/+$/, '')}/`);
 }
 
-/** A regular file as the walk found it. */
 export interface Source extends Partial<FileAttributes> {
   file: string;
-  /** Where it was found, without links. */
+  /** Its directory, without links. */
   folder: string;
-  /** The logical path that it gets. */
+  /** Its logical path. */
   path: string;
   /** Bytes. */
   size: bigint;
-  /** What tells the file as it was found from a changed one: inode, and modification time in nanoseconds. */
+  /** Inode and mtime in nanoseconds, to detect changes. */
   ino: bigint;
   mtimeNs: bigint;
 }
 
-/** Is it another file, or were other bytes written to it? Only as far as inode, size and time tell. */
+/** Whether the file was replaced or changed, as far as inode, size and mtime show. */
 export function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): boolean {
   return size !== source.size || ino !== source.ino || mtimeNs !== source.mtimeNs;
 }
 
-/** Uses a source while it is open for reading. @throws TapeError POLICY when a link or a pipe has taken its place since */
+/** Uses an open source. @throws TapeError POLICY if a link or pipe has replaced it */
 export async function withSource<T>(source: Source, use: (handle: FileHandle) => Promise<T>): Promise<T> {
   const handle = await inFolder(source.folder, (at) =>
     openPlain(path.join(at, path.basename(source.file)), source.file),
@@ -159,7 +158,7 @@ export async function withSource<T>(source: Source, use: (handle: FileHandle) =>
   }
 }
 
-/** What was written to a source since it was read is on no tape: such a source stays. @throws Error then */
+/** Removes a source. @throws Error if it changed after it was read: the new bytes are not on tape */
 export async function removeSource(source: Source): Promise<void> {
   await inFolder(source.folder, async (at) => {
     const file = path.join(at, path.basename(source.file));
@@ -171,11 +170,12 @@ export async function removeSource(source: Source): Promise<void> {
 const HAS_FD_PATHS = process.platform === 'linux';
 
 /**
- * Uses a folder of the tree while it is open. Its owner may exchange it for a link at any moment, to a folder that only root may read,
- * or write in, for one: it is used only if it is where it was found.
+ * Uses an open directory of the tree, if it is still at its path. Its owner could replace it by a link to a directory
+ * that
+ * only root may read or write.
  * @param folder without links
- * @param use is given a path to it that no later change of names or links can bend (on Linux)
- * @throws Error where it is not there any more
+ * @param use gets a path that no later rename or link can redirect (on Linux)
+ * @throws Error if the directory was moved or replaced
  */
 async function inFolder<T>(folder: string, use: (at: string) => Promise<T>): Promise<T> {
   const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);

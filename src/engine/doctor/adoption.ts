@@ -1,6 +1,7 @@
 /**
- * Files that stand in the places of others, have their bytes, and are known to nobody. They may be anybody's; where the
- * database was put back to an earlier state, an operator may know that they are copies of Tapegate's.
+ * Unrecorded files with the right bytes in the places of copies. They may be any user's. After the database was
+ * restored to
+ * an earlier state, an operator may know that they are Tapegate's copies.
  */
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';
@@ -19,7 +20,7 @@ import type { Examination } from './examination.js';
 
 const PAGE = 200;
 
-/** Those that stand for files which requests have asked for since. */
+/** Reports such files for which recent requests were fulfilled. */
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
     const copies = await readStanding(ctx, { after, limit: PAGE });
@@ -27,7 +28,7 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
       const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate has put there'];
       try {
         const stats = await lookAt(copy);
-        if (!stats?.isFile()) continue; // it has gone, which is told as that
+        if (!stats?.isFile()) continue; // gone, which other checks report
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
         yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of nobody known`, isRepaired };
       } catch (error) {
@@ -39,16 +40,16 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
   }
 }
 
-/** A file, and where something stands in its place, as far as the database says. */
+/** A file that may be adopted, with the place of its copy. */
 export type Adoptable = CopyPlace & {
   fileId: bigint;
   size: bigint;
   checksum: string | null;
-  /** Of the file's row. */
+  /** Version of the file's row. */
   version: string;
 };
 
-/** @returns false where it has other bytes than the file, or nobody can tell; it stays as it is then */
+/** @returns false if the bytes differ or cannot be compared; the file is then left as it is */
 export async function adoptFile(ctx: Context, file: Adoptable): Promise<boolean> {
   const found = await readTraits(file);
   if (found === undefined || (await adoptCopies(ctx, [found])).length !== 1) return false;
@@ -56,7 +57,7 @@ export async function adoptFile(ctx: Context, file: Adoptable): Promise<boolean>
   return true;
 }
 
-/** Who has made the copy has made its folders, as far as they look so: what the database has lost of the one it has lost of the others. */
+/** Adopts directories that look like Tapegate's: a database that lost the copy's record lost theirs too. */
 async function adoptFolders(ctx: Context, place: CopyPlace): Promise<void> {
   const dirs = foldersOf(place.path);
   const notes = await readFolderNotes(ctx, place.diskId, dirs);

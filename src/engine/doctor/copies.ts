@@ -1,4 +1,4 @@
-/** Compares recorded copies and links with what is at their paths. Links that are due are left to the engine. */
+/** Compares recorded copies and links with the disk. Leaves pending links to the engine. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
@@ -16,7 +16,7 @@ import type { Examination } from './examination.js';
 
 const PAGE = 200;
 
-/** Noted copies of restored files that are missing, changed, damaged or unreadable, then notes of copies that have gone. */
+/** Reports copies that are missing, changed, damaged or unreadable, then records of removed copies. */
 export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
     const copies = await readCopies(ctx, { kind: 'restored', after, limit: PAGE });
@@ -66,11 +66,11 @@ async function compareChecksum(
   if (due === null) return null;
   exam.counts.checksums++;
   const digest = await readChecksum(copy, due);
-  if (digest === undefined) return null; // it has just left
+  if (digest === undefined) return null; // just removed
   return digest === due ? null : fault('copy-damaged', due, digest);
 }
 
-/** What stands in the place of a copy, as a text; undefined for nothing. */
+/** Describes what is in the place of a copy; undefined if there is nothing. */
 async function findInPlace(copy: NotedCopy): Promise<string | undefined> {
   try {
     const stats = await lookAt(copy);
@@ -82,14 +82,14 @@ async function findInPlace(copy: NotedCopy): Promise<string | undefined> {
   }
 }
 
-/** To the nanosecond, since a rewritten copy may differ in nothing else. */
+/** With nanoseconds, which may be the only difference of a rewritten copy. */
 function timeOf(ns: bigint | null): string {
   if (ns === null) return 'unknown time';
   const seconds = new Date(Number(ns / 1_000_000_000n) * 1000).toISOString().slice(0, 19);
   return `${seconds}.${String(ns % 1_000_000_000n).padStart(9, '0')}`;
 }
 
-/** A copy that left, or was put there anew, while it was looked at is no fault: its note is another one then. */
+/** Skips copies that were removed or replaced during the check: their record has changed. */
 async function* tellCopies(ctx: Context, exam: Examination, faults: readonly CopyFault[]): AsyncGenerator<Finding> {
   const ids = faults.map(({ copy }) => copy.fileId);
   const now = new Map((await readCopiesOf(ctx, ids)).map((copy) => [copy.fileId, copy]));
@@ -105,9 +105,8 @@ async function* tellCopies(ctx: Context, exam: Examination, faults: readonly Cop
 }
 
 /**
- * A missing copy is recalled again. One that was changed by hand is left alone, and becomes UNVERIFIED when nobody
- * holds it, as by any removal.
- * @returns the ids of the files for which that was done: one may have changed since it was looked at
+ * Recalls missing copies again. Leaves changed copies alone; their files become UNVERIFIED if no request contains them.
+ * @returns ids of repaired files; others may have changed since the check
  */
 async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise<Set<bigint>> {
   const copiesOf = (kind: string) => faults.filter((fault) => fault.kind === kind).map(({ copy }) => copy);
@@ -123,13 +122,13 @@ async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise
   return new Set([...returned, ...left]);
 }
 
-/** Looked for once more: one may be back, and so may its disk be away. */
+/** Checks again: a copy may be back, or its disk absent. */
 async function stillMissing(copies: readonly NotedCopy[]): Promise<NotedCopy[]> {
   const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Notes of copies that are to be removed and are gone. */
+/** Reports records of copies that were to be removed and are gone. */
 async function* examineLeaving(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
     const copies = await readCopies(ctx, { kind: 'leaving', after, limit: PAGE });
@@ -157,7 +156,7 @@ async function* examineLeaving(ctx: Context, exam: Examination): AsyncGenerator<
   }
 }
 
-/** Copies that were changed by hand and left alone, and have gone: their files are on tape, and nowhere else. */
+/** Reports changed copies that were left alone and are now gone: their files are only on tape. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
     const copies = await readChanged(ctx, { isWanted: false, after, limit: PAGE });
@@ -183,11 +182,11 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
 
 const CHANGED = 'a copy that was changed by hand, its file being UNVERIFIED';
 
-/** Restored files that nobody holds leave as they do when a request ends. */
+/** Releases restored files that no request contains, as at the end of a request. */
 export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   const repair = async (_ctx: Context, keys: readonly bigint[]) => {
     const copies = await readCopiesOf(ctx, keys);
-    const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown'))); // its disk is away
+    const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown'))); // the disk is absent
     const pick = (...wanted: string[]) => copies.filter((_, n) => wanted.includes(states[n] ?? ''));
     await letGo(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
     await removeUnheld(ctx, new AbortController().signal);
@@ -195,7 +194,7 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
   yield* findFaults(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
 }
 
-/** Links that cannot be made, then those that are not as they were made. */
+/** Reports links that cannot be made, then links that differ from their record. */
 export async function* examineLinks(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
     const links = await readLinks(ctx, { after, limit: PAGE });
@@ -237,7 +236,7 @@ async function examineLink(link: NotedLink): Promise<LinkFault | undefined> {
   }
 }
 
-/** What was marked, or settled, since it was looked at is no fault. */
+/** Skips links that became pending or were settled since the check. */
 async function keepNoted(ctx: Context, faults: readonly LinkFault[]): Promise<LinkFault[]> {
   const changes = await readChanges(
     ctx,
@@ -246,14 +245,14 @@ async function keepNoted(ctx: Context, faults: readonly LinkFault[]): Promise<Li
   return faults.filter(({ link }) => changes.get(link.fileId) === link.change);
 }
 
-/** @returns the ids of those that are as they are noted then */
+/** @returns ids of links that now match their record */
 async function mend(ctx: Context, faults: readonly LinkFault[]): Promise<Set<bigint>> {
   const ids = faults.map(({ link }) => link.fileId);
   await markLinks(ctx, ids);
   await new LinkKeeper(ctx).settleAll(new AbortController().signal);
   const mended = await findRight(faults);
   if (mended.size === ids.length) return mended;
-  await sleep(PASSING_MS); // an engine has some of them in hand
+  await sleep(PASSING_MS); // an engine is working on some of them
   return await findRight(faults);
 }
 

@@ -1,7 +1,7 @@
 /**
- * Compares the restore disks, the database and its counters with each other, and mends what can be mended. Safe while
- * engines and gateways run: each repair judges again under the locks that they take, and whatever is half-way is theirs.
- * Killed anywhere, it is run again.
+ * Compares restore disks, database and counters, and repairs them. Safe while engines and gateways run: each repair
+ * checks
+ * again under the same locks, and skips work in progress. May be killed anywhere and rerun.
  */
 import { randomUUID } from 'node:crypto';
 import type { Deed } from '../../audit.js';
@@ -21,9 +21,8 @@ import { examineCopies, examineLinks, examineUnheld } from './copies.js';
 import type { DoctorOptions, Examination } from './examination.js';
 import { examineFiles } from './files.js';
 
-/** What one run of the doctor came to. */
 export interface Report {
-  /** How many of each were looked at. */
+  /** Number of examined items by kind. */
   lookedAt: Record<string, bigint | number>;
   found: number;
   repaired: number;
@@ -31,7 +30,7 @@ export interface Report {
 
 const LEASE_SECONDS = 15;
 
-/** @param tell is given each finding as soon as it is known */
+/** @param tell called with each finding at once */
 export async function examine(ctx: Context, options: DoctorOptions, tell: (finding: Finding) => void): Promise<Report> {
   if (!options.repair) return await examineDisks(ctx, options, tell);
   const { checksums, adopt } = options;
@@ -77,27 +76,27 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
       yield* examineFiles(ctx, exam, disk);
     } catch (error) {
       if (!(error instanceof TapeError)) throw error;
-      yield tellAway(exam, disk, error); // it went away meanwhile
+      yield tellAway(exam, disk, error); // it disappeared during the check
     }
   }
 }
 
 async function* examineMount(ctx: Context, { mountpoint }: DiskRow): AsyncGenerator<Finding> {
   const group = ctx.config.restoreGroup;
-  const untrusted = await findUntrustedMount(mountpoint, { group }).catch(() => undefined); // it has just gone, and is told as that
+  const untrusted = await findUntrustedMount(mountpoint, { group }).catch(() => undefined); // it disappeared, which is reported separately
   if (!untrusted) return;
   const [expected, found] = ['a path that only trusted users may write in', describeUntrusted(untrusted)];
   yield { kind: 'disk-open', thing: mountpoint, expected, found, isRepaired: false };
 }
 
-/** A disk that is away is a fault by itself; what should be on it is not judged. */
+/** Reports an absent disk, whose contents are not judged. */
 function tellAway(exam: Examination, disk: DiskRow, error: Error): Finding {
   exam.unavailable.add(disk.id);
   const found = messageOf(error);
   return { kind: 'disk-unavailable', thing: disk.mountpoint, expected: 'the disk', found, isRepaired: false };
 }
 
-/** What only needs a new holder of its drive is put in order as an engine does it; the rest goes back into the queue. */
+/** Recovers drives of dead engines as an engine does, and requeues the other recalls. */
 async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> {
   await recallLost.repair(ctx, keys);
   const never = new AbortController().signal;

@@ -1,20 +1,18 @@
-/** What the parts of the doctor share while it looks at everything once. */
+/** State that the parts of the doctor share. */
 
-/** What an operator asks of the doctor. */
 export interface DoctorOptions {
-  /** Mend what can be mended; without it nothing is changed. */
+  /** Repairs findings; without it nothing is changed. */
   repair: boolean;
-  /** Read each copy and compare its checksum. */
+  /** Reads each copy and compares its checksum. */
   checksums: boolean;
-  /** Take files with the right bytes for Tapegate's own copies where nobody has noted them. */
+  /** Adopts unrecorded files with the right bytes as Tapegate's copies. */
   adopt?: boolean;
 }
 
-/** One run of the doctor. */
 export interface Examination extends DoctorOptions {
-  /** What was looked at. */
+  /** Number of examined items. */
   counts: Record<'copies' | 'checksums' | 'notCompared' | 'files' | 'folders' | 'links', number>;
   mountpoints: string[];
-  /** Ids of disks that are not there. */
+  /** Ids of absent disks. */
   unavailable: Set<number>;
 }

@@ -1,7 +1,8 @@
 /**
- * Compares what is on the restore disks with the database: files, partial files, and the directories that Tapegate has made.
+ * Compares files, partial files and Tapegate's directories on the restore disks with the database.
  *
- * Only its record says that a directory is Tapegate's: an empty one without a record may be anybody's, or was made by an older version.
+ * Only a record identifies a directory as Tapegate's: an empty one without a record may be a user's, or an older
+ * version's.
  */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';
@@ -39,9 +40,10 @@ import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
- * What stands on a disk and is not a copy that is noted: partial files, copies of files that are elsewhere, unknown files.
- * Folders that cannot be read, those that are not trusted, and what is wrong with those that were made here come last.
- * @throws TapeError TRANSIENT when the disk is not there
+ * Reports files that are not recorded copies: partial files, copies of files recorded elsewhere, unknown files. Then
+ * reports
+ * unreadable or untrusted directories, and problems of Tapegate's own directories.
+ * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
@@ -75,7 +77,7 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
   yield* examineFolders(ctx, exam, disk, empty);
 }
 
-/** A partial file belongs to a recall that runs; any other one was left by a process that was killed. */
+/** Reports partial files without a running recall, which killed processes left. */
 async function* examineParts(
   ctx: Context,
   exam: Examination,
@@ -90,7 +92,7 @@ async function* examineParts(
   for (const { entry, part } of parts.filter(({ part }) => !hasPart(running, part))) {
     const place = { ...disk, path: entry.path };
     const seen = await lookBeside(place, path.basename(entry.path));
-    // after the look: a recall that runs by now has begun a partial file of its own, under a name that may be the same
+    // after the lookup: a recall that started meanwhile may use the same name
     if (!seen || hasPart(await readRunning(ctx, [part.fileId]), part) || !(await isStillThere(place, seen))) continue;
     const left = { size: seen.size, isRepaired: exam.repair && (await tryRemove(ctx, place, seen)) };
     const expected = `a recall of file ${part.fileId} that runs on drive ${part.driveId} in epoch ${part.epoch}`;
@@ -126,8 +128,7 @@ async function* examineEntries(
 }
 
 /**
- * May something stand in the file's place on this disk? A copy that is noted, or said to be somewhere; one that is on its
- * way in or out; and what was changed by hand and left alone.
+ * Whether a file may be in place on this disk: a recorded or changed copy, or one that is being restored or removed.
  */
 function isExpected(note: PlaceNote, disk: MarkedDisk): boolean {
   if (note.diskId === disk.diskId || note.isRunning) return true;
@@ -136,10 +137,7 @@ function isExpected(note: PlaceNote, disk: MarkedDisk): boolean {
   );
 }
 
-/**
- * Stands where a copy of the file would, and is none that is noted. It may be somebody's own, whatever its bytes: only what
- * is known to have been left by a recall is removed.
- */
+/** Reports an unrecorded file in a copy's place. It may be a user's: only files that a recall left are removed. */
 async function* examineOrphan(
   ctx: Context,
   exam: Examination,
@@ -148,7 +146,7 @@ async function* examineOrphan(
 ): AsyncGenerator<Finding> {
   const left = exam.repair ? await readLeftOn(ctx, { ...place, fileId }) : [];
   const stats = await findStats(place);
-  const note = stats && (await readNote(ctx, fileId)); // after the look: whatever was seen there is none of its copies
+  const note = stats && (await readNote(ctx, fileId)); // after the lookup, so that the file seen is not a newer copy
   if (!stats || !note || isExpected(note, place) || !(await isStillThere(place, stats))) return;
   const isRepaired =
     ((await isLeftCopy(left, stats)) && (await tryRemove(ctx, place, stats))) ||
@@ -159,7 +157,7 @@ async function* examineOrphan(
   yield { kind: 'orphan-copy', thing: place.mountpoint + place.path, expected, found, isRepaired };
 }
 
-/** Is what was seen what a recall has left, with its bytes? */
+/** Whether the file seen was left by a recall, with its bytes. */
 async function isLeftCopy(left: readonly LeftBehind[], seen: BigIntStats): Promise<boolean> {
   for (const copy of left.filter(({ ino }) => ino !== null)) {
     const found = await recogniseCopy(asLeft(copy));
@@ -168,7 +166,7 @@ async function isLeftCopy(left: readonly LeftBehind[], seen: BigIntStats): Promi
   return false;
 }
 
-/** @returns false when it could not be removed, or is not what was seen any more, which holds up nothing else */
+/** @returns false if the removal failed, or the file has changed; continues in any case */
 async function tryRemove(ctx: Context, place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   try {
     const isRemoved = await removeSeen(place, seen);
@@ -180,13 +178,13 @@ async function tryRemove(ctx: Context, place: CopyPlace, seen: BigIntStats): Pro
   }
 }
 
-/** Whatever was on its way out when it was seen has gone by now, since that comes before the catalogue says so. */
+/** A file that was being removed is gone by now: removal precedes the change in the catalogue. */
 async function isStillThere(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(place);
   return now !== undefined && isSame(now, seen);
 }
 
-/** What stands in the place; undefined for nothing, and where something has taken the place of its folder meanwhile. */
+/** Returns the file in place; undefined if there is none, or something has replaced its directory. */
 async function findStats(place: CopyPlace): Promise<BigIntStats | undefined> {
   try {
     return await lookAt(place);
@@ -199,9 +197,9 @@ async function findStats(place: CopyPlace): Promise<BigIntStats | undefined> {
 const PAGE = 500;
 
 /**
- * Notes of folders that are not there any more, then empty folders that nobody has noted, or that were left.
- * @param empty folders without anything in them, as they were met, below the mount point
- * @throws TapeError TRANSIENT when the disk is not there
+ * Reports records of missing directories, then empty directories that have no record or were left over.
+ * @param empty empty directories found by the walk, below the mount point
+ * @throws TapeError TRANSIENT if the disk is absent
  */
 async function* examineFolders(
   ctx: Context,
@@ -213,7 +211,7 @@ async function* examineFolders(
   const gone = await findGoneNotes(ctx, marked);
   const found = await findEmpty(ctx, marked, empty);
   if (gone.length === 0 && found.length === 0) return;
-  await sleep(PASSING_MS); // what is just being made, or removed, is noted and not there for a moment
+  await sleep(PASSING_MS); // a directory being created or removed is recorded, but briefly missing
   yield* tellGone(ctx, exam, marked, gone);
   yield* tellEmpty(ctx, exam, marked, found);
 }
@@ -239,7 +237,7 @@ async function keepGone(disk: MarkedDisk, notes: readonly FolderNote[]): Promise
   return gone;
 }
 
-/** What is in the place of a noted folder, for people; undefined where it is there. */
+/** Describes what replaced a recorded directory; undefined if it is there. */
 async function findInstead(disk: MarkedDisk, note: FolderNote): Promise<string | undefined> {
   const root = await rootOf(disk);
   try {
@@ -258,7 +256,7 @@ async function findInstead(disk: MarkedDisk, note: FolderNote): Promise<string |
   }
 }
 
-/** Told as it is now: of what is made again meanwhile, or forgotten, there is another note, or none. */
+/** Reads the records again: a directory that was recreated or purged has another record, or none. */
 async function* tellGone(
   ctx: Context,
   exam: Examination,
@@ -280,12 +278,12 @@ async function* tellGone(
   }
 }
 
-/** What cannot be looked at now is not judged. @throws TapeError TRANSIENT when the disk is not there */
+/** Skips directories that cannot be examined. @throws TapeError TRANSIENT if the disk is absent */
 async function look(ctx: Context, disk: MarkedDisk, dir: string): ReturnType<typeof lookAtFolder> {
   return (await lookAtFolder(disk, dir).catch(passOver(ctx, disk.mountpoint + dir))) ?? 'kept';
 }
 
-/** What a file system refuses of one folder keeps nothing else from being looked at. */
+/** Logs a file system error for one directory, and continues. */
 function passOver(ctx: Context, folder: string): (error: unknown) => undefined {
   return (error) => {
     if (error instanceof TapeError || error instanceof UnavailableError) throw error;
@@ -294,7 +292,7 @@ function passOver(ctx: Context, folder: string): (error: unknown) => undefined {
   };
 }
 
-/** Those that are as Tapegate makes them. */
+/** Keeps unused directories that look as Tapegate creates them. */
 async function findEmpty(ctx: Context, disk: MarkedDisk, empty: readonly string[]): Promise<string[]> {
   const found: string[] = [];
   for (const dir of empty) if (typeof (await look(ctx, disk, dir)) === 'object') found.push(dir);
@@ -311,7 +309,7 @@ async function* tellEmpty(
 ): AsyncGenerator<Finding> {
   for (let at = 0; at < before.length; at += PAGE) {
     const page = before.slice(at, at + PAGE);
-    // before the looks: what is noted later is another folder than the one that was seen
+    // before the checks: a later record belongs to another directory
     const notes = await readFolderNotes(ctx, disk.diskId, page);
     const used = await findUsedFolders(ctx, disk.diskId, page);
     for (const dir of page.filter((folder) => !used.has(folder))) {
@@ -329,33 +327,33 @@ async function* tellEmpty(
   }
 }
 
-/** Something on a disk; `path` is below the mount point, as a logical path is. */
+/** An entry on a disk; `path` is below the mount point, like a logical path. */
 interface Entry {
   path: string;
   kind: 'file' | 'link' | 'other';
 }
 
 interface MetFolder {
-  /** On disk. */
+  /** Path on disk. */
   folder: string;
-  /** Below the mount point. */
+  /** Path below the mount point. */
   path: string;
-  /** Why it cannot be read. */
+  /** Why it is unreadable. */
   error?: unknown;
-  /** Why it is not trusted; undefined for a trusted one, and for the mount point. */
+  /** Why it is untrusted; undefined for a trusted one, and for the mount point. */
   untrusted?: string | undefined;
   isEmpty: boolean;
 }
 
 const BATCH = 500;
 
-/** Of the file system itself, in its root. */
+/** Directory of the file system itself, in its root. */
 const FOREIGN = 'lost+found';
 
 /**
- * @param of.others mount points that may be below this one, and are walked by themselves; `group`: TAPEGATE_RESTORE_GROUP
- * @param onFolder told of each folder; one that has just gone is passed over
- * @throws TapeError TRANSIENT when the disk is not there
+ * @param of.others other mount points, which are skipped below this one; `group`: TAPEGATE_RESTORE_GROUP
+ * @param onFolder called for each directory, except those that have just disappeared
+ * @throws TapeError TRANSIENT if the disk is absent
  */
 async function* walkDisk(
   disk: MarkedDisk,
@@ -388,7 +386,7 @@ async function* walkDisk(
       const problem = folder === '/' ? undefined : findProblem({ directory: at, root }, await lstat(at), trusted);
       onFolder({ folder: at, path: folder, untrusted: problem && describeUntrusted(problem), isEmpty });
     } catch (error) {
-      // a name that is no UTF-8 cannot be opened under what it was read as
+      // a name that is not UTF-8 was decoded with replacement characters, and cannot be opened
       if (codeOf(error) !== 'ENOENT' || folder.includes('\uFFFD'))
         onFolder({ folder: at, path: folder, error, isEmpty: false });
     }

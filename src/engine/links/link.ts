@@ -1,12 +1,14 @@
 /**
- * Makes and removes links at archive paths, and the directories that they need.
+ * Makes and removes links at archive paths, and their directories.
  *
- * A link replaces only a link into the restore area, a link to nothing, and empty directories that were made for links. Anything else stays.
- * Links on the way to the directory are followed, because archives use them.
+ * A link replaces only a link into the restore area, a dangling link, or empty directories that were created for links.
+ * Links in the path of the directory are followed, because archives use them.
  *
- * Each directory is recorded before it is made (operations/links/folders.ts). It is removed when it is empty and a link takes its place, or ten minutes
- * after a link in it was removed, because archives have directories of few files, which are restored and released often. A record without an inode
- * belongs to a directory that an engine was about to make: a directory of this process's user at that path is taken for it.
+ * Each directory is recorded before it is created (operations/links/folders.ts). It is removed if it is empty and a
+ * link
+ * takes its place, or ten minutes after a link in it was removed: in archives, small directories are often restored and
+ * released. A record without an inode means that an engine was about to create the directory; a directory of this
+ * process's user at that path counts as this one.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, rmdirSync, unlinkSync } from 'node:fs';
 import { lstat, mkdir, open, readlink, stat, symlink, unlink } from 'node:fs/promises';
@@ -24,17 +26,17 @@ import {
 } from '../../operations/links/links.js';
 import { isNoted, traitsOf } from '../disk/made-folders.js';
 
-/** Something of somebody's stands at the archive path. */
+/** Another file is at the archive path. */
 class InTheWayError extends Error {}
 
-/** Its folder may go between its making and that of the link, since it is empty. */
+/** An empty directory may be removed before the link is made. */
 const ATTEMPTS = 20;
 
 /**
- * Makes a link, and the folders that it needs; one that is there already is made lasting.
- * @param fileId gives a name beside it to a link that replaces another one
+ * Makes a link and its directories; syncs an existing one.
+ * @param fileId used in the temporary name of a link that replaces another one
  * @param mountpoints of all restore disks
- * @throws InTheWayError, and what the file system says
+ * @throws InTheWayError; errors of the file system
  */
 export async function makeLink(
   ctx: Context,
@@ -74,13 +76,10 @@ async function placeLink(
   }
 }
 
-/**
- * Removes a link that points where it was said to; whatever else is there stays.
- * @throws what the file system says
- */
+/** Removes a link with this target; leaves anything else alone. @throws errors of the file system */
 export async function removeLink({ at, target }: Link): Promise<void> {
-  if ((await lookAtLink(at))?.target !== target) return; // without waiting for a file system that hangs
-  // looked at and removed in one go: what somebody puts there meanwhile is not taken for it
+  if ((await lookAtLink(at))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
+  // check and removal are synchronous, so that a file put there meanwhile is not removed
   try {
     if (lstatSync(at).isSymbolicLink() && readlinkSync(at) === target) unlinkSync(at);
   } catch (error) {
@@ -90,12 +89,13 @@ export async function removeLink({ at, target }: Link): Promise<void> {
 
 const partsOf = (file: string): string[] => file.split('/').filter((name) => name !== '' && name !== '.');
 
-/** As the system has it. */
+/** Limit of the Linux kernel. */
 const MOST_LINKS = 40;
 
 /**
- * Archives are made of links, and those of root and of this process's own user are followed. Another user's could lead to where this process may
- * write, and that user may not: also one to which another link leads.
+ * Rejects other users' links in a path. Links of root and of this process's user are followed, because archives use
+ * them.
+ * Another user's link, even behind a trusted one, could lead to a directory in which only this process may write.
  * @throws InTheWayError
  */
 async function refuseForeign(folder: string): Promise<void> {
@@ -107,7 +107,7 @@ async function refuseForeign(folder: string): Promise<void> {
     const stats = await lstat(next).catch((error: unknown) => {
       if (!isNothing(error)) throw error;
     });
-    if (!stats) return; // it is made
+    if (!stats) return; // the directory will be created
     if (stats.isSymbolicLink() && stats.uid !== 0 && stats.uid !== own) {
       throw new InTheWayError(`${next} is a link of somebody else, user ${stats.uid}, and is not followed`);
     }
@@ -121,7 +121,7 @@ async function refuseForeign(folder: string): Promise<void> {
   }
 }
 
-/** Is it a link into the restore area, or to nothing? */
+/** Whether it is a link into the restore area, or a dangling link. */
 async function mayReplace({ target }: Standing, at: string, mountpoints: readonly string[]): Promise<boolean> {
   if (target === null) return false;
   const absolute = path.resolve(path.dirname(at), target);
@@ -132,7 +132,7 @@ async function mayReplace({ target }: Standing, at: string, mountpoints: readonl
   );
 }
 
-/** In one step, so that nobody who opens the path meanwhile finds nothing; looked at once more right before it. */
+/** Replaces a link atomically, so that the path never is missing; checks it again right before. */
 async function replaceLink({ at, target }: Link, there: Standing | undefined, fileId: bigint): Promise<void> {
   const beside = path.join(path.dirname(at), `.tapegate-link-${fileId}`);
   await unlink(beside).catch((error: unknown) => {
@@ -147,7 +147,7 @@ async function replaceLink({ at, target }: Link, there: Standing | undefined, fi
   }
 }
 
-/** Where somebody's link leads is not kept. */
+/** The message does not show the target of another user's link. */
 function tellInTheWay(at: string, target: string | null): InTheWayError {
   const what = target === null ? 'what is no link of Tapegate’s' : 'a link to somewhere else';
   return new InTheWayError(`${at} is ${what}, and stays`);
@@ -157,7 +157,10 @@ function isBelow(file: string, folder: string): boolean {
   return file.startsWith(`${folder}/`);
 }
 
-/** Makes what is missing of a folder. TAPEGATE_LINK_ROOT itself, and what is above it, is none of those that go again. @throws what the file system says */
+/**
+ * Creates missing directories. TAPEGATE_LINK_ROOT and its parents are not recorded, and stay. @throws errors of the
+ * file system
+ */
 async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
   const root = path.resolve(ctx.config.linkRoot ?? '/');
   const missing: string[] = [];
@@ -165,7 +168,7 @@ async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
     if (await statFolder(dir)) break;
     missing.unshift(dir);
   }
-  // no other one: what has gone meanwhile is made again, and noted, by the next try
+  // only the root itself: if other directories have disappeared, the next attempt creates and records them
   if (missing[0] !== undefined && path.dirname(missing[0]) === root) await mkdir(root, { recursive: true });
   for (const dir of missing) {
     await noteMakingLinkFolder(ctx, dir);
@@ -173,12 +176,12 @@ async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
       await mkdir(dir);
       await noteMadeLinkFolder(ctx, { path: dir, ...traitsOf(await lstat(dir, { bigint: true })) });
     } catch (error) {
-      if (codeOf(error) !== 'EEXIST') throw error; // another engine has just made it
+      if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created it
     }
   }
 }
 
-/** Removes what is empty of the folders above a link, from the innermost on, as far as they were made for links. */
+/** Removes empty directories above a link that were created for links, innermost first. */
 export async function tidyLinkFolders(ctx: Context, at: string): Promise<void> {
   const dirs: string[] = [];
   for (let dir = path.dirname(at); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
@@ -192,7 +195,10 @@ export async function tidyLinkFolders(ctx: Context, at: string): Promise<void> {
   await forgetGoneFolders(ctx, gone);
 }
 
-/** Removes a folder in whose place a link is to stand, with all in it, where that is nothing but such folders. @returns whether it has gone */
+/**
+ * Removes a directory in the place of a link, if it contains only directories created for links. @returns whether it is
+ * gone
+ */
 async function removeLinkFolder(ctx: Context, at: string): Promise<boolean> {
   const gone: LinkFolder[] = [];
   for (const note of await readLinkFoldersIn(ctx, at)) if (await removeNoted(note)) gone.push(note);
@@ -200,16 +206,16 @@ async function removeLinkFolder(ctx: Context, at: string): Promise<boolean> {
   return gone.at(-1)?.path === at;
 }
 
-/** Their going lasts before their notes go: nobody would come to one that is back after a crash of the host. */
+/** Syncs the removals before the records are deleted: after a crash, a directory could return without a record. */
 async function forgetGoneFolders(ctx: Context, gone: readonly LinkFolder[]): Promise<void> {
   for (const above of new Set(gone.map((note) => path.dirname(note.path)))) await syncLinkFolder(above);
   await forgetLinkFolders(ctx, gone);
 }
 
-/** @returns whether it is not there any more */
+/** @returns whether it is gone */
 async function removeNoted(note: LinkFolder): Promise<boolean> {
-  if (!(await statFolder(note.path))) return true; // without waiting for a file system that hangs
-  // looked at and removed in one go: what somebody puts there meanwhile is not taken for it
+  if (!(await statFolder(note.path))) return true; // asynchronous, so that a hung file system blocks only this call
+  // check and removal are synchronous, so that a directory put there meanwhile is not removed
   try {
     const stats = lstatSync(note.path, { bigint: true });
     if (!stats.isDirectory() || !isOfThisUser(stats) || !isNoted(note, stats)) return false;
@@ -224,7 +230,7 @@ async function removeNoted(note: LinkFolder): Promise<boolean> {
 
 const STAYING = ['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'EROFS'];
 
-/** Somebody wants it so who has given it to another user. */
+/** A directory with another owner was changed on purpose. */
 function isOfThisUser({ uid }: BigIntStats): boolean {
   return uid === BigInt(process.geteuid?.() ?? 0);
 }
@@ -236,14 +242,14 @@ async function statFolder(dir: string): Promise<BigIntStats | undefined> {
   });
 }
 
-/** What stands at an archive path. */
+/** The entry at an archive path. */
 interface Standing {
-  /** To where it points; null: it is no link. */
+  /** Target of the link; null if it is not a link. */
   target: string | null;
   stats: BigIntStats;
 }
 
-/** @returns undefined for nothing */
+/** @returns undefined if there is none */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
   try {
     const stats = await lstat(at, { bigint: true });
@@ -254,7 +260,7 @@ export async function lookAtLink(at: string): Promise<Standing | undefined> {
   }
 }
 
-/** Has what was made, or removed, in a folder last. Of one that is not there any more nothing has to. */
+/** Syncs a directory; does nothing if it is gone. */
 export async function syncLinkFolder(folder: string): Promise<void> {
   try {
     const handle = await open(folder, 'r');
@@ -268,7 +274,7 @@ export async function syncLinkFolder(folder: string): Promise<void> {
   }
 }
 
-/** ELOOP: a link to itself leads nowhere either. */
+/** ELOOP: a link to itself also has no target. */
 function isNothing(error: unknown): boolean {
   return ['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '');
 }

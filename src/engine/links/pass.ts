@@ -1,4 +1,4 @@
-/** Settles the links that are due, and makes those of copies that have just been put in place. */
+/** Settles pending links, and makes links to new copies early. */
 
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,13 +19,13 @@ import {
 } from '../../operations/links/links.js';
 import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
 
-/** Settled within a claim, also where each call takes its time. */
+/** Few enough to settle within a claim, even if each call is slow. */
 const PAGE = 100;
 
-/** A file system of links that hangs holds up no drive: what is not there by then is left to the pass. */
+/** Time limit for early links, so that a hung file system does not delay a drive; the job makes the rest. */
 const EARLY_MS = 5000;
 
-/** Notes the folder of this engine's environment: all engines are to have the same one. */
+/** Records this engine's TAPEGATE_LINK_ROOT, which must be the same for all engines. */
 export async function beginLinks(ctx: Context): Promise<void> {
   const root = ctx.config.linkRoot;
   const changed = await setLinkRoot(ctx, root);
@@ -37,7 +37,7 @@ export async function beginLinks(ctx: Context): Promise<void> {
   );
 }
 
-/** To be kept from call to call: while a call hangs none is made beside it, since each keeps a thread. */
+/** Keep one instance: while a call hangs, no other is made, because each blocks a thread. */
 export class LinkKeeper {
   private readonly ctx: Context;
   private hanging: Promise<unknown> | undefined;
@@ -46,7 +46,7 @@ export class LinkKeeper {
     this.ctx = ctx;
   }
 
-  /** @throws Error where what links are made in does not answer, once: until it does nothing is done */
+  /** @throws Error once if the link directory does not respond; then does nothing until it does */
   async settleAll(stop: AbortSignal): Promise<void> {
     while (!stop.aborted && !this.hanging) {
       const due = await claimLinks(this.ctx, PAGE);
@@ -56,7 +56,7 @@ export class LinkKeeper {
     }
   }
 
-  /** Never throws: what could not be made is made by the pass. Begins nothing where TAPEGATE_LINK_ROOT is not set. */
+  /** Makes links to new copies. Never throws: the job makes the rest. Does nothing without TAPEGATE_LINK_ROOT. */
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
     await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
@@ -67,7 +67,7 @@ export class LinkKeeper {
   private async makeNoted(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     const links = await noteEarlyLinks(this.ctx, copies);
     const mountpoints = await listMountpoints(this.ctx);
-    // what is in the way, for one, is told by the pass
+    // the job reports obstacles
     for (const link of links) await makeLink(this.ctx, link, { ...link, mountpoints }).catch(() => {});
   }
 
@@ -107,7 +107,7 @@ export class LinkKeeper {
     );
   }
 
-  /** Before anything is noted: what is noted as made, or as gone, lasts. */
+  /** Syncs before anything is recorded, so that recorded links and removals are durable. */
   private async sync(
     due: readonly DueLink[],
     trying: (fileId: bigint, call: () => Promise<void>) => Promise<void>,
@@ -124,7 +124,7 @@ export class LinkKeeper {
     }
   }
 
-  /** This process may have stood still while others settled the rows that it had claimed: what it did then is put right. */
+  /** Undoes links whose rows other engines settled while this process was stalled. */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
     const ids = late.map(({ fileId }) => fileId);
     const noted = await readNoted(this.ctx, ids);
@@ -134,7 +134,7 @@ export class LinkKeeper {
     await markLinks(this.ctx, ids);
   }
 
-  /** @returns whether it came to its end in time */
+  /** @returns whether the work ended in time */
   private async within(ms: number, work: Promise<void>): Promise<boolean> {
     const timer = new AbortController();
     const late = sleep(ms, false, { signal: timer.signal, ref: false }).catch(() => false);

@@ -1,7 +1,8 @@
 /**
- * What a staging library is asked for next: the queue of the library in fair-share order, volume by volume, as far as its depth and the restore
- * area go. What it has been asked for counts as if its users had had it, so that a user with a long queue does not fill
- * all of the depth.
+ * Chooses the next files to request from a staging library: its queue in fair-share order, volume by volume, up to its
+ * depth
+ * and the free restore area. Requested files count as delivered, so that a user with a long queue cannot fill the
+ * depth.
  */
 import type { Context } from '../../context.js';
 import type { MeasureDisks } from '../../operations/disks/reservations.js';
@@ -23,22 +24,22 @@ import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState
 import { secondsOf } from '../../time.js';
 import type { StagingPlace } from './place.js';
 
-/** Turns are as short as they can be: what is asked for cannot be taken back as a drive can be. */
+/** Shortest possible turns: unlike a drive, requested files cannot be taken back. */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** A turn is so much of the depth at most. */
+/** A turn is at most this fraction (1/n) of the depth. */
 const TURN_PART = 10;
 
-/** Turns of one pass: the rest waits for the next one, which comes as soon as there is something to do. */
+/** Turns of one run; the next run follows soon. */
 const MOST_TURNS = 50;
 
-/** While more than this part of the depth is taken nothing is added: files that come one by one are asked for together. */
+/** Above this fill level of the depth nothing is requested, so that single files are requested together. */
 const FULL_PART = 0.9;
 
-/** Copies that are to be read back are asked for so many at a time: nothing of the restore area bounds them. */
+/** Copies to verify per run: the restore area does not limit them. */
 const READ_BACKS = 100;
 
-/** @returns how many files are intended now */
+/** @returns the number of files now marked to be requested */
 export async function fillDepth(
   ctx: Context,
   lease: StagerLease,
@@ -91,7 +92,7 @@ class Fill {
       this.charge(volume, taken);
       if (isFull) break;
       const rest = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
-      // what was put aside for want of room is in the queue no more: whoever had more than a turn is looked up again
+      // files without room have left the queue; users with more than one turn are looked up again
       queues = queues.filter((queue) => queue !== volume);
       if (found.length === limit) queues.push({ ...volume });
       else if (rest.users.length > 0) queues.push(rest);

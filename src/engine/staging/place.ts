@@ -1,4 +1,4 @@
-/** A staging library as the engine uses it. What it counts of its requests is written every few seconds; a process that is killed loses the last of them. */
+/** A staging library in an engine. Request counts are written every few seconds; a killed process loses the latest. */
 import type { Context } from '../../context.js';
 import { logFailure } from '../../errors.js';
 import { addUsage, DEPTH_FILES, type Library, type RequestUsage } from '../../operations/libraries/libraries.js';
@@ -7,18 +7,15 @@ import { createStagingLibrary } from '../../tape/kinds.js';
 import type { StagingLibrary, Usage } from '../../tape/staging.js';
 
 export interface StagingPlace {
-  /** Of its row. */
   id: number;
-  /** By which operators know it. */
   name: string;
   library: StagingLibrary;
-  /** What it counts of what it is sent. */
   usage: UsageNotes;
-  /** What may be asked for and not be read yet; without a number of bytes the restore area is the only bound of these. */
+  /** Limit of requested, unread files; if `bytes` is null, only the restore area limits bytes. */
   depth: { files: number; bytes: bigint | null };
 }
 
-/** @throws SettingsError where this program cannot work with it */
+/** @throws SettingsError if this program does not support the library */
 export function openPlace(ctx: Context, registered: Library, env: Site['env']): StagingPlace {
   const { id, name, depthFiles, depthBytes } = registered;
   const library = createStagingLibrary(registered, { dataDir: ctx.config.dataDir, env });
@@ -33,7 +30,7 @@ const NONE: Usage = { requests: 0, bytes: 0n };
 export class UsageNotes {
   private readonly libraryId: number;
   private readonly library: Pick<StagingLibrary, 'usage'>;
-  /** What is written, by the names of requests. */
+  /** Usage already written, by request name. */
   private readonly written = new Map<string, Usage>();
   private writtenAt = Number.NEGATIVE_INFINITY;
 
@@ -42,7 +39,7 @@ export class UsageNotes {
     this.library = library;
   }
 
-  /** To be called every now and then. Never rejects: what cannot be written is written the next time. */
+  /** Called regularly. Never rejects: a failed write is repeated the next time. */
   async write(ctx: Context, when: 'now and then' | 'now'): Promise<void> {
     if (when === 'now and then' && performance.now() - this.writtenAt < WRITE_MS) return;
     this.writtenAt = performance.now();
@@ -53,7 +50,7 @@ export class UsageNotes {
     });
   }
 
-  /** It counts as written from now on, so that nobody else writes it meanwhile. */
+  /** Marks usage as written at once, so that a concurrent call does not write it again. */
   private takeNew(): RequestUsage[] {
     return Object.entries(this.library.usage ?? {}).flatMap(([request, now]): RequestUsage[] => {
       const before = this.written.get(request) ?? NONE;

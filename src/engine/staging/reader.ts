@@ -1,6 +1,7 @@
 /**
- * The work of a drive of a staging library. It mounts nothing: it reads the files that are ready into the restore area, batch by batch. While no
- * recall can be read it confirms tape copies. The next holder of the drive recovers what a dead one left, as for any drive (drive/left-behind.ts).
+ * The work of a staging library's drive. It mounts nothing, but reads ready files into the restore area, batch by
+ * batch, and
+ * verifies tape copies while no recall is ready. The drive's next holder recovers after a crash (drive/left-behind.ts).
  */
 import type { Context } from '../../context.js';
 import { isExhausted, messageOf, oneLine } from '../../errors.js';
@@ -38,7 +39,7 @@ import type { StagingPlace } from './place.js';
 import { isRefusal, restSeconds } from './rests.js';
 import { StagedSource, Unread } from './source.js';
 
-/** The work of a drive that reads what is ready, and goes on while its library drains. What is refused here others may be given. */
+/** Reads ready files, also while the library drains. Returns if the library refuses: other hosts may have access. */
 export function readStaged(place: StagingPlace): DriveWork {
   return async (ctx, lease, options) => {
     const stop = AbortSignal.any([options.stop, lease.signal]);
@@ -56,9 +57,9 @@ export function readStaged(place: StagingPlace): DriveWork {
 }
 
 /**
- * Reads what is ready, until nothing is left that can start, the library cannot be read, or the drive is to stop.
- * @returns when all is written down: what came of it
- * @throws what the database threw; what is still RUNNING then is for the drive's next holder
+ * Reads ready files until none can start, the library is unreadable, or the drive must stop.
+ * @returns the result, after all outcomes are written
+ * @throws errors of the database; recalls that are still RUNNING are left to the drive's next holder
  */
 async function readWhatIsReady(
   ctx: Context,
@@ -78,7 +79,7 @@ async function readWhatIsReady(
 interface HowToVisit {
   lease: HeldLease;
   options: DriveOptions;
-  /** The last visit has found nothing that could be read. */
+  /** The last visit found no readable file. */
   isDoubtful: boolean;
 }
 
@@ -92,11 +93,11 @@ class ReadingVisit {
   private readonly outcomes: OutcomeWriter;
   private readonly budget = createBudget();
   private readonly unread = new Unread();
-  /** Of the batch that was read last: the next one is read while it is written and synced. Never rejects. */
+  /** Writes and syncs of the previous batch, while the next one is read. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
-  /** The library cannot be read just now. */
+  /** The library is unreadable now. */
   private isOver = false;
-  /** It is held for that, and nothing helps before somebody has changed something. */
+  /** The library is suspended for that: an operator must act. */
   isRefused = false;
 
   constructor(ctx: Context, place: StagingPlace, { lease, options, isDoubtful }: HowToVisit) {
@@ -124,7 +125,7 @@ class ReadingVisit {
     return hasRead;
   }
 
-  /** @returns whether a copy was read that is to be confirmed */
+  /** @returns whether a copy was read for verification */
   async readBack(): Promise<boolean> {
     try {
       const how = { unread: this.unread, signal: this.lease.signal };
@@ -136,7 +137,7 @@ class ReadingVisit {
     }
   }
 
-  /** Nothing goes on afterwards, whatever is thrown: the drive is given to somebody else then. */
+  /** Ends all work, even on error: another engine may get the drive next. */
   async leave(): Promise<void> {
     try {
       await this.writing;
@@ -148,7 +149,7 @@ class ReadingVisit {
     }
   }
 
-  /** Reads one batch while the one before is written, and waits for that one: so much is in hand at most. */
+  /** Reads one batch while the previous one is written, then waits for that one. Limits the work to two batches. */
   private async workBatch(batch: Batch, startedAt: number): Promise<void> {
     const before = { writing: this.writing, outcomes: this.outcomes.written };
     try {
@@ -164,7 +165,7 @@ class ReadingVisit {
     await this.place.usage.write(this.ctx, 'now and then');
   }
 
-  /** Returns when all is read; `writing` goes on, and ends the batch. */
+  /** Returns when all files are read; `writing` continues, and ends the batch. */
   private async readBatch(batch: Batch): Promise<void> {
     const fileIds = batch.recalls.map(({ fileId }) => fileId);
     const rows = await readStagingOf(this.ctx, { libraryId: this.place.id, fileIds });
@@ -181,7 +182,7 @@ class ReadingVisit {
     this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
   }
 
-  /** What was read wrongly is brought to the disk of the system anew before it is read again. */
+  /** Releases files with MEDIA errors, so that the system stages them again before the next read. */
   private report(outcomes: readonly RecallOutcome[]): void {
     const wrong = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
     const fileIds = wrong.map(({ fileId }) => fileId);
@@ -189,7 +190,7 @@ class ReadingVisit {
     this.outcomes.report(outcomes);
   }
 
-  /** All recalls of the batch end the same way; how far the others came is not known: their copies may be in place. */
+  /** Ends all recalls of the batch the same way. Their progress is unknown: copies may be in place. */
   private giveUp({ recalls, signal }: Batch, error: unknown): void {
     const isNoTry = signal.aborted || error instanceof DiskError;
     this.report(
@@ -200,7 +201,7 @@ class ReadingVisit {
     );
   }
 
-  /** The library could not be read: it is left alone for a while, and nothing is held against volumes or files. */
+  /** Pauses or suspends an unreadable library; does not charge volumes or files. */
   private async rest(error: unknown): Promise<void> {
     this.isOver = true;
     const { readFailures } = await readRests(this.ctx, this.place.id);
@@ -215,13 +216,11 @@ class ReadingVisit {
   }
 }
 
-/** How often a plan is made anew at most: more becomes ready, and others read of the same. */
+/** Minimum age of a plan: more files become ready, and other drives read them too. */
 const REPLAN_MS = 2000;
 
-/** Files planned together at most. */
 const PLANNED_FILES = 1000;
 
-/** Empty until `renew`. */
 class ReadyPlan {
   private readonly ctx: Context;
   private readonly libraryId: number;
@@ -230,7 +229,7 @@ class ReadyPlan {
   private madeAt = 0;
   private batchFiles: number | undefined;
 
-  /** @param of.isShuffled in no order: of many files that could not be read, those that can be are found sooner so */
+  /** @param of.isShuffled random order finds readable files sooner among many unreadable ones */
   constructor(ctx: Context, { libraryId, isShuffled }: { libraryId: number; isShuffled: boolean }) {
     this.ctx = ctx;
     this.libraryId = libraryId;
@@ -268,10 +267,9 @@ class ReadyPlan {
 }
 
 /**
- * Reads one copy.
- * @param how.unread of the visit
+ * Reads one copy for verification.
  * @returns whether there was one
- * @throws LibraryError when the library cannot be read, which says nothing of the copy
+ * @throws LibraryError if the library is unreadable, which says nothing about the copy
  */
 async function readBackNext(
   ctx: Context,
@@ -287,19 +285,19 @@ async function readBackNext(
   try {
     await readChecked(source, expected, { signal, tell: tellMismatch });
   } catch (error) {
-    if (error instanceof NotReadyError) return true; // it is asked for again
+    if (error instanceof NotReadyError) return true; // it is staged again
     if (signal.aborted || error instanceof LibraryError || isExhausted(error)) {
       await leaveReadBack(ctx, place.id, copy);
       throw error;
     }
     failure = error instanceof PutOffError ? putOff(ctx, copy, error) : explainReadBack(ctx, copy, error);
-    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // what is there is brought anew before the next try
+    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // staged again before the next try
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;
 }
 
-/** It is there, and could not be read just now. */
+/** Logs a copy that is ready, but temporarily unreadable. */
 function putOff(ctx: Context, { path }: ReadyCopy, { message, seconds }: PutOffError): VerificationFailure {
   const error = oneLine(message);
   ctx.log.warn({ path, seconds }, `read-back put off: ${error}`);

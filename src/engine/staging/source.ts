@@ -1,8 +1,9 @@
 /**
- * The ready files of a staging library, as a mounted volume for drive/batch.ts. A file that breaks off is resumed from there.
+ * Ready files of a staging library, as a mounted volume for drive/batch.ts. An interrupted read is resumed.
  *
- * Files that a library fails to deliver are told apart from a library that cannot be read: a storage element that has lost one pool fails
- * for all files of that pool, and the others must not wait for them.
+ * Distinguishes undelivered files from an unreadable library: a storage element that lost one pool fails for that
+ * pool's
+ * files, and the others must not wait for them.
  */
 import type { Context } from '../../context.js';
 import { TapeError } from '../../errors.js';
@@ -15,7 +16,7 @@ import { PutOffError } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { restSeconds } from './rests.js';
 
-/** A file that breaks off so often with less than that between is left: byte by byte it would hold its reader for ever. */
+/** A read that breaks off this often, each time after fewer than `LEAST_BYTES`, is abandoned. */
 const MOST_BREAKS = 3;
 const LEAST_BYTES = 64 * 1024;
 
@@ -25,10 +26,7 @@ export class StagedSource implements MountedVolume {
   private readonly rows: ReadonlyMap<string, StagingRow>;
   private readonly unread: Unread;
 
-  /**
-   * @param rows what the library was asked of the files that are to be read
-   * @param unread of the visit
-   */
+  /** @param rows the staging rows of the files to read */
   constructor(ctx: Context, place: StagingPlace, rows: readonly StagingRow[], unread: Unread) {
     this.ctx = ctx;
     this.place = place;
@@ -36,7 +34,10 @@ export class StagedSource implements MountedVolume {
     this.unread = unread;
   }
 
-  /** @throws PutOffError where the library could not give the file, and may give others; LibraryError where it cannot be read */
+  /**
+   * @throws PutOffError if the library did not deliver this file, but may deliver others; LibraryError if it is
+   * unreadable
+   */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
     if (!row) throw new NotReadyError(`library ${this.place.name} was asked for ${file.path} no more`);
@@ -57,7 +58,7 @@ export class StagedSource implements MountedVolume {
     }
   }
 
-  /** From where it breaks off. */
+  /** Resumes the read after each interruption. */
   private async *readOn(
     row: StagingRow,
     { path, size, checksum }: FileOnVolume,
@@ -78,10 +79,10 @@ export class StagedSource implements MountedVolume {
         if (from >= size || from === begun || breaks >= MOST_BREAKS) return;
       } catch (error) {
         signal.throwIfAborted();
-        // noted before the recall waits again, so that nobody takes it for ready then
+        // recorded before the recall waits again, so that it does not count as ready
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.place.id, row);
         breaks = from - begun >= LEAST_BYTES ? 1 : breaks + 1;
-        // of what it had all bytes of, the library says that they were not right
+        // after the last byte, an error means that the bytes are wrong
         if (!isBreak(error) || from >= size || breaks >= MOST_BREAKS) throw error;
       }
     }
@@ -90,8 +91,9 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Each chunk has its time, and 64 kB together have it; the time that the reader takes is not the library's. What takes too long is told to end: its connection, or its
-   * process, would stay for good where nobody takes what it brings in the end.
+   * Limits the time for each chunk, and for each 64 kB together; the reader's own time does not count. On a timeout,
+   * aborts
+   * the read, which would otherwise keep its connection or process.
    */
   private async *follow(
     file: StagedFile,
@@ -113,9 +115,9 @@ export class StagedSource implements MountedVolume {
       for (;;) {
         const askedAt = performance.now();
         const next = await within(limit, () => iterator.next()).catch((error: unknown) => {
-          isOver = true; // thrown by the library itself, or nobody waits for it any more
+          isOver = true; // thrown by the library, or the wait timed out
           over.abort(error);
-          iterator.return?.().catch(() => {}); // whatever comes of it
+          iterator.return?.().catch(() => {}); // its result is irrelevant
           throw error;
         });
         isOver = next.done === true;
@@ -135,16 +137,16 @@ export class StagedSource implements MountedVolume {
   }
 }
 
-/** May it be read on from where it broke off? */
+/** Whether the read can be resumed. */
 function isBreak(error: unknown): boolean {
   if (error instanceof NotReadyError || error instanceof RetryLaterError || error instanceof ChangedError) return false;
   return error instanceof TapeError && error.errorClass === 'TRANSIENT';
 }
 
-/** So many different files, one after the other and with none that came between, are the library's. */
+/** After this many different undelivered files in a row, the library is at fault. */
 const MOST_FILES = 3;
 
-/** Of one visit to a library. */
+/** Undelivered files of one visit. */
 export class Unread {
   private readonly paths = new Set<string>();
   private hasRead = false;
@@ -155,18 +157,18 @@ export class Unread {
     this.last = error;
   }
 
-  /** A file has come, or the library has said of it that it does not. */
+  /** Called after a file was delivered, or the library refused that file. */
   noteAnswer(): void {
     this.hasRead = true;
     this.paths.clear();
   }
 
-  /** Why nothing more is to be read now. */
+  /** Why to stop reading now, if so. */
   get failure(): LibraryError | undefined {
     return this.paths.size >= MOST_FILES ? this.last : undefined;
   }
 
-  /** The same, once there is nothing else to read: where nothing has come at all, it may be the library. */
+  /** Like `failure`, at the end of the visit: if no file was delivered at all, the library may be at fault. */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;
   }

@@ -1,6 +1,6 @@
 /**
- * Asks staging libraries for files: one engine per library at a time, under a lease, in a loop per library. What a pass does follows from the rows alone,
- * and each pass recovers what a dead one left (README.md).
+ * Requests files from staging libraries: one engine per library, under a lease. Each run depends only on the rows, and
+ * recovers what a dead engine left (README.md).
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -34,27 +34,24 @@ import { askIntended, type MakeCall, pollDue, releaseDue } from './steps.js';
 interface StagerOptions {
   engineId: string;
   leaseSeconds: number;
-  /** Nothing new after this; the call in hand is given up. */
+  /** Ends the loop, and aborts the current call. */
   stop: AbortSignal;
-  /** Ring when there may be more to ask for, or something to let go. */
+  /** Signals that there may be files to request or release. */
   bells: readonly Waker[];
-  /** How long it sleeps when none rings: demands are due, and recalls whose pause has ended, without. */
+  /** Poll interval without a signal: due polls, and recalls whose pause ended, send none. */
   idleMs: number;
-  /** How long a library that has refused what it was asked is left to other engines, which may have what it asks for. */
+  /** Time for which a library that refused is left to other engines, which may have access. */
   leftMs: number;
   measure: MeasureDisks;
 }
 
-/**
- * Between two passes: the bells may ring for every batch of files, and each look costs the database. So it rests longer the longer it
- * took, within bounds.
- */
+/** Pause between runs, proportional to the run time: there may be a signal for each batch of files. */
 const REST = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** What a system keeps without ever saying how long is followed, and shown, for so long. */
+/** How long to follow and show files that a system keeps without an end. */
 const KEPT_SECONDS = 7 * 86_400;
 
-/** Runs until `stop`. Errors are logged, and the library is turned to again. */
+/** Runs until `stop`. Logs errors and retries. */
 export async function runStager(ctx: Context, place: StagingPlace, options: StagerOptions): Promise<void> {
   const { stop, engineId, leaseSeconds, idleMs, leftMs } = options;
   while (!stop.aborted) {
@@ -68,7 +65,7 @@ export async function runStager(ctx: Context, place: StagingPlace, options: Stag
     } catch (error) {
       if (!stop.aborted) logFailure(ctx.log, error, `library ${place.name}`);
     }
-    await sleep(restMs, undefined, { signal: stop }).catch(() => {}); // woken by the stop
+    await sleep(restMs, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
   }
 }
 
@@ -78,7 +75,7 @@ class Stager {
   private readonly hold: StagerHold;
   private readonly options: StagerOptions;
   private readonly signal: AbortSignal;
-  /** Calls of the pass that were answered. */
+  /** Successful calls of this run. */
   private answered = 0;
   private isRefused = false;
 
@@ -90,7 +87,7 @@ class Stager {
     this.signal = AbortSignal.any([options.stop, hold.signal]);
   }
 
-  /** Until the lease is lost, the engine stops, or the library refuses what it is asked. @returns whether that was so */
+  /** Runs until the lease is lost, the engine stops, or the library refuses. @returns whether it refused */
   async run(): Promise<boolean> {
     const { bells, idleMs } = this.options;
     while (!this.signal.aborted) {
@@ -126,17 +123,17 @@ class Stager {
     const failed = await this.turnTo({ ...rests, mode });
     if (this.signal.aborted) return;
     if (failed) await this.rest(failed.error, rests);
-    else if (this.answered > 0) await closeCircuit(ctx, { of: 'calls', id: place.id }); // else nothing was asked, and nothing is known
+    else if (this.answered > 0) await closeCircuit(ctx, { of: 'calls', id: place.id }); // otherwise no call was made
   }
 
-  /** One after the other: a step that fails keeps the library from the others only where it has said when to come again. */
+  /** Runs the steps in order. A failed step does not prevent the next ones, unless the library said when to retry. */
   private async turnTo({ mode }: Rests): Promise<{ error: unknown } | undefined> {
     const { ctx, place } = this;
     const make: MakeCall = (what, call) => this.make(what, call);
     const steps = [
       () => releaseDue(ctx, place, make),
       async () => {
-        if (mode !== null) return; // it drains: what it was asked for comes, and nothing else is asked for
+        if (mode !== null) return; // draining: requested files still arrive, but nothing new is requested
         await fillDepth(ctx, this.hold.lease, { place, measure: this.options.measure });
         await askIntended(ctx, place, make);
       },
@@ -146,7 +143,7 @@ class Stager {
     for (const step of steps) {
       if (this.signal.aborted || failed?.error instanceof RetryLaterError) break;
       await step().catch((error: unknown) => {
-        // only what the library says is held against it
+        // only errors of the library count against it
         if (!(error instanceof LibraryError)) throw error;
         failed ??= { error };
       });
@@ -161,7 +158,7 @@ class Stager {
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
     const answer = await within(limit, call).catch((error: unknown) => {
       if (error instanceof LibraryError || this.signal.aborted) throw error;
-      // no other error is the library's to throw: it is told whole, and counts as the library's
+      // any other error is a bug of the library: log it with its stack, and count it as the library's
       logFailure(this.ctx.log, error, `library ${name}: ${what}`);
       throw new LibraryError('TRANSIENT', messageOf(error), { cause: error });
     });
@@ -169,10 +166,7 @@ class Stager {
     return answer;
   }
 
-  /**
-   * Where some of its calls were answered it is there, and only that one is not: the pauses do not grow, and it is not held; what it refuses then
-   * may be a single file.
-   */
+  /** Pauses the library. If other calls succeeded, the failure may concern one file: pauses do not grow then. */
   private async rest(error: unknown, { failures }: Rests): Promise<void> {
     const isCounted = this.answered === 0 && !(error instanceof RetryLaterError);
     this.isRefused = isCounted && isRefusal(error);
@@ -187,7 +181,7 @@ class Stager {
 }
 
 interface Running {
-  /** Of the library as it is asked. */
+  /** `askingKey` of the library. */
   key: string;
   stop: AbortController;
   ended: Promise<void>;
@@ -197,7 +191,7 @@ export class Stagers {
   private readonly ctx: Context;
   private readonly options: StagerOptions & { env: Site['env'] };
   private readonly usable: UsableLibraries;
-  /** By the ids of their libraries. */
+  /** By library id. */
   private readonly running = new Map<number, Running>();
   private readonly leaving = new Set<Promise<void>>();
 
@@ -207,7 +201,7 @@ export class Stagers {
     this.usable = new UsableLibraries(ctx);
   }
 
-  /** Takes up libraries that were added or changed, and leaves those that were removed. */
+  /** Starts added or changed libraries, stops removed ones. */
   async follow(): Promise<void> {
     const libraries = await this.usable.read('STAGING');
     const keys = new Map(libraries.map((library) => [library.id, askingKey(library)]));
@@ -227,7 +221,7 @@ export class Stagers {
     }
   }
 
-  /** Once all have stopped. */
+  /** Resolves when all have stopped. */
   get ended(): Promise<unknown> {
     return Promise.all([...this.leaving, ...[...this.running.values()].map(({ ended }) => ended)]);
   }
@@ -252,7 +246,7 @@ class StagerHold {
     this.timer = setInterval(() => void this.renew(), leaseSeconds * 1000 * RENEW_PART);
   }
 
-  /** @returns undefined while another engine has it; what is returned must be ended */
+  /** @returns undefined while another engine holds the lease; the caller must call `end` */
   static async claim(
     ctx: Context,
     claim: { libraryId: number; engineId: string; leaseSeconds: number },
@@ -267,13 +261,13 @@ class StagerHold {
     return this.lost.signal;
   }
 
-  /** To be asked before each call: the process may have stood still. @throws when the lease is lost, or may be */
+  /** Called before each call: the process may have stalled. @throws if the lease is lost, or may be */
   confirm(): void {
     if (performance.now() >= this.validUntil) this.lose();
     this.signal.throwIfAborted();
   }
 
-  /** Gives it back, so that another engine need not wait for its end. */
+  /** Releases the lease, so that another engine need not wait for its end. */
   async end(): Promise<void> {
     clearInterval(this.timer);
     this.lose();
@@ -283,7 +277,7 @@ class StagerHold {
   private async renew(): Promise<void> {
     const startedAt = performance.now();
     if (startedAt >= this.validUntil) return this.lose();
-    // a database that cannot be asked has given it to nobody yet
+    // an unavailable database cannot have given the lease to another engine
     const isOurs = await renewStager(this.ctx, this.lease, this.leaseSeconds).catch(() => undefined);
     if (isOurs === false) this.lose();
     if (isOurs) this.validUntil = startedAt + this.leaseSeconds * 1000;

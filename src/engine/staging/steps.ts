@@ -1,4 +1,7 @@
-/** The calls to a staging library. Each is recorded before it is made, and its answer after, so that it may be killed at any line (README.md). */
+/**
+ * Calls to a staging library. Each is recorded before and after, so that the process may be killed at any line
+ * (README.md).
+ */
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { messageOf, quote } from '../../errors.js';
@@ -27,23 +30,23 @@ import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.
 import type { StagingPlace } from './place.js';
 import { againSeconds, pollSeconds, restSeconds } from './rests.js';
 
-/** Makes a call, within its limit of time and while the library is ours. */
+/** Makes a call with a time limit, while this engine holds the lease. */
 export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 
-/** Demands that are looked at, or let go, in one pass at most, and at once. */
+/** Stage requests polled or released per run, and at once. */
 const CALLS = { aPass: 40, atOnce: 4 };
 
-/** A demand that could not be looked at: others are, before it is again. */
+/** Pause after a failed poll, so that other stage requests are polled first. */
 const POLL_AGAIN_SECONDS = 30;
 
-/** What is not needed any more waits for others of its demand, to be released together: a part of the time since it was asked for. */
+/** How long files wait to be released together with others of their stage request: a fraction of its age. */
 const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
 
 function toStagedFile({ path, volume, position, size }: StagingRow): StagedFile {
   return { path, volume, position, size };
 }
 
-/** Asks for all that is intended. */
+/** Requests all files that are marked for it. */
 export async function askIntended(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
   const { library, id: libraryId } = place;
   for (;;) {
@@ -62,16 +65,16 @@ export async function askIntended(ctx: Context, place: StagingPlace, make: MakeC
       const fileIds = rows.map(({ fileId }) => fileId);
       await noteStray(ctx, { libraryId, batch, remoteId: asked.id, fileIds });
     }
-    // what it has said of the others is heard again when they are polled
+    // states of other files are read again by the next poll
     const said = new Set(asked.known.map(({ path }) => path));
     await writeStates(ctx, place, { rows: rows.filter(({ path }) => said.has(path)), states: asked.known, pollAt });
   }
 }
 
-/** Some are made of the names of several demands. */
+/** An id may combine those of several stage requests. */
 const MOST_ID_CHARACTERS = 64 * 1024;
 
-/** A name that the database cannot keep would be thrown at whoever notes it, in each pass, and the files asked for again each time. */
+/** Rejects ids that the database cannot store: otherwise each run would fail, and request the files again. */
 function checkId<A extends { id: string | null }>({ name }: StagingPlace, answer: A): A {
   const { id } = answer;
   if (id === null || (id.isWellFormed() && !id.includes('\0') && id.length <= MOST_ID_CHARACTERS)) return answer;
@@ -82,13 +85,12 @@ function checkId<A extends { id: string | null }>({ name }: StagingPlace, answer
   );
 }
 
-/** Asks about what is due. */
 export async function pollDue(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
   const { library, id } = place;
   const due = await readToPoll(ctx, id, library.limits.poll * CALLS.aPass);
   await each(groupDemands(due, library.limits.poll), async (rows) => {
     const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
-      // else it would be the first of those that are due again and again
+      // otherwise it would always be the first due one
       if (isOfDemand(error)) await noteWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
       throw error;
     });
@@ -99,7 +101,7 @@ export async function pollDue(ctx: Context, place: StagingPlace, make: MakeCall)
   });
 }
 
-/** Tells the library what is not needed any more, demand by demand. */
+/** Releases files that are no longer needed, by stage request. */
 export async function releaseDue(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
   const { library, id: libraryId } = place;
   const { release: limit } = library.limits;
@@ -134,7 +136,7 @@ function toDemand(rows: readonly StagingRow[]): Demand {
   return { id: rows[0]?.remoteId ?? null, files: rows.map(toStagedFile) };
 }
 
-/** Files of one demand each, and no more than that of them. */
+/** Groups by stage request, with at most `limit` files each. */
 function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): R[][] {
   const demands = new Map<string | null, R[]>();
   for (const row of rows) {
@@ -147,12 +149,12 @@ function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): 
   );
 }
 
-/** The call has failed, and others may not: it may be this demand that the library cannot answer for. */
+/** Whether the failure may concern only this stage request. */
 function isOfDemand(error: unknown): boolean {
   return error instanceof LibraryError && !(error instanceof RetryLaterError);
 }
 
-/** A few at once. What one throws keeps the others from nothing, unless all that were at work then have failed. */
+/** Runs a few at once. Continues after errors, unless all concurrent ones failed. */
 async function each<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
   for (let n = 0; n < all.length; n += CALLS.atOnce) {
@@ -170,21 +172,21 @@ function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }
 
-/** In the form of all times; null for one that is none of the database's. */
+/** Converts to the internal format; null for a time that the database cannot store. */
 function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
 }
 
 /**
- * Until when what is ready now can be read. A time that is over speaks of another clock there, or of an earlier demand: taken at its word, the
- * file would be asked for again and again, and never be read.
+ * Returns until when a ready file is readable. Ignores a past time, which comes from another clock or an earlier stage
+ * request: otherwise the file would be requested again and again, and never read.
  */
 function untilOf(date: Date | null, now: string): string | null {
   const until = timeOfDate(date);
   return until !== null && isBefore(now, until) ? until : null;
 }
 
-/** @param rows what was asked about: a file of which the library said nothing is asked about again at `pollAt` */
+/** @param rows the polled files; those without a reported state are polled again at `pollAt` */
 async function writeStates(
   ctx: Context,
   place: StagingPlace,

@@ -1,6 +1,7 @@
 /**
- * Sends webhook messages, to several webhooks at a time, so that a slow one delays no other. Messages are signed as the Standard Webhooks specification
- * says, and are sent only to allowed addresses.
+ * Sends webhook messages, to several webhooks at once, so that a slow one does not delay the others. Messages are
+ * signed
+ * by the Standard Webhooks specification, and sent only to allowed addresses.
  */
 import { createHmac } from 'node:crypto';
 import { type LookupAddress, lookup as lookUp } from 'node:dns';
@@ -24,14 +25,13 @@ import { count } from '../../signals.js';
 import { secondsOf } from '../../time.js';
 import { createTargets, findTargetProblem, hostOf, type WebhookTargets } from '../../webhook-targets.js';
 
-/** Webhooks that are sent to at the same time, and those of one quota: whoever has slow ones keeps nobody else waiting. */
+/** Concurrent messages in all, and for one quota, so that one user's slow webhooks do not block others. */
 const AT_ONCE = 16;
 const AT_ONCE_OF_QUOTA = 4;
 
 interface SenderOptions {
-  /** No further message after this. */
   stop: AbortSignal;
-  /** Those in hand are given up after this. */
+  /** Aborts messages in flight. */
   abort: AbortSignal;
 }
 
@@ -41,7 +41,7 @@ export class WebhookSender {
   private readonly targets: WebhookTargets;
   private readonly userAgent: string;
   private readonly workers = new Set<Promise<void>>();
-  /** How many of a quota are in hand. */
+  /** Messages in flight by quota. */
   private readonly inHand = new Map<number, number>();
 
   constructor(ctx: Context, options: SenderOptions) {
@@ -52,7 +52,7 @@ export class WebhookSender {
     this.userAgent = `Tapegate/${version}`;
   }
 
-  /** Begins to send what is due; what comes of it is not waited for. */
+  /** Starts to send due messages; does not wait for the results. */
   async run(): Promise<void> {
     while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
       const message = await this.claim();
@@ -62,7 +62,7 @@ export class WebhookSender {
     }
   }
 
-  /** Sends one after the other, of whichever webhook, until none is due. */
+  /** Sends messages one after the other until none is due. */
   private async work(first: ClaimedMessage): Promise<void> {
     const { ctx, options } = this;
     try {
@@ -71,7 +71,7 @@ export class WebhookSender {
         if (options.stop.aborted) return;
       }
     } catch (error) {
-      logFailure(ctx.log, error, 'webhook'); // what was claimed is due again when its claim has run out
+      logFailure(ctx.log, error, 'webhook'); // a claimed message is due again when its claim expires
     }
   }
 
@@ -89,7 +89,7 @@ export class WebhookSender {
     else this.inHand.delete(quotaId);
   }
 
-  /** Once all in hand have come to their end. */
+  /** Resolves when all messages in flight have ended. */
   get ended(): Promise<unknown> {
     return Promise.all(this.workers);
   }
@@ -112,33 +112,32 @@ interface Posted {
   url: string;
   messageId: string;
   body: string;
-  /** As they are written: `whsec_` and base64. */
+  /** `whsec_` and base64. */
   secrets: readonly string[];
 }
 
 interface PostOptions {
   targets: WebhookTargets;
-  /** Ends the call. */
   signal: AbortSignal;
-  /** In seconds since 1970, of this try. */
+  /** Time of this try, in seconds since 1970. */
   now: number;
   userAgent: string;
-  /** For tests: a site asks its resolver. */
+  /** For tests; default the site's resolver. */
   resolve?: (host: string) => Promise<LookupAddress[]>;
 }
 
-/** @returns `v1` and the signature, for each secret */
+/** @returns `v1` and a signature for each secret */
 function sign({ messageId, body, secrets }: Omit<Posted, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));
   return keys.map((key) => `v1,${createHmac('sha256', key).update(signed).digest('base64')}`).join(' ');
 }
 
-/** Bytes of an answer, and milliseconds, that are taken off the line; none of it is read, waited for, or told to anybody. */
+/** Limits for draining a response, in bytes and milliseconds. Its body is ignored. */
 const MOST_ANSWER = 64 * 1024;
 const ANSWER_MS = 1000;
 
-/** Calls once. It does not throw. */
+/** Sends a message once. Never throws. */
 export async function postMessage(message: Posted, options: PostOptions): Promise<WebhookResult> {
   const problem = findTargetProblem(message.url, options.targets);
   if (problem) return { state: 'FAILED', error: `its URL ${problem}` };
@@ -203,7 +202,7 @@ function drain(answer: IncomingMessage): void {
     bytes += piece.length;
     if (bytes > MOST_ANSWER) answer.destroy();
   });
-  answer.on('error', () => {}); // its status is here already
+  answer.on('error', () => {}); // the status has already arrived
   answer.once('close', () => clearTimeout(timer));
 }
 
@@ -211,8 +210,9 @@ const resolveAll = (host: string): Promise<LookupAddress[]> =>
   new Promise((done, fail) => lookUp(host, { all: true }, (error, found) => (error ? fail(error) : done(found))));
 
 /**
- * Looks a name up, once, and gives the connection those of its addresses that may be called: a name that has another address a
- * moment later leads to none that was not looked at. (A URL with an address is looked at before.)
+ * Resolves a name once, and connects only to its allowed addresses, so that DNS rebinding has no effect. A URL with an
+ * IP
+ * address is checked before.
  */
 function guardLookup(
   host: string,
@@ -233,10 +233,10 @@ function guardLookup(
   };
 }
 
-/** As a resolver says that there is no such name, or that it has no address. */
+/** No such name, or no address. */
 const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
 
-/** Told to users, who are not to learn from it which names there are within the site's network: one that there is not is told alike. */
+/** The same text for unknown names and private addresses: users must not learn which internal names exist. */
 class ClosedTargetError extends Error {
   constructor(name: string) {
     super(
