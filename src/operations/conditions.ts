@@ -39,10 +39,7 @@ export const isHeldByKeys = (fileId: Sql): Sql => sql`EXISTS (
   SELECT FROM (SELECT h.request_id FROM hold h WHERE h.file_id = ${fileId} AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
-/**
- * The recall `c` waits, for lookups by file. With the condition of the queue's index, PostgreSQL would read that whole
- * index for each file while it estimates an empty queue.
- */
+/** The recall `c` waits, for lookups by file. The index of the queue would be read whole for each file. */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
 
 export const needsRoom = sql`c.not_before = 'infinity'`;

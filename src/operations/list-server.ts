@@ -12,11 +12,7 @@ type AtStandby = Extract<
   `list${'Files' | 'Requests' | 'Volumes' | 'Verifications' | 'QuotasByPage' | 'Audit'}` | 'readVolumeFiguresOf'
 >;
 
-/**
- * Reads a list at a standby if there is one, else at the primary. Repeats a failed read at the primary, unless pages
- * were delivered already.
- * @param work reads with the given context. It may be called twice, and has delivered no page the first time
- */
+/** Reads a list at a standby, else at the primary. Runs a failed `work` again at the primary if it delivered no page. */
 export async function atListServer<T>(
   ctx: Context,
   _operation: AtStandby,

@@ -93,10 +93,7 @@ function longestRun(text: string): number {
   return Math.max(0, ...text.split(/[^a-z0-9]/i).map((run) => run.length));
 }
 
-/**
- * PostgreSQL adds two blanks before a word and one after it, if the pattern shows its begin or end. Other letters
- * depend on the locale; a wrong guess only makes a search slower.
- */
+/** PostgreSQL pads words with two blanks before and one after. A wrong guess of the locale only slows a search. */
 function hasTrigrams(pattern: string): boolean {
   const runs = pattern.split(/[^\p{L}\p{N}]/u);
   return runs.some((run, at) => {

@@ -22,10 +22,7 @@ export interface CursorPage<Key> {
   inverted?: boolean;
 }
 
-/**
- * Returns the conditions of a page, and its order and limit.
- * @param descending the list begins with the greatest key
- */
+/** Returns the conditions, order and limit of a page. @param descending the list begins with the greatest key */
 export function boundsOf(
   key: Sql,
   { after, before, limit, inverted = false }: CursorPage<number | bigint>,

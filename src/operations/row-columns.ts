@@ -2,9 +2,8 @@
 import { raw, type Sql } from '../database/sql.js';
 
 /**
- * Returns all columns of a table as a list for `SELECT`.
- * @param fields such as `Prisma.RequestScalarFieldEnum`
- * @param prefix of the names in the result
+ * Returns the columns of a table for `SELECT`. @param fields such as `Prisma.RequestScalarFieldEnum` @param prefix of
+ * results
  */
 export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
   const columns = Object.keys(fields).map((name) => `${alias}."${columnOf(name)}" AS "${prefix}${name}"`);
@@ -13,10 +12,7 @@ export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
 
 const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-/**
- * Returns a function that extracts the columns with a prefix from a row, as a row of their own.
- * @param fields as for `columnsOf`
- */
+/** Returns a function that extracts the columns with a prefix as a row. @param fields as for `columnsOf` */
 export function rowTaker<Row>(fields: object, prefix: string): (flat: object) => Row {
   const names = Object.keys(fields).map((name) => [name, prefix + name] as const);
   return (flat) => {

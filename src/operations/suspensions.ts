@@ -153,8 +153,8 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Resumes an object. Recalls waiting for it may begin at once, with all their tries. A full disk takes new files again.
- * @returns the ended suspension
+ * Resumes an object. Its recalls may begin at once, with all tries. A full disk takes files again. @returns the
+ * suspension
  * @throws NotFoundError if it does not exist or is in service; InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
@@ -211,9 +211,8 @@ async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Su
 }
 
 /**
- * Ends a suspension and the pauses that it caused. A trigger notifies the engine. If the volume failed, tries of its
- * files do not count.
- * @param deed audited if a caller requested the end
+ * Ends a suspension and its pauses, and notifies engines. After a failure of the volume, tries of its files do not
+ * count.
  */
 export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
   const audit = deed && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT name FROM ended`)})`;
@@ -279,10 +278,7 @@ export async function readSuspensionsOf(
   return new Map(rows.map((row) => [row.name, row]));
 }
 
-/**
- * Reads whether a drive may mount, and whether any recall waits. Idle drives send this cheap statement every second.
- * Undefined while the drive or its library is suspended.
- */
+/** Reads whether a recall waits; undefined if drive or library is suspended. Idle drives send this every second. */
 export async function readOpening(ctx: Context, place: Place): Promise<{ isQueued: boolean } | undefined> {
   const { rows } = await ctx.db.pool.query<{ isQueued: boolean }>(
     sql`SELECT EXISTS (SELECT FROM recall c WHERE c.state = 'WAITING') AS "isQueued" WHERE ${isOpen(place, 'mounting')}`,

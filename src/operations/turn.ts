@@ -41,8 +41,7 @@ export function checkAsked({ reader }: Context): void {
 const NO_PACE = { windowMs: Number.POSITIVE_INFINITY, bytesPerSecond: 0 };
 
 /**
- * Creates slots for short work of callers. A caller gets at most half of the free slots, and waits for one for a
- * limited time.
+ * Creates slots for short work of callers. A caller gets at most half of the free slots, and waits for a limited time.
  * @param what is done, in the plural
  * @returns `enter`, which throws an UnavailableError if no slot is free in time, or if the caller has disconnected
  */

@@ -43,9 +43,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 }
 
 /**
- * Restricts an action below a directory to those with a rule for it. Setting a rule twice changes nothing. Requests
- * keep their files.
- * @throws InvalidInputError
+ * Restricts an action below a directory to those with a rule for it. Requests keep their files. @throws
+ * InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
   return await audited(ctx, deedOf('setPathRule', input), async (note) => {

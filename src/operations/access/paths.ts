@@ -67,10 +67,7 @@ export async function readAllowed(
   return new Map(rows.map(({ id }) => [id, true]));
 }
 
-/**
- * Returns a filter for single paths by the present rules. Long readers are restarted when the rules change.
- * @returns undefined if no rule applies
- */
+/** Returns a filter of paths by the present rules; undefined if none applies. Changed rules restart long readers. */
 export async function readPathFilter(
   { caller, db }: Context,
   action: PathAction,

@@ -1,7 +1,6 @@
 /**
- * Adopts copies on the restore disks of the source in place. Copies that no request contains stay until the adoption is
- * finished, since a later one may bring a request for them. So do the old names of copies, each with its inode: the
- * copy may be removed, and another file put there, before its old name is removed.
+ * Adopts copies on the source's restore disks in place. Copies that no request contains stay until the adoption is
+ * finished, since a later one may bring a request. So do old names of copies, with their inodes, for safe removal.
  */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
@@ -46,8 +45,7 @@ export interface SourceCopy {
 }
 
 /**
- * Reads copies by path, except those of files that are restored here, or being restored.
- * @param page.isTrial also reads copies of files that are not in the catalogue yet
+ * Reads copies by path, except of files restored here. @param page.isTrial includes files that are not in the catalogue
  */
 export async function readSourceCopies(
   client: PoolClient,

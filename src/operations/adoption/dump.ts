@@ -72,10 +72,7 @@ function noteSetting(state: State, line: string): void {
   }
 }
 
-/**
- * Yields lines, split at line feeds only, with a character for each byte, since other tables may contain any bytes.
- * @throws SourceError
- */
+/** Yields lines with a character for each byte, since other tables may contain any bytes. @throws SourceError */
 async function* readRecords(input: Readable, state: State): Lines {
   const open: string[] = [];
   let bytes = 0;

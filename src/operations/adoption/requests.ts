@@ -50,8 +50,7 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
 }
 
 /**
- * Cancels live adopted requests that are no longer in the source, except expired ones, which the source deletes. If one
- * reappears, its empty digest makes the next adoption revive it.
+ * Cancels live adopted requests that were deleted in the source. The empty digest lets a later adoption revive them.
  */
 export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(

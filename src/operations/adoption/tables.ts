@@ -197,9 +197,8 @@ const needed = { quota: ['user', 'size'], taperequest: ['id', 'quota', 'retentio
 export type CsvTable = keyof typeof columnsOf;
 
 /**
- * Yields the rows of a CSV list of users or requests, whose first line names the columns. In a list of requests,
- * `quota` is a user and `files` has one path a line.
- * @param given.name of the file, for messages
+ * Yields the rows of a CSV list of users or requests with a header. In a list of requests, `quota` is a user and
+ * `files` has one path a line.
  * @throws SourceError
  */
 export async function* readCsv(

@@ -1,7 +1,6 @@
 /**
- * Audits changes made for callers. The row of a success is written in the transaction of the change, so both are
- * committed or neither, and only if the caller is still valid then. A rejection is recorded separately, since its
- * transaction is rolled back.
+ * Audits changes made for callers. The row of a success is written in the transaction of the change, and only if the
+ * caller is still valid then. A rejection is recorded separately, since its transaction is rolled back.
  */
 import { auditRow, auditRowOfChange, type Deed, isUnnoted } from '../../audit.js';
 import type { Context } from '../../context.js';
@@ -40,10 +39,7 @@ export function isChanging(operation: Operation): operation is Changing {
  */
 export type Note = (more?: Partial<Pick<Deed, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
-/**
- * Operations without an own slot here: parts of them take slots, and an import has one of its gateway. Token operations
- * lock no shared rows, and revoking a stolen token must not wait.
- */
+/** Operations that take their slots in parts, or lock no shared rows. Revoking a stolen token must not wait. */
 const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
   'createRequest',
   'updateRequest',

@@ -18,10 +18,7 @@ export interface ListAuditInput {
   until?: string | null | undefined;
 }
 
-/**
- * Lists audit rows in the order in which they were written: counted, or by the page.
- * @throws InvalidInputError if no row could ever match
- */
+/** Lists audit rows as written: counted, or by the page. @throws InvalidInputError if no row could ever match */
 export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSignal) {
   allow(ctx, 'listAudit');
   checkInput(input);

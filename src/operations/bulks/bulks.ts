@@ -102,8 +102,7 @@ async function takeBack(ctx: Context, id: string, requests: readonly number[]): 
 }
 
 /**
- * Returns the users whose quotas the caller may charge if it names none: its own quota if it has one, otherwise all.
- * @returns undefined if it may charge any
+ * Returns the users whose quotas the caller may charge, its own alone if it has one; undefined if it may charge any.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -151,10 +150,7 @@ export const isBulkId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3
 
 export const noBulk = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
 
-/**
- * Reads a stage request, and its files in order, at the pace of the reader.
- * @throws NotFoundError, also if the caller may not see it
- */
+/** Reads a stage request and its files in order. @throws NotFoundError, also if the caller may not see it */
 export async function readBulk<T>(
   ctx: Context,
   id: string,
@@ -313,19 +309,13 @@ export async function releaseInAll(ctx: Context, paths: readonly string[]): Prom
   for (const { bulkId, ...request } of rows) await letGoAll(ctx, bulkId, [request]);
 }
 
-/**
- * Ends all of its requests and deletes it.
- * @throws NotFoundError, ForbiddenError; requests that were ended before stay ended
- */
+/** Ends all of its requests and deletes it. @throws NotFoundError, ForbiddenError; requests ended before stay ended */
 export async function removeBulk(ctx: Context, id: string): Promise<void> {
   for (const request of await findRequests(ctx, id)) await cancelRequest(ctx, request);
   await ctx.db.pool.query(sql`DELETE FROM bulk WHERE id = ${id}::uuid`);
 }
 
-/**
- * Returns its requests, before any is changed, if the caller may change all of them.
- * @throws NotFoundError, also if the caller may not see it; ForbiddenError
- */
+/** Returns its requests if the caller may change all. @throws NotFoundError, also if hidden; ForbiddenError */
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
   allow(ctx, 'cancelRequest');
   if (!isBulkId(id)) throw noBulk(id);

@@ -73,11 +73,10 @@ export interface Steps {
 }
 
 /**
- * Runs steps in order of paths. Each step has its files in the temporary table `leaving`, and may add or skip some. A
- * file may be renamed between steps to a path already passed. So the steps start over until one sees all remaining
- * files, or a round changes nothing.
+ * Runs steps in order of paths on the temporary table `leaving`, to which a step may add files. A file may be renamed
+ * between steps to a path already passed, so the steps start over until one sees all remaining files, or a round
+ * changes nothing.
  * @param step gets the number of files of earlier steps
- * @param run opens the transaction of a step
  */
 export async function inSteps(
   ctx: Context,

@@ -35,10 +35,7 @@ export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof j
 
 const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 
-/**
- * Lists tape files by path: counted, by the page, or counted and all from one snapshot, as JSON objects.
- * @param reader aborts when the caller no longer waits
- */
+/** Lists files by path: counted, by the page, or all as JSON objects. @param reader aborts when the caller is gone */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
   const filter = filterOf(input);

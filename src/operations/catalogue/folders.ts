@@ -28,10 +28,7 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
   return rows[0];
 }
 
-/**
- * Lists the direct entries of a directory in byte order of their names, with one index lookup each.
- * @returns one more than `limit` if there are more
- */
+/** Lists direct entries in byte order, with an index lookup each. @returns one more than `limit` if there are more */
 export async function listFolder(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;

@@ -146,10 +146,7 @@ const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   ' OR ',
 )})`;
 
-/**
- * Locks affected requests, their quotas and files, and copies the changed files to the temporary table `known`.
- * @returns the ids of the requests
- */
+/** Locks affected requests, quotas and files. Copies changed files to the table `known`. @returns the request ids */
 async function lockConcerned(tx: Transaction): Promise<number[]> {
   await tx.query(
     sql`CREATE TEMP TABLE differing ON COMMIT DROP AS
@@ -369,10 +366,9 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
 
 /**
- * Updates live requests with files of `known`: charges new sizes, moves waiting recalls, and retries failed files if
- * their source has changed.
- * @returns the ids of the requests, which must be settled
- * @throws ImportError
+ * Updates live requests with files of `known`: charges new sizes, moves waiting recalls, and retries failed files with
+ * a changed source.
+ * @returns the ids of the requests, which must be settled @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
   await refuseUncountable(tx);

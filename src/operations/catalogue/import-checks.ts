@@ -13,8 +13,7 @@ import { tellRetired } from './volumes.js';
 
 /**
  * Rejects the import if a statement returns any row.
- * @param statement limited to the number of faults that an ImportError lists
- * @throws ImportError
+ * @param statement limited to the number of faults that an ImportError lists @throws ImportError
  */
 export async function refuseRows<Row extends object>(
   tx: Transaction,

@@ -52,9 +52,7 @@ export const incomingColumns = [
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library`;
 
 /**
- * Creates and fills the table, which lasts until the connection drops it.
- * @returns the number of rows
- * @throws ImportError; any error of the source
+ * Creates and fills the table, which is dropped with the connection. @returns the number of rows @throws ImportError
  */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<number> {
   await client.query(
@@ -98,10 +96,7 @@ function escapeCopy(text: string): string {
 
 const LOOK_MS = 1000;
 
-/**
- * Reports every second how many of `of` new files `work` has added, by the sequence of ids, which is visible before the
- * commit. Concurrent imports make the number too high.
- */
+/** Reports new files every second by the sequence of ids, visible before the commit. Concurrent imports distort it. */
 export async function tellAdding<Done>(
   ctx: Context,
   { of, tell }: { of: number; tell: TellImport },

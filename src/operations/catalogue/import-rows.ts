@@ -58,9 +58,7 @@ export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | 
 }
 
 /**
- * Yields the results of a reader for the lines of an input. Always closes the input.
- * @param offset is added to line numbers
- * @returns the number of lines
+ * Yields the results of a reader for lines, and closes the input. @param offset of line numbers @returns the lines read
  */
 export async function* readWith(
   input: Readable,
@@ -205,10 +203,7 @@ function parseChecksum(text: string): string | undefined {
 
 const BATCH_CHARACTERS = 64 * 1024;
 
-/**
- * Yields the texts of rows in batches, with the number of rows in each.
- * @throws ImportError once all faults are known, or too many
- */
+/** Yields batches of rows as text, and their numbers of rows. @throws ImportError after all faults, or too many */
 export async function* batchRows(
   rows: RowSource,
   format: (row: CatalogueRow) => string,

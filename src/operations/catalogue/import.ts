@@ -39,7 +39,7 @@ export async function importRows(ctx: Context, rows: RowSource, importing: Impor
 }
 
 /**
- * Imports rows for an operation with its own audit entry. @param standing files that must be unchanged @throws
+ * Imports rows for an operation that is audited itself. @param standing files that must be unchanged @throws
  * ImportError
  */
 export async function registerRows(

@@ -35,9 +35,8 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 }
 
 /**
- * Moves files that are still at `from`, and records the events in the same transaction.
+ * Moves files that are still at `from`, with events in the same transaction. @returns the ids of the moved files
  * @param copies one for each file, recorded in the same update because each update of a file writes all of its indexes
- * @returns the ids of the moved files
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,

@@ -1,9 +1,7 @@
 /**
- * Retires volumes: afterwards they have no first or second copies, and get none.
- *
- * A marked volume is skipped by drives like a suspended one (view `suspended_volume`), `archive` uses no positions on
- * it, and imports that name it are rejected. Then its files leave, in steps that each hold the catalogue lock. If the
- * process dies, the next call continues.
+ * Retires volumes, which then have no copies, and get none. Drives skip a marked volume like a suspended one (view
+ * `suspended_volume`), `archive` uses no positions on it, and imports that name it are rejected. Its files leave in
+ * steps with the catalogue lock. If the process dies, the next call continues.
  */
 import type { Context } from '../../context.js';
 import { lockCatalogue } from '../../database/locks.js';
@@ -256,11 +254,7 @@ async function refuseStaying(ctx: Context, { id, name }: { id: number; name: str
   );
 }
 
-/**
- * Returns a retired volume to use. Its files must be imported again, and withdrawn ones reinstated.
- * @returns its id
- * @throws NotFoundError if it is unknown or not retired
- */
+/** Returns a volume to use; its files must be imported or reinstated. @returns its id @throws NotFoundError */
 export async function reinstateVolume(ctx: Context, given: string): Promise<number> {
   return await audited(ctx, { operation: 'reinstateVolume', kind: 'VOLUME', object: given }, async (note) => {
     allow(ctx, 'reinstateVolume');

@@ -142,10 +142,7 @@ async function takeSharing(tx: Transaction, fromId: number): Promise<void> {
   );
 }
 
-/**
- * @throws InUseError if a position is taken, or both copies of a file would be on one volume; InvalidInputError for
- *   another library
- */
+/** @throws InUseError if a position or the other copy is in the way; InvalidInputError for another library */
 async function refuseTaken(
   ask: Ask,
   { names, from, to }: Volumes,
@@ -213,9 +210,7 @@ function checkVolumeName(field: string, value: string): string {
 }
 
 /**
- * Locks the live requests that contain or await files of `leaving`, their quotas, and the files, and copies these to
- * the temporary table `known`.
- * @returns the ids of the requests
+ * Locks requests with files of `leaving`, quotas and the files, copied to the table `known`. @returns the request ids
  */
 export async function lockMoving(tx: Transaction): Promise<number[]> {
   const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${concernedBy})`);

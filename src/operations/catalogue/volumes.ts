@@ -175,10 +175,8 @@ export async function findLibraryOf(ctx: Context, volume: string): Promise<numbe
 }
 
 /**
- * Sets the medium of volumes, by which the planner estimates costs, for all or none.
- * @param input.names default: all volumes
- * @returns the number of volumes
- * @throws InvalidInputError, NotFoundError
+ * Sets the medium of volumes, by which the planner estimates costs, for all or none. @returns the number of volumes
+ * @param input.names default: all volumes @throws InvalidInputError, NotFoundError
  */
 export async function setMedium(
   ctx: Context,

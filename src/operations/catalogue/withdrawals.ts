@@ -59,8 +59,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 }
 
 /**
- * Reinstates withdrawn files. Requests that await them take them in; failed request files can be retried
- * (`retryRequest`).
+ * Reinstates files. Requests that await them take them in; failed request files can be retried (`retryRequest`).
  * @throws InvalidInputError; NotFoundError if none is withdrawn
  */
 export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {

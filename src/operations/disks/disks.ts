@@ -31,9 +31,8 @@ interface Allocation {
 }
 
 /**
- * Adds a restore disk, or changes the allocation of a known one, which then no longer counts as full. Does not access
- * the disk.
- * @throws InvalidInputError
+ * Adds a restore disk, or changes an allocation, after which the disk no longer counts as full. @throws
+ * InvalidInputError
  */
 export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
@@ -168,11 +167,7 @@ export interface FileSystemRoom {
   reserved: bigint;
 }
 
-/**
- * Chooses the disk with the most room, so that disks fill evenly; among disks of one file system, by the remaining
- * allocation.
- * @returns undefined if no disk has room for `size` bytes
- */
+/** Chooses the disk with the most room, within a file system by remaining allocation; undefined if `size` fits none. */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
   let best: D | undefined;
   for (const disk of disks) {
@@ -314,8 +309,7 @@ export interface ForgottenDisk extends DiskRow {
 const MOST_LEFT = 100;
 
 /**
- * Removes a restore disk that contains nothing. Files on it stay. Engines first look for files left by recalls, unless
- * the disk fails.
+ * Removes a disk without copies. Engines look for files left by recalls first, unless it fails. Files on it stay.
  * @throws InvalidInputError; NotFoundError; InUseError with the figures
  */
 export async function forgetDisk(ctx: Context, given: string): Promise<ForgottenDisk> {

@@ -59,8 +59,7 @@ async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
 export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
 /**
- * Takes the disks to retry now; no other engine gets them during their next pause.
- * @param except ids of disks that are left to other hosts
+ * Takes the disks to retry now. Other engines wait for their next pause. @param except ids of disks left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
   const isTaken = sql`k.id <> ALL(${except}::int[])`;
@@ -76,10 +75,7 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
   return rows;
 }
 
-/**
- * Leaves the next retry of a disk missing on this host to another host, and makes it soon.
- * @returns whether there is another host
- */
+/** Leaves the next retry of a disk missing here to another host, and makes it soon. @returns whether there is one */
 export async function leaveToOthers(
   ctx: Context,
   { host, mountpoint }: { host: string; mountpoint: string },

@@ -1,7 +1,6 @@
 /**
- * Directories on restore disks that Tapegate has made. An equal one may belong to another program, so the path is
- * recorded before the directory is made, then its inode. The record outlives the directory; a crash in between leaves a
- * record.
+ * Directories that Tapegate has made on restore disks. Equal ones may belong to others, so the path is recorded before
+ * the directory is made, and its inode afterwards. The record outlives the directory.
  */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';

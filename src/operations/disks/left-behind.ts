@@ -58,8 +58,7 @@ export async function readLeft(ctx: Context, page: { after: bigint; limit: numbe
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Call after examining the disk and before removing anything.
- * @returns the ids of present remains; `isNoted`: the copy is recorded by now, and must stay
+ * Call between the look at the disk and a removal. @returns ids of remains; `isNoted`: a recorded copy, which must stay
  */
 export async function findStillLeft(
   ctx: Context,

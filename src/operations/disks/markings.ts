@@ -15,10 +15,8 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that the disk has its marker, or will have the one with that name; one of several concurrent calls wins.
- * Notifies recalls that wait for room.
- * @param name of a marker that is not in its place yet; null if it is
- * @returns whether it was not recorded before
+ * Records that the disk has its marker, or will have that of the name. Notifies recalls that wait for room.
+ * @param name of a marker that is not in its place yet; null if it is @returns false if one was recorded before
  */
 export async function noteMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(

@@ -46,9 +46,8 @@ const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
 
 /**
- * Searches the next `limit` released files of a request for restored ones that no request contains, except on failing
- * disks.
- * @returns the copies, and the last ordinal; undefined if no files are left
+ * Searches the next `limit` released files of a request for restored ones that no request contains.
+ * @returns the copies, except on failing disks, and the last ordinal; undefined if no files are left
  */
 export async function readUnheld(
   ctx: Context,
@@ -73,9 +72,7 @@ export async function readUnheld(
 }
 
 /**
- * Records that all released files of a request have left, unless there are more by now: it was revived and ended again,
- * more files were released, or one is being restored.
- * @returns whether it is recorded
+ * Records that all released files of a request have left, unless there are new ones. @returns whether it is recorded
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
@@ -130,11 +127,7 @@ async function noteChanged(tx: Transaction, fileIds: readonly bigint[]): Promise
   await tx.query(sql`UPDATE tape_file f SET changed_disk_id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])`);
 }
 
-/**
- * Records that the file on disk differs from the one on tape, so that reading the tape copy does not confirm it. The
- * files are locked.
- * @param why shown to users
- */
+/** Records that the file on disk differs from tape, so that reading the tape does not confirm it. Files are locked. */
 export async function keepUnverified(
   ctx: Context,
   tx: Transaction,
@@ -153,10 +146,7 @@ export async function keepUnverified(
 /** Lifetime of a claim in seconds. */
 const CLAIM_SECONDS = 10;
 
-/**
- * Claims the next copies to remove.
- * @returns the copies; the number of examined ones, of which others may have claimed some; and the last file
- */
+/** Claims the next copies to remove. @returns the copies; the number examined, which others may share; the last file */
 export async function claimLeaving(
   ctx: Context,
   page: { after: bigint; limit: number },
@@ -262,8 +252,7 @@ export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]):
 }
 
 /**
- * Moves files that are RESTORING without a running recall back to ONTAPE, and recalls them for waiting requests.
- * @returns how many
+ * Returns RESTORING files without a running recall to ONTAPE, and recalls them for waiting requests. @returns how many
  */
 export async function returnOrphans(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'returnOrphans', async (tx) => {
@@ -309,9 +298,8 @@ export async function readChanged(
 }
 
 /**
- * Stores checks of changed copies: an existing one satisfies waiting requests; a file whose copy is gone is ONTAPE, and
- * recalled. Calling it twice is safe.
- * @param looked ids of files
+ * Stores checks of changed copies: an existing one satisfies waiting requests; otherwise the file is recalled. Calling
+ * it twice is safe.
  * @returns the ids of the files whose copies are gone
  */
 export async function settleChanged(

@@ -200,10 +200,7 @@ export async function putAside(
 /** The next run wakes the others. */
 const WOKEN_RECALLS = 5000;
 
-/**
- * Wakes the oldest recalls that wait for room, as far as there is room. Calling it at any time is safe.
- * @returns how many
- */
+/** Wakes the oldest recalls that wait for room, as far as there is room. Safe at any time. @returns how many */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
   const { rows } = await ctx.db.pool.query<FoundDisk>(sql`${allDisks(ctx)} WHERE ${isAwaited}`);

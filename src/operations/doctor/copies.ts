@@ -16,9 +16,8 @@ import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } fro
 import type { FoundKind } from './findings.js';
 
 /**
- * Moves restored files without a copy back to tape, and recalls them for their requests.
- * @param gone were looked for after the read
- * @returns the ids of the moved files
+ * Returns files whose copies were not found after the read to tape, and recalls them. @returns the ids of the moved
+ * files
  */
 export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): Promise<bigint[]> {
   return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
@@ -49,8 +48,7 @@ export interface Adoption extends NewCopy {
 }
 
 /**
- * Records such files as Tapegate's copies. A file for which one stood becomes RESTORED; any other one has a copy to be
- * removed.
+ * Records such files as copies. A file for which one stood becomes RESTORED; for other files it is to be removed.
  * @returns the ids of the files with a new copy
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {

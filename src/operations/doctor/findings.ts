@@ -25,8 +25,8 @@ export interface FoundKind {
   /** A correct state looks like this for a moment: only a fault found twice counts. */
   isPassing?: true;
   /**
-   * Selects the next faults in one statement, which sees no half-finished step.
-   * @param now by the clock that dates the rows
+   * Selects the next faults in one statement, which sees no half-finished step. @param now of the clock that dates the
+   * rows
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }

@@ -25,8 +25,7 @@ export interface PutBack {
 }
 
 /**
- * Call once, before anything uses the database. A second call only skips more ids.
- * @param asOf earliest possible time of the state
+ * Call once, before anything uses the database. A second call skips more ids. @param asOf earliest time of the state
  */
 export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack> {
   return await transaction(ctx.db.pool, 'settlePutBack', async (tx) => {

@@ -100,9 +100,8 @@ export function describeFull(reason: string): string {
 }
 
 /**
- * Records that a disk rejects more data, whatever it reports as free (inodes, a quota, snapshots). It takes nothing new
- * for a pause, which ends early when a copy leaves the disk, and by `disk add` and `resume`. Recalls that are running
- * on it count once.
+ * Records that a disk rejects data, whatever it reports as free. It takes nothing new until a pause ends, a copy leaves
+ * it, or by `disk add` and `resume`. Recalls that are running on it count once.
  */
 export async function noteFull(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];

@@ -237,8 +237,7 @@ const MOST_LEFT = 1000;
 /**
  * Removes a library without files in the catalogue. Changes nothing in the tape system.
  * @param options.force also if staged files cannot be released, for example at a decommissioned system
- * @throws NotFoundError; InvalidInputError for the first library; InUseError with the figures, if it has files, running
- *   reads or staged files
+ * @throws NotFoundError; InvalidInputError for the first library; InUseError with the figures of its use
  */
 export async function removeLibrary(
   ctx: Context,

@@ -38,9 +38,8 @@ const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
 
 /**
- * Stores the directory of links, and has all links checked if it has changed.
+ * Stores the directory of links. A change has all links checked. @returns the earlier directory, if changed
  * @param root absolute; undefined: no links
- * @returns the earlier directory, if it has changed
  */
 export async function setLinkRoot(ctx: Context, root: string | undefined): Promise<{ before: string | null } | null> {
   const { rows } = await ctx.db.pool.query<{ before: string | null }>(

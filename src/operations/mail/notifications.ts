@@ -102,8 +102,8 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
 const BATCH = 50;
 
 /**
- * Queues due expiry notices, one for each retention. A new retention replaces the earlier notice. A request shorter
- * than the notice period gets none. After a crash the next run continues.
+ * Queues an expiry notice for each retention, replacing earlier ones. Requests shorter than the notice period get none.
+ * After a crash the next run continues.
  * @returns the number of queued notices
  */
 export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {

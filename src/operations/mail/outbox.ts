@@ -177,10 +177,7 @@ export const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id > w.quota_id
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
-/**
- * Finds the user whose email is sent next. Until the commit no other process can do so.
- * @returns the id of the quota; undefined if no email is due, or the rates allow none
- */
+/** Finds the quota whose email is sent next, until the commit for this process alone; undefined if none may be sent. */
 export async function findTurn(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
   const [site] = await tx.query<{ isFree: boolean }>(

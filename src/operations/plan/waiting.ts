@@ -245,10 +245,7 @@ export interface RequestEnd {
 
 const LOOK_MS = 10_000;
 
-/**
- * Yields a new range only when the last one no longer holds. Ends when the request has finished.
- * @throws NotFoundError
- */
+/** Yields a range when the last one no longer holds, until the request has finished. @throws NotFoundError */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
   allow(ctx, 'watchEnd');
   await getRequest(ctx, id);

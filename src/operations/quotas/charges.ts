@@ -1,10 +1,9 @@
 /**
- * Charges and counts of quotas. Check and charge are one statement, so of two requests that race for the last bytes
- * only one is accepted. Filling a quota exactly is allowed.
- *
- * The counts of requests, paths and patterns are columns of the quota, so their cost does not depend on the number of
- * requests. Each transaction that changes the counted rows changes the counts: `countIn` on creation and revival,
- * `refund` on ends and releases, requests/joins.ts on joins. The quota's row stays locked from the count to the commit.
+ * Charges and counts of quotas. Check and charge are one statement, so concurrent requests never exceed a quota.
+ * Filling it exactly is allowed.
+ * The counts of requests, paths and patterns are columns of the quota, changed with the rows: `countIn` on creation and
+ * revival, `refund` on ends and releases, requests/joins.ts on joins. The quota's row stays locked from the count to
+ * the commit.
  */
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
@@ -147,8 +146,7 @@ export function countsOf(request: { pattern: string }, awaitedPaths: number): Co
 }
 
 /**
- * Adds a request to the counts and locks the quota.
- * @returns the new counts, which must be checked before the commit
+ * Adds a request to the counts and locks the quota. @returns the new counts, to be checked before the commit
  * @throws UnknownUserError if the quota was removed meanwhile
  */
 export async function countIn(tx: Transaction, quota: { id: number; user: string }, added: Counts): Promise<Counts> {

@@ -71,10 +71,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
   return await ctx.db.prisma.quota.findUniqueOrThrow({ where: { user } });
 }
 
-/**
- * Checks the name of a new quota. Known quotas may have any name: older versions did not check, and others are adopted.
- * @throws InvalidInputError
- */
+/** Checks a new name. Known quotas, from older versions or adopted, may have any. @throws InvalidInputError */
 async function checkNewUser(tx: Transaction, user: string): Promise<void> {
   if (isPlainName(user) && !user.startsWith(SERVICE)) return;
   const known = await tx.query(sql`SELECT q.id FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`);
@@ -173,10 +170,7 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
   });
 }
 
-/**
- * Removes members and memberships: the next user of that name may be another person.
- * @returns the users of the quotas in which the user was a member or a manager
- */
+/** Removes members and memberships: the next user of that name may be another person. @returns the other users */
 async function withdrawMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
   const gone = await tx.query<{ id: number; user: string }>(
     sql`DELETE FROM quota_member m USING quota q
@@ -196,8 +190,8 @@ async function findRuled(tx: Transaction, user: string): Promise<string[]> {
 }
 
 /**
- * Revokes the user's tokens, since the next user of that name may be another person. Services lose the user, and are
- * revoked if they act for no other.
+ * Revokes the user's tokens: the next user of that name may be another person. Services lose the user, and are revoked
+ * if they act for no other.
  * @returns the number of revoked or restricted tokens
  */
 async function withdrawTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {

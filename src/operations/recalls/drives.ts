@@ -100,8 +100,8 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease that no other engine has taken, even an expired one, and records the read rate in bytes per second.
- * Waits for no lock.
+ * Renews a lease that no other engine has taken, even if expired, without waiting. Records the rate in bytes per
+ * second.
  * @returns `lost` if another engine has, or had, the drive; `busy` if its row is locked
  */
 export async function renewLease(

@@ -42,8 +42,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * An import has changed the file meanwhile, so it is read again; a copy in place is removed first. `isTurned`: the file
- * is unchanged, but is to be read from its second copy.
+ * An import has changed the file, so it is read again without its new copy. `isTurned`: to be read from its second
+ * copy.
  */
 type Superseded = {
   fileId: bigint;
@@ -146,9 +146,7 @@ async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes:
 }
 
 /**
- * Moves files to the stages of their results. A restored file that no request contains, or a copy of another version,
- * leaves at once.
- * @returns the ids of the files with a copy
+ * Moves files to the stages of their results. Unneeded files and copies of other versions leave at once. @returns ids
  */
 async function placeFinished(
   ctx: Context,
@@ -294,10 +292,7 @@ export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
 /** A complete copy at its temporary path. */
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
-/**
- * Records inodes before copies are put in place, so that the next holder of the drive recognises them.
- * @returns the ids of the files whose copies may be put in place
- */
+/** Records inodes before copies are put in place, for the next holder of the drive. @returns ids to put in place */
 export async function noteReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
   const fileIds = copies.map((copy) => copy.fileId);
   const [inos, mtimes] = [copies.map((copy) => copy.ino), copies.map((copy) => copy.mtimeNs)];

@@ -183,9 +183,7 @@ export async function readTraceparents(ctx: Context, fileIds: readonly bigint[])
 }
 
 /**
- * Finds running recalls that must stop: no request waits for them, something that they use is suspended, or an import
- * has changed the file.
- * @param engineIds ids in the claims of drives
+ * Finds running recalls without a request, on suspended objects, or of changed files. @param engineIds of drive claims
  */
 export async function findAbandoned(ctx: Context, engineIds: readonly string[]): Promise<bigint[]> {
   const rows = await queryByKeys<{ fileId: bigint }>(
@@ -214,10 +212,7 @@ const PATIENCE_SECONDS = 300;
 
 const TURNED = 1000;
 
-/**
- * Switches files on an unreadable volume to their other copies. Records no error for the first copy.
- * @returns how many
- */
+/** Switches files on an unreadable volume to their other copies, without an error for the first. @returns how many */
 export async function leaveUnreadable(ctx: Context): Promise<number> {
   const now = ctx.now();
   const away = sql`SELECT v.id FROM volume v WHERE (${isAway} OR (${isLeftAlone(now)} AND v.failing_since < ${addSeconds(now, -PATIENCE_SECONDS)}::timestamp)) AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')`;

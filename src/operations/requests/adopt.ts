@@ -27,11 +27,7 @@ export interface AdoptedRequest {
   lastFilesOnDisk: string | null;
 }
 
-/**
- * @param note a statement that runs in the same transaction
- * @returns false if a request with this id exists
- * @throws UnknownUserError
- */
+/** @param note a statement for the same transaction @returns false if the request exists @throws UnknownUserError */
 export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: Sql): Promise<boolean> {
   return await transaction(ctx.db.pool, 'adoptRequest', async (tx) => {
     const quota = await findQuota(tx, request.user);

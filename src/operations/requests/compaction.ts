@@ -28,9 +28,8 @@ export async function compactRequests(ctx: Context, stop: AbortSignal): Promise<
 }
 
 /**
- * Runs one step for the unlocked request that ended first. Cancelling moves `retention` forward, so it is the time of
- * the end.
- * @returns false if there is none
+ * Runs a step for the unlocked request that ended first; cancelling also sets `retention`. @returns false if there is
+ * none
  */
 async function compactNext(ctx: Context, before: string): Promise<boolean> {
   return await transaction(ctx.db.pool, 'compactRequest', async (tx) => {
@@ -83,8 +82,7 @@ const bundlePaths = (requestId: number) => sql`
   ) SELECT coalesce(sum(rows), 0)::int AS moved FROM bundled`;
 
 /**
- * Removes the text of sent emails of compact requests. The rows stay, so that a revived request sends no email twice.
- * @returns the number
+ * Removes the text of sent emails of compact requests. The rows stay, so that none is sent twice. @returns the number
  */
 async function emptyLetters(ctx: Context): Promise<number> {
   const { rowCount } = await ctx.db.pool.query(
@@ -132,11 +130,7 @@ export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void
   }
 }
 
-/**
- * Runs one step.
- * @param change changes one row for each that is counted
- * @returns the number of rows; 0 if another engine is pruning
- */
+/** Runs one step. @returns the number of changed rows; 0 if another engine is pruning */
 async function prune(ctx: Context, change: Sql): Promise<number> {
   return await transaction(ctx.db.pool, 'pruneEvents', async (tx) => {
     if (!(await tryAdvisory(tx, 'history'))) return 0;

@@ -1,7 +1,6 @@
 /**
- * Creates requests of users and of stage requests, and charges known files together or not at all. The transaction
- * holds the catalogue lock (lockCatalogue in database/locks.ts), so that no file is missed. Files join later in
- * joins.ts.
+ * Creates requests, and charges known files together or not at all. The transaction holds the catalogue lock
+ * (lockCatalogue in database/locks.ts), so that no file is missed. Files join later in joins.ts.
  */
 
 import { ownerOf } from '../../caller.js';
@@ -54,9 +53,8 @@ export interface CreateRequestInput extends LimitsInput {
 }
 
 /**
- * Creates a request and charges the known files. Files that are added later join as far as the limits and the quota
- * allow.
- * @returns the id of the request
+ * Creates a request and charges the known files. Files added later join as far as limits and quota allow. @returns its
+ * id
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; nothing is stored then
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
@@ -66,8 +64,7 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 }
 
 /**
- * Creates a request for a part of a stage request. Unknown files, and files without room in the quota, are recorded
- * with their problem and never join later.
+ * Creates a request for a part of a stage request. Other files are recorded with their problem and never join later.
  * @returns the id of the request; undefined if it would contain no file, so that none is created
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; nothing is stored then
  */
@@ -264,8 +261,7 @@ export function insertRequest(
 }
 
 /**
- * Stores a request of listed files: it contains the known ones, and awaits the other paths.
- * @returns the id, and the number of files
+ * Stores a request of listed files: it contains the known ones, and awaits the others. @returns id and number of files
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 export async function storeListed(
@@ -341,8 +337,7 @@ async function checkUnknown(
 }
 
 /**
- * Stores a request of the files whose path contains the pattern.
- * @returns the id, and the number of files
+ * Stores a request of the files whose path contains the pattern. @returns the id, and the number of files
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 export async function storeMatching(
@@ -385,8 +380,7 @@ export interface BulkFileInput {
 }
 
 /**
- * Takes files in the order of the list as long as the quota has room. A file larger than the whole room is skipped and
- * uses none of it.
+ * Takes files in the order of the list as long as the quota has room. A file larger than the whole room uses none.
  * @returns the request, and the number of files; no id if it would contain none
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */

@@ -17,10 +17,7 @@ import { keepUnnotedOut } from './left-out.js';
 import { noteStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
-/**
- * Ends a request now, releases its files and returns the charge. Does nothing if it has ended.
- * @throws NotFoundError
- */
+/** Ends a request now, releases its files and returns the charge, unless it has ended. @throws NotFoundError */
 export async function cancelRequest(ctx: Context, id: number): Promise<number> {
   await audited(ctx, { operation: 'cancelRequest', kind: 'REQUEST', object: id }, (note) =>
     transaction(ctx.db.pool, 'cancelRequest', async (tx) => {
@@ -39,9 +36,7 @@ export async function expireRequests(ctx: Context): Promise<number> {
 }
 
 /**
- * Ends overdue requests of a quota, so that they do not count against it. Runs in its own transaction: it locks
- * recalls, and its caller locks quotas and files.
- * @param quota a condition on the request `r`
+ * Ends overdue requests of a quota, in an own transaction: it locks recalls, before its caller locks quotas and files.
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   const which = sql`${quota} AND r.retention <= ${ctx.now()}`;
@@ -172,9 +167,8 @@ function checkChoice(input: ReleaseFilesInput): Choice {
 }
 
 /**
- * Plans lookups by key, or one read of each table. `+ 0` keeps PostgreSQL from reading the whole request for each file
- * or path. Ended requests may be in bundles, which have no keys; nothing of them is changed.
- * @returns whether tables are read once
+ * Whether to read tables once instead of by key. `+ 0` keeps PostgreSQL from reading the whole request for each file.
+ * Ended requests may be in bundles, which have no keys; nothing of them is changed.
  */
 async function planRelease(tx: Transaction, { form, filesTotal }: LockedRequest, choice: Choice): Promise<boolean> {
   return (
@@ -182,10 +176,7 @@ async function planRelease(tx: Transaction, { form, filesTotal }: LockedRequest,
   );
 }
 
-/**
- * Creates the temporary table `chosen` of paths to release, with the file if the request contains it.
- * @throws InvalidInputError for a path or a match that names nothing of the request
- */
+/** Creates the table `chosen` of paths to release, with requested files. @throws InvalidInputError if there are none */
 async function chooseFiles(
   tx: Transaction,
   { id: requestId, form }: LockedRequest,
@@ -245,10 +236,7 @@ async function letGoHolds(
   return sum ?? { files: 0, bytes: 0n };
 }
 
-/**
- * Deletes awaited paths. A left-out file gets a released request file, which keeps a pattern from taking it later.
- * @returns the number of deleted paths, and of unknown ones among them
- */
+/** Deletes awaited paths. Released request files keep patterns from taking their files. @returns numbers of paths */
 async function dropAwaited(
   tx: Transaction,
   requestId: number,

@@ -43,8 +43,7 @@ export async function settleRequests(
 }
 
 /**
- * Settles some files of requests whose other files are settled, and which are counted already. The cost depends on
- * those files only.
+ * Settles some files of requests whose other files are settled and counted, at the cost of those files.
  * @param which a condition on the request file `h`, in one of the requests
  */
 export async function settleHolds(
@@ -130,10 +129,7 @@ export async function waitAgain(
   );
 }
 
-/**
- * Request files of each file `o.file_id`, looked up file by file. Without this PostgreSQL reads all files of a large
- * new request for each batch, until it has statistics.
- */
+/** Looks up request files by file. PostgreSQL would read a large new request for each batch, without statistics. */
 const eachHold = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id OFFSET 0) h`;
 
 /** The request `r` is live and contains one of the files. */

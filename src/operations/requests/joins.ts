@@ -68,9 +68,8 @@ export async function findJoining(
 }
 
 /**
- * Adds the files of `joining` that fit, and settles only those unless `isSettled` is false. The requests and quotas of
- * `joining` are locked.
- * @returns whether any file has joined
+ * Adds the files of `joining` that fit, and settles only those if `isSettled`. Requests and quotas are locked. @returns
+ * whether any has joined
  */
 export async function storeJoining(
   ctx: Context,
@@ -215,9 +214,8 @@ export async function joinRequest(
 }
 
 /**
- * Quotas in which a left-out file may join now, or is left out for another reason: decided by the first path of each
- * live request that waits for the quota, and the first that waits for a limit. Unknown paths join with the import that
- * adds them.
+ * Quotas in which a left-out file may join, or has another reason now: by the first path of each live request that
+ * waits for the quota, and the first that waits for a limit. Unknown paths join with their import.
  */
 const movable = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (

@@ -131,11 +131,7 @@ export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): 
 export const smallestUnnoted = (request: { id: number; pattern: string }): Sql =>
   sql`(SELECT min(f.size) FROM ${unnotedFiles(request)})`;
 
-/**
- * Adds released request files for such files whose path contains the match, so that the pattern does not take them
- * later. The request is locked.
- * @returns how many
- */
+/** Adds released request files for such files with the match, so that patterns do not take them. @returns how many */
 export async function keepUnnotedOut(
   tx: Transaction,
   request: { id: number; pattern: string; leftOutSize: bigint | null },
@@ -291,10 +287,7 @@ class Found {
     this.rows.push({ requestId, fileId, isOver: false });
   }
 
-  /**
-   * Records the smallest left-out file of a page. @param known the smallest size known before, given with the first
-   * file
-   */
+  /** Records the smallest left-out file of a page. @param known the smallest size before, given with the first file */
   leave(requestId: number, { id, size }: NewFile, known?: number): void {
     const left = this.left.get(requestId) ?? { size: known ?? 0, id: undefined };
     this.left.set(requestId, size < left.size ? { size, id } : left);

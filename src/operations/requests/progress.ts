@@ -16,10 +16,7 @@ export const holdCounts = sql`count(h.file_id) AS files,
 /** Every file of the request `r` is on disk or has failed. */
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
-/**
- * The state that follows from the counts of the live request `r`. It is complete when each file is on disk or has
- * failed. Files that join a complete request make it incomplete again.
- */
+/** The state by the counts of the live request `r`: complete if no file is pending, until further files join. */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
@@ -34,10 +31,7 @@ function dueValues(now: string): Sql {
     CASE WHEN ${isDone} AND r.tapestore_request_start IS NOT NULL THEN coalesce(r.tapestore_request_end, ${now}::timestamp) END`;
 }
 
-/**
- * A recall for the request `r` has begun, perhaps before its creation. @param which a condition on its request files
- * `h`
- */
+/** A recall for the request `r` has begun, perhaps before its creation. @param which a condition on `h` */
 export function hasBegun(which = sql`true`): Sql {
   // evaluated for each request: as EXISTS, PostgreSQL may scan the files of all requests
   return sql`coalesce((SELECT true FROM hold h JOIN tape_file f ON f.id = h.file_id
@@ -82,10 +76,7 @@ const recountOf = (requestIds: readonly number[], now: string) => sql`
     ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
   ) n WHERE t.id = n.id`;
 
-/**
- * Recounts requests. They are locked.
- * @param holds a table of request files `h`; those of ended requests may be in bundles
- */
+/** Recounts locked requests. @param holds a table of request files `h`; those of ended requests may be in bundles */
 export async function recountRequests(
   tx: Transaction,
   requestIds: readonly number[],

@@ -221,8 +221,8 @@ export interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request with all tries. Its files and charge stay. Ends the pause of files that
- * are queued for other requests, too. Does nothing if no file has failed.
+ * Retries all failed files of a live request with all tries, if any, without a new charge. Also ends their pause in
+ * other requests.
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
@@ -277,9 +277,8 @@ async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[])
 const MAX_PRIORITY = 1000;
 
 /**
- * Sets the priority of a request. Files of a greater priority are recalled first, whichever user requested them.
- * Default 0.
- * @returns the id of the request
+ * Sets the priority of a request, default 0. Files of a greater priority are recalled first, for any user. @returns its
+ * id
  * @throws InvalidInputError, NotFoundError
  */
 export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {

@@ -91,10 +91,7 @@ const isOfRequest = sql`EXISTS (
 /** Tries to read a state without unnumbered events, while other transactions commit events of this request. */
 const MOST_LOOKS = 5;
 
-/**
- * Reads the state of a request, if possible at a moment when all of its events have numbers.
- * @throws NotFoundError, also if the caller may not see it
- */
+/** Reads a request, if possible when all of its events have numbers. @throws NotFoundError, also if it is hidden */
 function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
   const rights = rightsKey(ctx.caller);
   const key = rights === undefined ? undefined : `present ${id} ${rights}`;

@@ -164,10 +164,7 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
   return chosen;
 }
 
-/**
- * Intends tape copies to be read back (catalogue/verifications.ts), when no recall is to be asked for.
- * @returns how many
- */
+/** Intends copies to be read back (catalogue/verifications.ts), if no recall is to be asked for. @returns how many */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
   const now = ctx.now();
   const { rowCount } = await ctx.db.pool.query(
@@ -226,8 +223,7 @@ export interface ReadyFile {
 
 /**
  * Reads the next files: by priority, then by shares of users, then by the time since they are ready.
- * @param how.shares recent drive seconds divided by weight, by user
- * @param how.isShuffled random order
+ * @param how.shares recent drive seconds divided by weight @param how.isShuffled random order
  */
 export async function readReady(
   ctx: Context,

@@ -90,11 +90,7 @@ interface Traces {
   others: number;
 }
 
-/**
- * Removes everything except the data that identify the user's other rows. Afterwards no caller can act as the user, or
- * for it.
- * @param begun the audit row, written if there is anything to remove
- */
+/** Removes data that do not identify other rows, and access. @param begun the audit row, written if there are data */
 async function forgetTraces(ctx: Context, tx: Transaction, person: Person, begun: Sql): Promise<Traces> {
   await lockCatalogue(tx, 'alone');
   await lockRequests(tx, ofPerson(person));
@@ -405,8 +401,8 @@ async function readAddressesIn(ctx: Context, paths: Sql, which: Sql, only?: read
 }
 
 /**
- * Replaces a person in the audit, which may have many millions of rows, in steps of one statement each. Rows that
- * identify the user come last, so that after a crash a second run continues.
+ * Replaces a person in the audit, in steps, since it may have many millions of rows. Rows that identify the user come
+ * last, so that after a crash a second run continues.
  * @returns the number of changed rows
  */
 export async function forgetInAudit(ctx: Context, person: Person): Promise<number> {

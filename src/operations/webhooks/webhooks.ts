@@ -328,10 +328,7 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
   return rows.length;
 }
 
-/**
- * Does the same. Also removes messages about the user's requests with other quotas, and the user's name from webhooks
- * of others.
- */
+/** Does the same, removes messages about the user's other requests, and clears the user's name. @returns the number */
 export async function forgetWebhooks(
   tx: Transaction,
   { user, pseudonym, requests }: { user: string; pseudonym: string; requests: readonly string[] },
