@@ -12,7 +12,7 @@ type AtStandby = Extract<
   `list${'Files' | 'Requests' | 'Volumes' | 'Verifications' | 'QuotasByPage' | 'Audit'}` | 'readVolumeFiguresOf'
 >;
 
-/** Reads a list at a standby, else at the primary. Runs a failed `work` again at the primary if it delivered no page. */
+/** Reads a list at a standby, else at the primary. Repeats a failed `work` at the primary if it delivered no page. */
 export async function atListServer<T>(
   ctx: Context,
   _operation: AtStandby,

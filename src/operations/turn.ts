@@ -24,7 +24,7 @@ export async function takeTurn<T>(
   waitsFor: WaitsFor,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (share === undefined) return await work(); // the program itself, which answers nobody by the same connections
+  if (share === undefined) return await work(); // the process itself, without callers on the same connections
   const { leave } = await db[places[waitsFor]].enter(share, reader);
   try {
     return await work();

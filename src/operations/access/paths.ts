@@ -80,7 +80,7 @@ export async function readPathFilter(
   if (rows.length === 0) return undefined;
   return (told) => {
     const path = told.replace(/^\/\.tapegate-forgotten\/\d+/, '');
-    if (path === '') return false; // nobody knows any more where it was
+    if (path === '') return false; // its former path is unknown
     const rule = rows.find(({ prefix }) => path === prefix || path.startsWith(`${prefix}/`));
     return rule?.isAllowed ?? true;
   };

@@ -75,7 +75,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?
     }
   }
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
-    throw error === failure ? error : toUnavailable(error); // an error of the source is none of the database
+    throw error === failure ? error : toUnavailable(error); // errors of the source are not errors of the database
   });
   tell?.({ step: 'comparing' });
   await client.query(sql`ANALYZE incoming`);

@@ -267,7 +267,7 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     );
     const orphanIds = orphans.map((file) => file.id);
     const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
-    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // some of those that are locked
+    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // a part of the locked ones
     return moved.length;
   });
 }
@@ -323,7 +323,7 @@ export async function settleChanged(
     const gone = looked.gone.filter((id) => changed.has(id));
     const moved = await moveFiles(ctx, tx, gone, { from: 'UNVERIFIED', to: 'ONTAPE' });
     await forgetVerifications(tx, moved);
-    const requestIds = await lockRequestsOf(tx, moved); // some of those that are locked
+    const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     return moved;

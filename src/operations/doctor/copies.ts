@@ -32,7 +32,7 @@ export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): P
       rows.map((row) => row.id),
       { from: 'RESTORED', to: 'ONTAPE' },
     );
-    const requestIds = await lockRequestsOf(tx, moved); // some of those that are locked
+    const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     await forgetCopies(tx, moved);

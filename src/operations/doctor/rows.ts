@@ -80,7 +80,7 @@ export async function repairFindings(ctx: Context, page: PageInput, reader?: Abo
   const describe = ({ findings }: FindingPage) => ({
     found: findings.length,
     repaired: findings.filter(({ isRepaired }) => isRepaired).length,
-    kinds: [...new Set(findings.map(({ kind }) => kind))], // and no names: these would outlive who is forgotten
+    kinds: [...new Set(findings.map(({ kind }) => kind))], // no names: these would outlive the removal of a user
   });
   return await audited(ctx, deed, async () => {
     allow(ctx, 'repairFindings');

@@ -41,7 +41,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
        AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
      ORDER BY r.id, d.kind`,
   );
-  if (due.length > 0) tx.send(plannedFreely()); // the facts are of all files of a request
+  if (due.length > 0) tx.send(plannedFreely()); // the figures cover all files of a request
   for (const letter of due) await writeLetter(ctx, tx, letter);
 }
 
@@ -126,7 +126,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
-      tx.send(plannedFreely()); // the facts are of all files of a request
+      tx.send(plannedFreely()); // the figures cover all files of a request
       for (const letter of due) await writeLetter(ctx, tx, letter);
       return due.length;
     });

@@ -110,7 +110,7 @@ async function store(
     await beginNew(ctx, tx, quota, checked);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
-    if (checked.wish.files) tx.send(plannedByKeys()); // a pattern is searched for by a plan of its own
+    if (checked.wish.files) tx.send(plannedByKeys()); // patterns need their own plan
     const { id, files } = await storeFiles(ctx, tx, request, checked.bulk);
     if (id === undefined) return { id };
     await settleRequests(ctx, tx, [id], {

@@ -35,9 +35,7 @@ export async function expireRequests(ctx: Context): Promise<number> {
   });
 }
 
-/**
- * Ends overdue requests of a quota, in an own transaction: it locks recalls, before its caller locks quotas and files.
- */
+/** Ends overdue requests of a quota, in its own transaction, since recalls are locked before quotas and files. */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   const which = sql`${quota} AND r.retention <= ${ctx.now()}`;
   const { rowCount } = await ctx.db.pool.query(findOverdue(which));

@@ -129,7 +129,7 @@ export async function waitAgain(
   );
 }
 
-/** Looks up request files by file. PostgreSQL would read a large new request for each batch, without statistics. */
+/** Looks up request files file by file. Without statistics PostgreSQL would read a whole new request for each batch. */
 const eachHold = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id OFFSET 0) h`;
 
 /** The request `r` is live and contains one of the files. */

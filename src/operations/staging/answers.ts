@@ -204,8 +204,8 @@ export async function noteUnread(ctx: Context, libraryId: number, { fileId, batc
 }
 
 /**
- * Stages again files that left the library's disk unread; deletes kept ones that have left, or undated ones before
- * `keptSince`.
+ * Stages files again that have left the library's disk unread, and deletes kept ones that have left.
+ * @param keptSince kept files without a date are deleted if they are older
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
   const now = ctx.now();

@@ -57,7 +57,7 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
         `must be somebody, and ${quote(user)} is what Tapegate calls nobody in person`,
       );
     }
-    await ctx.refusals.settle(); // what is counted has the name as well
+    await ctx.refusals.settle(); // counts contain the name as well
     const person = await findPerson(ctx, user, pseudonym);
     const begun = auditRow(ctx.now(), ctx.caller, { ...deed, object: pseudonym }, 'BEGUN');
     const traces = await takeTurn(ctx, 'catalogue', () =>
@@ -105,7 +105,7 @@ async function forgetTraces(ctx: Context, tx: Transaction, person: Person, begun
     (await forgetSuspensions(tx, person)) +
     (await forgetUses(tx, person)) +
     (await forgetWebhooks(tx, person));
-  await tx.query(sql`SELECT pg_notify('tapegate', 'forgotten')`); // what others count has the name as well
+  await tx.query(sql`SELECT pg_notify('tapegate', 'forgotten')`); // counts of other processes contain the name as well
   if (requests + letters + tokens + closed + others > 0) await tx.query(begun);
   return { requests, letters, tokens, others };
 }
@@ -123,7 +123,7 @@ async function forgetPerson(
   await lockRequests(tx, ofPerson(person));
   await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
   await refuseLive(ctx, tx, user);
-  await forgetWebhooks(tx, person); // an engine may have looked through events meanwhile
+  await forgetWebhooks(tx, person); // an engine may have queued messages meanwhile
   const requests = traces.requests + (await forgetRequests(tx, person));
   const quotas = await forgetQuota(ctx, tx, person);
   if (quotas + requests + letters + tokens + others + auditRows === 0) {

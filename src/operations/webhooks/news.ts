@@ -26,7 +26,7 @@ const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r
 export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM webhook LIMIT 1`);
   if (rowCount === 0) return;
-  await ctx.events.newestId(); // what is committed has its numbers by then
+  await ctx.events.newestId(); // numbers all committed events
   for (let isMore = true; isMore && !stop.aborted; ) {
     isMore = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => await lookThroughNext(ctx, tx));
   }
