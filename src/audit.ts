@@ -1,6 +1,6 @@
 /**
- * The rows of `audit`: who asked for which change, and what came of it. A row of a change is written in the change's own
- * transaction (operations/audit/audited.ts), one of a refusal beside it (`Refusals`).
+ * The rows of `audit`. A change and its row share a transaction (operations/audit/audited.ts); `Refusals` writes the
+ * others.
  */
 
 import type { Logger } from 'pino';
@@ -9,7 +9,7 @@ import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
 import { codeOf, logFailure, messageOf } from './errors.js';
 
-/** What a change may be about. NONE: the service as a whole, or nobody knows. */
+/** The kind of object that a change is about. NONE: the service as a whole, or unknown. */
 export type AuditKind =
   | 'REQUEST'
   | 'QUOTA'
@@ -25,32 +25,32 @@ export type AuditKind =
   | 'WEBHOOK'
   | 'NONE';
 
-/** Something that a caller asks for. */
+/** An action that a caller requests. */
 export interface Deed {
-  /** By its name in the policy table; what is in none has a name of its own, such as `identify`. */
+  /** Its name in the policy table, or another name such as `identify`. */
   operation: string;
   kind: AuditKind;
-  /** Its id or name; for files the match. Empty while it has none. */
+  /** Id or name; for files the match. Empty if unknown. */
   object: string | number;
-  /** What was given, which is cut; nothing secret. */
+  /** Input, cut and without secrets. */
   given?: object | undefined;
 }
 
-/** DONE, BEGUN (what goes on, and is one transaction after another), or the code of an error. */
+/** DONE, BEGUN (continues in further transactions), or the code of an error. */
 export type AuditResult = string;
 
-/** Whoever asks: callers, and those who are known only by where they ask from. */
+/** A caller, authenticated or known only by its address. */
 export type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
-/** The statement that writes a row. @param count refusals that it stands for */
+/** Returns the statement that writes a row. @param count refusals that the row stands for */
 export function auditRow(now: string, asker: Asker, deed: Deed, result: AuditResult = 'DONE', count = 1): Sql {
   return insertRows(now, asker, deed, { objects: objectOf(deed), result: sql`${result}::text`, count });
 }
 
 /**
- * That of a change, in its transaction. It fails where the caller's token is good no longer, unless it is told to pass over that, so
- * that nothing is changed then (`isUnnoted`).
- * @param each a query that gives the objects of a row each: what a part of the same statement has changed
+ * Returns the row of a change, for its transaction. If the caller's token has become invalid, the statement fails and
+ * rolls the change back (`isUnnoted`), unless `passesOverToken`.
+ * @param each a query for the objects of one row each, such as the rows that the same statement has changed
  */
 export function auditRowOfChange(
   now: string,
@@ -60,23 +60,23 @@ export function auditRowOfChange(
 ): Sql {
   const isGood = sql`EXISTS (SELECT FROM api_token t WHERE t.id = ${asker.tokenId ?? null}::int AND t.revoked_at IS NULL
     AND (t.expires_at IS NULL OR t.expires_at > ${now}::timestamp))`;
-  // a row has a result, or is none
+  // an invalid token makes the result null, which the column rejects
   const result =
     asker.tokenId === undefined || passesOverToken ? sql`'DONE'` : sql`CASE WHEN ${isGood} THEN 'DONE' END`;
   return insertRows(now, asker, deed, { objects: each ?? objectOf(deed), result, count: 1 });
 }
 
-/** The same of a statement that is no operation's own. */
+/** Does the same for a statement outside an operation. */
 export function auditRowOfEach(now: string, asker: Asker, deed: Omit<Deed, 'object'>, objects: Sql): Sql {
   return auditRowOfChange(now, asker, { ...deed, object: '' }, { each: objects, passesOverToken: false });
 }
 
 const NOT_NULL = '23502';
 
-/** Did a change fail since the token by which it was asked for is good no longer? */
+/** Returns whether a change failed because its token has become invalid. */
 export function isUnnoted(error: unknown): boolean {
   if (codeOf(error) === NOT_NULL) return (error as { table?: unknown }).table === 'audit';
-  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // as Prisma tells it
+  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma's form of the error
 }
 
 const objectOf = ({ object }: Deed) => sql`SELECT ${plain(String(object))}::text`;
@@ -93,19 +93,19 @@ function insertRows(
 }
 
 const MAX_TEXT = 250;
-/** What an object is called must be found again: paths are the longest. */
+/** An object must be found by its name; paths are the longest. */
 const MAX_OBJECT = 2100;
 const MAX_ITEMS = 10;
 const MAX_DEPTH = 4;
 const MAX_GIVEN = 8000;
 
-/** A text that PostgreSQL takes, whatever it was. */
+/** Makes a text that PostgreSQL accepts. */
 function plain(text: string, max = MAX_OBJECT): string {
   const kept = text.length > max ? `${text.slice(0, max)}… (${text.length} characters)` : text;
   return kept.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
-/** As JSON, cut: of a list the first ones and how many there are, of a text its beginning. What is undefined is left out. */
+/** Returns cut JSON: the first items of a list with their count, the beginning of a text. */
 function formatGiven(given: object): string {
   const text = JSON.stringify(cut(given, MAX_DEPTH));
   return text.length <= MAX_GIVEN ? text : JSON.stringify({ cut: plain(text, MAX_GIVEN / 4) });
@@ -113,7 +113,7 @@ function formatGiven(given: object): string {
 
 function cut(value: unknown, depth: number): unknown {
   if (typeof value === 'string') return plain(value, MAX_TEXT);
-  // integers of any size stay what they are
+  // integers keep all digits
   if (typeof value === 'bigint') return String(value);
   if (typeof value !== 'object' || value === null) return value;
   if (depth === 0) return '…';
@@ -126,8 +126,8 @@ function cut(value: unknown, depth: number): unknown {
 }
 
 /**
- * Rows of a minute, beside those that count, for each caller who is known, who is named in all of them; and for all together who are
- * not. The first are as many as there are tokens and users: nobody can make more of them.
+ * First refusals in a minute that are single rows: for each authenticated caller, and for all others together. Nobody
+ * can create more tokens and users to get more rows.
  */
 const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;
@@ -140,9 +140,9 @@ interface Repeats {
 }
 
 /**
- * Refusals in the audit. Within a minute the first refusal of a caller, operation and code is a row at once. Those that follow are one row with
- * their number when the minute is over. A caller has at most `MAX_ROWS` such rows; the rest are counted together. A process that is killed
- * loses the numbers of its last minute.
+ * Refusals in the audit. The first refusal of a caller, operation and code in a minute becomes a row at once. Repeats
+ * become one row with their count at the end of the minute. A caller has at most `MAX_ROWS` such rows; the rest are
+ * counted together. A killed process loses the counts of its last minute.
  */
 export class Refusals {
   private readonly db: Pick<Database, 'pool'>;
@@ -160,7 +160,7 @@ export class Refusals {
     this.now = now;
   }
 
-  /** Waits for nothing. @param code of the error */
+  /** Does not wait. @param code of the error */
   note(asker: Asker, deed: Deed, code: string): void {
     const now = this.now();
     const minute = now.slice(0, 'YYYY-MM-DDTHH:MM'.length);
@@ -168,14 +168,14 @@ export class Refusals {
     this.minute = minute;
     const { name, way, tokenId } = asker;
     const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
-    // whoever is known is the same from wherever it asks, and nobody stands for others who are not
+    // an authenticated caller counts once, whatever its address; others count by address
     const key = JSON.stringify([deed.operation, code, way, name, tokenId, isKnown ? '' : asker.address]);
     const known = this.repeats.get(key);
     if (known) {
       known.count++;
       return;
     }
-    // what has no place of its own is counted with the rest of its caller's, or of those who are not known
+    // beyond the limit, refusals are counted together
     const place = isKnown ? JSON.stringify([way, name, tokenId]) : '';
     const rows = this.rows.get(place) ?? 0;
     if (rows >= MAX_ROWS) {
@@ -187,14 +187,14 @@ export class Refusals {
     this.write(auditRow(now, asker, deed, code));
   }
 
-  /** Who was refused is not written any more: a user was forgotten, who may be among them. */
+  /** Removes the names from pending counts: a user was forgotten, and may be among them. */
   forgetNames(): void {
     for (const repeats of this.repeats.values()) {
       repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };
     }
   }
 
-  /** Writes what was counted. @returns when all of it is written */
+  /** Writes all counts. @returns when they are stored */
   async settle(): Promise<void> {
     this.flush();
     clearTimeout(this.timer);
@@ -228,7 +228,7 @@ export class Refusals {
     this.wait();
   }
 
-  /** For the end of the minute, where nobody is refused any more. */
+  /** Flushes at the end of the minute even without further refusals. */
   private wait(): void {
     this.timer ??= setTimeout(() => {
       this.timer = undefined;

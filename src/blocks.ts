@@ -1,14 +1,12 @@
 /**
- * A pool of buffers for bytes in flight. A new buffer for each chunk made an engine four times as slow, because of
- * garbage collection.
- * A block has one owner, who gives it back, or leaves it to garbage collection. It is known by the object that was
- * handed on: a piece of it says nothing about the rest.
+ * A pool of buffers for bytes in flight: a new buffer for each chunk made an engine four times slower (garbage
+ * collection). A block has one owner, which gives back the same object, or leaves it to garbage collection.
  */
 
 /** Chunks of TLS and the kernel are joined up to this size, which fits processor caches. */
 export const BLOCK_BYTES = 256 * 1024;
 
-/** Smaller chunks are copied: a waiting block with few bytes in it would waste memory that is not counted. */
+/** Smaller chunks are copied: a nearly empty block in a queue would waste uncounted memory. */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
 const MOST_FREE = 128;
@@ -35,7 +33,7 @@ export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   return chunk;
 }
 
-/** Returns a chunk to the pool. Anything else, or a second call, is ignored. */
+/** Returns a chunk to the pool. Other objects and second calls are ignored. */
 export function giveBack(chunk: Uint8Array): void {
   if (lent.delete(chunk) && free.length < MOST_FREE) free.push(Buffer.from(chunk.buffer));
 }

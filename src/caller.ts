@@ -1,16 +1,16 @@
 /**
- * Callers. The gateway finds out who asks (access/); the engine and commands that open the database ask as `SYSTEM`.
- * Rights are in operations/policy.ts.
+ * Callers. access/ authenticates them; the engine and commands that open the database run as `SYSTEM`.
+ * operations/policy.ts has their rights.
  */
 
 /**
- * A user has a quota, a viewer reads everything, an operator may do everything, a service acts for the quotas that it
- * was given, and a legacy caller without credentials uses the endpoints left open for it.
+ * A user has a quota. A viewer reads everything, an operator may do everything. A service acts for its quotas. A legacy
+ * caller has no credentials and uses the endpoints left open for it.
  */
 export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as const;
 export type Role = (typeof roles)[number];
 
-/** How a caller was authenticated: `open` without authentication, `system` as this program. */
+/** Authentication method: `open` without authentication, `system` for this program. */
 export const ways = ['open', 'token', 'oidc', 'proxy', 'certificate', 'legacy', 'system'] as const;
 export type Way = (typeof ways)[number];
 
@@ -22,18 +22,18 @@ export interface Caller {
   way: Way;
   roles: ReadonlySet<Role>;
   groups: readonly string[];
-  /** Whose requests it may see. */
+  /** Users whose requests it may see. */
   reads: Quotas;
-  /** Changes nothing, whatever its roles. */
+  /** May change nothing, whatever its roles. */
   isReadOnly?: boolean;
-  /** For whom it may request files, and change its own requests. */
+  /** Users for whom it may request files, and change its own requests. */
   acts: Quotas;
-  /** For whom it may change requests of others. */
+  /** Users whose requests it may change even if others made them. */
   manages: Quotas;
   tokenId: number | undefined;
-  /** When it is logged out, UTC without a zone. */
+  /** When its login expires, UTC without a zone. */
   expiresAt: string | undefined;
-  /** Other rights that may change meanwhile: the text changes with them. */
+  /** Other rights that may change later: the text changes with them. */
   rights?: string;
   /** Network address, or the host of a command; undefined for the engine. */
   address: string | undefined;
@@ -60,14 +60,14 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
   return wanted.some((role) => own.has(role));
 }
 
-/** Returns the same text for everything that one caller asks with the same rights. The token is part of it. */
+/** Returns a key that is the same for a caller with the same rights. The token is part of it. */
 export function describeCaller({ way, name, roles, groups, tokenId, rights }: Caller): string {
   return JSON.stringify([way, name, [...roles], groups, tokenId, rights]);
 }
 
 /**
- * Returns the owner name of what a caller makes: a user's name, however authenticated; with a prefix for services and
- * operators, and for users whose names contain a colon.
+ * Returns the owner name of a caller's objects: a user's name, with any authentication. Services, operators and users
+ * whose names contain a colon get a prefix.
  */
 export function ownerOf(caller: Caller): string {
   const { name, way } = caller;

@@ -1,4 +1,4 @@
-/** Reads the environment of a server once, and reports all faults of it. The settings are in src/settings.ts. */
+/** Reads the environment of a server once, and reports all its faults. settings.ts has the settings. */
 import type * as z from 'zod';
 import { isLoopback } from './address-ranges.js';
 import { ConfigError, describeFault, type Environment } from './environment.js';
@@ -7,7 +7,6 @@ import type { AuthMethod } from './setting-values.js';
 import { listSettings, schema, variableOf } from './settings.js';
 import { findTlsFaults } from './tls-files.js';
 
-/** Settings without a default are undefined. */
 type Explicit<T> = { [Key in keyof Required<T>]: T[Key] };
 type Parsed = z.infer<typeof schema>;
 type Settings = Explicit<Omit<Parsed, 'access' | 'door'>> & {
@@ -15,57 +14,55 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'door'>> & {
   door: Explicit<Parsed['door']>;
 };
 
-/** Limits that are not settings, because no honest user meets them; an error names those that it may report. */
+/** Limits that are no settings, because normal use does not reach them. Errors name those that they report. */
 const fixedLimits = {
-  /** MB of bodies that are being read or processed; one caller may have three eighths of it. */
+  /** MB of bodies in memory; one caller gets at most three eighths. */
   bodiesMb: 256,
-  /** Half of them for one address; fewer if the process may have fewer descriptors. */
+  /** One address gets at most half; fewer if the process has fewer descriptors. */
   connections: 10_000,
-  /** Of a caller, at once. */
+  /** Concurrent requests of a caller. */
   callerRequests: 500,
-  /** Files that are read at once, each with a megabyte of memory; half of them by one caller. */
+  /** Files read at once, each with 1 MB of memory; one caller gets at most half. */
   downloads: 500,
-  /** On a stream of single connection mode. */
+  /** Operations of a stream in single connection mode. */
   streamOperations: 100,
-  /** Long lists that are read at once, each with a connection to the database. */
+  /** Long lists read at once, each with a database connection. */
   longLists: 16,
-  /** Paths that a request names. */
+  /** Paths in a request. */
   requestPaths: 250_000,
   /** Active requests of a user: ten a second for the five days of the default retention. */
   openRequests: 5_000_000,
-  /** Of these, requests by a pattern, and paths that the catalogue does not know yet. */
+  /** Of the active requests of a user: open patterns, and unresolved paths. */
   standingPatterns: 10_000,
   awaitedPaths: 10_000_000,
   /** Recorded paths of a user that do not fit into the quota or a limit. */
   leftOutPaths: 100_000,
-  /** Files that join a user's requests by their patterns during an import; the others join after it. */
+  /** Files that join a user's open patterns during an import; the others join after it. */
   importJoins: 100_000,
   graphqlDepth: 12,
   graphqlBreadth: 200,
   graphqlComplexity: 100_000,
-  /** Seconds for the header of an HTTP request, for all of it, and until an idle connection is closed. */
+  /** Seconds for the header of an HTTP request, for the whole request, and until an idle connection is closed. */
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
-  /** Whether unauthenticated callers of the gateway's own host are counted. */
+  /** Whether unauthenticated callers on the gateway's host count. */
   rateLocal: false,
 };
 
-/** Seconds after which a client that neither reads nor sends is disconnected. */
+/** A client that neither reads nor sends for this long is disconnected. */
 const READER_SECONDS = 60;
 
-/** Threads of libuv by default. */
+/** libuv's default. */
 const THREADS = 4;
 
 export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
-/** `diskCalls`: calls on restore disks at once. Half of the threads stay free if a disk stalls. */
+/** `diskCalls`: concurrent calls on restore disks. Half of the threads stay free if a disk stalls. */
 export type DoorConfig = Settings['door'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'door' | 'limits' | 'pages'> {
-  /** Whether browsers get the dashboard at `/`. */
   dashboard: boolean;
-  /** Whether browsers get GraphiQL at `/graphql`. */
   graphiql: boolean;
   door: DoorConfig;
   limits: Limits;
@@ -74,7 +71,7 @@ export interface Config extends Omit<Settings, 'door' | 'limits' | 'pages'> {
 
 /**
  * Reads and checks the environment of a server. An empty variable counts as unset.
- * @param how.listens whether it is for a gateway. Other processes do not check how clients reach it
+ * @param how.listens also checks the settings of a gateway, such as how clients reach it
  * @throws ConfigError with all faults
  */
 export function readConfig(env: Environment, { listens = true } = {}): Config {
@@ -88,7 +85,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
       ? `${variable} must be ${issue.message}`
       : describeFault(variable, issue.message, env[variable] ?? '');
   });
-  // settings that contradict each other are reported in addition to those that have a wrong value
+  // contradictions are reported in addition to invalid values
   const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
   faults.push(...findOldNames(env), ...findContradictions(settings));
   if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
@@ -96,7 +93,6 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
   return complete(settings, env);
 }
 
-/** Returns the input of the schema, without the variables `except`. */
 function toInput(env: Environment, except: ReadonlySet<string> = new Set()): object {
   const input: Record<string, Record<string, unknown> | string | undefined> = {};
   for (const { path, field } of listSettings()) {
@@ -114,7 +110,7 @@ function variableAt(path: PropertyKey[]): string {
   return found === undefined ? '' : variableOf(found.field);
 }
 
-/** Settings of older versions that are part of another one. A setting of the same name got a prefix. */
+/** Settings of older versions, by the setting that replaces them. Others only got the prefix. */
 const mergedSettings = {
   TAPEGATE_PROXY_HEADERS: 'PROXY_USER_HEADER PROXY_GROUPS_HEADER PROXY_CERT_HEADER PROXY_CERT_VERIFY_HEADER',
   TAPEGATE_METRICS_LISTEN: 'METRICS_PORT METRICS_HOST',
@@ -126,7 +122,7 @@ const mergedSettings = {
     GRAPHQL_BREADTH GRAPHQL_COMPLEXITY READER_SECONDS OIDC_CLOCK_SKEW RATE_LOCAL`,
 };
 
-/** Reports settings that still have the name of an older version, so that none is ignored. */
+/** Reports settings under their old name, so that none is ignored silently. */
 function findOldNames(env: Environment): string[] {
   const prefix = 'TAPEGATE_';
   const prefixed = listSettings().flatMap(({ field }) => {
@@ -185,7 +181,7 @@ function findContradictions({ access, tlsCert, tlsKey, trustedOnly, trustedDocum
   return checks.flatMap(([isWrong, fault]) => (isWrong ? [fault] : []));
 }
 
-/** Settings that have an effect with some methods of authentication only. */
+/** Settings that have an effect only with some authentication methods. */
 export const settingsOfMethods = {
   TAPEGATE_OIDC_ISSUER: ['oidc'],
   TAPEGATE_OIDC_AUDIENCE: ['oidc'],
@@ -199,7 +195,7 @@ export const settingsOfMethods = {
   TAPEGATE_LEGACY: ['legacy'],
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
-/** Settings that grant more than an operator may mean if they are empty, as in a compose file with an unset variable. */
+/** Settings whose empty value grants a lot, possibly by mistake, as for an unset variable in a compose file. */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
   { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; none closes them' },
   { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
@@ -210,7 +206,7 @@ const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect:
   },
 ];
 
-/** Returns the faults of a gateway: its certificate, and access that nobody has configured. */
+/** Returns the faults of a gateway: its certificate, and access that is open without a setting for it. */
 function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
   const { access, tlsCert, tlsKey } = settings;
   const faults = tlsCert !== undefined && tlsKey !== undefined ? findTlsFaults({ cert: tlsCert, key: tlsKey }) : [];
@@ -239,8 +235,8 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
 }
 
 /**
- * Returns a setting that shows that other hosts reach the gateway, and its value. Behind a proxy or a tunnel, all callers seem to be of
- * this host. A gateway for this host only has none of these settings.
+ * Returns a setting, with its value, that shows that other hosts reach the gateway. Behind a proxy or a tunnel, all
+ * callers seem to be on this host. A gateway for this host only has none of these settings.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

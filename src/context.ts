@@ -11,14 +11,13 @@ import type { EventFeed } from './events.js';
 export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
 
 export interface StagingTerms {
-  /** Absent if nobody charges. Amounts are millionths of the currency. */
+  /** Absent if staging is free. Amounts are millionths of the currency. */
   price?(files: { count: number; bytes: bigint }): {
     currency: string;
     parts: readonly { micros: bigint; what: string }[];
   };
   /** From a request to a readable file. */
   waitSeconds?: { least: number; most: number };
-  /** Each path begins with one of these. */
   prefixes?: readonly string[];
 }
 
@@ -27,7 +26,6 @@ export type StagingTermsOf = (library: { kind: string; settings: unknown }) => S
 export interface Context {
   config: Config;
   db: Database;
-  /** For reading lists. */
   standbys?: Standbys | undefined;
   events: EventFeed;
   refusals: Refusals;
@@ -35,14 +33,14 @@ export interface Context {
   stagingTermsOf: StagingTermsOf;
   log: Logger;
   caller: Caller;
-  /** Key of the caller for shared limits; undefined for the program itself. */
+  /** Rate-limit key; undefined for the program itself. */
   share?: string | undefined;
-  /** Aborts if the caller disconnects or is logged out; undefined for the program itself. */
+  /** Aborts if the caller disconnects or its login ends; undefined for the program itself. */
   reader?: AbortSignal | undefined;
   /** Keeps the caller's slots until the returned function is called, even after a disconnect. */
   keep?: (() => () => void) | undefined;
-  /** A request that is made keeps this `traceparent` for the engine. */
+  /** A new request keeps this `traceparent` for the engine. */
   traceparent?: string | undefined;
-  /** The database's time; tests set it. */
+  /** The database's time; tests replace it. */
   now(): string;
 }

@@ -1,9 +1,8 @@
 /**
- * How the bodies of answers are encoded: br or gzip for clients that accept one. Small bodies stay plain, and so does what holds a
- * secret beside what the caller has written: the length of such a body would give some of it away. Event streams are not encoded, since
- * each event is to leave at once.
- *
- * `compression`, the middleware, goes on encoding for clients that have gone, and encodes what is always the same anew each time.
+ * Encodes response bodies: br or gzip if the client accepts one. Small bodies stay plain. So do bodies with a secret
+ * next to the caller's text, because their length would leak some of it. Event streams are not encoded, since each
+ * event must leave at once.
+ * `compression`, the middleware, keeps encoding after a disconnect, and encodes constant bodies each time.
  */
 import { createHash } from 'node:crypto';
 import { pipeline, type Transform, type Writable } from 'node:stream';
@@ -16,11 +15,11 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * For a list, which is encoded faster than the database sends it. On one core, gzip at 1 takes 240 MB/s and leaves 9
-   * %; br at 1 takes 390 and leaves 7.5 %, at 3 it takes 77.
+   * For lists, faster than the database sends them. On one core, gzip 1 takes 240 MB/s and leaves 9 %; br 1 takes 390
+   * and leaves 7.5 %, br 3 takes 77.
    */
   fast: object;
-  /** For kept bodies: of a page of 9 MB, br at 5 leaves 21 % in half a second, br at 9 20 % in 2.5 s. */
+  /** For kept bodies: of a 9 MB page, br 5 leaves 21 % in 0.5 s, br 9 20 % in 2.5 s. */
   small: object;
 }
 
@@ -46,7 +45,7 @@ function encodingOf(res: Response): Encoding | undefined {
 
 /**
  * Sends a whole body; status and type are set. Call nothing on `res` afterwards.
- * @param isSecret the body contains a secret beside the caller's text, so its length must not depend on both
+ * @param isSecret the body contains a secret and the caller's text, so its length must not depend on both
  */
 export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } = {}): void {
   const isPlain = isSecret || bytes.length < MIN_BYTES;
@@ -55,7 +54,7 @@ export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } =
     res.vary('Accept-Encoding');
     sendPlain(res, bytes);
   } else if (res.req.method === 'HEAD') {
-    res.end(); // of what length it would be may be left out
+    res.end(); // the length is optional
   } else {
     const { whole, fast } = coders[encoding];
     whole(bytes, fast, (error, encoded) => (error ? res.destroy(error) : sendPlain(res, encoded)));
@@ -68,20 +67,20 @@ function sendPlain(res: Response, bytes: Buffer): void {
 }
 
 /**
- * Returns a stream for a body of any length; status and type are set. It is destroyed when the client disconnects, and
- * destroys the answer.
+ * Returns a stream for a body of any length; status and type are set. A disconnect destroys it, and it destroys the
+ * response.
  */
 export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
   if (encoding === undefined) return res;
-  res.flushHeaders(); // before the encoder has anything to send: what fails from here on is no answer of its own in this encoding
+  res.flushHeaders(); // now: a failure from here on cannot be answered separately
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
-  pipeline(encoder, res, () => {}); // who writes sees by the encoder that the client has gone
+  pipeline(encoder, res, () => {}); // the writer learns of a disconnect from the encoder
   return encoder;
 }
 
-/** A body that never changes: encoded once, and not sent again to clients that have it. */
+/** A constant body: encoded once, and not sent again to clients that have it. */
 export class KeptBody {
   private readonly bytes: Buffer;
   private readonly tag: string;
@@ -92,7 +91,7 @@ export class KeptBody {
     this.tag = createHash('sha256').update(bytes).digest('base64url').slice(0, 22);
   }
 
-  /** Sends the body, or 304. By default clients ask each time whether it has changed. */
+  /** Sends the body, or 304. By default clients revalidate each time. */
   async send(res: Response, cacheControl = 'no-cache'): Promise<void> {
     const encoding = encodingOf(res);
     res.setHeader('ETag', `"${this.tag}${encoding === undefined ? '' : `-${encoding}`}"`);
@@ -103,7 +102,7 @@ export class KeptBody {
     }
     if (encoding === undefined) return sendPlain(res, this.bytes);
     const bytes = await this.encode(encoding).catch((error) => {
-      for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header); // what is told instead is none of it
+      for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header); // the error is sent without them
       throw error;
     });
     sendPlain(res, bytes);

@@ -1,15 +1,13 @@
-/** The environment of this process, for code that runs before all settings are read (src/config.ts) or needs only a few of them. */
+/** The environment, for code that runs before config.ts reads all settings, or needs only a few of them. */
 import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
 
-/** The environment of this process. */
 export const environment: Environment = process.env;
 
-/** Hides the secrets of this environment in a text that this process logs or prints. */
+/** Hides the secrets of this environment in output. */
 export const hideSecrets = createHider(environment);
 
-/** Faults of the environment, one a line. */
 export class ConfigError extends Error {
   readonly faults: string[];
 
@@ -21,7 +19,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** Returns whether the stacks of errors are shown. */
+/** Returns whether to show the stacks of errors. */
 export function isDebug(env: Environment): boolean {
   return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
 }
@@ -31,7 +29,10 @@ export function readDataDir(env: Environment): string {
   return env.DATA_DIR || './data';
 }
 
-/** Returns the directory of a user's own configuration (XDG Base Directory Specification): a relative path counts as unset. */
+/**
+ * Returns the directory of a user's own configuration (XDG Base Directory Specification): a relative path counts as
+ * unset.
+ */
 export function readConfigDir(env: Environment, home: string): string {
   return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
 }
@@ -40,10 +41,7 @@ export const DEFAULT_PORT = 8080;
 
 export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;
 
-/**
- * Returns the server of the commands (TAPEGATE_URL), without a slash at its end.
- * @throws ConfigError
- */
+/** Returns the server of the commands (TAPEGATE_URL), without a trailing slash. @throws ConfigError */
 export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
   const url = env.TAPEGATE_URL || defaultServerUrl;
   const choice = { protocols: ['http:', 'https:'], needsHost: true };
@@ -53,7 +51,7 @@ export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
 
 export interface UrlChoice {
   protocols: string[];
-  /** False: the URL may be of a Unix socket. */
+  /** False if the URL may name a Unix socket. */
   needsHost: boolean;
 }
 
@@ -61,7 +59,7 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
   if (!URL.canParse(value)) return false;
   const { protocol, hostname, username } = new URL(value);
   if (!protocols.includes(protocol) || !value.includes('://')) return false;
-  // the rest of a password after a `/`, `?` or `#` would count as a path, and be shown
+  // part of a password after an unencoded `/`, `?` or `#` would count as a path, and be shown
   const isCutShort = hostname !== '' && username === '' && value.replace(/\?[\w.]+=.*$/s, '').includes('@');
   return !isCutShort && (hostname !== '' || !needsHost);
 }
@@ -74,7 +72,7 @@ export function expectedUrl(value: string, { protocols }: UrlChoice): string {
     : `a URL that begins with ${beginnings.join(' or ')}`;
 }
 
-/** Describes a faulty value, without secrets. */
+/** Describes an invalid value, without secrets. */
 export function describeFault(name: string, expected: string, value: string): string {
   return `${name} must be ${expected}, not ${JSON.stringify(showValue(name, value))}`;
 }

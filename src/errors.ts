@@ -1,14 +1,12 @@
 /**
- * What can go wrong that is not a bug.
- *
- * A `UserError` is caused by what a user asked for; its message names the thing and both values, and is shown as it is.
- * The core knows no protocol: rest/ and graphql/ each have one table from code to answer.
- * A `TapeError` is what a tape back end reports. An `UnavailableError` passes by itself, and trying again helps; after an
- * `UnconfirmedError` it may do twice what was asked for once.
- * Everything else is a bug: logged whole, answered "Internal error".
+ * Errors that are not bugs. All others are: they are logged in full and answered "Internal error".
+ * - `UserError`: the caller's mistake. The message names the object and both values, and is shown unchanged. rest/ and
+ * graphql/ each map codes to responses.
+ * - `TapeError`: reported by a tape library.
+ * - `UnavailableError`: temporary, retry later. After an `UnconfirmedError` a retry may repeat a change.
  */
 
-/** Code and meaning of every error a user can cause. */
+/** Code and meaning of every user error. */
 export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
   UNKNOWN_USER: 'there is no quota for the user named',
@@ -128,8 +126,8 @@ export class InUseError extends UserError {
 }
 
 /**
- * The service cannot answer now, and a later try may succeed. `away`: the database does not answer, which the process
- * logs once; `busy`: this took too long or found no room.
+ * A temporary failure. `away`: the database does not answer, which the process logs once. `busy`: a timeout, or no
+ * capacity.
  */
 export class UnavailableError extends Error {
   readonly kind: 'away' | 'busy';
@@ -147,14 +145,14 @@ export function checkWanted(wanted: AbortSignal | undefined): void {
   if (wanted?.aborted) throw unwanted();
 }
 
-/** There is room, but this caller has used its part. */
+/** There is capacity, but this caller has used its share. */
 export class OverShareError extends UnavailableError {
   constructor(problem: string) {
     super('busy', problem);
   }
 }
 
-/** The database was lost before it confirmed a commit: the change may be stored, so do not repeat it blindly. */
+/** The database was lost before it confirmed a commit: the change may be stored. */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
     super('away', 'the database has not confirmed the change, which may be stored', cause, 'look before you repeat it');
@@ -168,8 +166,8 @@ export function quote(value: string): string {
 }
 
 /**
- * The class of a failed recall decides about further tries: TRANSIENT may pass, MEDIA is the cartridge, SPACE is room,
- * POLICY is a rule of the site, PERMANENT does not change.
+ * Decides about retries of a failed recall: TRANSIENT may pass, MEDIA is the cartridge, SPACE is room on disk, POLICY
+ * is a rule of the site, PERMANENT does not change.
  */
 export type ErrorClass = 'TRANSIENT' | 'PERMANENT' | 'MEDIA' | 'SPACE' | 'POLICY';
 
@@ -199,7 +197,7 @@ export interface FailureLog {
   error(figures: object, text: string): void;
 }
 
-/** Logs an unexpected failure. A lost database is logged once elsewhere, and a busy one is a warning. */
+/** Logs an unexpected failure; a busy database as a warning. The pulse logs a lost database once. */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
   else if (error.kind === 'busy') log.warn({ ...figures, ...causeOf(error) }, `${what}: ${error.message}`);
@@ -216,13 +214,13 @@ export function codeOf(error: unknown): string | undefined {
 
 const EXHAUSTED = ['EMFILE', 'ENFILE'];
 
-/** Returns whether it failed because too many files are open, which says nothing about the file, volume or disk. */
+/** Returns whether too many open files caused the failure, not the file, volume or disk. */
 export function isExhausted(error: unknown): boolean {
   if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;
   return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);
 }
 
-/** Returns the label by which errors are counted: a code, an HTTP status or INTERNAL. */
+/** Returns the label of an error in metrics: a code, an HTTP status or INTERNAL. */
 export function classOf(error: unknown): string {
   if (error instanceof UserError) return error.code;
   if (error instanceof OverShareError) return 'OVER_SHARE';
@@ -238,7 +236,7 @@ export function messageOf(error: unknown): string {
 
 const MAX_LINE = 4000;
 
-/** Makes one line of a text from outside that a database, a mail and a terminal take. */
+/** Makes one line of a foreign text, safe for a database, an email and a terminal. */
 export function oneLine(text: string, maxLength = MAX_LINE): string {
   return text
     .replace(/[\p{Cc}\u2028\u2029]+/gu, ' ')

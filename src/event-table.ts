@@ -1,6 +1,6 @@
 /**
- * The event table. Numbers grow in the order in which events become visible: a reader that has read up to a number has
- * missed none below it.
+ * The event table. Numbers grow in the order in which events become visible: a reader at a number has missed none below
+ * it.
  */
 
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
@@ -42,7 +42,7 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
-  /** The only request whose progress is wanted, which is looked up directly. */
+  /** The only request whose progress is wanted, looked up by its index. */
   requestId?: number;
 }
 
@@ -51,7 +51,7 @@ export interface NumberRange {
   after: bigint;
   upTo: bigint;
   batchEnd: bigint;
-  /** Something before it was pruned. */
+  /** Events before it were pruned. */
   isBroken: boolean;
 }
 
@@ -79,7 +79,7 @@ export class EventTable {
   }
 
   /**
-   * Reads pages of the events after a number that pass the filter, in order; `upTo` is how far a page goes.
+   * Reads pages of the events after a number that pass the filter, in order. A page ends at `upTo`.
    * @throws EventsGoneError if some of them were pruned
    */
   async *read<E extends AnyEvent>(
@@ -99,7 +99,7 @@ export class EventTable {
     }
   }
 
-  /** Returns the next numbers, few enough for a page; undefined if there are none yet. */
+  /** Returns the next numbers, at most a page; undefined if there are none yet. */
   async nextRange(after: bigint): Promise<NumberRange | undefined> {
     const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint; isBroken: boolean }>(
       sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest, ${lastPruned} > ${after} AS "isBroken" FROM event_batch b
@@ -112,8 +112,8 @@ export class EventTable {
   }
 
   /**
-   * Reads the matching events of a range in order. Batch by batch by the primary key, since PostgreSQL might join
-   * tables that it takes for small.
+   * Reads the matching events of a range in order. Reads by batch and primary key, since PostgreSQL might join tables
+   * that seem small.
    */
   async readRange({ after, upTo }: NumberRange, condition: Sql): Promise<AnyEvent[]> {
     return await this.query<AnyEvent>(
@@ -152,13 +152,13 @@ export class EventTable {
 }
 
 /**
- * Numbers of events: the first reader numbers what is committed by then, by one statement (function `number_events`),
- * which waits for no lock and keeps none.
+ * Numbers of events. The first reader numbers all committed events by one statement (`number_events`), which waits for
+ * no lock and keeps none.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
 
-/** How far a view of the database goes: events up to a number, and those of batches without one. */
+/** How far a statement sees: events up to a number, and batches without one. */
 export interface Present {
   newest: bigint;
   unnumbered: string[];
@@ -166,7 +166,7 @@ export interface Present {
 
 export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.last_number IS NOT NULL)`;
 
-/** The greatest number of a pruned event; 0 if none was pruned. */
+/** 0 if none was pruned. */
 export const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
 /** Another process is numbering, which takes milliseconds. */
@@ -174,7 +174,7 @@ const BUSY_MS = 10;
 
 export class EventNumbers {
   private readonly query: AskDatabase;
-  /** A snapshot in which everything is numbered. */
+  /** A snapshot in which all events have numbers. */
   private seen: string | undefined;
 
   constructor(query: AskDatabase) {
@@ -219,8 +219,8 @@ export class EventNumbers {
 }
 
 /**
- * Reads that many readers share: each serves all readers that ask before it begins, since it may miss what a later
- * reader must see.
+ * Reads that several readers share. A read serves only readers that ask before it begins: a later one must see newer
+ * rows.
  */
 export class SharedReads {
   private readonly waiting = new Map<string, Promise<unknown>>();

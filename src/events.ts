@@ -1,7 +1,7 @@
 /**
- * The event feed of a process: rows of an append-only table, read once for all readers; NOTIFY only wakes up the feed.
- * Writers wait for nobody: the feed numbers events after their commit (event-table.ts), and a reader that asks for what
- * comes after a number misses none.
+ * The event feed of a process: rows of an append-only table, read once for all readers. NOTIFY only wakes up the feed.
+ * Writers wait for no lock: the feed numbers events after their commit (event-table.ts). A reader that resumes after a
+ * number misses none.
  */
 import { EventEmitter } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,7 +20,7 @@ import {
 import { secondsSince, time } from './signals.js';
 import { secondsBetween } from './time.js';
 
-/** Events kept for one slow reader, which reads the table again afterwards. */
+/** Events queued for a slow reader, which reads the table again if there are more. */
 const MAX_QUEUE = Number(RANGE) / 2;
 /** Delay after a lost notification. */
 const POLL_MS = 5000;
@@ -144,12 +144,12 @@ export class EventFeed {
     const ask = async () =>
       (await this.client?.query<Row>(statement).catch(() => undefined)) ?? (await pool.query<Row>(statement));
     const answer = this.turn.then(ask);
-    this.turn = answer.catch(() => {}); // told to whoever asked
+    this.turn = answer.catch(() => {}); // its caller gets the error
     return (await answer).rows;
   }
 
   private async listen(): Promise<void> {
-    this.client = undefined; // what is left of one that broke
+    this.client = undefined; // the rest of a broken one
     this.numbers.forget();
     this.last ??= await this.newestId();
     const client = new this.db.Client({ ...this.db.config, application_name: this.name });
@@ -162,14 +162,14 @@ export class EventFeed {
       await client.connect();
       await client.query(sql`LISTEN tapegate`);
     } catch (error) {
-      void client.end().catch(() => {}); // half open, and of no use
+      void client.end().catch(() => {}); // half open
       throw error;
     }
     this.client = client;
     client.once('end', () => void this.reconnect());
     if (this.isClosed) return await client.end();
     for (const bell of BELLS) this.emitter.emit(`ring:${bell}`);
-    this.ring(); // what came while nobody listened
+    this.ring(); // for events that came before LISTEN
   }
 
   private async reconnect(): Promise<void> {
@@ -198,17 +198,17 @@ export class EventFeed {
         this.behindSince = this.hasRung ? performance.now() : undefined;
       }
     } catch {
-      setTimeout(() => this.ring(), RETRY_MS).unref(); // no connection just now
+      setTimeout(() => this.ring(), RETRY_MS).unref(); // no connection now
     } finally {
       this.isReading = false;
     }
   }
 
-  /** Without readers there is nothing to read: a later reader begins with the table. */
+  /** Skips new events while there are no readers: a later reader begins with the table. */
   private async passOver(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
-    if (this.readers > 0) return false; // came meanwhile, and may have read the table before `newest`
+    if (this.readers > 0) return false; // a reader that came meanwhile may have read the table before `newest`
     this.last = newest;
     return true;
   }
@@ -217,7 +217,7 @@ export class EventFeed {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
     this.hasRung = true; // there may be more
-    // each watcher reads a large batch by itself, or one must wait for the events of others
+    // each reader reads a large batch itself, so that none waits for the events of others
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;
@@ -235,7 +235,7 @@ export class EventFeed {
     const onEvent = (event: AnyEvent) => {
       if (filter.accepts(event)) queue.push(event);
     };
-    /** The queue contains everything up to this number. */
+    /** The queue contains all events up to this number. */
     const gap = { begin: 0n };
     const onGap = () => {
       if (!queue.hasOverflowed) gap.begin = this.last ?? 0n;
@@ -256,9 +256,9 @@ export class EventFeed {
   }
 }
 
-/** What waits for one reader: bounded, however slow the reader is. */
+/** A bounded queue for one reader. */
 export class Queue<Item> {
-  /** Something came when the queue was full. It and all after it are missing. */
+  /** An item came when the queue was full. It and all later ones are missing. */
   hasOverflowed = false;
   private readonly waiting: Item[] = [];
   private readonly limit: number;

@@ -1,7 +1,8 @@
 /**
- * `PUT /import` imports rows of the catalogue, CSV or JSON Lines, plain or gzipped, for operators. All rows are imported or none; if the client
- * disconnects before the response, none. The response is a JSON object: the counts, or `error`, with `faults` of rows. `?complete=/prefix/`
- * withdraws files below the prefix that the rows do not contain, at most `maxWithdrawn` percent of them (5). `dryRun=true` changes nothing.
+ * `PUT /import` imports rows of the catalogue, CSV or JSON Lines, plain or gzipped, for operators. It imports all rows
+ * or none, and none if the client disconnects before the response. The response is a JSON object: the counts, or
+ * `error`, with `faults` of rows. `?complete=/prefix/` withdraws files below the prefix that the rows do not contain,
+ * at most `maxWithdrawn` percent of them (default 5). `dryRun=true` changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -19,7 +20,7 @@ import { may } from './operations/policy.js';
 
 export const IMPORT_PATH = '/import';
 
-/** Whether a request is for this endpoint. Its body has no time limit, and is read only after authentication. */
+/** Such a request's body has no time limit, and is read only after authentication. */
 export function isImport({ url = '' }: IncomingMessage): boolean {
   return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);
 }
@@ -46,7 +47,7 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
   };
 }
 
-/** Whether the connection has ended in the middle of the body. The request notices it before the response does. */
+/** Whether the connection broke within the body. The request notices it before the response does. */
 const hasLeft = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
 interface Exchange {
@@ -106,7 +107,7 @@ function checkRequest(req: IncomingMessage): void {
   throw new HttpError(415, `Content-Encoding must be gzip, or left out, not ${quote(encoding)}`);
 }
 
-/** Reads the body without closing the connection, which is needed for the response even if the body is not read to its end. */
+/** Reads the body, and keeps the connection for the response even if the body is not read to its end. */
 async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<Buffer> {
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {
@@ -118,7 +119,7 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Whether the error is neither a fault of the rows nor of the request. */
+/** Whether neither the rows nor the request caused the error. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }
@@ -135,7 +136,7 @@ function describeError(error: unknown): ImportAnswer {
   return { status, headers, body: { error: message } };
 }
 
-/** Sends the response without its end: a connection that is closed while the client still sends may lose it. */
+/** Sends the response without its end: closing the connection while the client still sends may lose the response. */
 function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswer): void {
   const text = Buffer.from(JSON.stringify(body));
   const own = { 'Content-Type': 'application/json', 'Content-Length': text.length, Connection: 'close' };
@@ -143,7 +144,7 @@ function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswe
   res.write(text);
 }
 
-/** The rest of a rejected body that is read before the connection is closed. */
+/** Limits of reading the rest of a rejected body before closing the connection. */
 const REST = { bytes: 512 * 1024 * 1024, ms: 30_000 };
 
 async function readRest(req: IncomingMessage): Promise<void> {

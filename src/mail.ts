@@ -1,11 +1,11 @@
-/** The text of the mails (pure) and the way they leave the house. */
+/** Texts of emails, and their SMTP transport. */
 import type { Transporter } from 'nodemailer';
 import { formatBytes } from './bytes.js';
 import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.js';
 
 export interface MailFacts {
   requestId: number;
-  /** Where its reader finds the request; undefined where that is not known. */
+  /** URL of the request; undefined if the gateway's URL is not configured. */
   link: string | undefined;
   label: string;
   /** Empty for a request that lists files. */
@@ -15,18 +15,18 @@ export interface MailFacts {
   filesOnDisk: number;
   filesFailed: number;
   filesUnknown: number;
-  /** Out for a full quota, and for the request's own limits. */
+  /** Excluded because of a full quota, and because of the request's own limits. */
   filesRefused: number;
   filesOverLimit: number;
-  /** Let go early. */
+  /** Released early. */
   filesReleased: number;
   bytesOnDisk: bigint;
-  /** The first of the files on disk; no mountpoint where the file is still at its own place on disk. */
+  /** The first files on disk; without a mountpoint if the file is still in its original place on disk. */
   copies: { path: string; mountpoint: string | null }[];
   mountpoints: string[];
-  /** The first of the failed files. */
+  /** The first failed files. */
   failed: { path: string; error: string }[];
-  /** The first of the paths without a file. */
+  /** The first paths without a file. */
   awaited: { path: string; reason: AwaitedReason }[];
 }
 
@@ -36,10 +36,7 @@ const AWAITED_WHY: Record<AwaitedReason, string> = {
   LIMIT: 'beyond the limit of the request',
 };
 
-/**
- * Where a user finds a request: on the page for people, or as the contract answers it where there is none. Undefined where nobody has
- * said where the gateway is.
- */
+/** Returns the URL of a request: in the dashboard, or of the REST API without one. Undefined without `publicUrl`. */
 export function linkToRequest(
   { publicUrl, dashboard }: { publicUrl: string | undefined; dashboard: boolean },
   requestId: number,
@@ -57,7 +54,7 @@ export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
   return kind === 'FIRST_FILE' ? composeFirst(facts) : composeLast(facts);
 }
 
-/** The text of a letter whose request has ended while it waited, for its turn or for a mail server. */
+/** Returns the text of an email whose request ended before it was sent. */
 export function composeLate({ body, createdAt }: { body: string; createdAt: string }): string {
   return text([
     `This was written at ${formatTime(createdAt)}. The request has ended since, and its files may be on disk no longer.`,
@@ -161,14 +158,14 @@ function nameRequest(facts: MailFacts): string {
   return `${facts.requestId} ("${name}"${pattern})`;
 }
 
-/** How the line with the link begins, and no other does. */
+/** Only the line with the link begins like this. */
 const LINK = 'The request as it is now: ';
 
 function nameLink({ link }: MailFacts): string[] {
   return link === undefined ? [] : ['', `${LINK}${link}`];
 }
 
-/** The same letter for programs that show HTML: paragraphs, what is indented in a type of one width, and the link. Nothing of it is fetched. */
+/** Returns the email as HTML: paragraphs, indented text in a fixed-width font, and the link. It loads nothing. */
 export function toHtml(body: string): string {
   const blocks = body.trimEnd().split('\n\n');
   const shown = blocks.map((block) => {
@@ -204,12 +201,12 @@ function formatNumber(n: number): string {
   return n.toLocaleString('en');
 }
 
-/** To the second, which is what a reader wants. */
+/** To the second. */
 function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
 
-/** A path may hold line breaks; a mail shows them rather than obeys them. */
+/** A path may contain line breaks, which must not be interpreted. */
 function oneLine(value: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
   return value.replace(/[\u0000-\u001f\u007f\u2028\u2029]/g, '\uFFFD');
@@ -219,12 +216,11 @@ function text(lines: string[]): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** Nothing may hang on a mail server that does not answer. */
+/** A mail server that does not answer must not block. */
 const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 10_000, socketTimeout: 30_000 };
 
 /**
- * With a name in the URL there is a password, which goes over TLS alone, to a server whose certificate is good for its host:
- * only what listens on this host itself needs none.
+ * A URL with a user name has a password, which is sent only over verified TLS, unless the server is on this host.
  * @param smtpUrl as in SMTP_URL
  */
 export async function createMailTransport(smtpUrl: string): Promise<Transporter> {
@@ -237,7 +233,7 @@ export async function createMailTransport(smtpUrl: string): Promise<Transporter>
     port: Number(url.port) || (url.protocol === 'smtps:' ? 465 : 25),
     secure: url.protocol === 'smtps:',
     requireTLS: needsTls,
-    // else it is in the clear where the server has no TLS, so a certificate of the house must not be an obstacle to it
+    // without a password TLS is optional, so a self-signed certificate must not prevent it
     tls: { rejectUnauthorized: needsTls },
     ...(url.username && {
       auth: { user: decodeURIComponent(url.username), pass: decodeURIComponent(url.password) },

@@ -1,7 +1,4 @@
-/**
- * Hides secrets in logs, errors and terminals. All text that leaves the process passes through here, so a secret is
- * hidden wherever it appears.
- */
+/** Hides secrets in logs, errors and terminals. All output of the process passes through here. */
 
 const HIDDEN = '…';
 
@@ -12,10 +9,7 @@ const CREDENTIALS = /\b(Bearer|Basic|DPoP)\s+(?=\S*[\d=._-])[\w.~+/-]{8,}=*/gi;
 const SECRET_NAMES =
   'authorization|proxy-authorization|cookie|set-cookie|[\\w-]*(?:password|passwd|secret|token)|connectionString|api_?key';
 
-/**
- * A member of a JSON object, also within a quoted text. No pattern here may search beyond its own end from each
- * beginning: log lines are long.
- */
+/** A member of a JSON object, also within a quoted text. No pattern here may backtrack far: log lines are long. */
 const MEMBERS = new RegExp(
   String.raw`(\\{0,7})"(${SECRET_NAMES})\1"\s?:\s?(?:\1"(?:(?!\1")(?:\\.|[^\\]))*\1"|\[(?:"(?:\\.|[^"\\])*",?)*\])`,
   'gi',
@@ -25,7 +19,7 @@ const PARAMETERS = new RegExp(`([?&](?:${SECRET_NAMES}|code|assertion)=)[^&\\s"'
 
 const TOKENS = /\btapegate_[\w-]{32,}/g;
 
-/** In the form of libpq. */
+/** libpq's form. */
 const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s'&#]+)/gi;
 
 const LEAST_LENGTH = 4;
@@ -52,8 +46,8 @@ export function createHider(env: Readonly<Record<string, string | undefined>>): 
 }
 
 /**
- * Returns a value of the environment for an error message. An invalid URL may contain its password anywhere: only its
- * scheme and what follows the last `@` are shown, without a query.
+ * Returns a value of the environment for an error message. An invalid URL may contain its password anywhere, so only
+ * its scheme and the part after the last `@`, without a query, are shown.
  */
 export function showValue(name: string, value: string): string {
   if (isSecretName(name)) return HIDDEN;
@@ -65,7 +59,7 @@ export function showValue(name: string, value: string): string {
   return scheme + shown.replace(/^([^:/[]*:)(?!\d{1,5}(?:\/|$)).+$/s, `$1${HIDDEN}`);
 }
 
-/** Hides all before the last `@` of a URL, since an unencoded password may contain anything. */
+/** Hides all before the last `@` of a URL: an unencoded password may contain any character. */
 function hideUserinfo(word: string): string {
   const [scheme, at] = [word.indexOf('://'), word.lastIndexOf('@')];
   return scheme === -1 || at < scheme ? word : `${word.slice(0, scheme + 3)}${HIDDEN}${word.slice(at)}`;
@@ -91,7 +85,7 @@ function secretsIn(name: string, value: string): string[] {
     .flatMap((secret) => formsOf(secret, decode(user)));
 }
 
-/** Returns a secret as written, as decoded, and encoded for URLs, JSON, SMTP and HTTP. */
+/** Returns a secret as written, decoded, and encoded for URLs, JSON, SMTP and HTTP. */
 function formsOf(written: string, user: string): string[] {
   const meant = decode(written);
   const logins = [meant, `${user}:${meant}`, `\0${user}\0${meant}`].map((text) => Buffer.from(text).toString('base64'));
@@ -104,7 +98,7 @@ function decode(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // a percent sign that is one
+    return text; // a literal percent sign
   }
 }
 

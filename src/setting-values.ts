@@ -1,4 +1,4 @@
-/** Parsers of setting values. Each returns undefined for a text that is not such a value. */
+/** Parsers of setting values. Each returns undefined for an invalid text. */
 import { execFileSync } from 'node:child_process';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
@@ -7,7 +7,7 @@ import type { Role, Way } from './caller.js';
 import { quote } from './errors.js';
 import { isTrustworthyUrl } from './issuer-urls.js';
 
-/** The methods of authentication that TAPEGATE_AUTH may contain, in the order in which they are tried. */
+/** The methods that TAPEGATE_AUTH may contain, in the order in which they are tried. */
 export const authMethods = [
   'token',
   'oidc',
@@ -18,10 +18,9 @@ export const authMethods = [
 ] as const satisfies readonly Way[];
 export type AuthMethod = (typeof authMethods)[number];
 
-/** The roles that a group or a user may get. Only a token gives the role of a service. */
+/** Roles of a group or a user. Only a token gives the role of a service. */
 const grantable = ['user', 'viewer', 'operator'] as const satisfies readonly Role[];
 
-/** A role, and the group or the user that has it. */
 export interface RoleRule {
   role: (typeof grantable)[number];
   kind: 'group' | 'user';
@@ -39,16 +38,19 @@ export const endpoints = [
 ] as const;
 export type Endpoint = (typeof endpoints)[number];
 
-/** An endpoint that is open to callers without credentials; from anywhere unless `ranges` is there. */
+/** An endpoint that is open without credentials; from anywhere if `ranges` is absent. */
 export interface LegacyRule {
   endpoint: Endpoint;
   ranges?: AddressRanges;
 }
 
-/** Where mail may go: anywhere, to the quota's own address, or also to addresses of these domains. */
+/** Allowed recipients: anywhere, the quota's own address, or also addresses of these domains. */
 export type MailTo = 'anywhere' | 'quota' | readonly string[];
 
-/** Headers of a reverse proxy, in lower case: with the user, its groups, the subject of a certificate, and whether it was verified. */
+/**
+ * Headers of a reverse proxy, in lower case: the user, its groups, the subject of a certificate, and whether it was
+ * verified.
+ */
 export interface ProxyHeaders {
   user: string;
   groups: string | undefined;
@@ -56,14 +58,13 @@ export interface ProxyHeaders {
   verified: string;
 }
 
-/** Parses a list of known words. */
 export function parseWords<Word extends string>(text: string, known: readonly Word[]): ReadonlySet<Word> | undefined {
   const given = text.split(',').map((word) => word.trim());
   const found = known.filter((word) => given.includes(word));
   return found.length === new Set(given).size ? new Set(found) : undefined;
 }
 
-/** Parses a list with commas. One wrong part makes all of it wrong. */
+/** Parses a list with commas. One invalid part makes all of it invalid. */
 export function parseParts<T>(text: string, parse: (part: string) => T | undefined): readonly T[] | undefined {
   const parts = text.split(',').flatMap((part) => part.trim() || []);
   const values = parts.map(parse).filter((value) => value !== undefined);
@@ -90,7 +91,7 @@ export function parseRoles(text: string): readonly RoleRule[] | undefined {
   return known.length === rules.length ? known : undefined;
 }
 
-/** Parses `user=X-User,groups=X-Groups`; a header that is not named keeps its default. */
+/** Parses `user=X-User,groups=X-Groups`; other headers keep their default. */
 export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
   const named = parseParts(
     text,
@@ -106,7 +107,7 @@ export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
   };
 }
 
-/** Parses the lines of a grid-mapfile: a subject in quotes, and its user. @returns the number of a wrong line */
+/** Parses the lines of a grid-mapfile: a quoted subject, and its user. @returns the number of an invalid line */
 export function parseCertUsers(text: string): Record<string, string> | number {
   const users: Record<string, string> = {};
   for (const [index, line] of text.split('\n').entries()) {
@@ -118,7 +119,7 @@ export function parseCertUsers(text: string): Record<string, string> | number {
   return users;
 }
 
-/** Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`. @returns what is wrong with it, if something is */
+/** Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`. @returns the fault of an invalid one */
 export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (entry === '') return 'an entry is empty';
   const [what = '', from, ...others] = entry.split(/\s+from(?:\s+|$)/);
@@ -141,7 +142,7 @@ function findEndpoints(what: string): readonly Endpoint[] {
   return endpoints.filter((endpoint) => endpoint === what.replace(/\s+/, ' '));
 }
 
-/** First parts of the gateway's own paths. A prefix that begins with one of them could not be distinguished from it. */
+/** First parts of the gateway's own paths. A public prefix that begins with one would be ambiguous. */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
 export function parsePublicUrl(text: string): string | undefined {
@@ -171,7 +172,7 @@ export function parseGateway(part: string): [host: string, url: string] | undefi
   return search + hash + username + password === '' ? [host, url] : undefined;
 }
 
-/** Parses `9464`, `0.0.0.0:9464` or `[::]:9464`; without an address it is 127.0.0.1. */
+/** Parses `9464`, `0.0.0.0:9464` or `[::]:9464`; the default address is 127.0.0.1. */
 export function parseListener(text: string): { host: string; port: number } | undefined {
   const [, bracketed, bare, digits = ''] = /^(?:(?:\[([^\]]+)\]|([\w.-]+)):)?(\d{1,5})$/.exec(text) ?? [];
   const port = digits === '' ? Number.NaN : Number(digits);
@@ -180,7 +181,7 @@ export function parseListener(text: string): { host: string; port: number } | un
     : undefined;
 }
 
-/** Parses a sender: an address, with or without a name. */
+/** Parses an address, with or without a name. */
 export function parseSender(text: string): string | undefined {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not get into a header
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;
@@ -192,7 +193,7 @@ export function parseMailTo(text: string): MailTo | undefined {
   return domains.every((domain) => /^[^\s@.,]+(\.[^\s@.,]+)+$/.test(domain)) ? domains : undefined;
 }
 
-/** Parses an absolute directory, without a slash at its end, so that two processes write it alike. */
+/** Parses an absolute directory and removes a trailing slash, so that processes agree on its name. */
 export function parseDirectory(text: string): string | undefined {
   const directory = path.posix.normalize(text);
   const bare = directory === '/' ? directory : directory.replace(/\/$/, '');
@@ -203,7 +204,7 @@ export function parsePermissions(text: string): number | undefined {
   return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
 
-/** Returns the number of a group, which a directory service may know. */
+/** Returns the gid of a group, which a directory service may know. */
 export function findGroup(name: string): number | undefined {
   if (/^\d{1,9}$/.test(name)) return Number(name);
   if (!/^[\w.][\w.@-]*$/.test(name)) return undefined;

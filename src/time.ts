@@ -12,7 +12,7 @@ export function parseTime(text: string): string | undefined {
   if (!match) return undefined;
   const [, seconds = '', digits = ''] = match;
   const date = new Date(`${seconds}Z`);
-  // 30 February parses as 2 March; the year 0000 is none in PostgreSQL
+  // 30 February parses as 2 March; PostgreSQL has no year 0000
   if (Number.isNaN(date.getTime()) || !date.toISOString().startsWith(seconds) || seconds.startsWith('0000')) {
     return undefined;
   }
@@ -23,8 +23,7 @@ export function parseTime(text: string): string | undefined {
 const ZONE = /^([^Tt]+[Tt].+?)(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
 
 /**
- * Normalises a date-time with a zone of RFC 3339, or a text for `parseTime`; undefined for other texts and outside of
- * the years 1 to 9999.
+ * Normalises an RFC 3339 time, or a text for `parseTime`; undefined for other texts and outside the years 1 to 9999.
  */
 export function parseZonedTime(text: string): string | undefined {
   const [, local, sign, hours, minutes] = ZONE.exec(text) ?? [];
@@ -42,7 +41,7 @@ export function timeFromDatabase(text: string): string {
   return text.length > 19 ? `${seconds}.${text.slice(20).padEnd(6, '0')}` : seconds;
 }
 
-/** Converts microseconds since 1970; undefined outside of the years 1 to 9999. */
+/** Converts microseconds since 1970; undefined outside the years 1 to 9999. */
 export function timeFromMicros(micros: bigint): string | undefined {
   const isWithin = micros >= toMicros('0001-01-01T00:00:00') && micros <= toMicros('9999-12-31T23:59:59.999999');
   return isWithin ? fromMicros(micros) : undefined;

@@ -1,7 +1,7 @@
 /**
- * Sends operations to a Tapegate server: GraphQL over HTTP, and over SSE for subscriptions. The library for SSE takes long to load, so
- * it is loaded when it is used. The first call of `fetch` takes 0.1 s of processor time, more than all else that most commands do;
- * `node:http` takes a tenth of that.
+ * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. The SSE library loads slowly, so
+ * only `follow` loads it. The first `fetch` takes 0.1 s of CPU time, more than the rest of most commands; `node:http`
+ * takes a tenth of that.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
@@ -17,10 +17,7 @@ import { environment } from './io.js';
 import { readKept } from './kept-tokens.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 
-/**
- * Returns the URL of the server, from TAPEGATE_URL or else the user's own settings.
- * @throws ConfigError
- */
+/** Returns the URL of the server, from TAPEGATE_URL or else the user's own settings. @throws ConfigError */
 export function readUrl(): string {
   if (environment().TAPEGATE_URL) return readServerUrl(environment());
   const { server } = readOwnSettings(environment());
@@ -28,17 +25,16 @@ export function readUrl(): string {
 }
 
 /**
- * TAPEGATE_TOKEN; else what `login` has kept for the server; else, of a server on this host, the operator's token of DATA_DIR,
- * where this user may read it.
- * @returns the header to send, or none
- * @throws CommandError where kept tokens cannot be read, or somebody has to log in again
+ * Returns the header with TAPEGATE_TOKEN, or the token that `login` has kept for the server. For a server on this host,
+ * it falls back to the operator's token of DATA_DIR if this user may read it.
+ * @throws CommandError if kept tokens cannot be read, or the user must log in again
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
   const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env)) || (await findOperatorToken(url, env));
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** Renews a token of an identity provider before it expires. */
+/** Renews an identity provider's token before it expires. */
 async function findKeptToken(url: string, env: Environment): Promise<string | undefined> {
   const kept = await readKept(url, env);
   if (kept?.login?.renewAt === undefined || Date.now() < kept.login.renewAt) return kept?.token;
@@ -47,8 +43,9 @@ async function findKeptToken(url: string, env: Environment): Promise<string | un
 }
 
 /**
- * Returns the operator's token for a gateway that was started with this DATA_DIR. While the gateway does not run, any user, or a tunnel
- * to another host, may listen on its port. So the listener must be root, this user or the owner of the token, who can all read it.
+ * Returns the operator's token for a gateway that was started with this DATA_DIR. While the gateway does not run, any
+ * user, or a tunnel, may listen on its port. So the listener must be root, this user or the token's owner, who can all
+ * read it.
  */
 async function findOperatorToken(url: string, env: Environment): Promise<string | undefined> {
   const { protocol, hostname, port } = new URL(url);
@@ -65,10 +62,7 @@ async function findOperatorToken(url: string, env: Environment): Promise<string 
   return (await isNotedGateway(dataDir, number, sockets)) ? known.secret : undefined;
 }
 
-/**
- * Returns the answer to a query or mutation.
- * @throws CommandError in one line, whatever went wrong
- */
+/** Returns the answer to a query or mutation. @throws CommandError with one line */
 export async function ask<Answer, Variables>(
   url: string,
   operation: Operation<Answer, Variables>,
@@ -77,7 +71,7 @@ export async function ask<Answer, Variables>(
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
 
-/** Does the same with given headers for authentication. */
+/** Does the same with the given authentication headers. */
 export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
   query: Operation<Answer, Variables>,
@@ -111,7 +105,7 @@ interface Posted {
 }
 
 /**
- * Posts a body. A redirect is returned like any other response.
+ * Posts a body, and follows no redirect.
  * @throws Error with the failure of the connection as its cause, also if the response breaks off
  */
 async function post(url: string, headers: Record<string, string>, body: string): Promise<Posted> {
@@ -145,7 +139,7 @@ const withStrings = (_name: string, value: unknown) => (typeof value === 'bigint
 
 const FORMS = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
 
-/** Returns undefined for a response that is not GraphQL, such as an error page of a proxy. */
+/** Returns `{}` for a response that is not JSON, such as an error page of a proxy. */
 function parseAnswer<Answer>(text: string): { data?: Answer | null; errors?: GraphqlError[] } {
   try {
     return JSON.parse(text) ?? {};
@@ -155,8 +149,8 @@ function parseAnswer<Answer>(text: string): { data?: Answer | null; errors?: Gra
 }
 
 /**
- * Rejects a redirect, which would send the request to another server, and some requests twice.
- * @throws CommandError that names both URLs
+ * Rejects a redirect, which would send the request to another server, or twice. @throws CommandError that names both
+ * URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
   if (status < 300 || status > 399 || !location) return;
@@ -174,7 +168,7 @@ async function fetchThere(...[place, options]: Parameters<typeof fetch>): Promis
 
 export const UNCONFIRMED = 'what was asked for may be done: look before you repeat it';
 
-/** Of a connection that was not made. */
+/** The connection failed before the request was sent. */
 const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 
 function isUnsent(error: unknown): boolean {
@@ -187,7 +181,7 @@ export async function askNow(url: string): Promise<string> {
   return plan.at.replace(/Z$/, '');
 }
 
-/** A failure in place of the result that an operation requests. */
+/** A failure as the result of an operation. */
 interface Failed {
   message: string;
   field?: string;
@@ -196,15 +190,14 @@ interface Failed {
 /** The type of the results of an operation, without failures. */
 export type Done<Result> = Exclude<Result, Failed>;
 
-/** Returns the failure that a result is, if it is one. */
 export function findFailure(result: object): Failed | undefined {
   return 'message' in result ? (result as Failed) : undefined;
 }
 
 /**
- * Returns a result that is no failure.
- * @param ownOptions options of the command, for fields that have another name elsewhere
- * @throws CommandError with the message of a failure; UsageError of one that names a field
+ * Returns a result unless it is a failure.
+ * @param ownOptions options of the command, by the fields whose usual option has another name
+ * @throws CommandError with the message of a failure; UsageError if it names a field
  */
 export function unwrapResult<Result extends object>(
   result: Result,
@@ -216,7 +209,7 @@ export function unwrapResult<Result extends object>(
   throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, ownOptions));
 }
 
-/** Requests a change, and returns its result. @throws as `unwrapResult` */
+/** Runs a mutation, and returns its result. @throws as `unwrapResult` */
 export async function askChange<Result extends object, Variables>(
   url: string,
   operation: Operation<{ result: Result }, Variables>,
@@ -236,11 +229,11 @@ interface PageVariables {
   after?: string | null | undefined;
 }
 
-/** The largest page of the server. */
+/** The server's maximum. */
 export const PAGE_SIZE = 1000;
 
 /**
- * Yields the pages of a list, until its end or until they contain `limit` nodes.
+ * Yields the pages of a list, until its end or `limit` nodes.
  * @param pageOf returns the connection of an answer
  * @param range.from the cursor before the first node
  */
@@ -275,7 +268,10 @@ export async function askNodes<Node, Variables extends PageVariables>(
   return nodes;
 }
 
-/** Yields the values of a subscription, until the server completes it or the signal aborts. @throws ConnectionError without a retry */
+/**
+ * Yields the values of a subscription until the server completes it or the signal aborts. @throws ConnectionError, no
+ * retry
+ */
 export async function* follow<Value, Variables extends object>(
   url: string,
   query: Operation<Value, Variables>,
@@ -284,7 +280,7 @@ export async function* follow<Value, Variables extends object>(
 ): AsyncGenerator<Value> {
   const { createClient } = await import('graphql-sse');
   const texts = Object.fromEntries(Object.entries(variables).map(([name, value]) => [name, withStrings(name, value)]));
-  let refusal: unknown; // graphql-sse keeps the text of an error and not its cause
+  let refusal: unknown; // graphql-sse drops the cause of an error
   const client = createClient({
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment()),
@@ -318,7 +314,7 @@ export async function* follow<Value, Variables extends object>(
   }
 }
 
-/** Returns why a token is not valid: a retry would not help. */
+/** Returns why a token is invalid: a retry would not help. */
 async function readRefusal(answer: Response): Promise<CommandError> {
   const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
   return toCommandError(
@@ -332,12 +328,11 @@ interface GraphqlError {
   extensions?: Record<string, unknown>;
 }
 
-/** Returns the error of a command for an error of GraphQL. */
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
   if (extensions?.code === 'UNAUTHENTICATED') return new NotKnownError(message);
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // below the mutation's own field the change is made, and only its answer failed
+  // below the mutation's own field, the change is stored and only its answer failed
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
 }

@@ -1,9 +1,9 @@
 /**
- * The engine of `start` and `work`: a process for each drive, of each library, and one for the passes (src/engine-process.ts), kept by this
- * one, which itself touches neither disks nor tapes. A call that hangs in the kernel keeps a thread that nothing can end,
- * and with a few of them a process does nothing any more: so it costs one drive, or the passes, until they are started anew.
- *
- * Processes end with their keeper, however it ends: they notice that their channel to it is closed.
+ * The engine of `start` and `work`: one process for each drive of each library, and one for jobs
+ * (src/engine-process.ts). This process starts them again, and itself touches neither disks nor tapes. A hanging call
+ * blocks a thread that nothing can end, and a few of them block a process. So a hang costs one drive, or the jobs,
+ * until a restart.
+ * The processes end with this one, however it ends: they notice that their IPC channel is closed.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -21,15 +21,15 @@ import type { Runtime } from '../runtime.js';
 import { count, isCounting } from '../signals.js';
 import { environment } from './io.js';
 
-/** What an engine process is told: of a drive, of which library. */
+/** Messages to an engine process. */
 export type EngineOrder =
   | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number; isMeasured: boolean }
   | { kind: 'stop' };
 
-/** What it tells: that it works, every second that it lives, and, before it ends, why it does. */
+/** Messages from an engine process: ready, alive every second, and the reason before it ends. */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
-  /** What it has counted since it told last, where that is asked for. */
+  /** Its metrics since the last message, if requested. */
   told?: Told | undefined;
 }
 
@@ -40,33 +40,36 @@ const endings = {
 } as const;
 
 export interface EngineProcesses {
-  /** Ends all of them within `STOP_MS`, whether they answer or not. */
+  /** Ends all of them within `STOP_MS`. */
   stop(): Promise<void>;
 }
 
-/** For a start to say that it is ready; what is slower goes on starting. */
+/** `start` reports ready after this time at the latest. */
 const READY_MS = 15_000;
 
-/** An engine waits 5 s for the files in hand, and a few more for what it has given up. */
+/** An engine waits 5 s for active files, and a few more for what it has given up. */
 const STOP_MS = 12_000;
 
-/** A process whose own code stands still is found out after so long; its leases have run out then. */
+/** A stalled process is detected after this time; its leases have expired by then. */
 const SILENT_MS = 20_000;
 const LOOK_MS = 1000;
 
-/** Between the end of a process and its next start; it doubles while they end soon. */
+/** Pause before a restart; doubles while processes end within `SOON_MS`. */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
-/** Threads for calls on files; some may be lost to disks that do not answer. */
+/** Threads for file calls; some may be lost to disks that do not answer. */
 const THREADS = '8';
 
-/** Above this file's own folder, in the bundle and where files are compiled one by one; tests of the sources start the bundle's. */
+/**
+ * In the parent of this file's directory, in the bundle and in a build file by file; tests of the sources start the
+ * bundle's.
+ */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
 
-/** @returns once the restore disks are registered, or after `READY_MS`; the drives begin then */
+/** @returns once the restore disks are registered, or after `READY_MS`; then the drives begin */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
   const make = (part: 'drive' | 'passes', libraryId: number) => new KeptProcess(ctx, { ...order, libraryId }, part);
@@ -76,7 +79,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
   const all = [passes, ...first];
   for (const each of all) each.fork();
-  // a drive that begins before there is a disk would let the first files wait for one
+  // if a drive began before the disks, the first files would wait for one
   await passes.begin();
   for (const drive of first) void drive.begin();
   const others = new OtherLibraries(ctx, drivesOf);
@@ -91,13 +94,13 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * The processes for the drives of libraries other than the first: begun as these are added, ended as they are removed, and exchanged when
- * one is changed.
+ * Drive processes of all libraries but the first. They start, stop and restart as libraries are added, removed and
+ * changed.
  */
 class OtherLibraries {
   private readonly ctx: Context;
   private readonly drivesOf: (library: Library) => KeptProcess[];
-  /** By the ids of libraries, as these are read. */
+  /** By the ids of libraries, with their settings. */
   private readonly drives = new Map<number, { key: string; processes: KeptProcess[] }>();
   private readonly leaving = new Set<Promise<void>>();
   private readonly usable: UsableLibraries;
@@ -146,7 +149,7 @@ class OtherLibraries {
     }
   }
 
-  /** It may take some seconds for the files in hand. */
+  /** Active files may take some seconds. */
   private dismiss(drive: KeptProcess): void {
     const gone = drive.stop();
     this.leaving.add(gone);
@@ -154,7 +157,6 @@ class OtherLibraries {
   }
 }
 
-/** One process, started again whenever it ends. */
 class KeptProcess {
   private readonly ctx: Context;
   private readonly order: EngineOrder;
@@ -176,7 +178,7 @@ class KeptProcess {
     this.part = part;
   }
 
-  /** It loads what it needs, and waits for its order to begin. */
+  /** Loads the program; the process waits for its order to begin. */
   fork(): void {
     const env = { UV_THREADPOOL_SIZE: THREADS, ...environment() };
     const child = fork(file, [this.part], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
@@ -216,18 +218,18 @@ class KeptProcess {
   }
 
   private tell(order: EngineOrder): void {
-    this.child?.send(order, () => {}); // one that is gone is told of by its end
+    this.child?.send(order, () => {}); // its exit is reported separately
   }
 
   private hear(child: ChildProcess, { kind, told }: Partial<EngineReport>): void {
-    if (!kind) return; // of `node --watch`, which has every process report what it loads
+    if (!kind) return; // from `node --watch`: every process reports the files that it loads
     this.heardAt = performance.now();
     if (told && child.pid !== undefined && this.child === child) replay(child.pid, this.part, told);
     if (kind === 'ready') this.onReady();
     else if (kind !== 'alive') this.lose(child, endings[kind], kind);
   }
 
-  /** Where this process stood still, too, nothing could be heard. */
+  /** Time in which this process itself stalled does not count. */
   private look(child: ChildProcess): void {
     const now = performance.now();
     if (now - this.lookedAt > 2 * LOOK_MS) this.heardAt = now;
@@ -235,7 +237,7 @@ class KeptProcess {
     if (now - this.heardAt > SILENT_MS) this.lose(child, `it is silent for ${SILENT_MS / 1000} s`, 'silent');
   }
 
-  /** It counts as gone: one that hangs in the kernel stays until its call ends, and does nothing more. */
+  /** Counts the process as ended: one that hangs in the kernel stays until its call ends, and does nothing else. */
   private lose(child: ChildProcess, why: string, seen: keyof typeof endings | 'silent' | 'gone' = 'gone'): void {
     if (this.child !== child) return;
     this.child = undefined;

@@ -1,6 +1,6 @@
 /**
- * Logins at an identity provider: its metadata (RFC 8414, OpenID Connect Discovery), the login of a device with any browser (RFC 8628),
- * renewed tokens (RFC 6749, 6) and their revocation (RFC 7009). The command line is a client without a secret.
+ * Logins at an identity provider as a client without a secret: metadata (RFC 8414, OpenID Connect Discovery), device
+ * login (RFC 8628), refresh (RFC 6749, 6) and revocation (RFC 7009).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AuthorizationServer, DeviceAuthorizationResponse, TokenEndpointResponse } from 'oauth4webapi';
@@ -15,13 +15,13 @@ import { formatSpan } from './times.js';
 
 const ANSWER_MS = 10_000;
 
-/** What a provider may be asked for, where it knows it: that the login lasts, and the groups of the WLCG token profile. */
+/** Requested if the provider supports them: refresh tokens, and the groups of the WLCG token profile. */
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
-/** A token is renewed so long before its end, or halfway where it is good for less than twice that. */
+/** A token is renewed this long before its end, or halfway if its lifetime is less than twice that. */
 const RENEW_MS = 60_000;
 
-/** What the provider says no to, by its own code (RFC 6749, 5.2; RFC 8628, 3.5). */
+/** A refusal of the provider, with its code (RFC 6749, 5.2; RFC 8628, 3.5). */
 export class IssuerRefusal extends CommandError {
   readonly code: string;
 
@@ -34,7 +34,7 @@ export class IssuerRefusal extends CommandError {
 export interface Grant {
   token: string;
   refreshToken: string | undefined;
-  /** Milliseconds since 1970; undefined where nobody says. */
+  /** Milliseconds since 1970; undefined if unknown. */
   renewAt: number | undefined;
   expiresAt: number | undefined;
 }
@@ -82,7 +82,7 @@ export class IssuerClient {
     });
   }
 
-  /** @throws IssuerRefusal as long as nobody has logged in; ConnectionError */
+  /** @throws IssuerRefusal until the user has logged in; ConnectionError */
   async askForDevice(deviceCode: string): Promise<Grant> {
     const { oauth, server } = this;
     return await this.askForGrant(async (options, client) => {
@@ -92,7 +92,7 @@ export class IssuerClient {
     });
   }
 
-  /** @throws IssuerRefusal where it is good no longer; ConnectionError */
+  /** @throws IssuerRefusal if the token is no longer valid; ConnectionError */
   async renew(refreshToken: string): Promise<Grant> {
     const { oauth, server } = this;
     const grant = await this.askForGrant(async (options, client) => {
@@ -103,7 +103,7 @@ export class IssuerClient {
     return { ...grant, refreshToken: grant.refreshToken ?? refreshToken };
   }
 
-  /** Revokes a token; for a refresh token some providers revoke all tokens of the login. */
+  /** Revokes a token. For a refresh token, some providers revoke all tokens of the login. */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
     if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} revokes no tokens`);
@@ -114,7 +114,7 @@ export class IssuerClient {
     });
   }
 
-  /** Returns the audience as RFC 8707 names it, and as providers without it do. */
+  /** Returns the audience as RFC 8707 names it, and as other providers do. */
   private target(): Record<string, string> {
     const { audience } = this;
     return { audience, ...(URL.canParse(audience) && { resource: audience }) };
@@ -149,7 +149,7 @@ export interface Target {
 
 type Options = ReturnType<typeof optionsOf>;
 
-/** Without TLS only a provider of this very host is asked at all. */
+/** HTTP without TLS: `isTrustworthyUrl` accepts it only for this host. */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return { signal, [oauth.allowInsecureRequests]: new URL(issuer).protocol === 'http:' };
 }
@@ -183,14 +183,14 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   const status = error instanceof oauth.ResponseBodyError ? error.status : (cause as Response | undefined)?.status;
   if (status !== undefined && isAway(status)) return new ConnectionError(`${issuer} answers ${status}`);
   const code = codeOf(error) ?? '';
-  // an answer that breaks off is no JSON
+  // a truncated response is not JSON
   if (code.startsWith('OAUTH_') && code !== oauth.PARSE_ERROR) {
     return new CommandError(`${issuer} does not answer as OAuth has it: ${messageOf(error)}`);
   }
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
 }
 
-/** Of a JWT that says it itself. */
+/** Reads the lifetime from a JWT. */
 async function readLifeMs(token: string): Promise<number | undefined> {
   const { decodeJwt } = await import('jose');
   try {
@@ -208,11 +208,10 @@ export interface DeviceLogin {
 }
 
 /**
- * The provider with which a user of the gateway may log in from here: of several the first that lets a command line do that, unless
- * the user names one.
- * @param said.audience what the user says that the token may be for, beside the gateway itself
- * @returns undefined where the gateway names none for the command line
- * @throws CommandError; ConnectionError where none of them is to be had
+ * Returns the provider for a device login at the gateway: the first one that supports it, unless `issuer` names one.
+ * @param options.audience the token's audience that the user accepts, other than the gateway itself
+ * @returns undefined if the gateway has none for the command line
+ * @throws CommandError; ConnectionError if no provider can be reached
  */
 export async function findDeviceLogin(
   url: string,
@@ -241,7 +240,7 @@ export async function findDeviceLogin(
   return undefined;
 }
 
-/** Reads the metadata of the gateway (RFC 9728), without redirects. */
+/** Reads the gateway's metadata (RFC 9728), without redirects. */
 async function readMetadata(url: string): Promise<Record<string, unknown> | undefined> {
   const { METADATA_PATH } = await import('../access/credentials.js');
   const options = { redirect: 'error', signal: AbortSignal.timeout(ANSWER_MS) } as const;
@@ -262,7 +261,7 @@ function checkAudience(url: string, asked: string, audience: string | undefined)
   );
 }
 
-/** Prints where to log in, and waits for the login. @throws CommandError */
+/** Prints the login URL and code, and waits for the login. @throws CommandError */
 export async function logInByDevice({ client, clientId, audience }: DeviceLogin, signal: AbortSignal): Promise<Kept> {
   const device = await client.startDeviceLogin();
   const { verification_uri: place, verification_uri_complete: whole, user_code: code } = device;
@@ -279,19 +278,19 @@ export async function logInByDevice({ client, clientId, audience }: DeviceLogin,
   return { token, login: { issuer: client.issuer, clientId, audience, ...times } };
 }
 
-/** Added to the interval each time that the provider is asked too often (RFC 8628, 3.5). */
+/** Added to the interval at each `slow_down` (RFC 8628, 3.5). */
 const SLOWER_MS = 5000;
 
 const INTERVAL_SECONDS = 5;
 
-/** Of pauses that double while the provider cannot be reached. */
+/** Maximum of pauses that double while the provider cannot be reached. */
 const MAX_PAUSE_MS = 60_000;
 
 /**
- * Asks for the token at the provider's interval until somebody has logged in, has refused, or the code has expired.
+ * Polls for the token at the provider's interval until the user has logged in or refused, or the code expires.
  * @param device its times in seconds
- * @param now milliseconds of a clock that only goes forward
- * @throws CommandError; what `pause` throws
+ * @param now milliseconds of a monotonic clock
+ * @throws CommandError; errors of `pause`
  */
 export async function pollForGrant(
   device: { expires_in: number; interval?: number },
@@ -328,14 +327,14 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * The token to show, of one that is due. One process renews it, and the others take what that one has kept.
- * @throws CommandError where somebody has to log in again; ConnectionError
+ * Returns the valid token. One process renews it, and the others use its result.
+ * @throws CommandError if the user must log in again; ConnectionError
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {
   try {
     return (await changeKept(url, env, (known) => renew(url, known)))?.token;
   } catch (error) {
-    // the current token is still valid
+    // the current token may still be valid
     const kept = await readKept(url, env);
     if (kept?.login?.expiresAt !== undefined && Date.now() < kept.login.expiresAt) return kept.token;
     throw error;
