@@ -22,11 +22,13 @@ import { partialName } from '../../src/engine/disk/partial-file.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { holdLease } from '../../src/engine/drive/lease.js';
 import { cleanUp } from '../../src/engine/drive/left-behind.js';
+import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { isHeld, noteReady } from '../../src/operations/recalls/ends.js';
 import { claim, dieAfterPlacing, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota } from '../support/factories.js';
+import { findFaults } from '../support/faults.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
@@ -198,6 +200,20 @@ test.each([true, false])(
     expect(await removeCopies()).toBe(1); // its time was recorded
   },
 );
+
+test('a copy that a dead engine has put in place is found after its file was renamed', async () => {
+  const faults = await findFaults(app); // of what other tests have left
+  const contents = await tape('/found/old');
+  const id = await ask('/found/old');
+  await dieAfterPlacing(app, '/found/old', contents.get('/found/old') ?? new Uint8Array());
+  await renameFiles(app.ctx, { from: '/found/old', to: '/found/new' });
+  await work(() => waitForState(app, id, 'COMPLETED'));
+  expect(backend.log).toEqual([]);
+  expect(readRestored(app, '/found/old')).toEqual(contents.get('/found/old'));
+  expect(await findFaults(app)).toEqual(faults);
+  await cancel(app, id);
+  expect(await removeCopies()).toBe(1);
+});
 
 test('a copy that a dead engine has put in place is removed if no request contains its file any more', async () => {
   const contents = await tape('/left/unwanted');

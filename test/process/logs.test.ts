@@ -1,32 +1,29 @@
 /** The log: the events of a request by its id, failures, and one line per HTTP request if that is set. */
 import { pino } from 'pino';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { startBeside } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 type Line = Record<string, unknown> & { msg: string };
 
-let app: TestApp;
 const lines: Line[] = [];
 const clock = createClock();
 const backend = createMemoryBackend();
 
-beforeAll(async () => {
-  const log = pino({ level: 'info', base: null }, { write: (text: string) => void lines.push(JSON.parse(text)) });
-  app = await startApp({ backend, log, now: clock.now });
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
-});
+const log = pino({ level: 'info', base: null }, { write: (text: string) => void lines.push(JSON.parse(text)) });
+const app = useApp({ backend, log, now: clock.now }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
+
 beforeEach(() => {
   lines.length = 0;
 });
-afterAll(() => app.close());
 
 const linesOf = (request: number) => lines.filter((line) => line.request === request).map(({ msg }) => msg);
 const find = (msg: RegExp) => lines.find((line) => msg.test(line.msg));

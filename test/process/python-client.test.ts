@@ -1,30 +1,28 @@
 /** The client in Python, one file without dependencies: its commands, and what clients.test.ts does not do with it as a module. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { integerFields } from '../../src/generated/command-operations.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { packageRoot } from '../../src/package-root.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, type Result, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
+import { useApp } from '../support/use-app.js';
 
 const FOLDER = path.join(packageRoot, 'clients/python');
 const PYTHON = findProgram('python3');
 if (!PYTHON) console.warn('python3 is missing: the tests of its client are skipped');
 
 const backend = createMemoryBackend();
-let app: TestApp;
 let env: Record<string, string>;
 
-beforeAll(async () => {
+const app = useApp({ backend, config: { access: { auth: new Set(['token']) } } }, async () => {
   backend.onRead = async (volume) => {
     if (volume === 'BAD') throw new TapeError('PERMANENT', 'unreadable');
   };
-  app = await startApp({ backend, config: { access: { auth: new Set(['token']) } } });
   await addQuota(app.ctx, 'alice', 10n ** 17n);
   await addQuota(app.ctx, 'bob', 10n);
   await addTaped(
@@ -41,10 +39,7 @@ beforeAll(async () => {
     HOME: app.dataDir,
   };
 });
-afterAll(async () => {
-  await cleanUp();
-  await app?.close();
-});
+afterAll(cleanUp);
 
 const start = (args: string[], more = {}) =>
   startProcess(PYTHON ?? '', args, { cwd: FOLDER, env: { ...env, ...more } });

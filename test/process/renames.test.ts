@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, expect, test } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { archiveTree } from '../../src/engine/archive.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
@@ -10,7 +10,6 @@ import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { forgetFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
-import { dieAfterPlacing, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readStage, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped, buildRow, checksumOf } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
@@ -23,20 +22,18 @@ import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
 import { makeTempDir } from '../support/temp-dir.js';
+import { useApp } from '../support/use-app.js';
 import { placesBelow } from '../support/volumes.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
 const backend = createMemoryBackend();
 const { onRead } = backend;
 const linkRoot = makeTempDir();
 /** A folder of links that is in the way of a link stays. */
 const isFolderOfLinks = /^link-stuck: .*\/nest2\/x$/;
 
-beforeAll(async () => {
-  app = await startApp({ backend, config: { linkRoot } });
-  await addQuota(app.ctx, 'alice', 10n ** 9n);
-});
+const app = useApp({ backend, config: { linkRoot } }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
+
 afterEach(async () => {
   backend.onRead = onRead;
   expect((await findFaults(app, { checksums: true })).filter((fault) => !isFolderOfLinks.test(fault))).toEqual([]);
@@ -44,7 +41,6 @@ afterEach(async () => {
 afterAll(async () => {
   await cleanUp();
   expect(await findIllegalMoves(app)).toEqual([]);
-  await app.close();
   rmSync(linkRoot, { recursive: true, force: true });
 });
 
@@ -53,9 +49,9 @@ const rename = (from: string, to: string) => renameFiles(app.ctx, { from, to });
 const below = (folder: string) => listTree(app.restoreDir).filter((name) => name.startsWith(folder));
 
 /** Returns the path at which clients can read a file. */
-async function placeOf(file: string, of = app): Promise<string | null> {
+async function placeOf(file: string): Promise<string | null> {
   const query = 'query ($path: String!) { tapeFile(path: $path) { restoredPath } }';
-  const { tapeFile } = await askData<{ tapeFile: { restoredPath: string | null } }>(of, query, { path: file });
+  const { tapeFile } = await askData<{ tapeFile: { restoredPath: string | null } }>(app, query, { path: file });
   return tapeFile.restoredPath;
 }
 
@@ -175,24 +171,6 @@ test('files that exchange their names keep their bytes', async () => {
   expect(await readPlaced('/swap/b')).toEqual(Buffer.from(contents.get('/swap/a') ?? []));
   expect(await findFaults(app)).toEqual([]);
   await end(id, '/swap/a', '/swap/b');
-});
-
-test('a copy that a dead engine has placed is found after its file was renamed', async () => {
-  const idle = await startIdleApp();
-  try {
-    const contents = await addTaped(idle.ctx, backend, [{ path: '/left/a', volume: 'L1' }]);
-    const id = await ask(['/left/a'], idle);
-    await dieAfterPlacing(idle, '/left/a', contents.get('/left/a') ?? new Uint8Array());
-    await renameFiles(idle.ctx, { from: '/left/a', to: '/right/a' });
-    await withEngine(idle, backend, async () => {
-      await waitForState(idle, id, 'COMPLETED');
-    });
-    const place = (await placeOf('/right/a', idle)) ?? '';
-    expect(readFileSync(place)).toEqual(Buffer.from(contents.get('/left/a') ?? []));
-    expect(await findFaults(idle)).toEqual([]);
-  } finally {
-    await idle.close();
-  }
 });
 
 test('a staging library is asked for a renamed file by the path that it knows', async () => {

@@ -1,21 +1,19 @@
 /** Cartridges that another program has written: `scan` registers their files, which are restored then. */
 import { readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { createLtfsBench, type LtfsBench } from '../support/ltfs/bench.js';
 import { cleanUp, type Result, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let bench: LtfsBench;
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), config: { drives: 1 } });
+const app = useApp({ backend: createMemoryBackend(), config: { drives: 1 } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   bench = createLtfsBench({ name: 'lto' });
@@ -32,7 +30,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await cleanUp();
-  await app.close();
   await bench.close();
 });
 

@@ -1,10 +1,9 @@
 /** Estimates of when files of staging libraries will be restored. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { secondsBetween } from '../../src/commands/times.js';
 import { setLibrary } from '../../src/operations/libraries/changes.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createMemoryBackend } from '../../src/tape/memory.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
@@ -13,22 +12,19 @@ import { cleanUp, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let system: MemoryTapeSystem;
 const clock = createClock();
 const alice = { quota: 'alice', retention: '2099-01-01' };
 
-beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } });
+const options = { backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } };
+const app = useApp(options, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 const put = (folder: string, count: number) =>
   addRemote(app.ctx, system, {

@@ -1,7 +1,7 @@
 /** What an engine requests from a staging library, and when; and how it treats wrong answers. No file is read. */
 import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { Waker } from '../../src/engine/passes.js';
 import { UsageNotes } from '../../src/engine/staging/place.js';
@@ -10,7 +10,6 @@ import { removeLibrary } from '../../src/operations/libraries/changes.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError, type StagingLibrary } from '../../src/tape/staging.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { measure } from '../support/engine-by-hand.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -21,18 +20,16 @@ import { makeRequest } from '../support/rest.js';
 import { addRemote, addStagingLibrary, readStaging, readStates } from '../support/staging.js';
 import { resume, suspend } from '../support/suspend.js';
 import { emptyTables } from '../support/tables.js';
+import { useApp } from '../support/use-app.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let system: MemoryTapeSystem;
 let libraryId: number;
 const clock = createClock();
 const stops: (() => Promise<void>)[] = [];
 
-beforeAll(async () => {
-  app = await startApp({ now: clock.now });
-  mkdirSync(app.restoreDir);
-});
+const app = useApp({ now: clock.now }, async () => mkdirSync(app.restoreDir));
+
 beforeEach(async () => {
   await emptyTables(app.ctx);
   for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 12n);
@@ -43,7 +40,6 @@ beforeEach(async () => {
 afterEach(async () => {
   for (const stop of stops.splice(0)) await stop();
 });
-afterAll(() => app.close());
 
 interface AskOptions {
   depth?: { files: number; bytes: bigint | null };

@@ -5,13 +5,10 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { StagedSource, Unread } from '../../src/engine/staging/source.js';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
-import { startApp, type TestApp } from '../support/app.js';
-import { createClock } from '../support/clock.js';
-import { findIllegalMoves, listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
-import { addQuota } from '../support/factories.js';
+import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
 import { askData, type Edges } from '../support/graphql.js';
+import { useMemorySite } from '../support/memory-site.js';
 import { MemoryTapeSystem } from '../support/memory-staging.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -19,16 +16,13 @@ import { addMemoryLibrary, addRemote, readStaging, readStates } from '../support
 import { readSuspensions, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let system: MemoryTapeSystem;
 /** Keeps all files, and knows no ids of demands. */
 let keeping: MemoryTapeSystem;
-const clock = createClock();
 const MIB = 1024 * 1024;
+const { app, clock } = useMemorySite({ engine: { idleMs: 200 } });
 
 beforeAll(async () => {
-  app = await startApp({ backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } });
-  await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
   keeping = await addMemoryLibrary(app.ctx, { name: 'keeping' }, new MemoryTapeSystem({ ids: false, releases: false }));
 });
@@ -45,10 +39,8 @@ afterAll(async () => {
     return Object.values(await readStates(app.ctx)).every((state) => state === 'KEPT');
   });
   expect([...system.disk.keys()]).toEqual([]);
-  expect(await findIllegalMoves(app)).toEqual([]);
   expect(listTree(app.restoreDir).filter((name) => name.includes('.part'))).toEqual([]);
   expect((await readDisks(app)).reserved).toBe(0n);
-  await app.close();
 });
 
 const put = (folder: string, count: number, size = 1000) =>

@@ -1,17 +1,15 @@
 /** `tapegate status`: which processes of the site live, their versions, how far they are behind, and what is kept. */
 import { hostname } from 'node:os';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, expect, test, vi } from 'vitest';
 import { BEAT_MS } from '../../src/operations/site/processes.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { cleanUp, kill, type LocalServer, runCli, serveHere, startCli } from '../support/process.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let gateway: LocalServer & { pid: number };
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, TAPEGATE_TOKEN: app.token, TAPEGATE_URL: app.url };
   const timer = globalThis.setInterval;
   // the heartbeat of processes that run in this one comes every 50 ms
@@ -20,10 +18,7 @@ beforeAll(async () => {
   gateway = { ...(await serveHere({ ...env, TAPEGATE_REQUEST_DAYS: '7' })), pid: process.pid };
   spy.mockRestore();
 });
-afterAll(async () => {
-  await cleanUp();
-  await app.close();
-});
+afterAll(cleanUp);
 
 interface ProcessStatus {
   pid: number;
