@@ -1,8 +1,9 @@
 /**
- * The plan ahead: what the drives will do with the current queue, by the rules of schedule.ts under a virtual clock, and when each user's files on each
- * volume are done. Pure.
+ * Plans ahead: simulates the drives on the current queue by the rules of schedule.ts, to find out when each user's
+ * files on
+ * each volume are done. Pure functions.
  *
- * No request arrives and nothing fails in it, small queues wait for no more, and times are those of the cost model.
+ * Assumes no new requests, no failures, no waiting of small queues, and the times of the cost model.
  */
 import { Backlog, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -18,13 +19,13 @@ import {
   type Sweep,
 } from './schedule.js';
 
-/** A drive that may work. */
+/** A drive in service. */
 interface DriveAhead {
   name: string;
-  /** Of which volumes it takes. */
+  /** Library whose volumes it reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Bytes of what it reads just now; they are in no queue any more. */
+  /** Bytes of files being read, which are in no queue. */
   runningBytes: number;
 }
 
@@ -37,20 +38,19 @@ export interface Stay {
   end: number;
   files: number;
   bytes: number;
-  /** For people. */
   reason: string;
 }
 
-/** When the files of one user on one volume begin and are done; seconds. */
+/** Start and end of one user's files on one volume; seconds. */
 interface Turn {
   start: number;
   end: number;
 }
 
 export interface Ahead {
-  /** In order of their beginnings. */
+  /** In order of start. */
   stays: Stay[];
-  /** Nothing for a volume that no drive will take. */
+  /** Undefined for a volume that no drive will read. */
   turnOf(volumeId: number, user: string): Turn | undefined;
 }
 
@@ -64,12 +64,12 @@ interface AheadInput {
 
 interface SimulatedDrive {
   name: string;
-  /** What waits on the volumes of its library that no drive has. */
+  /** Work on its library's volumes that are in no drive. */
   backlog: Backlog<WaitingVolume>;
   volumeId: number | null;
   freeAt: number;
   stay: Stay | undefined;
-  /** Of what it has mounted. */
+  /** For the mounted volume. */
   unmountSeconds: number;
 }
 
@@ -79,7 +79,6 @@ export function planAhead(input: AheadInput): Ahead {
   return { stays: drives.stays, turnOf: (volumeId, user) => drives.turnOf(volumeId, user) };
 }
 
-/** The drives under the virtual clock, and what they do one after another. */
 class DrivesAhead {
   readonly stays: Stay[] = [];
   private readonly turns = new Map<string, Turn>();
@@ -96,7 +95,7 @@ class DrivesAhead {
     });
   }
 
-  /** Works until all is read that a drive will take; the drive goes next that is free first. */
+  /** Runs until all readable files are read; the drive that is free first is next. */
   run(): void {
     for (;;) {
       const drive = findFirstFree(this.drives);
@@ -109,7 +108,7 @@ class DrivesAhead {
     return this.turns.get(keyOf(volumeId, user));
   }
 
-  /** One step of a drive: it reads for a while, leaves its volume, or takes another one. */
+  /** One step of a drive: reads for a while, leaves its volume, or mounts another one. */
   private work(drive: SimulatedDrive, state: ScheduleState): void {
     const here = this.queue.of(drive.volumeId);
     if (here) {
@@ -144,7 +143,7 @@ class DrivesAhead {
     return end;
   }
 
-  /** @param here what is left on the volume; any drive may take it then */
+  /** @param here the volume's remaining work, if any: any drive may then read it */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);
@@ -155,7 +154,7 @@ class DrivesAhead {
   private mountNext(drive: SimulatedDrive, state: ScheduleState): void {
     const choice = chooseNext(drive.backlog, state);
     if (!choice) {
-      this.drives.splice(this.drives.indexOf(drive), 1); // what is left is in the other drives
+      this.drives.splice(this.drives.indexOf(drive), 1); // the remaining work is in other drives
       return;
     }
     const { queue, reason } = choice;
@@ -167,7 +166,7 @@ class DrivesAhead {
   }
 }
 
-/** One for all drives of a library. */
+/** Groups work by library, for all its drives. */
 function groupByLibrary(
   drives: readonly DriveAhead[],
   volumes: readonly WaitingVolume[],
@@ -178,7 +177,7 @@ function groupByLibrary(
   return backlogs;
 }
 
-/** @param place.medium of the volume in the drive; undefined when there is none, or nothing waits on it */
+/** @param place.medium of the mounted volume; undefined if there is none, or it has no work */
 function placeDrive(
   drive: DriveAhead,
   { medium, backlog, now }: { medium: Medium | undefined; backlog: Backlog<WaitingVolume>; now: number },
@@ -195,37 +194,36 @@ function placeDrive(
   };
 }
 
-/** Of those that are free at the same time, the first in the list. */
+/** Returns the drive that is free first; of several, the first in the list. */
 function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | undefined {
   return drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
 }
 
 const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
-/** What a drive reads of a volume in one step. */
+/** One step of reading a volume. */
 interface Reading {
-  /** Whose files they are. */
   users: string[];
-  /** Rarely a whole number: a step may end within a file. */
+  /** Usually fractional: a step may end within a file. */
   files: number;
   bytes: number;
   /** Seconds. */
   end: number;
 }
 
-/** A stay is looked at so often at most; what is longer is looked at in longer steps. */
+/** Limits the number of simulation steps: a larger queue uses longer steps. */
 const MAX_STEPS = 20_000;
 
-/** Works on copies: the queues and shares it is made of stay as they are. */
+/** Copies its input. */
 class QueueAhead {
-  /** By volume; a volume goes when nothing is left on it. */
+  /** By volume; without volumes whose work is done. */
   private readonly waiting: Map<number, WaitingVolume>;
   private readonly policy: SchedulePolicy;
   private readonly stepSeconds: number;
-  /** By volume: what is read of it, or was. */
+  /** Current or last sweep by volume. */
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** The time that `shares` are of; seconds. */
+  /** Time of `shares`, in seconds. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {
@@ -240,24 +238,24 @@ class QueueAhead {
     return this.waiting.size === 0;
   }
 
-  /** What is left on a volume; null is no volume. */
+  /** Returns a volume's remaining work. */
   of(volumeId: number | null): WaitingVolume | undefined {
     return this.waiting.get(volumeId ?? 0);
   }
 
-  /** What is left on all other volumes. */
+  /** Returns the remaining work on all other volumes. */
   without(volumeIds: ReadonlySet<number | null>): WaitingVolume[] {
     return [...this.waiting.values()].filter((queue) => !volumeIds.has(queue.volumeId));
   }
 
-  /** Times must not go back. The shares of an earlier state change with this one. */
+  /** Times must not decrease. Modifies the shares of earlier states. */
   stateAt(time: number): ScheduleState {
     for (const [user, seconds] of this.shares) this.shares.set(user, decay(seconds, time - this.sharesAt));
     this.sharesAt = Math.max(this.sharesAt, time);
     return { shares: this.shares, now: time, policy: this.policy };
   }
 
-  /** Reads for a step, for those whose turn it is, and charges them. */
+  /** Reads for one step for the users whose turn it is, and charges them. */
   read(queue: WaitingVolume, state: ScheduleState): Reading {
     const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
     this.sweeps.set(queue.volumeId, sweep);
@@ -290,7 +288,7 @@ function sumUp(users: readonly UserQueue[]): { files: number; bytes: number } {
   return { files, bytes };
 }
 
-/** Of drive time, the mounts apart. */
+/** Drive time without mounts. */
 function sumSeconds(queues: readonly WaitingVolume[]): number {
   return queues.reduce((total, { medium, users }) => {
     const { files, bytes } = sumUp(users);

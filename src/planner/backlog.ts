@@ -1,17 +1,16 @@
 /**
- * What waits on the volumes that no drive has, by user: so that the next volume is found without a look at every volume.
- * Volumes come and go as drives take them and give them back.
+ * Work on volumes that are in no drive, indexed by user, so that the choice of a volume need not examine all volumes.
  */
 import { estimateSeconds, type Medium } from './media.js';
 
-/** What one user waits for on one volume. */
+/** The waiting files of one user on one volume. */
 export interface UserQueue {
   user: string;
   files: number;
   bytes: number;
-  /** When the oldest of them was asked for; seconds. */
+  /** Time of the oldest request, in seconds. */
   oldest: number;
-  /** The highest among them; 0 is usual. */
+  /** The highest one; 0 is normal. */
   priority: number;
 }
 
@@ -21,14 +20,14 @@ export interface VolumeQueue {
   users: UserQueue[];
 }
 
-/** All that a user waits for: the oldest, and the highest priority. */
+/** A user's work on all volumes: oldest request and highest priority. */
 export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 
 export interface Candidate<Queue> {
   queue: Queue;
-  /** Of the user who is asked about. */
+  /** Entry of the user in question. */
   entry: UserQueue;
-  /** Bytes a drive second, the mount included, whoever wants them. */
+  /** Bytes per drive second, including the mount, for all users together. */
   yield: number;
 }
 
@@ -40,7 +39,7 @@ export class Backlog<Queue extends VolumeQueue> {
     for (const queue of queues) this.add(queue);
   }
 
-  /** The queue must not change while it is here. */
+  /** The caller must not change the queue while it is in the backlog. */
   add(queue: Queue): void {
     const { files, bytes } = sumOf(queue);
     const rate = bytes / estimateSeconds(queue.medium, files, bytes);
@@ -55,12 +54,12 @@ export class Backlog<Queue extends VolumeQueue> {
   remove(queue: Queue): void {
     for (const { user } of queue.users) {
       const known = this.candidates.get(user);
-      if (known?.delete(queue.volume)) this.demands.delete(user); // summed up anew when it is asked for
+      if (known?.delete(queue.volume)) this.demands.delete(user); // summed up again on demand
       if (known?.size === 0) this.candidates.delete(user);
     }
   }
 
-  /** One for each user with work. */
+  /** Yields an entry for each user with work. */
   *users(): Generator<Demand> {
     for (const [user, candidates] of this.candidates) {
       let demand = this.demands.get(user);
@@ -73,7 +72,6 @@ export class Backlog<Queue extends VolumeQueue> {
     }
   }
 
-  /** The volumes that have files of a user. */
   volumesOf(user: string): Iterable<Candidate<Queue>> {
     return this.candidates.get(user)?.values() ?? [];
   }

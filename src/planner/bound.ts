@@ -1,12 +1,12 @@
 /**
- * How long a file waits at most, by the rules of schedule.ts. Pure.
+ * The longest wait of a file by the rules of schedule.ts. Pure functions.
  *
- * - For `maxWaitSeconds` higher priorities, and better yields among its own user's volumes, may go first.
- * - Its user may have had more drive time than the others, and they may catch up first. What counts of it halves in a
- *   `HALF_LIFE_SECONDS`: when one user has had all, and `n - 1` others have all from then on, the shares are even after
- *   `HALF_LIFE_SECONDS × log2(n)`.
- * - From then on each of `n` users with work gets the n-th part of the drives, in slices of `sweepSeconds` (or `quantumSeconds`, where
- *   that is longer) and `turnSeconds`.
+ * - For `maxWaitSeconds`, higher priorities and volumes of its user with better yield may go first.
+ * - Then users with less drive time may catch up. Past drive time halves in `HALF_LIFE_SECONDS`: if one user had all of
+ *   it,
+ *   and the `n - 1` others get all from then on, the shares are equal after `HALF_LIFE_SECONDS × log2(n)`.
+ * - Then each of `n` users with work gets an n-th of the drives, in slices of `turnSeconds` and the longer of
+ *   `sweepSeconds` and `quantumSeconds`.
  */
 import type { Medium } from './media.js';
 import type { SchedulePolicy } from './schedule.js';
@@ -16,9 +16,9 @@ export function longestWaitSeconds(situation: {
   policy: SchedulePolicy;
   medium: Medium;
   drives: number;
-  /** Users with work, all of one weight. */
+  /** Users with work, with equal weights. */
   users: number;
-  /** Drive time of the files of the same user that go before this one, and its own. */
+  /** Drive time of this file and of its user's earlier files. */
   ownSeconds: number;
 }): number {
   const { policy, medium, drives, users, ownSeconds } = situation;

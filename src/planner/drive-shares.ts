@@ -1,40 +1,41 @@
 /**
- * How engines share the drives by their weights: who lets others go first when a drive is free, and who gives one back. Each looks for itself, and
- * only at those who ask for a drive: what an engine does that does not ask keeps nobody from anything.
+ * How engines share drives by weight: which engine leaves a free drive to others, and which releases one. Each engine
+ * decides
+ * alone, and considers only engines that request a drive.
  *
- * An engine's claim to one more drive is its weight divided by 1, 3, 5 … for the drives that it has before (Sainte-Laguë's method). A drive changes
- * hands where the one who asks has a greater claim to it than the one who has it: each such step brings the shares nearer to the weights, and no step goes back.
+ * An engine's claim to one more drive is its weight divided by 1, 3, 5 … for the drives it has (Sainte-Laguë). A drive
+ * moves
+ * if the requester's claim to it is greater than its holder's. Each move brings the shares closer to the weights.
  */
 
 export interface SharingEngine {
   id: string;
-  /** Not under 0; with 0 it lets all others go first. */
+  /** At least 0; an engine with 0 leaves free drives to all others. */
   weight: number;
-  /** It may have drives with a number up to this. */
+  /** Highest drive number that it may use. */
   reach: number;
 }
 
-/** A drive that is in service. */
+/** A drive in service. */
 export interface SharedDrive {
   id: number;
-  /** From 1 on. */
+  /** From 1. */
   number: number;
-  /** The id of the engine that has it, be it one that does not share; undefined: it is free. */
+  /** Id of the engine that has it, sharing or not; undefined if free. */
   holder?: string | undefined;
-  /** It has a volume. */
   isMounted: boolean;
 }
 
-/** What an engine sees of the others. */
 export interface DrivesAndAskers {
   drives: readonly SharedDrive[];
-  /** Other engines that ask for one more drive just now. */
+  /** Other engines that request one more drive now. */
   askers: readonly SharingEngine[];
 }
 
 /**
- * Of the drives that are free for an engine: those that somebody else who reaches them is to take first. Of all who ask for one, somebody has the
- * greatest claim, and leaves it to nobody.
+ * Returns the free drives that this engine must leave to others. One requester always has the greatest claim, and
+ * leaves its
+ * drive to none.
  */
 export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesAndAskers): SharedDrive[] {
   const own = countOf(engine, drives);
@@ -42,14 +43,15 @@ export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesA
   return freeFor(engine, drives).filter(({ number }) => greater.some(({ reach }) => number <= reach));
 }
 
-/** The drives that an engine may take, but for what others have a claim to. */
+/** Returns the free drives that an engine may use, without regard to other claims. */
 export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]): SharedDrive[] {
   return drives.filter(({ number, holder }) => holder === undefined && number <= reach);
 }
 
 /**
- * Has somebody else a greater claim to this drive than the engine that has it, and no free one to take? Of several drives that could be given back just
- * now, each looked at by a process of its own and at the same time, it is the one with the highest number.
+ * Whether another engine has a greater claim to this drive, and no free one to take. Several processes may check at the
+ * same
+ * time: of the drives that could be released, the one with the highest number is.
  */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
   const own = drives.filter(({ holder }) => holder === engine.id);
@@ -69,7 +71,7 @@ function countOf({ id }: SharingEngine, drives: readonly SharedDrive[]): number 
   return drives.filter(({ holder }) => holder === id).length;
 }
 
-/** To the drive after so many. Equal claims are none, so that nothing goes back and forth. */
+/** Compares claims to one more drive. Equal claims do not move a drive, so that it does not oscillate. */
 function isGreaterClaim(a: SharingEngine, aHas: number, b: SharingEngine, bHas: number): boolean {
   return a.weight * (2 * bHas + 1) > b.weight * (2 * aHas + 1);
 }

@@ -1,18 +1,18 @@
 /**
- * When something that waits may be done: a range, since the plan knows neither what breaks nor who comes next. Pure.
+ * Estimates when waiting files are done, as a range, because the plan knows neither failures nor later requests.
  *
- * - Earliest: the drives of each library do nothing else, and the files lie one after another; a library that orders its tapes by itself
- *   is as quick as it ever was.
- * - Planned: as the queue is now, by the rules of the planner, or as long as such a library takes.
- * - Latest: twice the time of the plan, and where a mount costs time a sweep and a half that others get before: what nine of ten
- *   requests kept in bursts, with all that came after them (bench/ranges.ts).
+ * - Earliest: the drives do nothing else, and the files are contiguous; a staging library is as fast as ever measured.
+ * - Planned: by the current queue and the planner's rules, or the usual time of the staging library.
+ * - Latest: twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In bursts, nine of ten
+ *   requests
+ *   met this, with all later requests (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
 import { type StagedAhead, type StagedPart, waitOf } from './queue.js';
 import { defaultPolicy } from './schedule.js';
 
-/** Seconds, of the same clock as the plan's. */
+/** Seconds, on the plan's clock. */
 export interface EndRange {
   earliest: number;
   planned: number;
@@ -24,29 +24,28 @@ const LATEST = { factor: 2, sweeps: 1.5 };
 /** Files of one user on one volume. */
 export interface AwaitedPart {
   volumeId: number;
-  /** Of the volume. */
   libraryId: number;
   medium: Medium;
   files: number;
   bytes: number;
-  /** They are in no queue any more. */
+  /** Being read, and so in no queue. */
   isReading: boolean;
-  /** Seconds; not tried again before. */
+  /** Time of the next try, in seconds. */
   notBefore: number | undefined;
-  /** Of a library that orders its tapes by itself; undefined: drives come to the volume. */
+  /** State at a staging library; undefined for a library with drives. */
   staged: Pick<StagedPart, 'state' | 'askedSeconds'> | undefined;
 }
 
 export interface PlanAhead {
   now: number;
   ahead: Ahead;
-  /** How many work, by library; of one that orders its tapes by itself, what reads from it. */
+  /** Working drives by library; for a staging library, its readers. */
   drives: ReadonlyMap<number, number>;
-  /** Those that order their tapes by themselves. */
+  /** Staging libraries. */
   staged: ReadonlyMap<number, StagedAhead>;
 }
 
-/** @returns undefined when a part of it is on no drive's way, or nobody knows how long its library takes */
+/** @returns undefined if no drive will read a part, or its library's wait time is unknown */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly AwaitedPart[]): EndRange | undefined {
   if (parts.length === 0) return undefined;
   let longest = 0;
@@ -83,7 +82,7 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: AwaitedPart):
 
 const LINEAR = findMedium('linear');
 
-/** It comes to the disk of the library, and is read with all else of its library then. */
+/** The part arrives on the library's disk, and is then read with all other parts of the library. */
 function endAtLibrary(plan: PlanAhead, part: AwaitedPart, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;
   const library = plan.staged.get(libraryId);

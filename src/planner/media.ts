@@ -1,13 +1,13 @@
 /**
- * How long a drive takes with a medium: the cost model of the planner and of the simulator. Pure.
+ * The cost model of media, for planner and simulator. Pure functions.
  *
- * A serpentine tape runs to and fro over its length on one wrap after another. The formula of a locate, and its
- * parameters, are those of CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO; load,
- * unload and rewind times are IBM's figures for full-height LTO-8 and LTO-9 drives. It serves to compare orders and to
- * estimate, not to promise.
+ * A serpentine tape runs back and forth, one wrap after the other. The formula of a locate and its parameters come from
+ * CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Load, unload and rewind times are
+ * IBM's
+ * figures for full-height LTO-8 and LTO-9 drives. The model is for comparison and estimates.
  */
 
-/** Times in seconds, rates in bytes a second. */
+/** Times in seconds, rates in bytes per second. */
 export interface Medium {
   name: string;
   capacityBytes: number;
@@ -16,7 +16,7 @@ export interface Medium {
   mountSeconds: number;
   /** Rewind, unload and robot. */
   unmountSeconds: number;
-  /** Absent: a plain medium, on which a locate takes `seekSeconds` and no order is much better than another. */
+  /** Absent for a medium on which every locate takes `seekSeconds`, so that the order hardly matters. */
   serpentine?: Serpentine;
   seekSeconds: number;
 }
@@ -51,7 +51,7 @@ export const media: Record<string, Medium> = {
     serpentine: { ...LTO, wraps: 280 },
     seekSeconds: 0,
   },
-  /** Disks, and whatever is not known better. */
+  /** Disks, and unknown media. */
   linear: {
     name: 'linear',
     capacityBytes: 2 ** 53,
@@ -62,13 +62,13 @@ export const media: Record<string, Medium> = {
   },
 };
 
-/** A place on a tape: its wrap, and how far along the tape it is. */
+/** A position on a tape: its wrap, and the longitudinal position. */
 export interface Point {
   wrap: number;
   lpos: number;
 }
 
-/** Where a byte of the volume is. The load point is byte 0. */
+/** Converts a byte position. The load point is byte 0. */
 export function pointAt(medium: Medium, byte: number): Point {
   if (!medium.serpentine) return { wrap: 0, lpos: byte };
   const { wraps, firstLpos, lastLpos } = medium.serpentine;
@@ -79,12 +79,11 @@ export function pointAt(medium: Medium, byte: number): Point {
   return { wrap, lpos: wrap % 2 === 0 ? firstLpos + part : lastLpos - part };
 }
 
-/** Seconds from a place to another one. */
 export function locateSeconds(medium: Medium, from: Point, to: Point): number {
   if (!medium.serpentine) return from.lpos === to.lpos ? 0 : medium.seekSeconds;
   const { wraps, bands, firstLpos, lastLpos } = medium.serpentine;
   const distance = to.lpos - from.lpos;
-  if (distance === 0 && from.wrap === to.wrap) return 0; // the tape is there already and streams on
+  if (distance === 0 && from.wrap === to.wrap) return 0; // already there: the tape streams on
   let seconds = 4.29 + 0.0006192 * Math.abs(distance);
   const middle = (firstLpos + lastLpos) / 2;
   if (from.lpos < middle !== to.lpos < middle) seconds -= 6.04;
@@ -100,24 +99,24 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
 }
 
 /**
- * Seconds a file that a locate takes in a good order, by the number of files that are spread over the volume. A fit to
- * orders of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3 s).
+ * Seconds per file for a locate in a good order, by the number of files spread over the volume. Fitted to results of
+ * src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3 s).
  */
 function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
 }
 
-/** About how long a drive is busy with files that wait on a volume, mount and unmount included. */
+/** Estimates the drive time for waiting files of a volume, including mount and unmount. */
 export function estimateSeconds(medium: Medium, files: number, bytes: number): number {
   return medium.mountSeconds + medium.unmountSeconds + estimateReading(medium, files, bytes);
 }
 
-/** About how long it reads them, once the volume is mounted. */
+/** Estimates the time to read them from a mounted volume. */
 export function estimateReading(medium: Medium, files: number, bytes: number): number {
   return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
 }
 
-/** A medium by its name; one that is not known is treated as linear. */
+/** Returns a medium by name; `linear` if unknown. */
 export function findMedium(name: string): Medium {
   return media[name] ?? (media.linear as Medium);
 }

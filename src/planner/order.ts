@@ -1,14 +1,14 @@
 /**
- * The order in which a mounted volume's files are read. Pure.
+ * The read order of a mounted volume's files. Pure functions.
  *
- * To visit all files with the least locating is the asymmetric travelling salesman problem. Its relaxation, in which
- * each file only needs some successor, is the assignment problem, solved here exactly; the few cycles it leaves are
- * patched together where that costs least (Karp 1979). On tapes the patched order stays within some percent of the
- * relaxation, which no order can beat, where going to the nearest file next stays 9 to 17 % above it.
+ * The least total locate time is an asymmetric travelling salesman problem. Its relaxation, the assignment problem, is
+ * solved exactly; the few resulting cycles are joined at the least cost (Karp 1979). On tapes, the result is within a
+ * few
+ * percent of the relaxation's lower bound, while nearest-file-first is 9 to 17 % above it.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
-/** Bytes of the volume that one file takes. */
+/** Bytes of a file on the volume. */
 export interface Extent {
   start: number;
   size: number;
@@ -17,16 +17,16 @@ export interface Extent {
 export interface ReadOrder {
   /** Indices of the extents. */
   order: number[];
-  /** Seconds of locating, from the head on. */
+  /** Total locate time from the head, in seconds. */
   locateSeconds: number;
-  /** What no order can be below; known where the files were few enough for the exact relaxation. */
+  /** Lower bound for any order; undefined if there are too many files for the exact relaxation. */
   boundSeconds: number | undefined;
 }
 
-/** The relaxation takes some milliseconds for so many files and grows fast; longer queues are cut into such pieces. */
+/** Files per piece: the relaxation takes some milliseconds, and grows fast. Longer queues are split. */
 const PIECE = 250;
 
-/** @param head the byte at which the drive stands */
+/** @param head byte position of the drive */
 export function orderReads(medium: Medium, head: number, extents: readonly Extent[]): ReadOrder {
   const starts = extents.map((extent) => pointAt(medium, extent.start));
   const ends = extents.map((extent) => pointAt(medium, extent.start + extent.size));
@@ -51,14 +51,14 @@ function extentStart(extents: readonly Extent[], index: number): number {
   return extents[index]?.start ?? 0;
 }
 
-/** Ascending from the head on, then what lies behind it. */
+/** Ascending from the head, then the files behind it. */
 function fromHead(byPlace: readonly number[], extents: readonly Extent[], head: number): number[] {
   const ahead = byPlace.filter((index) => extentStart(extents, index) >= head);
   const behind = byPlace.filter((index) => extentStart(extents, index) < head);
   return [...ahead, ...behind];
 }
 
-/** Neighbouring wraps stay together: a piece is a range of the volume. */
+/** Splits the files into ranges of the volume, so that neighbouring wraps stay together. */
 function cut(byPlace: readonly number[]): number[][] {
   const count = Math.max(Math.ceil(byPlace.length / PIECE), 1);
   const size = Math.ceil(byPlace.length / count);
@@ -81,7 +81,7 @@ function total(
   return seconds;
 }
 
-/** Node 0 is the head, which costs nothing to come back to; nodes 1 to n are the files of the piece. */
+/** Node 0 is the head, to which returning costs nothing; nodes 1 to n are the files of the piece. */
 function solvePiece(
   medium: Medium,
   from: Point,
@@ -110,8 +110,9 @@ function solvePiece(
 const FORBIDDEN = 1e9;
 
 /**
- * The cheapest assignment of a successor to each node: shortest augmenting paths with potentials (Jonker and
- * Volgenant 1987), O(n³) at worst and much less on tapes.
+ * Returns the cheapest successor of each node: shortest augmenting paths with potentials (Jonker and Volgenant 1987),
+ * O(n³)
+ * in the worst case, much less on tapes.
  */
 function assign(cost: Float64Array, n: number): Int32Array {
   const rowPotential = new Float64Array(n + 1);
@@ -159,7 +160,7 @@ function assign(cost: Float64Array, n: number): Int32Array {
   return next;
 }
 
-/** Joins the cycles of an assignment into one, the smallest first, each where it costs least. */
+/** Joins the cycles of an assignment, smallest first, each at the least cost. */
 function patch(cost: Float64Array, n: number, next: Int32Array): void {
   for (;;) {
     const cycles = findCycles(next);

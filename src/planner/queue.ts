@@ -1,46 +1,45 @@
 /**
- * The queue of recalls, the order in which a drive reads its files batch by batch, and how long files of staging libraries take to become ready.
- * Pure; schedule.ts chooses among volumes, order.ts orders a volume.
+ * The queue of recalls, the batches that a drive reads, and wait times of staging libraries. Pure functions;
+ * schedule.ts
+ * chooses volumes, order.ts orders the files of a volume.
  *
- * The last of n files takes about as long as the longest of n earlier ones did. Files beyond the depth of the library are requested when earlier
- * ones have come, and so wait several times as long.
+ * The last of n files takes about as long as the longest of n earlier files. Files beyond the library's depth are
+ * requested
+ * after earlier ones arrive, and so wait several times as long.
  */
 import { secondsOf } from '../time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
 import { findMedium, type Medium } from './media.js';
 import { orderReads } from './order.js';
 
-/** What one user waits for on one volume. */
+/** The waiting files of one user on one volume. */
 export interface QueueEntry {
   volumeId: number;
   volume: string;
-  /** Of the volume. */
   libraryId: number;
   medium: string;
-  /** The volume is in a drive. */
   isMounted: boolean;
   user: string;
   files: number;
   bytes: bigint;
-  /** When the oldest of them was asked for. */
+  /** Time of the oldest request. */
   oldest: string;
   priority: number;
 }
 
-/** A file that waits on a volume. */
 export interface QueuedRecall {
   fileId: bigint;
-  /** Byte of the volume at which the file begins, as far as the catalogue knows what stands before it; null: nobody knows where it is. */
+  /** Byte position on the volume, as far as the catalogue knows the files before it; null if unknown. */
   start: bigint | null;
   size: bigint;
   user: string;
   priority: number;
 }
 
-/** A volume with work, as the scheduler takes it. */
+/** A volume with work, as the scheduler expects it. */
 export interface WaitingVolume extends VolumeQueue {
   volumeId: number;
-  /** Only drives of that library come to it. */
+  /** Only drives of this library can read it. */
   libraryId: number;
   isMounted: boolean;
 }
@@ -64,8 +63,9 @@ export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
 }
 
 /**
- * The files in the order in which they are read; `head` is the byte at which the drive stands. Those of which nobody knows where they are
- * come last, in the order given: no order of places can be made for them.
+ * Returns the files in read order; `head` is the drive's byte position. Files without a known position come last, in
+ * the
+ * given order.
  */
 export function orderRecalls(medium: Medium, head: number, recalls: readonly QueuedRecall[]): QueuedRecall[] {
   const placed = recalls.filter(({ start }) => start !== null);
@@ -74,21 +74,22 @@ export function orderRecalls(medium: Medium, head: number, recalls: readonly Que
   return [...order.flatMap((index) => placed[index] ?? []), ...recalls.filter(({ start }) => start === null)];
 }
 
-/** Files started together: bytes that a drive reads in a second, and files that it reads in about as long. */
+/** Batch limits: bytes that a drive reads in a second, and files that take about as long. */
 const BATCH_BYTES = 256n * 1024n * 1024n;
 const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };
 
 /**
- * Files of the next batch, given how long the last one took: many small ones share a transaction where files are fast,
- * and where a locate takes seconds the order is planned anew in time.
+ * Returns the size of the next batch from the duration of the last one: small files share a transaction, while slow
+ * locates
+ * leave time to plan again.
  */
 export function batchFilesAfter(files: number, seconds: number): number {
   if (seconds < BATCH_SECONDS.short) return Math.min(files * 2, BATCH_FILES.most);
   return seconds > BATCH_SECONDS.long ? Math.max(files / 2, BATCH_FILES.least) : files;
 }
 
-/** The first recalls of a queue that make up a batch; always at least one. */
+/** Returns the recalls of the next batch; at least one. */
 export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFiles: number = BATCH_FILES.first): R[] {
   let bytes = 0n;
   let count = 0;
@@ -100,22 +101,21 @@ export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFi
   return queue.slice(0, count);
 }
 
-/** What is known of a library. Times are seconds. */
+/** State of a staging library. Times are seconds. */
 export interface StagedAhead {
-  /** What files have taken, in order of length; or the least and the most, as the settings have it. Empty: nobody knows. */
+  /** Sorted wait times of earlier files, or the settings' minimum and maximum; empty if unknown. */
   waits: readonly number[];
-  /** What may be asked for at once; without a number of bytes the restore area is the only bound of these. */
+  /** Limit of requested files; if `bytes` is undefined, only the restore area limits bytes. */
   depth: { files: number; bytes: number | undefined };
-  /** All that waits there, also what was asked for. */
+  /** All waiting files, including requested ones. */
   waiting: { files: number; bytes: number };
 }
 
-/** Files of one library. */
 export interface StagedPart {
   state: 'unasked' | 'asked' | 'ready';
   files: number;
   bytes: number;
-  /** Since the last of them was asked for. */
+  /** Since the last request. */
   askedSeconds: number;
 }
 
@@ -125,10 +125,10 @@ interface WaitRange {
   latest: number;
 }
 
-/** The part of requests that are done by the latest end that they are told. */
+/** Part of requests that should finish by the latest estimate. */
 const KEPT_PART = 0.9;
 
-/** @returns seconds from now; undefined where nobody knows */
+/** @returns seconds from now; undefined if unknown */
 export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart): WaitRange | undefined {
   if (part.state === 'ready') return { earliest: 0, planned: 0, latest: 0 };
   const ahead = part.state === 'asked' ? waitsAfter(waits, part.askedSeconds) : waits;
@@ -145,21 +145,21 @@ export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart)
   };
 }
 
-/** What is left to those that have waited for so long already; what takes longer than any before may take as long again. */
+/** Returns the remaining waits after `seconds`. If no earlier wait was that long, it may take as long again. */
 function waitsAfter(waits: readonly number[], seconds: number): readonly number[] {
   if (waits.length === 0) return waits;
   const longer = waits.filter((wait) => wait > seconds).map((wait) => wait - seconds);
   return longer.length > 0 ? longer : [0, seconds];
 }
 
-/** @param sorted one at least @param part from 0 to 1 */
+/** @param sorted at least one @param part 0 to 1 */
 function quantile(sorted: readonly number[], part: number): number {
   const place = (sorted.length - 1) * part;
   const [below = 0, above = below] = [sorted[Math.floor(place)], sorted[Math.ceil(place)]];
   return below + (above - below) * (place - Math.floor(place));
 }
 
-/** Some of many waits, as they are spread: what one answer of a library has told is no more than that. */
+/** Reduces waits to at most `most` quantiles. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

@@ -1,40 +1,42 @@
 /**
- * Which volume a free drive mounts next, and when it leaves it again. Pure: the backlog by volume and user, the shares
- * and the time in, the choice and its reason out.
+ * Chooses the next volume for a free drive, and when to leave a volume. Pure functions.
  *
- * - The user goes first who has had the fewest drive seconds of late, divided by the user's weight; of the volumes that
- *   hold files of that user, the one that brings the most bytes a drive second, whoever wants them.
- * - Higher priorities go before all shares. What has waited longer than `maxWaitSeconds` is past that: no priority goes
- *   before it any more, and of its user's volumes the one that has waited longest is next, whatever it yields.
- * - A small and young queue waits a while for more, so that a mount pays.
- * - On the volume, what all users wait for is read in one sweep as far as that takes no longer than `sweepSeconds`, in order
- *   of their turns; users whose shares differ by less than `turnSeconds` have the same turn.
- * - A drive stays on its volume while there is work, but after `quantumSeconds`, and when a sweep would not end in time, only
- *   as long as nobody waits elsewhere who has had less by `turnSeconds`.
+ * - The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files
+ *   of
+ *   that user, the one with the most requested bytes per drive second wins, for all users together.
+ * - Higher priorities precede all shares. Files that waited longer than `maxWaitSeconds` precede all priorities; among
+ *   the volumes of their user, the one that waited longest is next, whatever its yield.
+ * - A small and recent queue waits a while for more files, so that a mount pays.
+ * - On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in order of their turns. Users
+ *   whose shares differ by less than `turnSeconds` have the same turn.
+ * - A drive stays on its volume while it has work. After `quantumSeconds`, or if a sweep would take too long, it leaves
+ *   if
+ *   a user of another volume has had less drive time by `turnSeconds`.
  *
- * So nothing starves: bound.ts says how long a file waits at most.
+ * So no file starves: bound.ts calculates the longest wait.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
 
 export interface SchedulePolicy {
-  /** What waits longer is no longer passed over for a priority or a better yield. */
+  /** A longer wait takes precedence over priorities and yield. */
   maxWaitSeconds: number;
-  /** A drive stays at least so long on a volume that has work. */
+  /** Minimum stay on a volume that has work. */
   quantumSeconds: number;
-  /** Who has had so much less drive time has the turn: others who are nearer are read together, and left for nobody. */
+  /** Difference in drive time that makes a turn: users with smaller differences are read together. */
   turnSeconds: number;
-  /** What all users wait for on a volume is read in one sweep, and the drive stays for it, where that takes no longer. */
+  /** Maximum duration of a sweep over the files of all users on a volume. */
   sweepSeconds: number;
-  /** A queue of fewer files and fewer bytes waits up to `collectSeconds` for more, where a mount costs time. */
+  /** A queue below both `collectFiles` and `collectBytes` waits up to `collectSeconds`, if a mount takes time. */
   collectFiles: number;
   collectBytes: number;
   collectSeconds: number;
 }
 
 /**
- * LTO-8 takes two minutes for a mount and an unmount, in which it streams `collectBytes`. A quantum is five times that,
- * and a turn fifteen times: users who all want everything lose a fifteenth to mounts.
+ * LTO-8 needs two minutes for mount and unmount, in which it could stream `collectBytes`. A quantum is five times that,
+ * a
+ * turn fifteen times: if all users request everything, a fifteenth of the time goes into mounts.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -46,7 +48,7 @@ export const defaultPolicy: SchedulePolicy = {
   collectSeconds: 120,
 };
 
-/** Drive seconds that each user has had of late, divided by the user's weight; a user not in it has had none. */
+/** Recent drive seconds of each user, divided by the user's weight; missing users have had none. */
 export type Shares = ReadonlyMap<string, number>;
 
 export interface ScheduleState {
@@ -58,11 +60,10 @@ export interface ScheduleState {
 
 interface Choice<Queue extends VolumeQueue> {
   queue: Queue;
-  /** For people. */
   reason: string;
 }
 
-/** @returns undefined when nothing waits */
+/** @returns undefined if nothing waits */
 export function chooseNext<Queue extends VolumeQueue>(
   backlog: Backlog<Queue>,
   state: ScheduleState,
@@ -85,9 +86,9 @@ export function chooseNext<Queue extends VolumeQueue>(
 }
 
 /**
- * Is it time for a drive to leave a volume that still has work?
- * @param mounted.here the users with work on the mounted volume
- * @param others what waits on the volumes that no drive has
+ * Whether a drive should leave a volume that still has work.
+ * @param mounted.here users with work on the mounted volume
+ * @param others work on volumes that are in no drive
  */
 export function isTimeToLeave(
   mounted: { since: number; medium: Medium; here: readonly UserQueue[] },
@@ -110,15 +111,16 @@ export function isTimeToLeave(
   });
 }
 
-/** The users of a volume whose files are read in one sweep, and since when; seconds. */
+/** Users of a volume whose files are read in one sweep, and its start in seconds. */
 export interface Sweep {
   users: ReadonlySet<string>;
   since: number;
 }
 
 /**
- * The users of a volume who are to be read next: those of one turn, and who comes after them, as far as all of it takes no
- * longer than a sweep. A sweep that has begun is ended as it was begun, but for a higher priority; who fits joins it.
+ * Returns the users of a volume to read next: those of one turn, and later ones if the sweep has room. A running sweep
+ * keeps
+ * its users, unless one with a higher priority arrives; others join if they fit.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,
@@ -139,7 +141,7 @@ export function chooseSweep(
   return { users: new Set(all.map((entry) => entry.user)), since: goesOn || isBegun ? begun.since : state.now };
 }
 
-/** Users, and those in the order of their turns who fit into the time with them. */
+/** Adds users in order of turn while their files fit into the time. */
 function join(
   medium: Medium,
   chosen: readonly UserQueue[],
@@ -163,7 +165,7 @@ function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
   return estimateReading(medium, files, bytes);
 }
 
-/** What is to be served now: queues long enough or old enough to be worth their mounts. */
+/** Keeps queues that are large or old enough for a mount. */
 export function openBacklog<Queue extends VolumeQueue>(queues: readonly Queue[], state: ScheduleState): Backlog<Queue> {
   return new Backlog(queues.filter((queue) => isRipe(queue, state)));
 }
@@ -174,7 +176,7 @@ function isRipe(queue: VolumeQueue, { now, policy }: ScheduleState): boolean {
   return files >= policy.collectFiles || bytes >= policy.collectBytes || now - oldest >= policy.collectSeconds;
 }
 
-/** Who comes before whom: by priority, then by share, then by age. */
+/** Orders users by priority, then share, then age. */
 function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleState) {
   const shareOf = (user: string) => shares.get(user) ?? 0;
   const isOverdue = (demand: Demand) => now - demand.oldest > policy.maxWaitSeconds;
@@ -192,10 +194,10 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
   return { compare, first, isOverdue, rankOf, shareOf };
 }
 
-/** Of the drive seconds that a user has had, half counts no longer after this time. */
+/** Half-life of past drive seconds. */
 export const HALF_LIFE_SECONDS = 24 * 3600;
 
-/** What is left of a number of drive seconds after a while; seconds. */
+/** Returns the drive seconds that still count after `seconds`. */
 export function decay(driveSeconds: number, seconds: number): number {
   return driveSeconds * 0.5 ** (Math.max(seconds, 0) / HALF_LIFE_SECONDS);
 }

@@ -1,11 +1,12 @@
 /**
- * Bursts: within some hours several users ask for parts of the same popular volumes, as when a campaign begins. Files lie in
- * clusters, as they were written, and their sizes are log-normal, as archives report them.
+ * Bursts: within hours, several users request parts of the same popular volumes, as at the start of a campaign. Files
+ * are
+ * clustered, as they were written, and their sizes are log-normal, as archives report.
  */
 import type { Medium } from '../planner/media.js';
 import { type Arrival, createRandom } from './workload.js';
 
-/** What a seed may draw; both ends are possible. */
+/** Inclusive ranges of random parameters. */
 const RANGES = { users: [6, 36], files: [1500, 9000], volumes: [4, 16], hours: [2, 8] } as const;
 
 /** Clusters on a volume: campaigns that were archived together. */
@@ -14,13 +15,16 @@ const CLUSTERS = 6;
 /** Bytes of a file, log-normal; the mean is about 1.3 GB. */
 const SIZE = { median: 0.8e9, sigma: 1 };
 
-/** Files of one request at most, and the part of a cluster's files that it takes as it goes along. */
+/** Maximum files of a request, and the part of a cluster's files that it takes. */
 const REQUEST = { files: 200, part: 0.3 };
 
-/** A file of a cluster that nobody has asked for yet. */
+/** A file of a cluster that has not been requested yet. */
 type Extent = Pick<Arrival, 'start' | 'size'>;
 
-/** The same load for the same seed, in order of time. No file is asked for twice: it would be recalled once. */
+/**
+ * Creates the same load for the same seed, in order of time. Each file is requested only once, as it would be recalled
+ * once.
+ */
 export function makeBursts(medium: Medium, { seed }: { seed: number }): Arrival[] {
   return new Bursts(medium, seed).make();
 }
@@ -28,7 +32,7 @@ export function makeBursts(medium: Medium, { seed }: { seed: number }): Arrival[
 class Bursts {
   private readonly medium: Medium;
   private readonly random: () => number;
-  /** By volume and cluster, in order of their places. */
+  /** By volume and cluster, in order of position. */
   private readonly clusters = new Map<string, Extent[]>();
 
   constructor(medium: Medium, seed: number) {
@@ -50,7 +54,7 @@ class Bursts {
     return arrivals.sort((a, b) => a.at - b.at);
   }
 
-  /** Some of a cluster's files from a place in it on; fewer when they do not suffice. */
+  /** Takes some of a cluster's files from a random position on; fewer if there are not enough. */
   private takeFiles(volume: string, count: number): Extent[] {
     const cluster = Math.floor(this.random() * CLUSTERS);
     const key = `${volume} ${cluster}`;
@@ -68,7 +72,7 @@ class Bursts {
     return [...taken];
   }
 
-  /** Files one after another. */
+  /** Creates contiguous files. */
   private makeCluster(cluster: number): Extent[] {
     const room = this.medium.capacityBytes / CLUSTERS;
     const files: Extent[] = [];
@@ -84,7 +88,7 @@ class Bursts {
     return from + Math.floor(this.random() * (to - from + 1));
   }
 
-  /** Zipf: the second is asked for half as often as the first, the third a third as often. */
+  /** Zipf distribution: the second is requested half as often as the first, the third a third as often. */
   private drawPopular(count: number): number {
     const weights = Array.from({ length: count }, (_, n) => 1 / (n + 1));
     let left = this.random() * weights.reduce((sum, weight) => sum + weight, 0);
@@ -95,7 +99,7 @@ class Bursts {
     return 0;
   }
 
-  /** Box and Muller. */
+  /** Box-Muller transform. */
   private drawSize(): number {
     const normal = Math.sqrt(-2 * Math.log(1 - this.random())) * Math.cos(2 * Math.PI * this.random());
     return Math.max(Math.round(SIZE.median * Math.exp(SIZE.sigma * normal)), 1);

@@ -1,4 +1,3 @@
-/** Strategies side by side on one work load. */
 import type { Medium } from '../planner/media.js';
 import { createPlanned } from './planned.js';
 import { lowerBoundHours, type Outcome, type Strategy, simulate, summariseWaits, type Wait } from './simulate.js';

@@ -1,4 +1,4 @@
-/** Tapegate's own planner as a strategy of the simulator: what src/engine/drive/drive.ts and plan.ts do, under the virtual clock. */
+/** Tapegate's planner as a simulator strategy; corresponds to src/engine/drive/drive.ts and plan.ts. */
 import type { Backlog, VolumeQueue } from '../planner/backlog.js';
 import type { Medium } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
@@ -19,9 +19,9 @@ import type { Arrival } from './workload.js';
 
 export interface PlannedOptions {
   policy?: SchedulePolicy;
-  /** False: all users are the same to the planner. */
+  /** False: the planner treats all users as one. */
   isFair?: boolean;
-  /** User to priority; 0 unless given. */
+  /** Priority by user; default 0. */
   priorities?: ReadonlyMap<string, number>;
 }
 
@@ -29,7 +29,7 @@ export function createPlanned(medium: Medium, options: PlannedOptions = {}): Pla
   return new PlannedStrategy(medium, options);
 }
 
-/** What a drive reads of its volume, in order, and for whom. */
+/** Files that a drive reads from its volume, in order, and their users. */
 interface ReadPlan {
   order: Arrival[];
   sweep: Sweep;
@@ -40,14 +40,13 @@ export class PlannedStrategy implements Strategy {
   private readonly policy: SchedulePolicy;
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
-  /** By volume. */
   private readonly waiting = new Map<string, WaitingFiles>();
-  /** Volumes that files have come for since their plans were made. */
+  /** Volumes with new files since their plans were made. */
   private readonly hasNew = new Set<string>();
   /** By drive. */
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
-  /** The time that `shares` are of; seconds. */
+  /** Time of `shares`, in seconds. */
   private sharesAt = 0;
 
   constructor(medium: Medium, options: PlannedOptions) {
@@ -75,7 +74,7 @@ export class PlannedStrategy implements Strategy {
     const state = this.stateAt(now);
     const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
     if (drive.volume !== undefined && here && !here.isEmpty) {
-      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // spares a look at what waits elsewhere
+      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // avoids a check of the other volumes
       const session = { since: drive.mountedAt, medium: this.medium, here: here.byUser() };
       if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
         return this.take(drive, drive.volume, state);
@@ -84,13 +83,12 @@ export class PlannedStrategy implements Strategy {
     return choice && this.take(drive, choice.queue.volume, state);
   }
 
-  /** A small batch waits for more, and no arrival may come to end that. */
+  /** A small queue waits for more files, and there may be no arrival to end that. */
   wakeAt(now: number): number | undefined {
     const isDone = [...this.waiting.values()].every((files) => files.isEmpty);
     return isDone ? undefined : now + this.policy.collectSeconds / 2;
   }
 
-  /** All that waits, by volume. */
   queues(): VolumeQueue[] {
     const full = [...this.waiting].filter(([, files]) => !files.isEmpty);
     return full.map(([volume, files]) => ({ volume, medium: this.medium, users: files.byUser() }));
@@ -101,20 +99,20 @@ export class PlannedStrategy implements Strategy {
     this.sharesAt = now;
   }
 
-  /** Times must not go back. */
+  /** Times must not decrease. */
   stateAt(now: number): ScheduleState {
     this.decayShares(now);
 
     return { shares: this.shares, now, policy: this.policy };
   }
 
-  /** What is to be served now of the volumes that no drive has. */
+  /** Returns the work to serve now on volumes that are in no drive. */
   private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
     const free = this.queues().filter(({ volume }) => volume !== drive.volume && !mounted.has(volume));
     return openBacklog(free, state);
   }
 
-  /** The next file of a volume; the plan is made anew when it has run out or somebody else's turn has come. */
+  /** Returns the next file of a volume; renews the plan if it is empty or another user's turn has come. */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);
     if (!files || files.isEmpty) return undefined;

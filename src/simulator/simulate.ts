@@ -1,6 +1,6 @@
 /**
- * Runs a strategy under a virtual clock: drives mount, locate, stream and unmount as the cost model of src/planner/media.ts
- * says. The model is relative: it compares strategies, and promises no site anything.
+ * Runs a strategy under a virtual clock, with the times of the cost model in src/planner/media.ts. The results compare
+ * strategies; they do not predict times at a site.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
@@ -9,19 +9,19 @@ import type { Arrival } from './workload.js';
 export interface Drive {
   index: number;
   volume: string | undefined;
-  /** Byte of the volume at which it stands. */
+  /** Byte position on the volume. */
   head: number;
   mountedAt: number;
 }
 
-/** Decides which file a free drive reads next. It is told of every arrival, and of every file that was read. */
+/** Chooses the next file for a free drive. Receives every arrival. */
 export interface Strategy {
   arrive(file: Arrival): void;
-  /** The file is the strategy's to forget. `mounted` names the volumes of the other drives. */
+  /** Removes and returns a file. `mounted` names the volumes of the other drives. */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
-  /** When to ask again although nothing has happened; seconds. */
+  /** When to ask again without an event; seconds. */
   wakeAt?(now: number): number | undefined;
-  /** Drive seconds that a user has had. */
+  /** Charges drive seconds to a user. */
   charge?(user: string, seconds: number, now: number): void;
 }
 
@@ -33,27 +33,27 @@ export interface Outcome {
   waits: Wait[];
 }
 
-/** What became of one file; seconds. */
+/** Result for one file; seconds. */
 export interface Wait {
   user: string;
-  /** When it was asked for. */
+  /** Time of the request. */
   at: number;
-  /** From then until it was read. */
+  /** From the request until the file was read. */
   seconds: number;
-  /** What it cost the drive. */
+  /** Drive time of the file. */
   driveSeconds: number;
 }
 
 export interface SimulateOptions {
   drives: number;
   medium: Medium;
-  /** Called when files were asked for, before any drive goes on. */
+  /** Called after each arrival, before any drive continues. */
   onAsked?(files: readonly Arrival[], now: number, drives: readonly BusyDrive[]): void;
 }
 
 export interface BusyDrive {
   drive: Drive;
-  /** When it has read what it reads; seconds. */
+  /** Seconds. */
   freeAt: number;
 }
 
@@ -95,13 +95,13 @@ export function simulate(strategy: Strategy, arrivals: readonly Arrival[], optio
     if (next === Number.POSITIVE_INFINITY) break;
     now = next;
   }
-  // what is still mounted is taken out in the end
+  // unmount the remaining volumes
   for (const { drive } of drives) if (drive.volume !== undefined) busySeconds += medium.unmountSeconds;
   outcome.driveHours = busySeconds / 3600;
   return outcome;
 }
 
-/** Moves the drive, and returns the seconds that it took. */
+/** Reads a file. @returns the drive time in seconds */
 function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome: Outcome): number {
   let seconds = 0;
   if (drive.volume !== file.volume) {
@@ -121,9 +121,9 @@ function point(medium: Medium, byte: number): Point {
 }
 
 /**
- * Drive hours that no strategy can be below for files that are all there from the start: each volume is mounted once,
- * streamed, and located as the relaxation of the ordering problem allows. Undefined where a volume has more files than
- * the relaxation is solved for.
+ * Returns a lower bound of drive hours for files that are all requested at the start: mounts each volume once, streams
+ * it,
+ * and locates as the relaxation allows. Undefined if a volume has too many files for the relaxation.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;
@@ -138,7 +138,7 @@ export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): n
   return seconds / 3600;
 }
 
-/** Median, 95th percentile and worst of some waits; seconds. */
+/** Returns median, 95th percentile and maximum in seconds. */
 export function summariseWaits(waits: readonly { seconds: number }[]): { median: number; p95: number; worst: number } {
   const sorted = waits.map((wait) => wait.seconds).sort((a, b) => a - b);
   const at = (part: number) => sorted[Math.min(Math.floor(part * sorted.length), sorted.length - 1)] ?? 0;

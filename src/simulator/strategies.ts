@@ -1,9 +1,9 @@
-/** The ways in which archives recall, as strategies of the simulator. Tapegate's own is in planned.ts. */
+/** How archives recall files, as simulator strategies. Tapegate's own is in planned.ts. */
 import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import type { Strategy } from './simulate.js';
 import { type Arrival, createRandom } from './workload.js';
 
-/** Whatever was asked for first is read first; the volume is changed when the next file is on another one. */
+/** Reads in order of request; changes the volume whenever the next file is on another one. */
 export function createArrivalOrder(): Strategy {
   const queue: Arrival[] = [];
   return {
@@ -15,10 +15,10 @@ export function createArrivalOrder(): Strategy {
   };
 }
 
-/** Requests that run at the same time for one user in the original (its MAX_SLOTS_PER_USER). */
+/** Concurrent requests of one user in the original system (its MAX_SLOTS_PER_USER). */
 const SLOTS_PER_USER = 2;
 
-/** The original: each slot takes a request at random, at most two of a user, and reads its files as they are listed. */
+/** The original system: each slot takes a random request, at most two of a user, and reads its files as listed. */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);
   const requests: { user: string; files: Arrival[] }[] = [];
@@ -49,7 +49,6 @@ export function createRandomSlots(seed: number): Strategy {
   };
 }
 
-/** How a mounted volume's files are put in order. */
 type Order = (medium: Medium, head: number, files: Arrival[]) => Arrival[];
 
 export const orders = {
@@ -58,7 +57,6 @@ export const orders = {
   nearest: orderNearest,
 } satisfies Record<string, Order>;
 
-/** Shortest locate first. */
 function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[] {
   const left = files.map((file) => ({ file, point: pointAt(medium, file.start) }));
   const order: Arrival[] = [];
@@ -78,7 +76,7 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
   return order;
 }
 
-/** Files of a volume together, the volume of the oldest file first; what arrives meanwhile joins the mount. */
+/** Reads a volume's files together, the volume with the oldest file first; new files join the mount. */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();
   const running = new Map<number, Arrival[]>();

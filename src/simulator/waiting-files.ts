@@ -1,11 +1,11 @@
-/** The files that wait on one volume of the simulator, with their sums by user kept up to date. */
+/** The files that wait on one volume, with current totals by user. */
 import type { UserQueue } from '../planner/backlog.js';
 import type { Arrival } from './workload.js';
 
 interface UserFiles {
   files: Set<Arrival>;
   bytes: number;
-  /** Times of arrival, each with its number of files. */
+  /** Number of files by time of arrival. */
   times: Map<number, number>;
 }
 

@@ -1,13 +1,13 @@
-/** Work loads for the simulator: generated, or read from a trace. */
+/** Workloads for the simulator: generated, or read from a trace. */
 import type { Medium } from '../planner/media.js';
 
-/** A file that somebody asks for. */
+/** A requested file. */
 export interface Arrival {
   /** Seconds from the start of the trace. */
   at: number;
   user: string;
   volume: string;
-  /** Bytes of the volume that it takes. */
+  /** Bytes on the volume. */
   start: number;
   size: number;
 }
@@ -21,7 +21,7 @@ export interface BatchOptions {
   seed: number;
 }
 
-/** Files of one size, uniformly spread over volumes, all asked for at once. */
+/** Creates files of one size, uniformly spread over volumes, all requested at once. */
 export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
   const random = createRandom(options.seed);
   return Array.from({ length: options.files }, () => ({
@@ -33,7 +33,7 @@ export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
   }));
 }
 
-/** One user asks for very many files, and an hour later ten others for ten each. */
+/** One user requests very many files; an hour later ten others request ten each. */
 export function makeCrowd(
   medium: Medium,
   options: { files: number; volumes: number; sizeBytes: number; seed: number },
@@ -46,7 +46,7 @@ export function makeCrowd(
   return { heavy, others: others.flat() };
 }
 
-/** Mulberry32: the same numbers from the same seed on every machine. */
+/** Mulberry32: reproducible random numbers. */
 export function createRandom(seed: number): () => number {
   let state = seed | 0;
   return () => {
@@ -60,8 +60,8 @@ export function createRandom(seed: number): () => number {
 const COLUMNS = 'at,user,volume,start,size';
 
 /**
- * A trace as CSV with the header `at,user,volume,start,size`: seconds, names, and bytes.
- * @throws Error that names the line
+ * Parses a CSV trace with the header `at,user,volume,start,size`: seconds, names, and bytes.
+ * @throws Error with the line number
  */
 export function parseTrace(text: string): Arrival[] {
   const [header, ...lines] = text.split(/\r?\n/);
