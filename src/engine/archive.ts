@@ -23,7 +23,6 @@ export interface ArchiveInput extends BatchOptions {
 
 export interface ArchiveResult extends BatchResult, PassedOver {}
 
-/** Files written, or compared with their tape copy. */
 export interface ArchiveProgress {
   files: number;
   bytes: bigint;

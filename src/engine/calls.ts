@@ -11,7 +11,6 @@ import { LibraryError } from '../tape/backend.js';
 
 export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
 
-/** A call exceeded its time limit without progress. */
 export class HungError extends TapeError {
   readonly place: Place;
 
@@ -53,7 +52,6 @@ const STANDSTILL_MS = 1000;
 
 const MAX_PERIOD_MS = 5000;
 
-/** Watches the calls of a drive, or of the periodic jobs. */
 export class CallWatch {
   private readonly limits: CallLimits;
   private readonly onHang: (error: HungError) => void;

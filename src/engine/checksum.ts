@@ -73,7 +73,6 @@ function notPlain(file: string): TapeError {
   return new TapeError('POLICY', `${file} is not a plain file`);
 }
 
-/** Reads from the current position; each chunk belongs to the reader. */
 export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array> {
   for (;;) {
     const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafe(CHUNK_BYTES));

@@ -1,7 +1,4 @@
-/**
- * The drives of a process, by library. Libraries share only the process's restore disks, so an unavailable or suspended
- * library does not delay the others.
- */
+/** The drives of a process, by library. They share only restore disks: an unavailable library delays no other. */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { hostname } from 'node:os';
@@ -21,7 +18,6 @@ export type SharedOptions = Omit<DriveOptions, 'engineId' | 'library' | 'share' 
 interface Crew {
   /** `readingKey` of the library; undefined for the first library, which never changes. */
   key: string | undefined;
-  /** Id that claims the drives. */
   engineId: string;
   share: DriveShare;
   failures: VolumeFailures;
@@ -33,7 +29,6 @@ export class Crews {
   private readonly ctx: Context;
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
-  /** By library id. */
   private readonly crews = new Map<number, Crew>();
   /** Crews of changed or removed libraries: they finish their current work. */
   private readonly leaving = new Set<Crew>();
@@ -109,17 +104,14 @@ export class Crews {
     return [...this.crews.values(), ...this.leaving];
   }
 
-  /** Ids of this process's crews. */
   get engineIds(): string[] {
     return this.all.map(({ engineId }) => engineId);
   }
 
-  /** Called after an operator changed something. */
   endPauses(): void {
     for (const { failures } of this.all) failures.endPauses();
   }
 
-  /** Resolves when all drives have stopped. */
   get ended(): Promise<unknown> {
     return Promise.all(this.all.map(({ ended }) => ended));
   }

@@ -35,9 +35,7 @@ const DEFERRED_SECONDS = 5 * 86_400;
 const DEFERRALS = 10;
 
 export interface MailSignals {
-  /** Ends before the next email. */
   stop: AbortSignal;
-  /** Aborts the current email. */
   abort: AbortSignal;
 }
 
@@ -127,10 +125,7 @@ function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   return `the mail server begins no TLS (STARTTLS), and without it gets no password: ${text}`;
 }
 
-/**
- * Whether the server rejected this recipient or email permanently. Other rejections concern the site, and drop no
- * email.
- */
+/** Whether the server rejected this recipient or email permanently. Other rejections concern the site. */
 function isRefused(error: unknown): boolean {
   return isAboutLetter(error) && responseCodeOf(error) >= 500;
 }

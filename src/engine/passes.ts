@@ -1,4 +1,3 @@
-/** Periodic jobs of an engine, which run independently of its drives. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';

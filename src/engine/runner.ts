@@ -46,9 +46,7 @@ import { Stagers } from './staging/stager.js';
 import { WebhookSender } from './webhooks/sender.js';
 
 export interface Engine {
-  /**
-   * Stops new work, waits a while for running work, then aborts and requeues the rest. Does not wait for hung calls.
-   */
+  /** Waits a while for running work, then aborts and requeues the rest. Does not wait for hung calls. */
   stop(): Promise<void>;
 }
 
@@ -79,7 +77,6 @@ export interface EngineOptions {
   verifyMs?: number;
   /** Poll interval of repair jobs. */
   repairMs?: number;
-  /** Host name for disk measurements. */
   host?: string;
   readFileSystem?: typeof readFileSystem;
   /** Interval of disk measurements for processes without access. */

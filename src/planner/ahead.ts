@@ -19,7 +19,6 @@ import {
   type Sweep,
 } from './schedule.js';
 
-/** A drive in service. */
 interface DriveAhead {
   name: string;
   /** Library whose volumes it reads. */
@@ -166,7 +165,6 @@ class DrivesAhead {
   }
 }
 
-/** Groups work by library, for all its drives. */
 function groupByLibrary(
   drives: readonly DriveAhead[],
   volumes: readonly WaitingVolume[],
@@ -201,7 +199,6 @@ function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | unde
 
 const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
-/** One step of reading a volume. */
 interface Reading {
   users: string[];
   /** Usually fractional: a step may end within a file. */
@@ -220,7 +217,6 @@ class QueueAhead {
   private readonly waiting: Map<number, WaitingVolume>;
   private readonly policy: SchedulePolicy;
   private readonly stepSeconds: number;
-  /** Current or last sweep by volume. */
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
   /** Time of `shares`, in seconds. */
@@ -238,12 +234,10 @@ class QueueAhead {
     return this.waiting.size === 0;
   }
 
-  /** Returns a volume's remaining work. */
   of(volumeId: number | null): WaitingVolume | undefined {
     return this.waiting.get(volumeId ?? 0);
   }
 
-  /** Returns the remaining work on all other volumes. */
   without(volumeIds: ReadonlySet<number | null>): WaitingVolume[] {
     return [...this.waiting.values()].filter((queue) => !volumeIds.has(queue.volumeId));
   }

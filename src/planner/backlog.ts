@@ -1,9 +1,6 @@
-/**
- * Work on volumes that are in no drive, indexed by user, so that the choice of a volume need not examine all volumes.
- */
+/** Work on volumes that are in no drive, indexed by user, so that a choice need not examine all volumes. */
 import { estimateSeconds, type Medium } from './media.js';
 
-/** The waiting files of one user on one volume. */
 export interface UserQueue {
   user: string;
   files: number;
@@ -25,7 +22,6 @@ export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 
 export interface Candidate<Queue> {
   queue: Queue;
-  /** Entry of the user in question. */
   entry: UserQueue;
   /** Bytes per drive second, including the mount, for all users together. */
   yield: number;
@@ -59,7 +55,6 @@ export class Backlog<Queue extends VolumeQueue> {
     }
   }
 
-  /** Yields an entry for each user with work. */
   *users(): Generator<Demand> {
     for (const [user, candidates] of this.candidates) {
       let demand = this.demands.get(user);

@@ -16,10 +16,8 @@ export interface SharingEngine {
   reach: number;
 }
 
-/** A drive in service. */
 export interface SharedDrive {
   id: number;
-  /** From 1. */
   number: number;
   /** Id of the engine that has it, sharing or not; undefined if free. */
   holder?: string | undefined;

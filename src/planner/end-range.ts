@@ -21,7 +21,6 @@ export interface EndRange {
 
 const LATEST = { factor: 2, sweeps: 1.5 };
 
-/** Files of one user on one volume. */
 export interface AwaitedPart {
   volumeId: number;
   libraryId: number;
@@ -41,7 +40,6 @@ export interface PlanAhead {
   ahead: Ahead;
   /** Working drives by library; for a staging library, its readers. */
   drives: ReadonlyMap<number, number>;
-  /** Staging libraries. */
   staged: ReadonlyMap<number, StagedAhead>;
 }
 

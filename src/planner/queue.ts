@@ -12,7 +12,6 @@ import type { UserQueue, VolumeQueue } from './backlog.js';
 import { findMedium, type Medium } from './media.js';
 import { orderReads } from './order.js';
 
-/** The waiting files of one user on one volume. */
 export interface QueueEntry {
   volumeId: number;
   volume: string;
@@ -36,7 +35,6 @@ export interface QueuedRecall {
   priority: number;
 }
 
-/** A volume with work, as the scheduler expects it. */
 export interface WaitingVolume extends VolumeQueue {
   volumeId: number;
   /** Only drives of this library can read it. */

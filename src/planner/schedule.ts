@@ -194,7 +194,6 @@ function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleSt
   return { compare, first, isOverdue, rankOf, shareOf };
 }
 
-/** Half-life of past drive seconds. */
 export const HALF_LIFE_SECONDS = 24 * 3600;
 
 /** Returns the drive seconds that still count after `seconds`. */

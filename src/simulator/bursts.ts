@@ -21,10 +21,7 @@ const REQUEST = { files: 200, part: 0.3 };
 /** A file of a cluster that has not been requested yet. */
 type Extent = Pick<Arrival, 'start' | 'size'>;
 
-/**
- * Creates the same load for the same seed, in order of time. Each file is requested only once, as it would be recalled
- * once.
- */
+/** Creates the same load for the same seed, in order of time. Each file is requested once. */
 export function makeBursts(medium: Medium, { seed }: { seed: number }): Arrival[] {
   return new Bursts(medium, seed).make();
 }
@@ -72,7 +69,6 @@ class Bursts {
     return [...taken];
   }
 
-  /** Creates contiguous files. */
   private makeCluster(cluster: number): Extent[] {
     const room = this.medium.capacityBytes / CLUSTERS;
     const files: Extent[] = [];

@@ -32,7 +32,6 @@ function createStrategies(medium: Medium): Record<string, () => Strategy> {
   };
 }
 
-/** Runs every strategy on the same arrivals. */
 export function compareStrategies(
   arrivals: readonly Arrival[],
   options: { drives: number; medium: Medium },

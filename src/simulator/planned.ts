@@ -43,7 +43,6 @@ export class PlannedStrategy implements Strategy {
   private readonly waiting = new Map<string, WaitingFiles>();
   /** Volumes with new files since their plans were made. */
   private readonly hasNew = new Set<string>();
-  /** By drive. */
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
   /** Time of `shares`, in seconds. */

@@ -1,7 +1,4 @@
-/**
- * Runs a strategy under a virtual clock, with the times of the cost model in src/planner/media.ts. The results compare
- * strategies; they do not predict times at a site.
- */
+/** Runs a strategy under a virtual clock, with the cost model of src/planner/media.ts, to compare strategies. */
 import { locateSeconds, type Medium, type Point, pointAt } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
 import type { Arrival } from './workload.js';
@@ -14,14 +11,12 @@ export interface Drive {
   mountedAt: number;
 }
 
-/** Chooses the next file for a free drive. Receives every arrival. */
 export interface Strategy {
   arrive(file: Arrival): void;
   /** Removes and returns a file. `mounted` names the volumes of the other drives. */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
   /** When to ask again without an event; seconds. */
   wakeAt?(now: number): number | undefined;
-  /** Charges drive seconds to a user. */
   charge?(user: string, seconds: number, now: number): void;
 }
 
@@ -33,14 +28,12 @@ export interface Outcome {
   waits: Wait[];
 }
 
-/** Result for one file; seconds. */
 export interface Wait {
   user: string;
   /** Time of the request. */
   at: number;
   /** From the request until the file was read. */
   seconds: number;
-  /** Drive time of the file. */
   driveSeconds: number;
 }
 

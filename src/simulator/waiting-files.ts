@@ -1,4 +1,3 @@
-/** The files that wait on one volume, with current totals by user. */
 import type { UserQueue } from '../planner/backlog.js';
 import type { Arrival } from './workload.js';
 

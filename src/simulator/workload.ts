@@ -1,7 +1,5 @@
-/** Workloads for the simulator: generated, or read from a trace. */
 import type { Medium } from '../planner/media.js';
 
-/** A requested file. */
 export interface Arrival {
   /** Seconds from the start of the trace. */
   at: number;

@@ -4,10 +4,7 @@ import { TapeError } from '../errors.js';
 /** Library types that TAPEGATE_TAPE_BACKEND accepts for the first library. */
 export const backendNames = ['directory', 'memory'] as const;
 
-/**
- * The volume, or its file system, is unavailable. It does not count as a failure of a file. Errors of `mount` count as
- * this.
- */
+/** The volume, or its file system, is unavailable: not a failure of a file. Errors of `mount` count as this. */
 export class VolumeError extends TapeError {}
 
 /** The drive does not work: busy, broken, or misconfigured. Another drive may read the volume at once. */
@@ -18,7 +15,6 @@ export class LibraryError extends VolumeError {}
 
 /** A file in the catalogue. Libraries find it by position or by path. */
 export interface FileOnVolume {
-  /** Logical path. */
   path: string;
   /** Null if the catalogue has none; then only libraries that find files by path are asked to read it. */
   position: bigint | null;
@@ -36,9 +32,7 @@ export interface FileOnVolume {
  * rejects with the signal's reason. Any other error is a bug of the library.
  */
 export interface TapeBackend {
-  /**
-   * Maximum duration of a call by the library's own limits, in seconds. Before that, a call does not count as stalled.
-   */
+  /** Limits of the library itself, in seconds. Before that, a call does not count as stalled. */
   readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
 
   /**

@@ -1,7 +1,4 @@
-/**
- * The library type `directory`: one directory per volume, one file per position, on an ordinary disk. Maps file system
- * errors to the error classes of a tape.
- */
+/** The library type `directory`: a directory per volume, a file per position; file system errors become tape errors. */
 import { randomUUID } from 'node:crypto';
 import fs, { constants } from 'node:fs';
 import { access, link, mkdir, open, opendir, rm, rmdir, stat } from 'node:fs/promises';

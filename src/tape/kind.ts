@@ -11,9 +11,7 @@ import { quote, SettingsError } from '../errors.js';
 import type { TapeBackend } from './backend.js';
 import type { StagingLibrary, StagingTerms } from './staging.js';
 
-/** Context for creating a library. */
 export interface Site {
-  /** Name of the library. */
   name: string;
   /** Data directory of this host. */
   dataDir: string;
@@ -66,7 +64,6 @@ function show({ input, path = [] }: Issue): string {
   return showValue(input);
 }
 
-/** Shows a JSON value in a message; strings in quotes. */
 export function showValue(value: unknown): string {
   return typeof value === 'string' ? quote(value) : quote(JSON.stringify(value) ?? 'nothing').slice(1, -1);
 }
@@ -184,7 +181,6 @@ export function readWait(
 
 type Named = readonly [setting: string, value: number | undefined];
 
-/** Reports the first setting if it is less than the second. */
 export function refuseLess(ctx: z.RefinementCtx, [name, value]: Named, [leastName, least]: Named): void {
   if (value === undefined || least === undefined || value >= least) return;
   refuse(ctx, name, `must be ${leastName} (${least}) at least, not ${value}`);

@@ -1,6 +1,4 @@
-/**
- * The contract of staging libraries: systems that schedule their own drives, and stage files to their disk on request.
- */
+/** The contract of staging libraries, which schedule their own drives and stage files to their disk on request. */
 import { TapeError } from '../errors.js';
 import { LibraryError } from './backend.js';
 
@@ -28,7 +26,6 @@ export class NotReadyError extends LibraryError {
   }
 }
 
-/** A file in the catalogue. */
 export interface StagedFile {
   /** Logical path; the library's settings map it to the system's path. */
   path: string;
@@ -53,7 +50,6 @@ export type FileState =
   | { path: string; state: 'failed'; error: TapeError }
   | { path: string; state: 'forgotten' };
 
-/** A stage request that the library accepted. */
 export interface Demand {
   /** The library's id; null if it has none and knows files by path. */
   id: string | null;
@@ -119,15 +115,12 @@ export interface Usage {
  * aborted call rejects with the signal's reason. Any other error is a bug of the library.
  */
 export interface StagingLibrary {
-  /** Maximum files per call. */
   readonly limits: { stage: number; poll: number; release: number };
 
   /** Seconds between two polls of a stage request, unless the system says when. */
   readonly pollSeconds: { least: number; most: number };
 
-  /**
-   * Maximum duration in seconds, by the library's own limits, of a call or of the wait for the next bytes of a read.
-   */
+  /** Limits of the library itself, in seconds, for a call or for the next bytes of a read. */
   readonly ownSeconds?: { call?: number; read?: number };
 
   /**

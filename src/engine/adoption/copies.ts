@@ -1,7 +1,4 @@
-/**
- * Finds copies on the source's restore disks, and hard-links each to Tapegate's path: nothing is copied, and the source
- * keeps its own names.
- */
+/** Finds the source's copies, and hard-links each to Tapegate's path: the source keeps its own names. */
 import { link, lstat, readlink, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { PoolClient } from 'pg';

@@ -34,7 +34,6 @@ export interface Finish {
   kept: number;
   /** Names kept for another, reported reason. */
   left: number;
-  /** Copies that no request contains, which engines will remove. */
   released: number;
   bytes: bigint;
 }

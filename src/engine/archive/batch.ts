@@ -12,7 +12,6 @@ import { readChecked, readChunks, startChecksum } from '../checksum.js';
 import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {
-  /** Spot of the catalogue rows. */
   spot?: string;
   /** Bytes on a volume before a new one is started. */
   volumeSize: bigint;
@@ -20,13 +19,11 @@ export interface BatchOptions {
   move?: boolean;
 }
 
-/** Totals; they grow with each batch. */
 export interface BatchResult {
   archived: number;
   bytes: bigint;
   /** Already on tape with the same bytes: by the catalogue, and with `move` also by reading the copy back. */
   unchanged: number;
-  /** A line for each file: path and reason. */
   failed: string[];
 }
 
@@ -136,9 +133,7 @@ class ArchiveBatch {
     return { standing, known };
   }
 
-  /**
-   * Sorts sources: new ones; ONTAPE ones without a position, whose copy is unusable; ones on tape with the same bytes.
-   */
+  /** Sorts sources: new; ONTAPE without a position, so without a usable copy; on tape with the same bytes. */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: Written[] }> {
     const paths = this.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);

@@ -16,9 +16,7 @@ import { openPlain } from '../checksum.js';
 
 /** Excluded entries; grows during the walk. */
 export interface PassedOver {
-  /** Entries that are not regular files, such as links. */
   skipped: number;
-  /** A line for each: path and reason. */
   failed: string[];
 }
 
@@ -132,7 +130,6 @@ export interface Source extends Partial<FileAttributes> {
   file: string;
   /** Its directory, without links. */
   folder: string;
-  /** Its logical path. */
   path: string;
   /** Bytes. */
   size: bigint;

@@ -1,6 +1,4 @@
-/**
- * Attributes of a restored file: mtime, mode, owner and group. The umask has no effect, and no file gets a set-id bit.
- */
+/** Attributes of a restored file. The umask has no effect, and no file gets a set-id bit. */
 import type { Stats } from 'node:fs';
 import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';

@@ -37,10 +37,7 @@ export interface ClosedCopy {
 export interface OpenCopy {
   /** Modification time of the contents, as of the original. */
   mtimeNs: bigint;
-  /**
-   * Fills the buffer from `position`, up to the end of the copy. @returns bytes read @throws TapeError if the disk
-   * hangs
-   */
+  /** Fills the buffer from `position`. @returns bytes read, fewer at the end @throws TapeError if the disk hangs */
   read(buffer: Uint8Array, position: number): Promise<number>;
   /** Whether the copy is unchanged since `open`. */
   isUnchanged(): Promise<boolean>;
@@ -68,7 +65,6 @@ export class CopyDoor {
   /** A call occupies its slot until it really ends, even if its caller gave up. */
   private readonly slots: Limiter;
   private readonly waitMs: number;
-  /** Whether copies still had their bytes when compared. */
   private readonly compared = new Map<string, boolean>();
   private readonly folders = new Map<string, { isOpen: boolean; at: number }>();
 

@@ -44,7 +44,6 @@ export async function putInPlace(folder: Folder, partial: string, name: string, 
   await unlinkPath(from).catch(ignoreMissing); // the drive's next holder has removed it
 }
 
-/** Errors of file systems without links. */
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
 /** The inode as the database stores it, which has no unsigned numbers. */

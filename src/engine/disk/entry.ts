@@ -1,6 +1,5 @@
 /**
- * Removes directory entries of the restore area. Only Tapegate, root and trusted operators may write there
- * (`exposure.ts`).
+ * Removes entries of the restore area, in which only Tapegate, root and trusted operators may write (`exposure.ts`).
  */
 import { type BigIntStats, lstatSync, unlinkSync } from 'node:fs';
 import path from 'node:path';
@@ -29,10 +28,7 @@ export async function removeEntry(
   }
 }
 
-/**
- * Whether a file is unchanged since it was seen. Each change, and each new file that reuses the inode, has another
- * ctime.
- */
+/** Whether a file is unchanged: each change, and each new file that reuses the inode, has another ctime. */
 export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
   return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;
 }

@@ -17,14 +17,12 @@ import path from 'node:path';
 import { codeOf } from '../../errors.js';
 import { markerName } from './marker.js';
 
-/** Users and group that may write in a trusted directory. */
 export interface Trusted {
   /** A group with the same number as one of them is its private group. */
   users: Set<number>;
   group: number | undefined;
 }
 
-/** A directory in which an unprivileged user may write. */
 export interface Untrusted {
   directory: string;
   problem: string;
@@ -33,15 +31,11 @@ export interface Untrusted {
   isWholeDisk: boolean;
 }
 
-/** Returns the reason and the remedy, for an operator. */
 export function describeUntrusted({ directory, problem, remedy }: Untrusted): string {
   return `untrusted directory ${directory}: ${problem}; ${remedy}`;
 }
 
-/**
- * @param root the mount point, without links
- * @param group TAPEGATE_RESTORE_GROUP
- */
+/** @param root the mount point, without links @param group TAPEGATE_RESTORE_GROUP */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
   const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // not marked yet
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);

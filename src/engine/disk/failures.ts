@@ -43,7 +43,6 @@ const CLASSES: Record<string, ErrorClass> = {
   ENAMETOOLONG: 'POLICY',
 };
 
-/** Error class of a failed call on a restore disk, by its code. */
 export function diskClassOf(error: unknown): ErrorClass {
   return CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
 }
@@ -91,7 +90,6 @@ const PROBE_MS = 10_000;
 /** Pause before an absent disk is tried again on this host; doubles with each try. */
 const LEFT_MS = { first: 5000, most: 600_000 };
 
-/** One for all drives of an engine. */
 export class FailingDisks {
   /** Follows calls that belong to no drive. */
   readonly calls: CallWatch;
@@ -160,12 +158,10 @@ export class FailingDisks {
     this.gauge.forget();
   }
 
-  /** Called after a copy was put on the disk. */
   succeeded(diskId: number): void {
     this.counts.delete(diskId);
   }
 
-  /** Probes suspended disks whose pause has ended. */
   async retry(): Promise<void> {
     const now = performance.now();
     const leftToOthers = [...this.left].filter(([, { until }]) => until > now).map(([id]) => id);

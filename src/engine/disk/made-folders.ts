@@ -312,10 +312,7 @@ interface OpenFolder {
 /** Returns why the contents of a copy's directory are not durable; undefined if they are. */
 type SyncFailures = (place: CopyPlace) => Error | undefined;
 
-/**
- * Open directories of a batch. Calls for different copies must not overlap. Throws a DiskError if the disk may be at
- * fault.
- */
+/** Open directories of a batch. Calls must not overlap. Throws a DiskError if the disk may be at fault. */
 export class OpenFolders {
   private readonly ctx: Context;
   private readonly calls: CallWatch;
@@ -324,11 +321,8 @@ export class OpenFolders {
   private readonly folders = new Map<string, OpenFolder>();
   /** Parents of directories opened since the last sync, by path on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
-  /**
-   * Directories whose sync failed, by path on disk. A later successful sync does not prove that their data is durable.
-   */
+  /** Directories whose sync failed, by path on disk. A later successful sync does not prove their data durable. */
   private readonly failed = new Map<string, Error>();
-  /** By mount point. */
   private readonly made = new Map<string, MadeFolder[]>();
 
   constructor(ctx: Context, calls: CallWatch) {
@@ -418,7 +412,6 @@ export class OpenFolders {
     }
   }
 
-  /** Error of the copy's directory or one of its parents. */
   private failureOf({ mountpoint, path: file }: CopyPlace): Error | undefined {
     for (let dir = path.dirname(file); ; dir = path.dirname(dir)) {
       const failure = this.failed.get(path.join(mountpoint, dir));

@@ -12,7 +12,6 @@ import { openPlain } from '../checksum.js';
 /** No catalogue path contains a name that begins with `.tapegate-`. */
 export const markerName = '.tapegate-disk';
 
-/** A restore disk, as its marker identifies it. */
 export interface MarkedDisk {
   diskId: number;
   mountpoint: string;
@@ -30,10 +29,7 @@ export class AbsentError extends TapeError {
   }
 }
 
-/**
- * Returns the mount point without links.
- * @throws AbsentError if the disk is absent
- */
+/** Returns the mount point without links. @throws AbsentError if the disk is absent */
 export async function rootOf(disk: MarkedDisk): Promise<string> {
   const { root, hasMarker } = await findRoot(disk);
   if (!hasMarker) throw new AbsentError(unmarked(disk));
@@ -76,7 +72,6 @@ async function readText(file: string): Promise<string> {
   }
 }
 
-/** Removes the disk's own marker, if present. */
 export async function removeMarker(disk: MarkedDisk): Promise<void> {
   const { root, hasMarker } = await findRoot(disk);
   if (hasMarker) await unlink(path.join(root, markerName));
@@ -121,7 +116,6 @@ export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Pro
   }
 }
 
-/** Removes a prepared marker that is not needed. */
 export async function dropMarker({ mountpoint }: MarkedDisk, name: string): Promise<void> {
   await unlink(path.join(mountpoint, name)).catch(() => {}); // it may not exist
 }

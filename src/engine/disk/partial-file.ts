@@ -58,10 +58,7 @@ export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
-/**
- * Bytes between two syncs while writing continues. The final sync must end in time, and a host with much memory would
- * otherwise cache most of a large file until then.
- */
+/** Bytes between two syncs while writing continues, so that the final sync ends in time. */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
 /** Creates the file at once; the caller must end it with `finish` or `discard`. */
@@ -92,9 +89,7 @@ export class PartialFile {
     this.noteFailure();
   }
 
-  /**
-   * Resolves when there is room for more; the caller must not reuse the chunk. @throws the error of an earlier write
-   */
+  /** Resolves when there is room for more; the chunk must not be reused. @throws the error of an earlier write */
   async write(chunk: Uint8Array): Promise<void> {
     const giveRoom = await this.budget.take({ cost: chunk.length });
     this.written = this.written
@@ -189,7 +184,6 @@ async function writeAll(fd: number, chunk: Uint8Array): Promise<void> {
   }
 }
 
-/** The recall of a partial file. */
 interface PartialOwner {
   fileId: bigint;
   driveId: number;

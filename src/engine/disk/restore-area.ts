@@ -18,7 +18,6 @@ export interface CopyPlace extends MarkedDisk {
   path: string;
 }
 
-/** An open directory of the restore area. */
 export interface Folder {
   /** A path through the descriptor, which no later rename or link can redirect. */
   at: string;
@@ -60,7 +59,6 @@ export function nameFolder(error: unknown, { at, place }: Folder): unknown {
   return error;
 }
 
-/** Whether the directory was removed, because it was empty. */
 export function isRemoved(folder: Folder): boolean {
   return placeOf(folder) === removed(folder.place);
 }

@@ -39,7 +39,6 @@ import { lookAtDisk, readFileSystem } from './space.js';
 /** Other users must not get write permission, whatever the umask. */
 const OWN_FOLDER = { recursive: true, mode: 0o755 } as const;
 
-/** Maximum wait for a disk at startup. */
 const ANSWER_MS = 5000;
 
 /**
@@ -147,7 +146,6 @@ export async function removeDisk(
   }
 }
 
-/** A restore disk as operators see it. */
 export interface DiskState extends DiskRow {
   /** Actual free bytes; null if unknown, with the reason in `problem`. */
   free: bigint | null;
@@ -208,9 +206,7 @@ export async function meetDisk(
   }
 }
 
-/**
- * If another host was first, its file system is the disk; this one may be the empty directory under the mount point.
- */
+/** If another host was first, its file system is the disk: this may be the directory under the mount point. */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   let isFirst = false;
@@ -222,7 +218,6 @@ async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   }
 }
 
-/** Marks the mounted file system as the disk, on an operator's request. */
 async function markDisk(ctx: Context, { id, mountpoint }: { id: number; mountpoint: string }): Promise<void> {
   await writeMarker({ diskId: id, mountpoint });
   await noteMarked(ctx, id, null);

@@ -76,7 +76,6 @@ export class DiskGauge {
     this.group = of.group;
   }
 
-  /** Whether a disk was absent at the last measurement. */
   get hasAbsent(): boolean {
     return [...this.known.values()].some(({ space }) => 'absentOn' in space && space.absentOn !== undefined);
   }

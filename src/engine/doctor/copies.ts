@@ -128,7 +128,6 @@ async function stillMissing(copies: readonly NotedCopy[]): Promise<NotedCopy[]> 
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Reports records of copies that were to be removed and are gone. */
 async function* examineLeaving(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
     const copies = await readCopies(ctx, { kind: 'leaving', after, limit: PAGE });

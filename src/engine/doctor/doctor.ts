@@ -22,7 +22,6 @@ import type { DoctorOptions, Examination } from './examination.js';
 import { examineFiles } from './files.js';
 
 export interface Report {
-  /** Number of examined items by kind. */
   lookedAt: Record<string, bigint | number>;
   found: number;
   repaired: number;

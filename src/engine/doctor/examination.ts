@@ -1,5 +1,3 @@
-/** State that the parts of the doctor share. */
-
 export interface DoctorOptions {
   /** Repairs findings; without it nothing is changed. */
   repair: boolean;
@@ -10,9 +8,7 @@ export interface DoctorOptions {
 }
 
 export interface Examination extends DoctorOptions {
-  /** Number of examined items. */
   counts: Record<'copies' | 'checksums' | 'notCompared' | 'files' | 'folders' | 'links', number>;
   mountpoints: string[];
-  /** Ids of absent disks. */
   unavailable: Set<number>;
 }

@@ -127,9 +127,7 @@ async function* examineEntries(
   }
 }
 
-/**
- * Whether a file may be in place on this disk: a recorded or changed copy, or one that is being restored or removed.
- */
+/** Whether a file may be in place on this disk: a recorded or changed copy, or one being restored or removed. */
 function isExpected(note: PlaceNote, disk: MarkedDisk): boolean {
   if (note.diskId === disk.diskId || note.isRunning) return true;
   return (
@@ -338,7 +336,6 @@ interface MetFolder {
   folder: string;
   /** Path below the mount point. */
   path: string;
-  /** Why it is unreadable. */
   error?: unknown;
   /** Why it is untrusted; undefined for a trusted one, and for the mount point. */
   untrusted?: string | undefined;

@@ -39,7 +39,6 @@ import { Confirmations, NotHeldError } from './lease.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
 import { PutOffError, toPutOff } from './retry.js';
 
-/** Recalls that were started together. */
 export interface Batch {
   recalls: readonly RunningRecall[];
   /** Start of the batch, before disks were assigned; milliseconds of `performance.now()`. */
@@ -211,7 +210,6 @@ class BatchRun {
   }
 }
 
-/** Returns the recalls that are now restored. */
 function placedOf(
   ended: readonly EndedRecall[],
   outcomes: readonly RecallOutcome[],
@@ -219,7 +217,6 @@ function placedOf(
   return ended.filter((_, n) => outcomes[n]?.kind === 'restored').map(({ recall }) => recall);
 }
 
-/** Interval at which outcomes are reported during a batch. */
 const REPORT_MS = 1000;
 
 /** A recall that has ended, except for the sync of its directory. */

@@ -20,10 +20,7 @@ import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries
 /** Consecutive mount failures before a volume is suspended; more if the error class allows more retries. */
 const MAX_MOUNTS = 3;
 
-/**
- * Error class for the pause after a failed mount. A temporarily closed library may report anything, so every class is
- * retried.
- */
+/** Class for the pause after a failed mount. A closed library may report anything, so every class is retried. */
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
@@ -46,15 +43,12 @@ const MAX_BAD_FILES = 3;
  */
 const MOST_EARLIER_TRIES = 10;
 
-/** Result for a volume after recalls have ended. */
 export interface Verdict {
-  /** Why the volume must be suspended, if so. */
   holdReason: string | undefined;
   /** True after several unreadable files in a row; false after a successful read since; else undefined. */
   isDoubtful: boolean | undefined;
 }
 
-/** Consequence of a failed mount for its volume. */
 interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;

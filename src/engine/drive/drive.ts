@@ -108,20 +108,14 @@ async function useDrive(
   return claimed.driveId;
 }
 
-/**
- * Suspends everything that may have caused a hang: the disk, or both volume and drive. Runs before the drive is
- * released.
- */
+/** Suspends a hung disk, or both volume and drive, before the drive is released. */
 async function holdHung(ctx: Context, { place, message }: HungError): Promise<void> {
   if (place.kind === 'disk') return await holdDisk(ctx, place.mountpoint, message);
   await holdFailing(ctx, { kind: 'VOLUME', name: place.volume }, { problem: message });
   await holdFailing(ctx, { kind: 'DRIVE', name: place.drive }, { problem: message });
 }
 
-/**
- * Mounts volumes until another engine should have the drive. @returns whether only other hosts can do the remaining
- * work
- */
+/** Mounts volumes until another engine should have the drive. @returns as `DriveWork` */
 async function workDrive(
   ctx: Context,
   backend: TapeBackend,
@@ -156,7 +150,6 @@ async function workDrive(
   return false;
 }
 
-/** Follows one call with the time limit of its kind. */
 type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;
 
 /** @param limit time limit for calls, unless the library reports its own */

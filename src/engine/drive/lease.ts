@@ -21,10 +21,8 @@ export interface HeldLease extends Lease {
   confirm(): void;
   /** Called before the drive is released. Idempotent. */
   endRenewal(): void;
-  /** Treats the lease as lost. */
   giveUp(): void;
   calls: CallWatch;
-  /** Counts bytes read. */
   noteBytes(bytes: number): void;
 }
 
@@ -34,7 +32,6 @@ interface HoldOptions {
   claimedAt: number;
   /** Ends all work with the drive, but not the renewal. */
   stop: AbortSignal;
-  /** Drives that this engine holds. */
   held: Set<number>;
   calls: CallWatch;
 }
@@ -65,7 +62,6 @@ const STANDSTILL_MS = 1000;
 /** Half-life of the read rate. */
 const HALF_MS = 10_000;
 
-/** Recent read rate in bytes per second. */
 class Rate {
   private bytes = 0;
   private since = performance.now();

@@ -7,11 +7,9 @@ import type { Waker } from '../passes.js';
 import type { VolumeFailures } from './drive-failures.js';
 import type { DriveShare } from './share.js';
 
-/** Options to claim and recover a drive. */
 export interface LeaseOptions {
   engineId: string;
   leaseSeconds: number;
-  /** Drives that the engine holds now. */
   held: Set<number>;
   /** Ends the start of new work. */
   stop: AbortSignal;
@@ -26,11 +24,8 @@ export interface LeaseOptions {
 
 /** Options to work with a drive, the same for all drives of a library. */
 export interface DriveOptions extends LeaseOptions {
-  /** The drives of one library. */
   library: DriveRange;
-  /** Decides when other engines have priority. */
   share: DriveShare;
-  /** Signals that there may be work. */
   work: Waker;
   running: RunningRecalls;
   failures: VolumeFailures;

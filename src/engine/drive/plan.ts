@@ -54,7 +54,6 @@ export class VolumePlan {
     this.madeAt = performance.now();
   }
 
-  /** Removes the files of the next batch from the plan, and returns them. */
   takeFiles(): bigint[] {
     const taken = takeBatch(this.recalls, this.batchFiles);
     this.recalls = this.recalls.slice(taken.length);

@@ -33,7 +33,6 @@ function isOfTape(thrown: unknown): boolean {
   return error instanceof TapeError && ofTape.has(error);
 }
 
-/** A copy in progress, under its temporary name. */
 interface CopyInHand {
   folder: Folder;
   partial: string;
@@ -250,7 +249,6 @@ export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutc
   return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
 }
 
-/** A complete copy under its temporary name. */
 interface WholeCopy {
   folder: Folder;
   partial: string;

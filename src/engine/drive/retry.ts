@@ -1,4 +1,3 @@
-/** Whether and when to retry a failed recall. */
 import type { Context } from '../../context.js';
 import { type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';

@@ -18,9 +18,7 @@ import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../
 const ASK_SECONDS = 10;
 const ASK_AGAIN_MS = 3000;
 
-/**
- * Priority of other engines for a free drive; then this engine keeps drives that they have not claimed for `KEPT_MS`.
- */
+/** Priority of other engines for a free drive; then this engine may claim it for `KEPT_MS`. */
 const WAIT_MS = 5000;
 const KEPT_MS = 30_000;
 
@@ -49,7 +47,6 @@ export class DriveShare {
     this.process = process;
   }
 
-  /** Called before the process starts work. */
   async join(): Promise<void> {
     await forgetGoneProcesses(this.ctx);
   }
@@ -91,10 +88,7 @@ export class DriveShare {
     this.saySoon();
   }
 
-  /**
-   * Called after `retire`, when all drives are released. Never rejects; stale records are removed when another process
-   * starts.
-   */
+  /** Called after `retire`, when all drives are released. Never rejects: other processes remove stale records. */
   async leave(): Promise<void> {
     await this.saying; // otherwise a pending write could recreate the record
     await forgetEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));

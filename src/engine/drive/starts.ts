@@ -21,10 +21,8 @@ import type { DriveOptions } from './options.js';
 
 interface ReadPlan {
   readonly isEmpty: boolean;
-  /** The plan must be renewed before more files are taken. */
   readonly isOver: boolean;
   renew(): Promise<void>;
-  /** Removes the files of the next batch from the plan, and returns them. */
   takeFiles(): bigint[];
   drop(): void;
 }

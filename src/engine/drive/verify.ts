@@ -1,7 +1,4 @@
-/**
- * Verifies tape copies while a drive is idle: reads a file from tape, and compares it with the catalogue. Recalls have
- * priority: verification stops after the current file if a recall waits.
- */
+/** Compares tape copies with the catalogue while a drive is idle; stops after the current file if a recall waits. */
 import type { Context } from '../../context.js';
 import { isExhausted } from '../../errors.js';
 import {

@@ -118,7 +118,6 @@ class Visit {
     this.outcomes.charge(fileIds, (performance.now() - startedAt) / 1000);
   }
 
-  /** Mounts the volume for its first batch. */
   private async mount(signal: AbortSignal): Promise<MountedVolume> {
     this.mounted ??= await this.backend.mount(this.volume.volume, this.lease.driveName, signal);
     return this.mounted;

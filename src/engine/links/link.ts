@@ -157,10 +157,7 @@ function isBelow(file: string, folder: string): boolean {
   return file.startsWith(`${folder}/`);
 }
 
-/**
- * Creates missing directories. TAPEGATE_LINK_ROOT and its parents are not recorded, and stay. @throws errors of the
- * file system
- */
+/** Creates missing directories; does not record TAPEGATE_LINK_ROOT and its parents. @throws file system errors */
 async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
   const root = path.resolve(ctx.config.linkRoot ?? '/');
   const missing: string[] = [];
@@ -195,10 +192,7 @@ export async function tidyLinkFolders(ctx: Context, at: string): Promise<void> {
   await forgetGoneFolders(ctx, gone);
 }
 
-/**
- * Removes a directory in the place of a link, if it contains only directories created for links. @returns whether it is
- * gone
- */
+/** Removes a directory that contains only directories created for links. @returns whether it is gone */
 async function removeLinkFolder(ctx: Context, at: string): Promise<boolean> {
   const gone: LinkFolder[] = [];
   for (const note of await readLinkFoldersIn(ctx, at)) if (await removeNoted(note)) gone.push(note);
@@ -242,7 +236,6 @@ async function statFolder(dir: string): Promise<BigIntStats | undefined> {
   });
 }
 
-/** The entry at an archive path. */
 interface Standing {
   /** Target of the link; null if it is not a link. */
   target: string | null;

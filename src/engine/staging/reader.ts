@@ -95,7 +95,6 @@ class ReadingVisit {
   private readonly unread = new Unread();
   /** Writes and syncs of the previous batch, while the next one is read. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
-  /** The library is unreadable now. */
   private isOver = false;
   /** The library is suspended for that: an operator must act. */
   isRefused = false;

@@ -34,10 +34,7 @@ export class StagedSource implements MountedVolume {
     this.unread = unread;
   }
 
-  /**
-   * @throws PutOffError if the library did not deliver this file, but may deliver others; LibraryError if it is
-   * unreadable
-   */
+  /** @throws PutOffError if the library may still deliver other files; LibraryError if it is unreadable */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
     if (!row) throw new NotReadyError(`library ${this.place.name} was asked for ${file.path} no more`);
@@ -58,7 +55,6 @@ export class StagedSource implements MountedVolume {
     }
   }
 
-  /** Resumes the read after each interruption. */
   private async *readOn(
     row: StagingRow,
     { path, size, checksum }: FileOnVolume,
@@ -137,7 +133,6 @@ export class StagedSource implements MountedVolume {
   }
 }
 
-/** Whether the read can be resumed. */
 function isBreak(error: unknown): boolean {
   if (error instanceof NotReadyError || error instanceof RetryLaterError || error instanceof ChangedError) return false;
   return error instanceof TapeError && error.errorClass === 'TRANSIENT';

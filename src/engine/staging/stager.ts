@@ -1,7 +1,4 @@
-/**
- * Requests files from staging libraries: one engine per library, under a lease. Each run depends only on the rows, and
- * recovers what a dead engine left (README.md).
- */
+/** Requests files from staging libraries: one engine per library, under a lease. Each run depends only on the rows. */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
@@ -36,7 +33,6 @@ interface StagerOptions {
   leaseSeconds: number;
   /** Ends the loop, and aborts the current call. */
   stop: AbortSignal;
-  /** Signals that there may be files to request or release. */
   bells: readonly Waker[];
   /** Poll interval without a signal: due polls, and recalls whose pause ended, send none. */
   idleMs: number;
@@ -181,7 +177,6 @@ class Stager {
 }
 
 interface Running {
-  /** `askingKey` of the library. */
   key: string;
   stop: AbortController;
   ended: Promise<void>;
@@ -191,7 +186,6 @@ export class Stagers {
   private readonly ctx: Context;
   private readonly options: StagerOptions & { env: Site['env'] };
   private readonly usable: UsableLibraries;
-  /** By library id. */
   private readonly running = new Map<number, Running>();
   private readonly leaving = new Set<Promise<void>>();
 
@@ -201,7 +195,6 @@ export class Stagers {
     this.usable = new UsableLibraries(ctx);
   }
 
-  /** Starts added or changed libraries, stops removed ones. */
   async follow(): Promise<void> {
     const libraries = await this.usable.read('STAGING');
     const keys = new Map(libraries.map((library) => [library.id, askingKey(library)]));
@@ -221,7 +214,6 @@ export class Stagers {
     }
   }
 
-  /** Resolves when all have stopped. */
   get ended(): Promise<unknown> {
     return Promise.all([...this.leaving, ...[...this.running.values()].map(({ ended }) => ended)]);
   }
@@ -256,7 +248,6 @@ class StagerHold {
     return lease && new StagerHold(ctx, lease, claim.leaseSeconds, claimedAt);
   }
 
-  /** Aborts when the lease is lost. */
   get signal(): AbortSignal {
     return this.lost.signal;
   }

@@ -1,7 +1,4 @@
-/**
- * Calls to a staging library. Each is recorded before and after, so that the process may be killed at any line
- * (README.md).
- */
+/** Calls to a staging library, recorded before and after: the process may be killed at any line (README.md). */
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
 import { messageOf, quote } from '../../errors.js';
@@ -46,7 +43,6 @@ function toStagedFile({ path, volume, position, size }: StagingRow): StagedFile 
   return { path, volume, position, size };
 }
 
-/** Requests all files that are marked for it. */
 export async function askIntended(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
   const { library, id: libraryId } = place;
   for (;;) {
@@ -101,7 +97,6 @@ export async function pollDue(ctx: Context, place: StagingPlace, make: MakeCall)
   });
 }
 
-/** Releases files that are no longer needed, by stage request. */
 export async function releaseDue(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
   const { library, id: libraryId } = place;
   const { release: limit } = library.limits;

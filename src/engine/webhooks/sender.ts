@@ -31,7 +31,6 @@ const AT_ONCE_OF_QUOTA = 4;
 
 interface SenderOptions {
   stop: AbortSignal;
-  /** Aborts messages in flight. */
   abort: AbortSignal;
 }
 
@@ -41,7 +40,6 @@ export class WebhookSender {
   private readonly targets: WebhookTargets;
   private readonly userAgent: string;
   private readonly workers = new Set<Promise<void>>();
-  /** Messages in flight by quota. */
   private readonly inHand = new Map<number, number>();
 
   constructor(ctx: Context, options: SenderOptions) {
@@ -62,7 +60,6 @@ export class WebhookSender {
     }
   }
 
-  /** Sends messages one after the other until none is due. */
   private async work(first: ClaimedMessage): Promise<void> {
     const { ctx, options } = this;
     try {
@@ -89,7 +86,6 @@ export class WebhookSender {
     else this.inHand.delete(quotaId);
   }
 
-  /** Resolves when all messages in flight have ended. */
   get ended(): Promise<unknown> {
     return Promise.all(this.workers);
   }
@@ -137,7 +133,6 @@ function sign({ messageId, body, secrets }: Omit<Posted, 'url'>, timestamp: numb
 const MOST_ANSWER = 64 * 1024;
 const ANSWER_MS = 1000;
 
-/** Sends a message once. Never throws. */
 export async function postMessage(message: Posted, options: PostOptions): Promise<WebhookResult> {
   const problem = findTargetProblem(message.url, options.targets);
   if (problem) return { state: 'FAILED', error: `its URL ${problem}` };

@@ -5,7 +5,6 @@ import { NotReadyError, RetryLaterError } from '../staging.js';
 import { LineSplitter, ProtocolFault } from './lines.js';
 import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.js';
 
-/** Settings that all scripts of a library share. */
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
@@ -146,10 +145,7 @@ const DEFAULT_RETRY_SECONDS = 60;
 const MOST_RETRY_SECONDS = 86_400;
 const MAX_SAID = 1000;
 
-/**
- * @param what the call, for the message: `mount of "A00001"`
- * @returns undefined if the script succeeded
- */
+/** @param what the call, for the message: `mount of "A00001"` @returns undefined if the script succeeded */
 function findExitError(what: string, end: ScriptEnd, concern: Concern): TapeError | undefined {
   if (end.code === 0) return undefined;
   const message = `${what}: ${describe(end)}`;

@@ -25,10 +25,7 @@ import type { Demand, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
 import { Answer, writeFiles } from './lines.js';
 
-/**
- * Program and arguments. A plain name is searched in PATH. A relative path is rejected: hosts start in different
- * directories.
- */
+/** Program and arguments. A plain name is searched in PATH. Relative paths depend on the host, so are rejected. */
 const script = () =>
   texts().refine(([program = '']) => program.startsWith('/') || /^[^/]+$/.test(program), {
     error: ({ input }) =>

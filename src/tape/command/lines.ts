@@ -68,7 +68,6 @@ const MAX_ID = 1000;
 
 /** Parses a script's output line by line, and checks it against the files of the call. */
 export class Answer {
-  /** Id of the stage request, if the script reported one. */
   id: string | null = null;
   readonly states = new Map<string, FileState>();
   readonly kept = new Map<string, Kept>();

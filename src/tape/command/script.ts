@@ -22,7 +22,6 @@ export interface ScriptRun {
 export interface ScriptEnd {
   code: number | null;
   signal: string | null;
-  /** The last bytes of standard error. */
   said: string;
 }
 
@@ -71,7 +70,6 @@ function whyNotStarted(program: string, cause: unknown): string {
 
 export class Script {
   private readonly child: ChildProcess;
-  /** Bytes of standard output read so far. */
   private taken = 0;
   private readonly killMs: number;
   private readonly ended: Promise<ScriptEnd>;
@@ -145,7 +143,6 @@ export class Script {
     return end;
   }
 
-  /** Stops the script and waits until it has ended. */
   async close(): Promise<void> {
     this.stop(undefined);
     await this.ended.catch(() => {});

@@ -25,7 +25,6 @@ export interface Answer {
   read(signal: AbortSignal): AsyncGenerator<Buffer>;
 }
 
-/** The server did not answer in time. */
 export class SilentServerError extends LibraryError {
   constructor(message: string) {
     super('TRANSIENT', message);
@@ -62,7 +61,6 @@ export class Body {
   private failure: unknown;
   private readonly ready: Buffer[] = [];
   private block: Buffer | undefined;
-  /** Bytes in `block`. */
   private filled = 0;
   private wake: () => void = () => {};
 

@@ -15,7 +15,6 @@ export interface ClientOptions {
   env: Site['env'];
   identity: IdentityFiles;
   limits: TimeLimits;
-  /** Maximum connections to each server. */
   sockets: number;
 }
 

@@ -1,4 +1,3 @@
-/** Sends HTTP requests through undici, with time limits and a signal. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
@@ -48,7 +47,6 @@ export class Pools {
     this.options = options;
   }
 
-  /** Loads undici on the first call. */
   async find({ origin }: URL): Promise<Dispatcher> {
     const { Pool, buildConnector } = await import('undici');
     const known = this.byOrigin.get(origin);

@@ -7,7 +7,6 @@ import { ChangedError, type ReadVersion } from '../staging.js';
 import type { Reply, SiteClient } from './client.js';
 import { type Problem, readProblem } from './problems.js';
 
-/** The server answered with an error. */
 export class RefusedError extends Error {
   readonly problem: Problem;
 
@@ -164,9 +163,7 @@ interface Digest {
   value: string;
 }
 
-/**
- * Returns the digest from Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if the server sends no known one.
- */
+/** Returns the digest from Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if none is known. */
 function findDigest(headers: IncomingHttpHeaders): Digest | undefined {
   const found = new Map<Algorithm, string>();
   for (const name of ['repr-digest', 'digest']) {

@@ -114,7 +114,6 @@ export class Drive {
     }
   }
 
-  /** Ensures that the cartridge is in the drive. */
   private async place(volume: string, signal: AbortSignal): Promise<void> {
     const { changer } = this.shop;
     const { element, device, name } = this.drive;

@@ -36,10 +36,7 @@ export class LtfsLibrary implements TapeBackend {
     return await this.open(volume, this.findDrive(driveName), this.settings.seconds.lock, signal);
   }
 
-  /**
-   * Mounts a cartridge in any unused drive.
-   * @throws TapeError, as `mount`; DriveInUseError if all drives are in use
-   */
+  /** Mounts a cartridge in any unused drive. @throws TapeError; DriveInUseError if all drives are in use */
   async mountAnywhere(volume: string, signal: AbortSignal): Promise<ListableVolume> {
     for (const drive of this.settings.drives.values()) {
       try {

@@ -23,7 +23,6 @@ export interface ListOptions {
   onSkip?: (path: string) => void;
 }
 
-/** A volume that can list its files with their positions. */
 export interface ListableVolume extends MountedVolume {
   /** @throws TapeError */
   list(options: ListOptions): AsyncIterable<ListedFile>;

@@ -4,7 +4,6 @@ import { LibraryError } from '../backend.js';
 import { isUntrusted } from '../http/exchange.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 
-/** An error response, or no response. */
 export interface Failure {
   /** S3 error code, such as `NoSuchKey`; empty if there was no response. */
   code: string;
@@ -105,7 +104,6 @@ const CLASSES: Record<string, ErrorClass> = {
   GlacierExpeditedRetrievalNotAvailable: 'TRANSIENT',
 };
 
-/** Whether the object exists, but access to it is denied. */
 export function isDenied({ cause }: TapeError): boolean {
   return failureOf(cause, '').code === 'AccessDenied';
 }

@@ -94,7 +94,6 @@ class Reading {
     this.next = wanted.from;
   }
 
-  /** Drops all parts in flight after the signal aborted. */
   drop(): void {
     for (const part of this.live) part.drop();
   }
@@ -227,10 +226,7 @@ class Part {
   private error: unknown;
   private wake: () => void = () => {};
 
-  /**
-   * @param length bytes to read; the rest of the body is discarded
-   * @param count called with the size of each chunk
-   */
+  /** @param length bytes to read; the rest is discarded @param count called with the size of each chunk */
   constructor(body: S3Body, length: number, count: (bytes: number) => void) {
     this.body = body;
     this.left = length;
@@ -287,7 +283,6 @@ class Part {
   }
 }
 
-/** The checksum that S3 stores for an object. */
 interface Expected {
   algorithm: Algorithm;
   /** Base64. */

@@ -39,7 +39,6 @@ export type CredentialsPlace =
 /** Prices in billionths of one currency unit. One GB is 2^30 bytes, as providers count. */
 interface Charges {
   currency: string;
-  /** Per GB retrieved. */
   nanosPerGb: bigint;
   nanosPerThousandRequests: bigint;
   /** Per GB and month while the copy exists. */
@@ -188,7 +187,6 @@ const GB = 2n ** 30n;
 const DAYS_OF_A_MONTH = 30n;
 const NANOS_A_MICRO = 1000n;
 
-/** Returns the price of a restore, in exact integers. */
 export function priceOf(
   charges: Charges,
   { tier, days }: { tier: Tier; days: number },

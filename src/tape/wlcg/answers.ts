@@ -3,10 +3,8 @@ import { TapeError } from '../../errors.js';
 import type { FileState, StagedFile } from '../staging.js';
 import { normalisePath } from './settings.js';
 
-/** State of one file in a stage request. */
 export interface StageAnswer {
   word: 'done' | 'waiting' | 'failed';
-  /** The server's reason for a failure. */
   said: string | undefined;
   finishedAt: Date | null;
 }

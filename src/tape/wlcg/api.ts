@@ -193,7 +193,6 @@ const FRESH_MS = 60_000;
 
 const VERSION = /^v?1(\.\d+)*$/i;
 
-/** Finds the API's base URL once, and again when a call fails. */
 class Discovery {
   private readonly client: SiteClient;
   private readonly settings: WlcgSettings;
@@ -216,10 +215,7 @@ class Discovery {
     return await untilAborted(this.looking, signal);
   }
 
-  /**
-   * @param isSure whether the known base is certainly wrong
-   * @returns the new base, if it changed
-   */
+  /** @param isSure whether the known base is certainly wrong @returns the new base, if it changed */
   async findMoved(base: string, { isSure }: { isSure: boolean }, signal: AbortSignal): Promise<string | undefined> {
     const { known } = this;
     if (known && known.base === base && (isSure || Date.now() - known.at > FRESH_MS)) this.forget();

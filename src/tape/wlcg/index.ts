@@ -151,7 +151,6 @@ class WlcgLibrary implements StagingLibrary {
     return coming;
   }
 
-  /** Polls all parts of a stage request. */
   private async look(id: string | null, signal: AbortSignal) {
     signal.throwIfAborted();
     const answers = new Map<string, StageAnswer>();
@@ -248,7 +247,6 @@ class SeenDemands {
   private readonly seen = new Map<string, Seen>();
   private paths = 0;
 
-  /** Stores the current states of a stage request. */
   note(id: string, answers: ReadonlyMap<string, StageAnswer>): void {
     const released = this.seen.get(id)?.released ?? new Set();
     this.forget(id);

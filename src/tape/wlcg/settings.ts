@@ -162,10 +162,7 @@ export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }
 
-/**
- * @returns the system's path of a file
- * @throws TapeError PERMANENT if the file cannot have one
- */
+/** @returns the system's path of a file @throws TapeError PERMANENT if the file cannot have one */
 export function toRemotePath({ own, remote }: PathPrefixes, path: string): string {
   const normal = normalisePath(path);
   if (!normal.startsWith(`${own}/`)) {
@@ -181,7 +178,6 @@ export function toRemotePath({ own, remote }: PathPrefixes, path: string): strin
   return remote + normal.slice(own.length);
 }
 
-/** Returns the URL of a file's contents. */
 export function toUrl(door: URL, remotePath: string): URL {
   const url = new URL(door);
   url.pathname = `${door.pathname.replace(/\/$/, '')}${remotePath.split('/').map(encodeURIComponent).join('/')}`;
