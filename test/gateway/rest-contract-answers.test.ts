@@ -146,8 +146,9 @@ test('R17 a date means midnight at its start', async () => {
 test('R18 a time with a zone, an impossible time and one in another form return 400', async () => {
   const form = 'a date YYYY-MM-DD or a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone';
   const times = `2027-01-01T00:00:00Z 2027-01-01T00:00:00+01:00 2027-02-29 2027-01-01T24:00:00 2027-01-01T23:59:60 0000-01-01
+    2027-02-30T00:00:00 2027-13-01 2027-01-01T00:00:00+0100 99999-01-01 infinity
     2027-01-01T00:00 2027-1-1 20270101 2027-01-01t00:00:00 2027-01-01T00:00:00.1234567 1764000000 tomorrow`;
-  for (const retention of [...times.split(/\s+/), '2027-01-01 00:00:00', '2027-01-01\n']) {
+  for (const retention of [...times.split(/\s+/), '2027-01-01 00:00:00', '2027-01-01\n', 'a\0b', '\ud800']) {
     const message = `retention must be ${form}, not ${JSON.stringify(retention)}`;
     await expectError(post(app, { quota: 'alice', patterns: '/a/', retention }), 400, message);
   }

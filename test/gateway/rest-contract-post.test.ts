@@ -195,7 +195,15 @@ test("R86 an empty address means the quota's own, or null if it has none", async
 test('R87 anything but one plain email address returns 400', async () => {
   const texts = ['alice', '@example.org', 'a@b@c', 'a b@example.org', 'a@example.org\r\nBcc: x@y', 'a@x.org,b@x.org'];
   const more = ['Alice <a@x.org>', '"a"@x.org', ' a@x.org', 'a@x.org\0', 'a@[127.0.0.1]', 'a(comment)@x.org'];
-  for (const address of [...texts, ...more, 'a\ud800@x.org', `${'a'.repeat(65)}@x.org`]) {
+  const others = [
+    'a@x.org\nb@x.org',
+    'a@x.org;b@x.org',
+    '<a@x.org>',
+    'a@',
+    '"a\r\nDATA"@x.org',
+    `${'a'.repeat(65)}@x.org`,
+  ];
+  for (const address of [...texts, ...more, ...others, 'a\ud800@x.org']) {
     for (const field of ['notify_on_first_file', 'notify_on_last_file']) {
       const message = `${field} must be an e-mail address, not ${JSON.stringify(address)}`;
       await expectInvalid({ patterns: '/a/', [field]: address }, message);

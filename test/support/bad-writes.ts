@@ -42,7 +42,7 @@ const named = (field: string) => `(${field}|${NAMES[field] ?? field})`;
 const NOTIFY = ['notify_on_first_file', 'notify_on_last_file'];
 const TWO_HEADERS = 'a@example.org\r\nBcc: b@example.org';
 
-/** One bad value for each field of a request; pure/bad-values.test.ts has all of them. */
+/** One bad value for each field of a request; pure/bad-values.test.ts and the tests of the contract have all of them. */
 const requests: BadInput[] = [
   ...['quota', 'patterns', 'label', 'retention'].flatMap((field) => writers(`${field} 5`, field, 5, named(field), 400)),
   ...NOTIFY.flatMap((field) => writers(`${field} of a list`, field, [['/a']], named(field), 400)),
