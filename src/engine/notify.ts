@@ -1,9 +1,7 @@
 /**
- * Sends emails from the outbox. Each is claimed for a while, so that two engines do not send the same one. If an engine
- * dies
- * before it records the server's response, or stalls past its claim, the email is sent again with the same Message-ID,
- * by
- * which mail systems detect duplicates.
+ * Sends emails from the outbox. Each is claimed, so that two engines do not send the same one. After a crash or a
+ * stall, it
+ * may be sent again with the same Message-ID, by which mail systems detect duplicates.
  */
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';

@@ -30,11 +30,7 @@ export interface DrivesAndAskers {
   askers: readonly SharingEngine[];
 }
 
-/**
- * Returns the free drives that this engine must leave to others. One requester always has the greatest claim, and
- * leaves its
- * drive to none.
- */
+/** Returns the free drives that this engine must leave to requesters with a greater claim. */
 export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesAndAskers): SharedDrive[] {
   const own = countOf(engine, drives);
   const greater = askers.filter((asker) => isGreaterClaim(asker, countOf(asker, drives), engine, own));

@@ -110,9 +110,7 @@ function solvePiece(
 const FORBIDDEN = 1e9;
 
 /**
- * Returns the cheapest successor of each node: shortest augmenting paths with potentials (Jonker and Volgenant 1987),
- * O(n³)
- * in the worst case, much less on tapes.
+ * Assigns the cheapest successor to each node: shortest augmenting paths (Jonker and Volgenant 1987), at most O(n³).
  */
 function assign(cost: Float64Array, n: number): Int32Array {
   const rowPotential = new Float64Array(n + 1);

@@ -60,11 +60,7 @@ export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
   return [...volumes.values()];
 }
 
-/**
- * Returns the files in read order; `head` is the drive's byte position. Files without a known position come last, in
- * the
- * given order.
- */
+/** Returns files in read order from byte `head`. Files without a known position come last, in the given order. */
 export function orderRecalls(medium: Medium, head: number, recalls: readonly QueuedRecall[]): QueuedRecall[] {
   const placed = recalls.filter(({ start }) => start !== null);
   const extents = placed.map(({ start, size }) => ({ start: Number(start), size: Number(size) }));
@@ -77,11 +73,7 @@ const BATCH_BYTES = 256n * 1024n * 1024n;
 const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };
 
-/**
- * Returns the size of the next batch from the duration of the last one: small files share a transaction, while slow
- * locates
- * leave time to plan again.
- */
+/** Adapts the batch size: small files share a transaction; after slow locates, a new plan is due sooner. */
 export function batchFilesAfter(files: number, seconds: number): number {
   if (seconds < BATCH_SECONDS.short) return Math.min(files * 2, BATCH_FILES.most);
   return seconds > BATCH_SECONDS.long ? Math.max(files / 2, BATCH_FILES.least) : files;

@@ -57,10 +57,7 @@ export function createRandom(seed: number): () => number {
 
 const COLUMNS = 'at,user,volume,start,size';
 
-/**
- * Parses a CSV trace with the header `at,user,volume,start,size`: seconds, names, and bytes.
- * @throws Error with the line number
- */
+/** Parses a CSV trace: seconds, names, and bytes. @throws Error with the line number */
 export function parseTrace(text: string): Arrival[] {
   const [header, ...lines] = text.split(/\r?\n/);
   if (header?.trim() !== COLUMNS)

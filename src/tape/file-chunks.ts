@@ -11,10 +11,7 @@ const readFd = promisify(fs.read) as (
   ...how: [Buffer, number, number, null]
 ) => Promise<{ bytesRead: number }>;
 
-/**
- * Yields the bytes of a regular file in order. A chunk belongs to the reader, which may stop early.
- * @param explain converts a read error to the error to throw
- */
+/** Yields a regular file's bytes. A chunk belongs to the reader. @param explain converts a read error for throwing */
 export async function* readFileChunks(
   file: string,
   signal: AbortSignal,
@@ -72,10 +69,7 @@ const CLASSES: Record<string, ErrorClass> = {
   EDQUOT: 'SPACE',
 };
 
-/**
- * Converts a file system error to a TapeError; returns any other error unchanged.
- * @param missing message for ENOENT
- */
+/** Converts a file system error to a TapeError; returns others unchanged. @param missing message for ENOENT */
 export function classifyFileError(error: unknown, where: string, missing: string): unknown {
   const code = codeOf(error);
   if (error instanceof TapeError || code === undefined || !/^E[A-Z]+$/.test(code)) return error;

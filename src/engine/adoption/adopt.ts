@@ -1,8 +1,4 @@
-/**
- * Adopts users, requests, files and copies of a django-nla_control, and reports differences. It may be repeated until
- * the
- * switch: unchanged source data is left alone.
- */
+/** Adopts data of a django-nla_control, and reports differences. Repeatable: unchanged source data is left alone. */
 import type { PoolClient } from 'pg';
 import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';

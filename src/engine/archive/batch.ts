@@ -359,10 +359,7 @@ async function readVolumeBack(
 
 export const OTHER_BYTES = 'is on tape already, with other bytes';
 
-/**
- * @returns the source's checksum, to read its tape copy back
- * @throws Error if the catalogue has other bytes at this path, or no checksum
- */
+/** @returns the source's checksum @throws Error if the catalogue has other bytes at this path, or no checksum */
 async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
   const other = `${source.path} ${OTHER_BYTES}`;
   if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);

@@ -1,8 +1,4 @@
-/**
- * Finds, opens and removes the source files of an archive. Never follows links. Rejects Tapegate's own directories,
- * whose
- * files are its copies.
- */
+/** Finds, opens and removes the sources of an archive. Never follows links; rejects Tapegate's own directories. */
 import { isUtf8 } from 'node:buffer';
 import { type BigIntStats, constants, type Dirent } from 'node:fs';
 import { type FileHandle, lstat, open, opendir, readlink, realpath, unlink } from 'node:fs/promises';
@@ -103,10 +99,7 @@ function describeKind(entry: Entry): string {
   return entry.isBlockDevice() || entry.isCharacterDevice() ? 'a device' : 'no regular file';
 }
 
-/**
- * Removing sources of such a tree would remove tape copies.
- * @throws Error if the directory contains, or is in, the library, the embedded database or a restore disk
- */
+/** Rejects Tapegate's own directories: removing their files would remove tape copies. @throws Error */
 export async function refuseOwnFolders(ctx: Context, dir: string): Promise<void> {
   const { dataDir } = ctx.config;
   const own = [path.resolve(dataDir, 'library'), path.resolve(dataDir, 'postgres')];

@@ -39,8 +39,7 @@ async function lookFor(ctx: Context, disks: FailingDisks, copy: ChangedCopy): Pr
 }
 
 /**
- * Whether a regular file is in the copy's place, whatever its bytes.
- * @throws TapeError TRANSIENT if the disk is absent: the copy will be there again with the disk
+ * Whether a regular file is in the copy's place. @throws TapeError TRANSIENT if the disk, and so the copy, is absent
  */
 export async function isThere(copy: ChangedCopy): Promise<boolean> {
   try {

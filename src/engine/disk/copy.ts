@@ -64,10 +64,7 @@ export async function lookAt(place: CopyPlace): Promise<BigIntStats | undefined>
   return await withCopy(place, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
 }
 
-/**
- * Returns the checksum of the file in a copy's place, with the algorithm of `like`; undefined if there is none.
- * @throws as `lookAt`
- */
+/** Returns the checksum of the file in a copy's place, as `like`; undefined if none. @throws as `lookAt` */
 export async function readChecksum(place: CopyPlace, like: string): Promise<string | undefined> {
   return await withCopy(place, (file) => checksumOf(file, like)).catch(ignoreMissing);
 }

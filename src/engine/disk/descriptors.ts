@@ -1,6 +1,4 @@
-/**
- * System calls of each restored file. Raw descriptors take half the CPU time of `FileHandle`, which small files feel.
- */
+/** System calls of each restored file. For small files, raw descriptors take half the CPU time of `FileHandle`. */
 import fs from 'node:fs';
 import { promisify } from 'node:util';
 

@@ -66,8 +66,7 @@ export function findProblem(
 
 /**
  * Finds the first untrusted directory on the path to a directory of a restore disk. Skips missing directories.
- * @param root the mount point, without links
- * @param dir below the mount point
+ * @param root the mount point, without links @param dir below the mount point
  */
 export async function findUntrusted(
   { root, dir = '/' }: { root: string; dir?: string },

@@ -239,8 +239,7 @@ export class FailingDisks {
 const PROBE_NAME = `${markerName}-try`;
 
 /**
- * Creates a file on a disk, removes it, then writes and syncs a few bytes, as a recall would. A full disk passes.
- * @throws an error if the disk is not writable
+ * Creates, removes, writes and syncs a file, as a recall would. A full disk passes. @throws if the disk is not writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
   // a unique name: other engines may probe at the same time, and existing files must not be touched

@@ -252,8 +252,7 @@ async function isGone(disk: MarkedDisk, dir: string, note: FolderNote | MadeFold
 }
 
 /**
- * Returns the stats of an empty directory as Tapegate creates them; `missing`; or `kept` for anything else.
- * @throws AbsentError if the disk is absent; the disk's error
+ * Returns the stats of an empty directory as Tapegate creates them, else `kept`. @throws AbsentError; the disk's error
  */
 export async function lookAtFolder(disk: MarkedDisk, dir: string): Promise<BigIntStats | 'missing' | 'kept'> {
   try {
@@ -364,11 +363,7 @@ export class OpenFolders {
     return folder;
   }
 
-  /**
-   * Syncs the directories and their parents, whichever process created those: it may not have synced them. Never
-   * rejects:
-   * one failure says nothing about the others.
-   */
+  /** Syncs the directories and their parents, which another process may not have synced. Never rejects. */
   async sync(): Promise<SyncFailures> {
     await Promise.all([...this.folders].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.folder))));
     const due = [...this.above].filter(([key]) => !this.folders.has(key));
@@ -382,11 +377,7 @@ export class OpenFolders {
     return this.tried.has(path.join(place.mountpoint, path.dirname(place.path)));
   }
 
-  /**
-   * Removes empty directories that were created for a copy that failed. Never rejects.
-   * @param calls follows the calls to the disk
-   * @returns false if this must be retried
-   */
+  /** Removes empty directories of a failed copy. Never rejects. @returns false if this must be retried */
   async tidy(place: CopyPlace, calls: CallWatch): Promise<boolean> {
     const made = this.made.get(place.mountpoint);
     const removed = removeEmptyFolders(this.ctx, place, (call) => ofDisk(calls, place, call), made);

@@ -32,11 +32,7 @@ export async function lookBeside(place: CopyPlace, name: string): Promise<BigInt
   return stats && isPartial(stats) ? stats : undefined;
 }
 
-/**
- * Removes a partial file that was examined, but not another one with the same name, which another engine is writing.
- * @returns whether the file is gone
- * @throws as `removePartial`
- */
+/** Removes a partial file that was examined, but no newer one with its name. @returns whether it is gone */
 export async function removePartialSeen(place: CopyPlace, name: string, seen: BigIntStats): Promise<boolean> {
   return (await beside(place, (folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !== 'other';
 }

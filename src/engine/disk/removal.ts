@@ -61,10 +61,7 @@ export class WaitingRequests {
   }
 }
 
-/**
- * @param waiting kept between calls by a caller that runs this repeatedly
- * @returns the number of removed copies
- */
+/** @param waiting kept by a caller that runs this repeatedly @returns the number of removed copies */
 export async function removeUnheld(
   ctx: Context,
   stop: AbortSignal,

@@ -1,8 +1,7 @@
 /**
- * Registers and marks restore disks, for engines and operators.
- *
- * A new disk is marked if it is certainly the mounted one. From then on only its marker identifies it, because an empty
- * directory looks like an empty disk.
+ * Registers and marks restore disks. A new disk is marked if it is certainly the mounted one. From then on only its
+ * marker
+ * identifies it, because an empty directory looks like an empty disk.
  */
 import { lstat, mkdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -41,11 +40,7 @@ const OWN_FOLDER = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;
 
-/**
- * Creates a restore disk in the data directory if the site has none, with all its free space. Marks new disks if they
- * are
- * certainly the mounted ones.
- */
+/** Creates a restore disk in the data directory if the site has none. Marks new disks that are certainly mounted. */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
     const mountpoint = path.resolve(ctx.config.dataDir, 'restore');
@@ -176,11 +171,7 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
 /** Recorded copies to look for: one is enough to identify the disk. */
 const PROOFS = 100;
 
-/**
- * Marks a new disk, unless it was in use before and all its copies are missing. Idempotent, and safe to run
- * concurrently.
- * @returns why it has no marker
- */
+/** Marks a new disk, unless it was in use and all its copies are missing. Idempotent. @returns why it has no marker */
 export async function meetDisk(
   ctx: Context,
   { id, mountpoint }: { id: number; mountpoint: string },

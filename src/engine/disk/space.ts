@@ -136,10 +136,7 @@ export class DiskGauge {
   }
 }
 
-/**
- * @param group TAPEGATE_RESTORE_GROUP
- * @returns the free space, or the problem, also if the disk does not respond in time
- */
+/** @param group TAPEGATE_RESTORE_GROUP @returns the free space, or the problem, such as a disk that does not respond */
 export async function lookAtDisk(
   bounded: BoundedCalls,
   disk: { id: number; mountpoint: string },

@@ -1,8 +1,7 @@
 /**
- * Compares files, partial files and Tapegate's directories on the restore disks with the database.
- *
- * Only a record identifies a directory as Tapegate's: an empty one without a record may be a user's, or an older
- * version's.
+ * Compares files, partial files and Tapegate's directories on the restore disks with the database. Only a record
+ * identifies
+ * a directory as Tapegate's.
  */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';

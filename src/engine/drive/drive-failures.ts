@@ -1,8 +1,7 @@
 /**
- * Failing drives, volumes and libraries. A drive with a DriveError is suspended until its next try; other drives read
- * its
- * files. A volume is suspended if it cannot be mounted, or if several files in a row are unreadable. The counts are in
- * memory, for all drives of an engine.
+ * A drive with a DriveError is suspended until its next try. A volume is suspended if it cannot be mounted, or if
+ * several
+ * files in a row are unreadable. The counts are in memory, for all drives of an engine.
  */
 import type { Context } from '../../context.js';
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';

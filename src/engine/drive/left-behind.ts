@@ -42,9 +42,9 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 }
 
 /**
- * Ends all recalls together, or one by one if that fails: one recall that cannot be ended must not block the others, or
- * the drive. It stays RUNNING, the doctor reports it, and each claim of the drive tries again.
- * @returns the number of failures
+ * Ends all recalls together, or else one by one, so that a failed one does not block the others. That one stays
+ * RUNNING, and
+ * each claim of the drive tries again. @returns the number of failures
  */
 async function endEach(ctx: Context, lease: HeldLease, ended: readonly EndedRecall[]): Promise<number> {
   try {
@@ -107,10 +107,7 @@ class Looks {
   }
 }
 
-/**
- * Finds a copy that was put in place just before its engine died. Otherwise the recall might go to another disk, or end
- * without a waiting request, and the copy would stay forever. An unrecorded file belongs to a user.
- */
+/** Finds a copy that was put in place just before its engine died: otherwise it would stay forever. */
 async function findFinished(left: LeftBehind, tick: () => void): Promise<RecallOutcome | undefined> {
   const { fileId, ino, mtimeNs, checksum } = left;
   if (ino === null || mtimeNs === null) return undefined;

@@ -57,9 +57,7 @@ export class BatchStarts {
   }
 
   /**
-   * Returns the next batch, which the caller must end; it is empty if no recall could start. Starts the following
-   * batch,
-   * unless the plan must be renewed first.
+   * Returns the next batch, which the caller must end; empty if no recall could start. Starts the following one if due.
    */
   async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());

@@ -20,10 +20,7 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 
 const PAGE = 100;
 
-/**
- * @returns whether anything was read; nothing is read if the drive is needed for recalls, now or soon
- * @throws DriveError
- */
+/** @returns whether anything was read; false if the drive is needed for recalls, now or soon @throws DriveError */
 export async function verifyNext(
   ctx: Context,
   backend: TapeBackend,

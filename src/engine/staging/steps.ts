@@ -172,10 +172,7 @@ function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
 }
 
-/**
- * Returns until when a ready file is readable. Ignores a past time, which comes from another clock or an earlier stage
- * request: otherwise the file would be requested again and again, and never read.
- */
+/** Returns until when a file is readable. Ignores a past time, with which the file would be requested forever. */
 function untilOf(date: Date | null, now: string): string | null {
   const until = timeOfDate(date);
   return until !== null && isBefore(now, until) ? until : null;

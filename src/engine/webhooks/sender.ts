@@ -204,11 +204,7 @@ function drain(answer: IncomingMessage): void {
 const resolveAll = (host: string): Promise<LookupAddress[]> =>
   new Promise((done, fail) => lookUp(host, { all: true }, (error, found) => (error ? fail(error) : done(found))));
 
-/**
- * Resolves a name once, and connects only to its allowed addresses, so that DNS rebinding has no effect. A URL with an
- * IP
- * address is checked before.
- */
+/** Resolves a name once, and connects only to its allowed addresses, so that DNS rebinding has no effect. */
 function guardLookup(
   host: string,
   targets: WebhookTargets,

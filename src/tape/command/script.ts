@@ -107,11 +107,7 @@ export class Script {
     }
   }
 
-  /**
-   * Ends the output once it is read and no more arrives: a child outside the script's process group may keep it open.
-   * Data
-   * that a slow reader has not yet read is kept.
-   */
+  /** Ends the output once it is read and idle: a child outside the process group may keep it open. */
   private drain(output: Readable): void {
     let before = -1;
     const timer = setInterval(() => {

@@ -1,7 +1,4 @@
-/**
- * Reads an object in parts, several at a time, and yields their bytes in order. A part is requested once the part
- * `readParts` before it has been consumed, which bounds memory.
- */
+/** Reads an object in parts, `readParts` at a time, which bounds memory, and yields their bytes in order. */
 import { setMaxListeners } from 'node:events';
 import { type HashName, type RunningHash, startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';

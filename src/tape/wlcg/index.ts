@@ -192,10 +192,7 @@ class WlcgLibrary implements StagingLibrary {
   }
 }
 
-/**
- * Fails the refused files permanently if the server accepted others. If it refused all, the request may be at fault.
- * @throws CallRefusedError
- */
+/** Fails refused files if others were accepted; else the call may be at fault. @throws CallRefusedError */
 function tellRefused(
   byRemote: ReadonlyMap<string, StagedFile[]>,
   refused: ReadonlyMap<string, CallRefusedError>,
