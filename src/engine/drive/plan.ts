@@ -1,4 +1,4 @@
-/** The plan of a mounted volume: the next files, their order, and when to leave the volume. */
+/** Which files a drive reads next, in which order and for whom, and when it is time to leave a volume. */
 import type { Context } from '../../context.js';
 import { readShares } from '../../operations/quotas/shares.js';
 import { readQueues, readVolumeQueue } from '../../operations/recalls/queue.js';
@@ -15,50 +15,50 @@ import { chooseSweep, defaultPolicy, isTimeToLeave, openBacklog, type Sweep } fr
 import { secondsOf } from '../../time.js';
 import type { HeldLease } from './lease.js';
 
-/** Minimum age of a plan before it is renewed because of new files or waiting users. */
-const REPLAN_MS = 5000;
+interface PlannedFile {
+  fileId: bigint;
+  size: bigint;
+}
 
-/** Empty until `renew`. Created when the drive visits the volume: its time there counts from then on. */
-export class VolumePlan {
-  private readonly ctx: Context;
-  private readonly lease: HeldLease;
-  private readonly volume: WaitingVolume;
-  /** Seconds. */
-  private readonly since: number;
-  private recalls: QueuedRecall[] = [];
-  private sweep: Sweep | undefined;
+/** Files to read, in order. Empty until `renew`. */
+export class ReadPlan<F extends PlannedFile> {
+  private readonly renewMs: number;
+  private readonly choose: () => Promise<F[]>;
+  private readonly noteTaken: (files: readonly F[]) => void;
+  private files: F[] = [];
   private madeAt = 0;
-  /** Byte position of the drive after all taken files are read. */
-  private head = 0;
   private batchFiles: number | undefined;
 
-  constructor(ctx: Context, lease: HeldLease, volume: WaitingVolume) {
-    this.ctx = ctx;
-    this.lease = lease;
-    this.volume = volume;
-    this.since = secondsOf(ctx.now());
+  /**
+   * @param renewMs how often it is made anew at most, while files go on arriving
+   * @param choose returns the files
+   * @param noteTaken is given the files of each batch
+   */
+  constructor(renewMs: number, choose: () => Promise<F[]>, noteTaken: (files: readonly F[]) => void = () => {}) {
+    this.renewMs = renewMs;
+    this.choose = choose;
+    this.noteTaken = noteTaken;
   }
 
   get isEmpty(): boolean {
-    return this.recalls.length === 0;
+    return this.files.length === 0;
   }
 
-  /** The plan must be renewed before more files are taken. */
+  /** It must be renewed before more files are taken. */
   get isOver(): boolean {
-    return this.isEmpty || performance.now() - this.madeAt >= REPLAN_MS;
+    return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
 
-  /** Renews the plan. It stays empty if the volume has no work, or another volume is due. */
+  /** Makes it anew. Empty afterwards: there is no work, or it is time for another volume. */
   async renew(): Promise<void> {
-    this.recalls = await this.chooseRecalls();
+    this.files = await this.choose();
     this.madeAt = performance.now();
   }
 
   takeFiles(): bigint[] {
-    const taken = takeBatch(this.recalls, this.batchFiles);
-    this.recalls = this.recalls.slice(taken.length);
-    const last = taken.findLast(({ start }) => start !== null);
-    if (last) this.head = Number(last.start) + Number(last.size);
+    const taken = takeBatch(this.files, this.batchFiles);
+    this.files = this.files.slice(taken.length);
+    this.noteTaken(taken);
     return taken.map(({ fileId }) => fileId);
   }
 
@@ -68,21 +68,38 @@ export class VolumePlan {
   }
 
   drop(): void {
-    this.recalls = [];
+    this.files = [];
   }
+}
 
-  private async chooseRecalls(): Promise<QueuedRecall[]> {
-    if (await isSuspended(this.ctx, this.lease)) return [];
-    const volumes = groupByVolume(await readQueues(this.ctx, this.lease));
-    const here = volumes.find(({ volumeId }) => volumeId === this.volume.volumeId);
+/** A plan of any files. */
+export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
+
+const RENEW_MS = 5000;
+
+/** Returns the plan of a mounted volume, whose time with the drive begins now. */
+export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: WaitingVolume): AnyPlan {
+  const since = secondsOf(ctx.now());
+  let sweep: Sweep | undefined;
+  let head = 0; // byte of the volume
+  const moveHead = (files: readonly QueuedRecall[]) => {
+    const last = files.findLast(({ start }) => start !== null);
+    if (last) head = Number(last.start) + Number(last.size);
+  };
+  const chooseRecalls = async () => {
+    if (await isSuspended(ctx, lease)) return [];
+    const volumes = groupByVolume(await readQueues(ctx, lease));
+    const here = volumes.find((volume) => volume.volumeId === volumeId);
     if (!here) return [];
-    const shares = await readShares(this.ctx);
-    const state = { shares, now: secondsOf(this.ctx.now()), policy: defaultPolicy };
-    const others = volumes.filter((volume) => !volume.isMounted);
-    if (isTimeToLeave({ since: this.since, medium: here.medium, here: here.users }, openBacklog(others, state), state))
-      return [];
-    this.sweep = chooseSweep(here, state, this.sweep);
-    const recalls = await readVolumeQueue(this.ctx, { volumeId: here.volumeId, users: [...this.sweep.users] });
-    return orderRecalls(here.medium, this.head, recalls);
-  }
+    const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
+    const others = openBacklog(
+      volumes.filter((volume) => !volume.isMounted),
+      state,
+    );
+    if (isTimeToLeave({ since, medium: here.medium, here: here.users }, others, state)) return [];
+    sweep = chooseSweep(here, state, sweep);
+    const recalls = await readVolumeQueue(ctx, { volumeId, users: [...sweep.users] });
+    return orderRecalls(here.medium, head, recalls);
+  };
+  return new ReadPlan<QueuedRecall>(RENEW_MS, chooseRecalls, moveHead);
 }

@@ -1,5 +1,5 @@
 /**
- * Starts the recalls of a plan, and records their outcomes.
+ * Starts the recalls of a plan batch by batch, has them read, and writes down how they end.
  *
  * Starts the next batch while one is read, so that the drive does not wait for the database. Outcomes are written in
  * order.
@@ -13,34 +13,31 @@ import { readTraceparents } from '../../operations/recalls/queue.js';
 import { type RunningRecall, startRecalls } from '../../operations/recalls/starts.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import { count } from '../../signals.js';
+import type { MountedVolume } from '../../tape/backend.js';
 import { isTracing } from '../../traces.js';
-import type { Batch } from './batch.js';
+import { DiskError } from '../disk/failures.js';
+import { createBudget } from '../disk/partial-file.js';
+import { type Batch, runBatch } from './batch.js';
 import type { Verdict } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
+import type { AnyPlan } from './plan.js';
+import { outcomeOf, toReturned } from './recall.js';
 
-interface ReadPlan {
-  readonly isEmpty: boolean;
-  readonly isOver: boolean;
-  renew(): Promise<void>;
-  takeFiles(): bigint[];
-  drop(): void;
-}
+/** `stagedAt`: the id of the staging library that the drive reads at; `volume`: its name, or that of the volume that is mounted. */
+type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
-/** `stagedAt`: id of the staging library, if any; `volume`: name of that library or of the mounted volume. */
-type StartOptions = Pick<DriveOptions, 'gauge' | 'running'> & { stagedAt?: number; volume: string };
-
-/** The caller must finally call `takeBack`: recalls started ahead are RUNNING, and no other drive reads them. */
-export class BatchStarts {
+/** Its user calls `takeBack` at the end: recalls that were started ahead are RUNNING, and no other drive reads them. */
+class BatchStarts {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
-  private readonly plan: ReadPlan;
+  private readonly plan: AnyPlan;
   private readonly options: StartOptions;
   private ahead: Promise<Batch> | undefined;
   /** Whether a recall of the current plan could start. If none could, the plan is not renewed, to prevent a loop. */
   private hasStarted = true;
 
-  constructor(ctx: Context, lease: HeldLease, plan: ReadPlan, options: StartOptions) {
+  constructor(ctx: Context, lease: HeldLease, plan: AnyPlan, options: StartOptions) {
     this.ctx = ctx;
     this.lease = lease;
     this.plan = plan;
@@ -101,7 +98,8 @@ export class BatchStarts {
     const traces = isTracing() ? await readTraceparents(this.ctx, fileIds).catch(() => undefined) : undefined;
     return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
-  /** Logs a line for each batch, and at `debug` for each file. */
+
+  /** A line a batch; one a file, of which there may be millions, at `debug`. */
   private tell(recalls: readonly RunningRecall[]): void {
     const at = { drive: this.lease.driveName, volume: this.options.volume };
     const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);
@@ -114,8 +112,8 @@ export class BatchStarts {
   }
 }
 
-/** No method waits or throws; the caller awaits `written`. */
-export class OutcomeWriter {
+/** None of its methods waits or throws; its user awaits `written`. */
+class OutcomeWriter {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
   private readonly volume: string;
@@ -179,3 +177,95 @@ export class OutcomeWriter {
     this.last.catch(() => {}); // `written` rejects with it
   }
 }
+
+/** Reads the batches of a plan: the next one is read while the one before is written and synced. */
+export class BatchReader {
+  readonly starts: BatchStarts;
+  readonly outcomes: OutcomeWriter;
+  private readonly ctx: Context;
+  private readonly lease: HeldLease;
+  private readonly plan: AnyPlan;
+  private readonly options: StartOptions;
+  private readonly budget = createBudget();
+  /** Of the batch that was read last. Never rejects. */
+  private writing: Promise<unknown> = Promise.resolve();
+
+  constructor(ctx: Context, lease: HeldLease, plan: AnyPlan, options: StartOptions) {
+    this.ctx = ctx;
+    this.lease = lease;
+    this.plan = plan;
+    this.options = options;
+    this.starts = new BatchStarts(ctx, lease, plan, options);
+    this.outcomes = new OutcomeWriter(ctx, lease, options.volume);
+  }
+
+  /**
+   * Reads batches until nothing is left that can start, or the drive is to stop. After each it waits until the one before it is written.
+   * @param readBatch calls `read`, and ends the batch if that is not reached
+   * @returns whether anything could start
+   */
+  async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
+    const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
+    let hasRead = false;
+    while (!isStopped() && (await this.starts.hasNext())) {
+      const startedAt = performance.now(); // users are charged for the wait for their batch, not for the plan
+      const batch = await this.starts.takeNext();
+      if (batch.recalls.length === 0) {
+        batch.end();
+        continue;
+      }
+      hasRead = true;
+      const before = { writing: this.writing, outcomes: this.outcomes.written };
+      await readBatch(batch);
+      await before.writing;
+      await before.outcomes;
+      const fileIds = batch.recalls.map(({ fileId }) => fileId);
+      this.outcomes.charge(fileIds, (performance.now() - startedAt) / 1000);
+    }
+    return hasRead;
+  }
+
+  /** @returns when all is read, `failure` if the volume could not be read on; `written` goes on, never rejects, and ends the batch */
+  async read(batch: Batch, mounted: MountedVolume, report: Report) {
+    const readAt = performance.now();
+    const { disks, links, volume: name } = this.options;
+    const work = { batch, report, budget: this.budget, disks, links, name };
+    const { written, failure } = await runBatch(this.ctx, this.lease, mounted, work);
+    const writing = written.catch((error: unknown) => this.giveUp(batch, error, report)).finally(batch.end);
+    this.writing = writing;
+    if (!failure) this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
+    return { failure, written: writing };
+  }
+
+  /**
+   * Ends all recalls of the batch in the same way. Outcomes that were reported before stay. How far the others came is not known: their
+   * copies may be in place.
+   */
+  giveUp({ recalls, signal }: Batch, error: unknown, report: Report): void {
+    const isNoTry = signal.aborted || error instanceof DiskError; // which copies it would have cost is not known
+    const end = (recall: RunningRecall) => (isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error));
+    report(recalls.map((recall) => ({ ...end(recall), isUnseen: true })));
+  }
+
+  /** Returns recalls that were started ahead to the queue. */
+  async giveBackAhead(): Promise<void> {
+    const unread = await this.starts.takeBack();
+    if (unread) this.outcomes.report(unread.map(toReturned));
+  }
+
+  /**
+   * Ends the visit: nothing of it goes on afterwards, even if this throws, because another engine may have the drive then.
+   * @param unmount called when the last copies are in place, or were given up because their signals aborted
+   */
+  async leave(unmount?: () => Promise<void>): Promise<void> {
+    try {
+      await this.writing;
+      await unmount?.();
+      await this.giveBackAhead();
+    } finally {
+      await this.outcomes.written; // last: all of the above is still reported
+    }
+  }
+}
+
+type Report = (outcomes: RecallOutcome[]) => void;

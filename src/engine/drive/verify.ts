@@ -59,7 +59,7 @@ async function verifyVolume(
         } catch (error) {
           if (lease.signal.aborted) return hasRead;
           if (error instanceof DriveError) throw error;
-          failure = failureOf(ctx, copy, error);
+          failure = explainFailure(ctx, copy, error);
         }
         await endVerification(ctx, { ...copy, volumeId: volume.volumeId }, failure);
         if (!failure) await noteWorks(ctx, lease);
@@ -78,8 +78,12 @@ export function tellMismatch({ kind, found, expected }: Mismatch): string {
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
 
-/** Logs a failed verification. @returns the error and the time of the next try */
-function failureOf(ctx: Context, copy: UnconfirmedCopy, thrown: unknown): VerificationFailure {
+/** What is to be shown of a copy that is not confirmed, and when it is tried again. Told to the log. */
+export function explainFailure(
+  ctx: Context,
+  copy: Pick<UnconfirmedCopy, 'path' | 'attempts'>,
+  thrown: unknown,
+): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
   const isTry = !isExhausted(thrown) && !(thrown instanceof LibraryError); // these say nothing about the copy
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;

@@ -13,28 +13,24 @@ import { letGoFiles } from '../../operations/staging/answers.js';
 import {
   leaveReadBack,
   type ReadyCopy,
-  type ReadyFile,
   readReady,
   readStagingOf,
   takeReadBack,
 } from '../../operations/staging/intend.js';
 import { readRests } from '../../operations/staging/stagers.js';
 import { holdFailing, isSuspended } from '../../operations/suspensions.js';
-import { batchFilesAfter, takeBatch } from '../../planner/queue.js';
 import { LibraryError } from '../../tape/backend.js';
 import { NotReadyError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
 import { readChecked } from '../checksum.js';
-import { DiskError } from '../disk/failures.js';
-import { createBudget } from '../disk/partial-file.js';
-import { type Batch, runBatch } from '../drive/batch.js';
+import type { Batch } from '../drive/batch.js';
 import type { DriveWork } from '../drive/drive.js';
 import type { HeldLease } from '../drive/lease.js';
 import type { DriveOptions } from '../drive/options.js';
-import { outcomeOf, toReturned } from '../drive/recall.js';
-import { classifyError, PutOffError, pauseSeconds } from '../drive/retry.js';
-import { BatchStarts, OutcomeWriter } from '../drive/starts.js';
-import { tellMismatch } from '../drive/verify.js';
+import { ReadPlan } from '../drive/plan.js';
+import { PutOffError } from '../drive/retry.js';
+import { BatchReader } from '../drive/starts.js';
+import { explainFailure, tellMismatch } from '../drive/verify.js';
 import type { StagingPlace } from './place.js';
 import { isRefusal, restSeconds } from './rests.js';
 import { StagedSource, Unread } from './source.js';
@@ -76,6 +72,12 @@ async function readWhatIsReady(
   }
 }
 
+/** How often a plan is made anew at most: more becomes ready, and others read of the same. */
+const RENEW_MS = 2000;
+
+/** Files planned together at most. */
+const PLANNED_FILES = 1000;
+
 interface HowToVisit {
   lease: HeldLease;
   options: DriveOptions;
@@ -87,41 +89,30 @@ class ReadingVisit {
   private readonly ctx: Context;
   private readonly place: StagingPlace;
   private readonly lease: HeldLease;
-  private readonly options: DriveOptions;
-  private readonly plan: ReadyPlan;
-  private readonly starts: BatchStarts;
-  private readonly outcomes: OutcomeWriter;
-  private readonly budget = createBudget();
+  private readonly reader: BatchReader;
   private readonly unread = new Unread();
-  /** Writes and syncs of the previous batch, while the next one is read. Never rejects. */
-  private writing: Promise<unknown> = Promise.resolve();
+  /** The library cannot be read just now. */
   private isOver = false;
-  /** The library is suspended for that: an operator must act. */
+  /** The library is suspended for that: nothing helps before an operator has changed something. */
   isRefused = false;
 
-  constructor(ctx: Context, place: StagingPlace, { lease, options, isDoubtful }: HowToVisit) {
+  constructor(ctx: Context, place: StagingPlace, { lease, options, isDoubtful: isShuffled }: HowToVisit) {
     this.ctx = ctx;
     this.place = place;
     this.lease = lease;
-    this.options = options;
-    this.plan = new ReadyPlan(ctx, { libraryId: place.id, isShuffled: isDoubtful });
-    this.starts = new BatchStarts(ctx, lease, this.plan, { ...options, stagedAt: place.id, volume: place.name });
-    this.outcomes = new OutcomeWriter(ctx, lease, place.name);
+    // in no order if many files could not be read: those that can be are found sooner
+    const plan = new ReadPlan(RENEW_MS, async () => {
+      const shares = await readShares(ctx);
+      return await readReady(ctx, { libraryId: place.id, shares, isShuffled, limit: PLANNED_FILES });
+    });
+    this.reader = new BatchReader(ctx, lease, plan, { ...options, stagedAt: place.id, volume: place.name });
   }
 
   async readBatches(): Promise<boolean> {
-    const isStopped = () => this.isOver || this.options.stop.aborted || this.lease.signal.aborted;
-    let hasRead = false;
-    while (!isStopped() && (await this.starts.hasNext())) {
-      const startedAt = performance.now();
-      const batch = await this.starts.takeNext();
-      if (batch.recalls.length === 0) batch.end();
-      else {
-        hasRead = true;
-        await this.workBatch(batch, startedAt);
-      }
-    }
-    return hasRead;
+    return await this.reader.readAll(
+      () => this.isOver,
+      (batch) => this.workBatch(batch),
+    );
   }
 
   /** @returns whether a copy was read for verification */
@@ -136,68 +127,33 @@ class ReadingVisit {
     }
   }
 
-  /** Ends all work, even on error: another engine may get the drive next. */
   async leave(): Promise<void> {
-    try {
-      await this.writing;
-      const unread = await this.starts.takeBack();
-      if (unread) this.outcomes.report(unread.map(toReturned));
-    } finally {
-      await this.outcomes.written;
-      await this.place.usage.write(this.ctx, 'now');
-    }
+    await this.reader.leave().finally(() => this.place.usage.write(this.ctx, 'now'));
   }
 
-  /** Reads one batch while the previous one is written, then waits for that one. Limits the work to two batches. */
-  private async workBatch(batch: Batch, startedAt: number): Promise<void> {
-    const before = { writing: this.writing, outcomes: this.outcomes.written };
+  private async workBatch(batch: Batch): Promise<void> {
+    const report = (outcomes: RecallOutcome[]) => this.report(outcomes);
     try {
-      await this.readBatch(batch);
+      const fileIds = batch.recalls.map(({ fileId }) => fileId);
+      const rows = await readStagingOf(this.ctx, { libraryId: this.place.id, fileIds });
+      const source = new StagedSource(this.ctx, this.place, rows, this.unread);
+      const { failure } = await this.reader.read(batch, source, report);
+      const problem = failure ?? this.unread.outcome;
+      if (problem) await this.rest(problem);
+      else await closeCircuit(this.ctx, { of: 'reads', id: this.place.id });
     } catch (error) {
-      this.giveUp(batch, error);
+      this.reader.giveUp(batch, error, report);
       batch.end();
     }
-    await before.writing;
-    await before.outcomes;
-    const fileIds = batch.recalls.map(({ fileId }) => fileId);
-    this.outcomes.charge(fileIds, (performance.now() - startedAt) / 1000);
     await this.place.usage.write(this.ctx, 'now and then');
   }
 
-  /** Returns when all files are read; `writing` continues, and ends the batch. */
-  private async readBatch(batch: Batch): Promise<void> {
-    const fileIds = batch.recalls.map(({ fileId }) => fileId);
-    const rows = await readStagingOf(this.ctx, { libraryId: this.place.id, fileIds });
-    const source = new StagedSource(this.ctx, this.place, rows, this.unread);
-    const readAt = performance.now();
-    const report = (outcomes: RecallOutcome[]) => this.report(outcomes);
-    const { disks, links } = this.options;
-    const work = { batch, report, budget: this.budget, disks, links, name: this.place.name };
-    const { written, failure } = await runBatch(this.ctx, this.lease, source, work);
-    this.writing = written.catch((error: unknown) => this.giveUp(batch, error)).finally(batch.end);
-    const problem = failure ?? this.unread.outcome;
-    if (problem) await this.rest(problem);
-    else await closeCircuit(this.ctx, { of: 'reads', id: this.place.id });
-    this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
-  }
-
-  /** Releases files with MEDIA errors, so that the system stages them again before the next read. */
+  /** What was read wrongly is brought to the disk of the system anew before it is read again. */
   private report(outcomes: readonly RecallOutcome[]): void {
     const wrong = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
     const fileIds = wrong.map(({ fileId }) => fileId);
-    if (fileIds.length > 0) this.outcomes.write(() => letGoFiles(this.ctx, this.place.id, fileIds));
-    this.outcomes.report(outcomes);
-  }
-
-  /** Ends all recalls of the batch the same way. Their progress is unknown: copies may be in place. */
-  private giveUp({ recalls, signal }: Batch, error: unknown): void {
-    const isNoTry = signal.aborted || error instanceof DiskError;
-    this.report(
-      recalls.map((recall) => ({
-        ...(isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error)),
-        isUnseen: true,
-      })),
-    );
+    if (fileIds.length > 0) this.reader.outcomes.write(() => letGoFiles(this.ctx, this.place.id, fileIds));
+    this.reader.outcomes.report(outcomes);
   }
 
   /** Pauses or suspends an unreadable library; does not charge volumes or files. */
@@ -212,56 +168,6 @@ class ReadingVisit {
     await openCircuit(this.ctx, { of: 'reads', id: this.place.id }, { until, problem });
     const key = { kind: 'BACKEND', name: this.place.name } as const;
     if (this.isRefused) await holdFailing(this.ctx, key, { problem, retryAt: until });
-  }
-}
-
-/** Minimum age of a plan: more files become ready, and other drives read them too. */
-const REPLAN_MS = 2000;
-
-const PLANNED_FILES = 1000;
-
-class ReadyPlan {
-  private readonly ctx: Context;
-  private readonly libraryId: number;
-  private readonly isShuffled: boolean;
-  private files: ReadyFile[] = [];
-  private madeAt = 0;
-  private batchFiles: number | undefined;
-
-  /** @param of.isShuffled random order finds readable files sooner among many unreadable ones */
-  constructor(ctx: Context, { libraryId, isShuffled }: { libraryId: number; isShuffled: boolean }) {
-    this.ctx = ctx;
-    this.libraryId = libraryId;
-    this.isShuffled = isShuffled;
-  }
-
-  get isEmpty(): boolean {
-    return this.files.length === 0;
-  }
-
-  get isOver(): boolean {
-    return this.isEmpty || performance.now() - this.madeAt >= REPLAN_MS;
-  }
-
-  async renew(): Promise<void> {
-    const shares = await readShares(this.ctx);
-    const { libraryId, isShuffled } = this;
-    this.files = await readReady(this.ctx, { libraryId, shares, isShuffled, limit: PLANNED_FILES });
-    this.madeAt = performance.now();
-  }
-
-  takeFiles(): bigint[] {
-    const files = takeBatch(this.files, this.batchFiles);
-    this.files = this.files.slice(files.length);
-    return files.map(({ fileId }) => fileId);
-  }
-
-  noteRead(files: number, seconds: number): void {
-    this.batchFiles = batchFilesAfter(files, seconds);
-  }
-
-  drop(): void {
-    this.files = [];
   }
 }
 
@@ -289,8 +195,9 @@ async function readBackNext(
       await leaveReadBack(ctx, place.id, copy);
       throw error;
     }
-    failure = error instanceof PutOffError ? putOff(ctx, copy, error) : explainReadBack(ctx, copy, error);
-    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // staged again before the next try
+    failure =
+      error instanceof PutOffError ? putOff(ctx, copy, error) : explainFailure(ctx, { path, attempts: tries }, error);
+    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // what is there is brought anew before the next try
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;
@@ -301,11 +208,4 @@ function putOff(ctx: Context, { path }: ReadyCopy, { message, seconds }: PutOffE
   const error = oneLine(message);
   ctx.log.warn({ path, seconds }, `read-back put off: ${error}`);
   return { errorClass: 'TRANSIENT', error, isTry: false, notBefore: addSeconds(ctx.now(), seconds) };
-}
-
-function explainReadBack(ctx: Context, { path, tries }: ReadyCopy, thrown: unknown): VerificationFailure {
-  const { errorClass, error } = classifyError(thrown);
-  const pause = pauseSeconds(errorClass, tries, Math.random());
-  ctx.log.warn({ path, errorClass, attempts: tries + 1, pause }, `not confirmed: ${error}`);
-  return { errorClass, error, isTry: true, notBefore: pause === undefined ? undefined : addSeconds(ctx.now(), pause) };
 }
