@@ -34,8 +34,7 @@ import { type FailingDisks, FullError, ofDisk } from '../disk/failures.js';
 import { OpenFolders } from '../disk/made-folders.js';
 import { type Budget, partialName, removePartial } from '../disk/partial-file.js';
 import type { LinkKeeper } from '../links/pass.js';
-import type { HeldLease } from './lease.js';
-import { Confirmations, NotHeldError } from './lease.js';
+import { Confirmations, type HeldLease, NotHeldError } from './lease.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
 import { PutOffError, toPutOff } from './retry.js';
 
@@ -81,6 +80,9 @@ export async function runBatch(
   return { written: run.finish(), failure: run.failure };
 }
 
+/** How often ended recalls are reported while a batch goes on. */
+const REPORT_MS = 1000;
+
 class BatchRun {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -89,10 +91,13 @@ class BatchRun {
   private readonly folders: OpenFolders;
   private readonly leftovers: Leftovers;
   private readonly confirmations: Confirmations;
-  private readonly reports: Reports;
-  /** Files that are read, and still being written, synced and renamed. Never rejects. */
+  /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
   private readonly finishing: Promise<void>[] = [];
-  /** An error that shows that the whole volume is unreadable, not one file. */
+  private readonly timer: NodeJS.Timeout;
+  private ended: EndedRecall[] = [];
+  /** After the first failure nothing more is reported. */
+  private reporting = Promise.resolve();
+  /** Shows that the volume cannot be read, and not only a file. */
   failure: VolumeError | undefined;
 
   constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
@@ -103,7 +108,10 @@ class BatchRun {
     this.folders = new OpenFolders(ctx, lease.calls);
     this.leftovers = new Leftovers(lease, this.folders, work.disks.calls);
     this.confirmations = new Confirmations(ctx, lease);
-    this.reports = new Reports((ended) => this.settle(ended), work.report);
+    this.timer = setInterval(() => {
+      this.reportNext();
+      this.reporting.catch(() => {}); // thrown by `finish`
+    }, REPORT_MS);
   }
 
   async read(): Promise<void> {
@@ -116,7 +124,7 @@ class BatchRun {
     const span = this.startSpan(recall);
     const end = (outcome: RecallOutcome) => {
       span?.end({ 'tapegate.outcome': outcome.kind }, 'error' in outcome ? outcome.error : undefined);
-      this.reports.add({ recall, signal, outcome });
+      this.ended.push({ recall, signal, outcome });
     };
     const fail = async (error: unknown) => end(await this.judge(recall, error, signal));
     if (this.failure) return end(toReturned(recall));
@@ -166,7 +174,8 @@ class BatchRun {
       return outcome;
     };
     const outcomes = await Promise.all(ended.map(settleOne));
-    await this.work.links.makeEarly(placedOf(ended, outcomes));
+    const restored = ended.filter((_, n) => outcomes[n]?.kind === 'restored');
+    await this.work.links.makeEarly(restored.map(({ recall }) => recall));
     return outcomes;
   }
 
@@ -198,86 +207,36 @@ class BatchRun {
     }
   }
 
-  /** Waits until the last file is in place and reported, then always closes the directories. */
+  private reportNext(): void {
+    this.reporting = this.reporting.then(async () => {
+      const ended = this.ended;
+      this.ended = [];
+      // taken before the folders are synced: what is put in place meanwhile is reported the next time
+      if (ended.length > 0) this.work.report(await this.settle(ended));
+    });
+  }
+
+  /** Returns when the last file is in place and reported. The folders are closed in any case. */
   async finish(): Promise<void> {
     try {
       await Promise.all(this.finishing);
-      await this.reports.finish();
+      this.reportNext();
+      await this.reporting;
     } finally {
-      this.reports.stop();
+      clearInterval(this.timer);
       await this.folders.close();
     }
   }
 }
 
-function placedOf(
-  ended: readonly EndedRecall[],
-  outcomes: readonly RecallOutcome[],
-): Pick<RunningRecall, 'fileId' | 'diskId'>[] {
-  return ended.filter((_, n) => outcomes[n]?.kind === 'restored').map(({ recall }) => recall);
-}
-
-const REPORT_MS = 1000;
-
-/** A recall that has ended, except for the sync of its directory. */
+/** A recall that has come to its end, but for its folder. */
 interface EndedRecall {
   recall: RunningRecall;
   signal: AbortSignal;
   outcome: RecallOutcome;
 }
 
-/** Must be ended with `finish`, or with `stop` after an error. */
-class Reports {
-  private readonly settle: (ended: readonly EndedRecall[]) => Promise<RecallOutcome[]>;
-  private readonly report: (outcomes: RecallOutcome[]) => void;
-  private readonly timer: NodeJS.Timeout;
-  private ended: EndedRecall[] = [];
-  /** After the first error, nothing more is reported. */
-  private reporting = Promise.resolve();
-
-  /** @param settle syncs the directories, and returns the final outcomes */
-  constructor(
-    settle: (ended: readonly EndedRecall[]) => Promise<RecallOutcome[]>,
-    report: (outcomes: RecallOutcome[]) => void,
-  ) {
-    this.settle = settle;
-    this.report = report;
-    this.timer = setInterval(() => {
-      this.reportNext();
-      this.reporting.catch(() => {}); // thrown by `finish`
-    }, REPORT_MS);
-  }
-
-  add(ended: EndedRecall): void {
-    this.ended.push(ended);
-  }
-
-  /** Reports the rest. @throws the first error of a report */
-  async finish(): Promise<void> {
-    this.stop();
-    this.reportNext();
-    await this.reporting;
-  }
-
-  /** Stops the timer; reports in progress continue. */
-  stop(): void {
-    clearInterval(this.timer);
-  }
-
-  private reportNext(): void {
-    this.reporting = this.reporting.then(() => this.reportEnded());
-  }
-
-  private async reportEnded(): Promise<void> {
-    const ended = this.ended;
-    this.ended = [];
-    if (ended.length === 0) return;
-    // taken before the directories are synced: copies placed meanwhile belong to the next report
-    this.report(await this.settle(ended));
-  }
-}
-
-/** Wait after the lease has ended: the database may hang. */
+/** How long it is waited for when the lease is over: the database may hang. */
 const WAIT_MS = 1000;
 
 /** Duration and interval of further attempts. */

@@ -38,7 +38,15 @@ interface HoldOptions {
 
 /** Starts to renew a new lease; the caller must call `endRenewal`. */
 export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
-  const renewal = new Renewal(ctx, lease, options);
+  const { leaseSeconds, claimedAt, held } = options;
+  const rate = new Rate();
+  held.add(lease.driveId);
+  const renewal = new Renewal(lease.driveName, {
+    leaseSeconds,
+    claimedAt,
+    renew: () => renewLease(ctx, lease, leaseSeconds, rate.take()),
+    onEnd: () => held.delete(lease.driveId),
+  });
   const signal = AbortSignal.any([renewal.lost, options.stop]);
   setMaxListeners(0, signal); // one listener for each recall of a batch
   return {
@@ -48,7 +56,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     endRenewal: () => renewal.end(),
     giveUp: () => renewal.lose(),
     calls: options.calls,
-    noteBytes: (bytes) => renewal.rate.add(bytes),
+    noteBytes: (bytes) => rate.add(bytes),
   };
 }
 
@@ -81,50 +89,59 @@ class Rate {
   }
 }
 
-class Renewal {
-  private readonly ctx: Context;
-  private readonly lease: Lease;
-  private readonly leaseSeconds: number;
-  private readonly held: Set<number>;
+/** Renews a lease of a drive or a staging library that was just claimed, until it is lost or `end` is called. */
+export class Renewal {
+  private readonly name: string;
+  private readonly leaseMs: number;
+  private readonly renewOnce: () => Promise<'renewed' | 'lost' | 'busy'>;
+  private readonly onEnd: () => void;
   private readonly abort = new AbortController();
   /** By `performance.now()`, which continues while the process is stopped; never later than the end in the database. */
   private validUntil = 0;
   private expiry: NodeJS.Timeout | undefined;
   private next: NodeJS.Timeout | undefined;
   private isEnded = false;
-  readonly rate = new Rate();
 
-  constructor(ctx: Context, lease: Lease, { leaseSeconds, claimedAt, held }: HoldOptions) {
-    this.ctx = ctx;
-    this.lease = lease;
-    this.leaseSeconds = leaseSeconds;
-    this.held = held;
-    held.add(lease.driveId);
-    this.extend(claimedAt);
+  /** @param of.claimedAt of `performance.now()`, before the lease was claimed */
+  constructor(
+    name: string,
+    of: {
+      leaseSeconds: number;
+      claimedAt: number;
+      renew: () => Promise<'renewed' | 'lost' | 'busy'>;
+      onEnd?: () => void;
+    },
+  ) {
+    this.name = name;
+    this.leaseMs = of.leaseSeconds * 1000;
+    this.renewOnce = of.renew;
+    this.onEnd = of.onEnd ?? (() => {});
+    setMaxListeners(0, this.lost);
+    this.extend(of.claimedAt);
     this.renewIn(RENEW_PART);
   }
 
+  /** Aborts when the lease is lost. */
   get lost(): AbortSignal {
     return this.abort.signal;
   }
 
+  /** @throws Error when the lease is lost, or may be: the process may have been stalled past its end */
   confirm(): void {
     if (this.lost.aborted || performance.now() >= this.validUntil) throw this.lostError();
   }
 
   end(): void {
     this.isEnded = true;
-    this.held.delete(this.lease.driveId);
+    this.onEnd();
     clearTimeout(this.expiry);
     clearTimeout(this.next);
   }
 
   private async renew(): Promise<void> {
     const startedAt = performance.now();
-    // an unavailable database cannot have assigned the drive to another engine
-    const answer = await renewLease(this.ctx, this.lease, this.leaseSeconds, this.rate.take()).catch(
-      () => 'busy' as const,
-    );
+    // a database that cannot be asked has given the drive to nobody yet
+    const answer = await this.renewOnce().catch(() => 'busy' as const);
     if (this.isEnded) return;
     if (answer === 'lost') return this.lose();
     if (answer === 'renewed') this.extend(startedAt);
@@ -156,11 +173,7 @@ class Renewal {
   }
 
   private lostError(): Error {
-    return new Error(`the lease of ${this.lease.driveName} is lost`);
-  }
-
-  private get leaseMs(): number {
-    return this.leaseSeconds * 1000;
+    return new Error(`the lease of ${this.name} is lost`);
   }
 }
 

@@ -1,5 +1,7 @@
-/** Requests files from staging libraries: one engine per library, under a lease. Each run depends only on the rows. */
-import { setMaxListeners } from 'node:events';
+/**
+ * Requests files from staging libraries: one engine per library, under a lease. Each run depends only on the rows, and
+ * recovers what a dead engine left (README.md).
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { logFailure, messageOf, oneLine } from '../../errors.js';
@@ -21,6 +23,7 @@ import type { Site } from '../../tape/kind.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
 import { tapeSeconds, within } from '../calls.js';
+import { Renewal } from '../drive/lease.js';
 import type { Waker } from '../passes.js';
 import { askingKey, UsableLibraries } from '../usable-libraries.js';
 import { fillDepth } from './fill.js';
@@ -54,8 +57,9 @@ export async function runStager(ctx: Context, place: StagingPlace, options: Stag
     let restMs = idleMs;
     try {
       await ensureStager(ctx, place.id);
-      const hold = await StagerHold.claim(ctx, { libraryId: place.id, engineId, leaseSeconds });
-      const isLeft = hold && (await new Stager(ctx, place, { hold, options }).run().finally(() => hold.end()));
+      const claimedAt = performance.now();
+      const lease = await claimStager(ctx, { libraryId: place.id, engineId, leaseSeconds });
+      const isLeft = lease && (await runUnder(ctx, place, { lease, claimedAt, options }));
       await place.usage.write(ctx, 'now');
       if (isLeft) restMs = Math.max(idleMs, leftMs);
     } catch (error) {
@@ -65,22 +69,45 @@ export async function runStager(ctx: Context, place: StagingPlace, options: Stag
   }
 }
 
+/** Gives the lease back at the end, so that another engine need not wait until it expires. @returns as `Stager.run` */
+async function runUnder(
+  ctx: Context,
+  place: StagingPlace,
+  { lease, claimedAt, options }: { lease: StagerLease; claimedAt: number; options: StagerOptions },
+): Promise<boolean> {
+  const { leaseSeconds } = options;
+  const renew = async () => ((await renewStager(ctx, lease, leaseSeconds)) ? 'renewed' : 'lost');
+  const renewal = new Renewal(`library ${lease.libraryId}`, { leaseSeconds, claimedAt, renew });
+  try {
+    return await new Stager(ctx, place, { lease, renewal, options }).run();
+  } finally {
+    renewal.lose();
+    await giveBackStager(ctx, lease);
+  }
+}
+
 class Stager {
   private readonly ctx: Context;
   private readonly place: StagingPlace;
-  private readonly hold: StagerHold;
+  private readonly lease: StagerLease;
+  private readonly renewal: Renewal;
   private readonly options: StagerOptions;
   private readonly signal: AbortSignal;
   /** Successful calls of this run. */
   private answered = 0;
   private isRefused = false;
 
-  constructor(ctx: Context, place: StagingPlace, { hold, options }: { hold: StagerHold; options: StagerOptions }) {
+  constructor(
+    ctx: Context,
+    place: StagingPlace,
+    { lease, renewal, options }: { lease: StagerLease; renewal: Renewal; options: StagerOptions },
+  ) {
     this.ctx = ctx;
     this.place = place;
-    this.hold = hold;
+    this.lease = lease;
+    this.renewal = renewal;
     this.options = options;
-    this.signal = AbortSignal.any([options.stop, hold.signal]);
+    this.signal = AbortSignal.any([options.stop, renewal.lost]);
   }
 
   /** Runs until the lease is lost, the engine stops, or the library refuses. @returns whether it refused */
@@ -129,8 +156,8 @@ class Stager {
     const steps = [
       () => releaseDue(ctx, place, make),
       async () => {
-        if (mode !== null) return; // draining: requested files still arrive, but nothing new is requested
-        await fillDepth(ctx, this.hold.lease, { place, measure: this.options.measure });
+        if (mode !== null) return; // it drains: what it was asked for comes, and nothing else is asked for
+        await fillDepth(ctx, this.lease, { place, measure: this.options.measure });
         await askIntended(ctx, place, make);
       },
       () => pollDue(ctx, place, make),
@@ -148,7 +175,7 @@ class Stager {
   }
 
   private async make<T>(what: string, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    this.hold.confirm();
+    this.renewal.confirm();
     const { name, library } = this.place;
     const seconds = tapeSeconds(this.ctx.config, library.ownSeconds?.call);
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
@@ -216,66 +243,5 @@ export class Stagers {
 
   get ended(): Promise<unknown> {
     return Promise.all([...this.leaving, ...[...this.running.values()].map(({ ended }) => ended)]);
-  }
-}
-
-const RENEW_PART = 1 / 4;
-
-class StagerHold {
-  readonly lease: StagerLease;
-  private readonly ctx: Context;
-  private readonly leaseSeconds: number;
-  private readonly lost = new AbortController();
-  private readonly timer: NodeJS.Timeout;
-  private validUntil: number;
-
-  private constructor(ctx: Context, lease: StagerLease, leaseSeconds: number, claimedAt: number) {
-    this.ctx = ctx;
-    this.lease = lease;
-    this.leaseSeconds = leaseSeconds;
-    this.validUntil = claimedAt + leaseSeconds * 1000;
-    setMaxListeners(0, this.lost.signal);
-    this.timer = setInterval(() => void this.renew(), leaseSeconds * 1000 * RENEW_PART);
-  }
-
-  /** @returns undefined while another engine holds the lease; the caller must call `end` */
-  static async claim(
-    ctx: Context,
-    claim: { libraryId: number; engineId: string; leaseSeconds: number },
-  ): Promise<StagerHold | undefined> {
-    const claimedAt = performance.now();
-    const lease = await claimStager(ctx, claim);
-    return lease && new StagerHold(ctx, lease, claim.leaseSeconds, claimedAt);
-  }
-
-  get signal(): AbortSignal {
-    return this.lost.signal;
-  }
-
-  /** Called before each call: the process may have stalled. @throws if the lease is lost, or may be */
-  confirm(): void {
-    if (performance.now() >= this.validUntil) this.lose();
-    this.signal.throwIfAborted();
-  }
-
-  /** Releases the lease, so that another engine need not wait for its end. */
-  async end(): Promise<void> {
-    clearInterval(this.timer);
-    this.lose();
-    await giveBackStager(this.ctx, this.lease);
-  }
-
-  private async renew(): Promise<void> {
-    const startedAt = performance.now();
-    if (startedAt >= this.validUntil) return this.lose();
-    // an unavailable database cannot have given the lease to another engine
-    const isOurs = await renewStager(this.ctx, this.lease, this.leaseSeconds).catch(() => undefined);
-    if (isOurs === false) this.lose();
-    if (isOurs) this.validUntil = startedAt + this.leaseSeconds * 1000;
-  }
-
-  private lose(): void {
-    clearInterval(this.timer);
-    this.lost.abort(new Error(`the lease of library ${this.lease.libraryId} is lost`));
   }
 }
