@@ -8,7 +8,6 @@ import { isWithin } from '../support/clock.js';
 import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf } from '../support/factories.js';
 import { useMemorySite } from '../support/memory-site.js';
-import { retry } from '../support/mutations.js';
 import {
   type RequestView,
   viewRequest,
@@ -303,18 +302,6 @@ test('bad files among good ones fail, and suspend neither their volume nor their
   expect(await readSuspensions(app)).toEqual([]);
 });
 
-test('one bad file that is requested again and again does not suspend its volume', async () => {
-  spoil(() => true);
-  const id = await requestVolume('AGAIN', 1);
-  for (let round = 1; round <= 2; round++) {
-    await endOf(id, 'PARTIAL');
-    expect(countReads()).toBe(3 * round);
-    await retry(app, { id });
-  }
-  await endOf(id, 'PARTIAL');
-  expect(await readSuspensions(app)).toEqual([]);
-});
-
 /** Resumes the volume whenever it is suspended, until the request is over. @returns how often */
 async function resumeUntilOver(volume: string, id: number): Promise<number> {
   for (let times = 0; ; times++) {
@@ -364,45 +351,6 @@ test('files that failed before their volume was mended are read, also behind fil
   await resume(app, 'VOLUME', 'MENDED');
   expect(await resumeUntilOver('MENDED', id)).toBeLessThan(3);
   expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 3, filesFailed: 3 });
-  expect(await readSuspensions(app)).toEqual([]);
-});
-
-test('if only bad files are left of a volume they fail, after the volume was suspended for them', async () => {
-  spoil(() => true);
-  const id = await requestVolume('ONLY', 3);
-  expect(await resumeUntilOver('ONLY', id)).toBeGreaterThan(5);
-  expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 0, filesFailed: 3 });
-  expect(await readSuspensions(app)).toEqual([]);
-});
-
-/** Requests files one after the other, each in a mount of its own, until it has been read. */
-async function readOneByOne(volume: string, count: number): Promise<number[]> {
-  await fillVolume(volume, count);
-  const ids: number[] = [];
-  for (let n = 1; n <= count; n++) {
-    const id = await ask(`/${volume}/${n}`);
-    ids.push(id);
-    await waitFor(`the read of /${volume}/${n}`, async () => {
-      const tries = (await readTries(app, id))[`/${volume}/${n}`];
-      return tries?.state !== 'WAITING' || (tries.attempts ?? 0) > 0;
-    });
-  }
-  return ids;
-}
-
-test('bad files are counted across mounts', async () => {
-  spoil((position) => position <= 3n);
-  const ids = await readOneByOne('MOUNTS', 3);
-  expect((await waitForHold('MOUNTS')).reason).toMatch(/^3 files .* the last of them \/MOUNTS\/3: no block at 3$/);
-  Object.assign(backend, hooks);
-  await resume(app, 'VOLUME', 'MOUNTS');
-  for (const id of ids) await endOf(id, 'COMPLETED');
-});
-
-test('a good file resets the count of bad ones', async () => {
-  spoil((position) => position !== 3n);
-  const ids = await readOneByOne('ANEW', 5);
-  for (const id of ids) await endOf(id, id === ids[2] ? 'COMPLETED' : 'PARTIAL');
   expect(await readSuspensions(app)).toEqual([]);
 });
 

@@ -49,3 +49,28 @@ test('files that have failed before count once per doubt, until a file is restor
   expect(read('2030-01-02T00:00:00', all)).toBe(false);
   expect(read('2030-01-03T00:00:00', all)).toBe(true);
 });
+
+/** Reads files of a volume, each batch in a mount of its own. @returns whether the volume was to be suspended, per batch */
+function readBatches(failures: VolumeFailures, batches: readonly RecallOutcome[][], more: Partial<RunningRecall> = {}) {
+  return batches.map((outcomes) => {
+    const recalls = outcomes.map(({ fileId }) => buildRecall(fileId, more));
+    return failures.followReads('V', recalls)(outcomes).holdReason !== undefined;
+  });
+}
+
+test.each<[string, RecallOutcome[][], boolean[]]>([
+  ['across mounts', [[bad(1n)], [bad(2n)], [bad(3n)]], [false, false, true]],
+  ['anew after a good file', [[bad(1n)], [bad(2n)], [restored(3n)], [bad(4n)], [bad(5n)]], Array(5).fill(false)],
+  ['once for each file', [[bad(1n)], [bad(1n)], [bad(1n)], [bad(1n)]], Array(4).fill(false)],
+])('bad files are counted %s', (_, batches, expected) => {
+  expect(readBatches(new VolumeFailures(), batches)).toEqual(expected);
+});
+
+test('files that stay bad after many suspensions suspend their volume no more', () => {
+  const suspended = (earlierTries: number) =>
+    readBatches(new VolumeFailures(), [[bad(1n), bad(2n), bad(3n)]], {
+      earlierTries,
+      doubtedSince: '2030-01-01T00:00:00',
+    });
+  expect([9, 10].map(suspended)).toEqual([[true], [false]]);
+});

@@ -93,7 +93,8 @@ const LEFT_MS = { first: 5000, most: 600_000 };
 export class FailingDisks {
   /** Follows calls that belong to no drive. */
   readonly calls: CallWatch;
-  readonly full: FullDisks;
+  /** Disks that were full, by their ids: when that was recorded last, by the process's own clock, and the error. */
+  private readonly full = new Map<number, { at: number; error: string }>();
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
   private readonly host: string;
@@ -113,7 +114,6 @@ export class FailingDisks {
     of: { calls?: CallWatch; host?: string | undefined } = {},
   ) {
     this.ctx = ctx;
-    this.full = new FullDisks(ctx);
     this.gauge = gauge;
     this.calls = of.calls ?? new CallWatch(limitsOf(ctx));
     this.host = of.host ?? hostname();
@@ -158,6 +158,19 @@ export class FailingDisks {
     this.gauge.forget();
   }
 
+  /** Records that a disk is full. When this returns nothing new is put on it. */
+  async noteFull({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
+    await noteFull(this.ctx, diskId, message);
+    this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
+  }
+
+  /** Returns the error if the disk was full since `at` (by the process's own clock): files that were to start then would be read for nothing. */
+  findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
+    const noted = this.full.get(diskId);
+    return noted && noted.at >= at ? noted.error : undefined;
+  }
+
+  /** A copy was put on it. */
   succeeded(diskId: number): void {
     this.counts.delete(diskId);
   }
@@ -267,31 +280,5 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });
-  }
-}
-
-class FullDisks {
-  private readonly ctx: Context;
-  /** Last time (`performance.now()`) and text of a full disk, by disk id. */
-  private readonly noted = new Map<number, { at: number; error: string }>();
-
-  constructor(ctx: Context) {
-    this.ctx = ctx;
-  }
-
-  /** When this returns, no new copy is assigned to the disk. */
-  async note({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
-    await noteFull(this.ctx, diskId, message);
-    this.noted.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
-  }
-
-  /**
-   * Whether a disk was found full after a recall started: reading its file would be useless.
-   * @param at start of the recall, by `performance.now()`; later recalls were assigned with that knowledge
-   * @returns the text for the recall
-   */
-  findSince({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
-    const noted = this.noted.get(diskId);
-    return noted && noted.at >= at ? noted.error : undefined;
   }
 }

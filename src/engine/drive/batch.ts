@@ -28,7 +28,6 @@ import { count } from '../../signals.js';
 import { type MountedVolume, VolumeError } from '../../tape/backend.js';
 import { NotReadyError } from '../../tape/staging.js';
 import { type Span, startPart } from '../../traces.js';
-import type { CallWatch } from '../calls.js';
 import { wantedAttributes } from '../disk/attributes.js';
 import { type FailingDisks, FullError, ofDisk } from '../disk/failures.js';
 import { OpenFolders } from '../disk/made-folders.js';
@@ -83,13 +82,19 @@ export async function runBatch(
 /** How often ended recalls are reported while a batch goes on. */
 const REPORT_MS = 1000;
 
+/** How long it is waited for when the lease is over: the database may hang. */
+const WAIT_MS = 1000;
+
+/** How long, and at what pauses, it goes on then. */
+const GO_ON_MS = 60_000;
+const PAUSE_MS = 1000;
+
 class BatchRun {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
   private readonly volume: MountedVolume;
   private readonly work: BatchWork;
   private readonly folders: OpenFolders;
-  private readonly leftovers: Leftovers;
   private readonly confirmations: Confirmations;
   /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
   private readonly finishing: Promise<void>[] = [];
@@ -106,7 +111,6 @@ class BatchRun {
     this.volume = volume;
     this.work = work;
     this.folders = new OpenFolders(ctx, lease.calls);
-    this.leftovers = new Leftovers(lease, this.folders, work.disks.calls);
     this.confirmations = new Confirmations(ctx, lease);
     this.timer = setInterval(() => {
       this.reportNext();
@@ -128,7 +132,7 @@ class BatchRun {
     };
     const fail = async (error: unknown) => end(await this.judge(recall, error, signal));
     if (this.failure) return end(toReturned(recall));
-    const full = this.work.disks.full.findSince(recall, this.work.batch.since);
+    const full = this.work.disks.findFull(recall, this.work.batch.since);
     if (full !== undefined) return end(toUnplaced(recall, full));
     try {
       signal.throwIfAborted();
@@ -161,11 +165,11 @@ class BatchRun {
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.folders.sync();
-    const clear = this.leftovers.ofMany();
+    const clear = this.clearEach();
     const settleOne = async ({ recall, signal, outcome }: EndedRecall) => {
       const { kind, isUnseen = false } = outcome;
       const isInPlace = kind === 'standing' || kind === 'restored';
-      const isCleared = (isInPlace && !isUnseen) || (await clear({ recall, isUnseen }));
+      const isCleared = (isInPlace && !isUnseen) || (await clear(recall, isUnseen));
       if (!isInPlace) return isCleared ? outcome : { ...outcome, isUnseen: true };
       if (outcome.kind === 'standing') return outcome;
       const failure = failureOf(recall);
@@ -197,7 +201,7 @@ class BatchRun {
     try {
       const problem = await this.work.disks.blame(recall, error);
       if (error instanceof FullError) {
-        await this.work.disks.full.note(recall, error);
+        await this.work.disks.noteFull(recall, error);
         return toUnplaced(recall, error.message);
       }
       if (problem === undefined) return outcomeOf(this.ctx, recall, error);
@@ -205,6 +209,55 @@ class BatchRun {
     } catch {
       return toReturned(recall); // the database is unavailable, so the error cannot be recorded
     }
+  }
+
+  /**
+   * For recalls that end together: a directory is examined once for all of them.
+   * @returns removes the directories that were made for a recall without a copy, and its partial file if that may be there (`isUnseen`). It never rejects, and
+   *   returns false where that is left to others
+   */
+  private clearEach(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
+    const folders = new Map<string, Promise<boolean>>();
+    return async (recall, isUnseen) => {
+      if (isUnseen) return await this.clearInTime(recall, isUnseen);
+      const folder = path.join(recall.mountpoint, path.dirname(recall.path));
+      const cleared = folders.get(folder) ?? this.clearInTime(recall, isUnseen);
+      folders.set(folder, cleared);
+      return await cleared;
+    };
+  }
+
+  private async clearInTime(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+    const done = new AbortController();
+    const late = waitPast(this.lease.signal, done.signal);
+    return await Promise.race([this.clear(recall, isUnseen), late]).finally(() => done.abort());
+  }
+
+  /**
+   * While the lease is held, what cannot be removed is left to a periodic job. Once it is lost, that has run already: an engine that was stalled removes what
+   * it has made since, and goes on with that for a while. No other process has its partial files, and any process may remove an empty directory.
+   */
+  private async clear(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+    const until = performance.now() + GO_ON_MS;
+    const { calls: passes } = this.work.disks;
+    for (;;) {
+      if (await this.clearOnce(recall, isUnseen)) return true;
+      const isHung = this.lease.calls.hasHung || passes.hasHung; // the disk is out of service, and this process is ended
+      if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
+      await sleep(PAUSE_MS, undefined, { ref: false });
+    }
+  }
+
+  private async clearOnce(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+    const isLost = this.lease.signal.aborted;
+    const calls = isLost ? this.work.disks.calls : this.lease.calls;
+    try {
+      const name = partialName({ ...this.lease, fileId: recall.fileId });
+      if (isLost && isUnseen) await ofDisk(calls, recall, () => removePartial(recall, name));
+    } catch {
+      return false;
+    }
+    return !this.folders.hasTried(recall) || (await this.folders.tidy(recall, calls));
   }
 
   private reportNext(): void {
@@ -236,80 +289,7 @@ interface EndedRecall {
   outcome: RecallOutcome;
 }
 
-/** How long it is waited for when the lease is over: the database may hang. */
-const WAIT_MS = 1000;
-
-/** Duration and interval of further attempts. */
-const GO_ON_MS = 60_000;
-const PAUSE_MS = 1000;
-
-interface Ended {
-  recall: RunningRecall;
-  /** A partial file may remain. */
-  isUnseen: boolean;
-}
-
-class Leftovers {
-  private readonly lease: HeldLease;
-  private readonly folders: OpenFolders;
-  private readonly passes: CallWatch;
-
-  /** @param passes follows the calls that belong to no drive */
-  constructor(lease: HeldLease, folders: OpenFolders, passes: CallWatch) {
-    this.lease = lease;
-    this.folders = folders;
-    this.passes = passes;
-  }
-
-  /**
-   * Cleans up for recalls that end together: each directory is examined once.
-   * @returns a cleanup function that never rejects; false if cleanup is left to a later job
-   */
-  ofMany(): (ended: Ended) => Promise<boolean> {
-    const folders = new Map<string, Promise<boolean>>();
-    return async (ended) => {
-      if (ended.isUnseen) return await this.inTime(this.remove(ended));
-      const { mountpoint, path: file } = ended.recall;
-      const folder = path.join(mountpoint, path.dirname(file));
-      const removed = folders.get(folder) ?? this.inTime(this.remove(ended));
-      folders.set(folder, removed);
-      return await removed;
-    };
-  }
-
-  private async inTime(removed: Promise<boolean>): Promise<boolean> {
-    const done = new AbortController();
-    return await Promise.race([removed, waitPast(this.lease.signal, done.signal)]).finally(() => done.abort());
-  }
-
-  private async remove(ended: Ended): Promise<boolean> {
-    const until = performance.now() + GO_ON_MS;
-    for (;;) {
-      if (await this.removeOnce(ended)) return true;
-      const isHung = this.lease.calls.hasHung || this.passes.hasHung; // the disk is suspended, and this process will exit
-      if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
-      await sleep(PAUSE_MS, undefined, { ref: false });
-    }
-  }
-
-  private async removeOnce({ recall, isUnseen }: Ended): Promise<boolean> {
-    const isOver = this.lease.signal.aborted;
-    const calls = isOver ? this.passes : this.lease.calls;
-    if (isOver && isUnseen && !(await this.removePartialOf(recall))) return false;
-    return !this.folders.hasTried(recall) || (await this.folders.tidy(recall, calls));
-  }
-
-  private async removePartialOf(recall: RunningRecall): Promise<boolean> {
-    const name = partialName({ ...this.lease, fileId: recall.fileId });
-    const removed = ofDisk(this.passes, recall, () => removePartial(recall, name));
-    return await removed.then(
-      () => true,
-      () => false,
-    );
-  }
-}
-
-/** Waits until shortly after the lease ends, or until `done` aborts. @returns false */
+/** Until it is too late to wait for more. @param done ends it earlier @returns false */
 async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
   try {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });

@@ -27,91 +27,6 @@ import { outcomeOf, toReturned } from './recall.js';
 /** `stagedAt`: the id of the staging library that the drive reads at; `volume`: its name, or that of the volume that is mounted. */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
-/** Its user calls `takeBack` at the end: recalls that were started ahead are RUNNING, and no other drive reads them. */
-class BatchStarts {
-  private readonly ctx: Context;
-  private readonly lease: HeldLease;
-  private readonly plan: AnyPlan;
-  private readonly options: StartOptions;
-  private ahead: Promise<Batch> | undefined;
-  /** Whether a recall of the current plan could start. If none could, the plan is not renewed, to prevent a loop. */
-  private hasStarted = true;
-
-  constructor(ctx: Context, lease: HeldLease, plan: AnyPlan, options: StartOptions) {
-    this.ctx = ctx;
-    this.lease = lease;
-    this.plan = plan;
-    this.options = options;
-  }
-
-  /** Whether there is another batch. Renews the plan if due; a batch started ahead is read first. */
-  async hasNext(): Promise<boolean> {
-    if (this.ahead || !this.plan.isOver) return true;
-    if (this.plan.isEmpty && !this.hasStarted) return false; // the remaining files cannot start now
-    this.hasStarted = false;
-    await this.plan.renew();
-    return !this.plan.isEmpty;
-  }
-
-  /**
-   * Returns the next batch, which the caller must end; empty if no recall could start. Starts the following one if due.
-   */
-  async takeNext(): Promise<Batch> {
-    const batch = await (this.takeAhead() ?? this.start());
-    this.ahead = this.plan.isOver ? undefined : this.start();
-    this.ahead?.catch(() => {}); // the next `takeNext` or `takeBack` throws it
-    if (batch.recalls.length > 0) this.hasStarted = true;
-    return batch;
-  }
-
-  /** Ends the batch that was started ahead. @returns its unread recalls; undefined if there is none */
-  async takeBack(): Promise<readonly RunningRecall[] | undefined> {
-    const batch = await this.takeAhead();
-    batch?.end();
-    return batch?.recalls;
-  }
-
-  /** Drops the plan; only a batch that was started ahead remains. */
-  drop(): void {
-    this.plan.drop();
-    this.hasStarted = false;
-  }
-
-  /** Clears `ahead` before the caller awaits it, so that its error is thrown only once. */
-  private takeAhead(): Promise<Batch> | undefined {
-    const batch = this.ahead;
-    this.ahead = undefined;
-    return batch;
-  }
-
-  /** Takes files from the plan before the first await, so that a second start takes the following files. */
-  private async start(): Promise<Batch> {
-    const since = performance.now();
-    const recalls = await startRecalls(this.ctx, this.lease, {
-      fileIds: this.plan.takeFiles(),
-      measure: (disks) => this.options.gauge.measure(disks),
-      stagedAt: this.options.stagedAt,
-    });
-    count('tapegate_recalls_started_total', { drive: this.lease.driveName }, recalls.length);
-    if (recalls.length > 0) this.tell(recalls);
-    const fileIds = recalls.map(({ fileId }) => fileId);
-    const traces = isTracing() ? await readTraceparents(this.ctx, fileIds).catch(() => undefined) : undefined;
-    return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
-  }
-
-  /** A line a batch; one a file, of which there may be millions, at `debug`. */
-  private tell(recalls: readonly RunningRecall[]): void {
-    const at = { drive: this.lease.driveName, volume: this.options.volume };
-    const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);
-    this.ctx.log.info(
-      { ...at, files: recalls.length, bytes: Number(bytes), first: recalls[0]?.path },
-      'recalls started',
-    );
-    if (!this.ctx.log.isLevelEnabled('debug')) return;
-    for (const { fileId, path } of recalls) this.ctx.log.debug({ ...at, file: String(fileId), path }, 'recall started');
-  }
-}
-
 /** None of its methods waits or throws; its user awaits `written`. */
 class OutcomeWriter {
   private readonly ctx: Context;
@@ -180,7 +95,6 @@ class OutcomeWriter {
 
 /** Reads the batches of a plan: the next one is read while the one before is written and synced. */
 export class BatchReader {
-  readonly starts: BatchStarts;
   readonly outcomes: OutcomeWriter;
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -189,13 +103,15 @@ export class BatchReader {
   private readonly budget = createBudget();
   /** Of the batch that was read last. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
+  private ahead: Promise<Batch> | undefined;
+  /** Something of the current plan could start. Otherwise it would be made again and again. */
+  private hasStarted = true;
 
   constructor(ctx: Context, lease: HeldLease, plan: AnyPlan, options: StartOptions) {
     this.ctx = ctx;
     this.lease = lease;
     this.plan = plan;
     this.options = options;
-    this.starts = new BatchStarts(ctx, lease, plan, options);
     this.outcomes = new OutcomeWriter(ctx, lease, options.volume);
   }
 
@@ -207,9 +123,9 @@ export class BatchReader {
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
-    while (!isStopped() && (await this.starts.hasNext())) {
+    while (!isStopped() && (await this.hasNext())) {
       const startedAt = performance.now(); // users are charged for the wait for their batch, not for the plan
-      const batch = await this.starts.takeNext();
+      const batch = await this.takeNext();
       if (batch.recalls.length === 0) {
         batch.end();
         continue;
@@ -247,10 +163,72 @@ export class BatchReader {
     report(recalls.map((recall) => ({ ...end(recall), isUnseen: true })));
   }
 
-  /** Returns recalls that were started ahead to the queue. */
+  /** Returns recalls that were started ahead to the queue: they are RUNNING, and no other drive reads them. */
   async giveBackAhead(): Promise<void> {
-    const unread = await this.starts.takeBack();
-    if (unread) this.outcomes.report(unread.map(toReturned));
+    const batch = await this.takeAhead();
+    batch?.end();
+    if (batch) this.outcomes.report(batch.recalls.map(toReturned));
+  }
+
+  /** Is there a batch to be taken? Plans anew where that is due; what is started ahead is read first all the same. */
+  private async hasNext(): Promise<boolean> {
+    if (this.ahead || !this.plan.isOver) return true;
+    if (this.plan.isEmpty && !this.hasStarted) return false; // what is left cannot start now
+    this.hasStarted = false;
+    await this.plan.renew();
+    return !this.plan.isEmpty;
+  }
+
+  /**
+   * The next batch, which the caller has to end; it is without recalls where none of them could start. Begins to start
+   * the one after it, unless the plan is to be made anew before.
+   */
+  private async takeNext(): Promise<Batch> {
+    const batch = await (this.takeAhead() ?? this.start());
+    this.ahead = this.plan.isOver ? undefined : this.start();
+    this.ahead?.catch(() => {}); // thrown by the next `takeNext`, or by `takeBack`
+    if (batch.recalls.length > 0) this.hasStarted = true;
+    return batch;
+  }
+
+  /** There is no next batch any more, unless one is started ahead. */
+  drop(): void {
+    this.plan.drop();
+    this.hasStarted = false;
+  }
+
+  /** Forgotten before it is awaited, so that a start that failed is thrown once. */
+  private takeAhead(): Promise<Batch> | undefined {
+    const batch = this.ahead;
+    this.ahead = undefined;
+    return batch;
+  }
+
+  /** Its files leave the plan before anything is awaited: a second start takes the files after them. */
+  private async start(): Promise<Batch> {
+    const since = performance.now();
+    const recalls = await startRecalls(this.ctx, this.lease, {
+      fileIds: this.plan.takeFiles(),
+      measure: (disks) => this.options.gauge.measure(disks),
+      stagedAt: this.options.stagedAt,
+    });
+    count('tapegate_recalls_started_total', { drive: this.lease.driveName }, recalls.length);
+    if (recalls.length > 0) this.tell(recalls);
+    const fileIds = recalls.map(({ fileId }) => fileId);
+    const traces = isTracing() ? await readTraceparents(this.ctx, fileIds).catch(() => undefined) : undefined;
+    return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
+  }
+
+  /** A line a batch; one a file, of which there may be millions, at `debug`. */
+  private tell(recalls: readonly RunningRecall[]): void {
+    const at = { drive: this.lease.driveName, volume: this.options.volume };
+    const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);
+    this.ctx.log.info(
+      { ...at, files: recalls.length, bytes: Number(bytes), first: recalls[0]?.path },
+      'recalls started',
+    );
+    if (!this.ctx.log.isLevelEnabled('debug')) return;
+    for (const { fileId, path } of recalls) this.ctx.log.debug({ ...at, file: String(fileId), path }, 'recall started');
   }
 
   /**

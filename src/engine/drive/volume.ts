@@ -112,7 +112,7 @@ class Visit {
     await this.reader.outcomes.written; // what is given back waits as well
     if (thrown instanceof DriveError) {
       this.broken = thrown;
-      return this.reader.starts.drop();
+      return this.reader.drop();
     }
     const { volume, volumeId } = this.volume;
     const at = { now: this.ctx.now(), random: Math.random() };
@@ -121,6 +121,6 @@ class Visit {
       await holdFailing(this.ctx, { kind: 'VOLUME', name: volume }, { problem: holdReason });
     else if (thrown instanceof LibraryError) this.ctx.log.error({ drive: this.lease.driveName }, error);
     if (notBefore !== undefined) await postponeVolume(this.ctx, volumeId, { errorClass, error, notBefore });
-    this.reader.starts.drop();
+    this.reader.drop();
   }
 }
