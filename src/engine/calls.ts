@@ -125,7 +125,14 @@ export class CallWatch {
   }
 }
 
-/** Calls with a time limit, at most one for each disk. Use one instance for each kind of call. */
+/** Waits for work for a while. @returns undefined if it has not ended by then; it goes on */
+export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
+  const timer = new AbortController();
+  const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => undefined); // it ended in time
+  return await Promise.race([work.then((value) => ({ value })), late]).finally(() => timer.abort());
+}
+
+/** Calls on restore disks, one at a time for each disk. One for each kind of call. */
 export class BoundedCalls {
   private readonly open = new Set<number>();
 
@@ -144,11 +151,8 @@ export class BoundedCalls {
         (error: unknown) => messageOf(error),
       )
       .finally(() => this.open.delete(disk.id));
-    const timer = new AbortController();
-    const late = sleep(answerMs, silent, { signal: timer.signal, ref: false }).catch(() => silent); // the call ended in time
-    const problem = await Promise.race([answer, late]);
-    timer.abort();
-    return problem;
+    const ended = await waitInTime(answerMs, answer);
+    return ended ? ended.value : silent;
   }
 }
 

@@ -194,10 +194,8 @@ class ArchiveBatch {
   }
 
   /**
-   * Registers new files, except those whose paths an import changed meanwhile. These are reported; their positions on
-   * tape
-   * stay unused, and no row refers to them.
-   * @returns the registered files
+   * Registers files that were written, unless an import has changed their rows meanwhile: these are reported, and no row gets their position.
+   * @returns the registered ones
    */
   private async registerFresh(files: readonly Written[]): Promise<Written[]> {
     const isOpen = await this.tellOvertaken(files);

@@ -23,12 +23,11 @@ export interface LeftCopy extends CopyPlace {
 }
 
 /**
- * Gives a partial file its final name, and never replaces a file: unlike a rename, a link fails if the name exists,
- * even
- * if this process stalls. On a file system without links, it checks the name and renames at once. That could replace
- * another user's file, but no copy of Tapegate: the drive's next holder removes the partial file first.
+ * Gives a partial file its name. A link, unlike a rename, replaces nothing, even if this process stalls. On a file system without links the path is examined and
+ * the file renamed in one go: that can replace a file that another program puts there meanwhile, but no copy of Tapegate, because the next holder of the
+ * drive removes the partial file first.
  * @param link replaces the system call in tests
- * @throws Error if the directory was moved; code EEXIST if the name exists; code ENOENT if the partial file is gone
+ * @throws Error if the folder was moved; an error with the code EEXIST if a file is at the path, ENOENT if the partial file is gone
  */
 export async function putInPlace(folder: Folder, partial: string, name: string, link = linkPath): Promise<void> {
   const [from, to] = [path.join(folder.at, partial), path.join(folder.at, name)];

@@ -182,9 +182,8 @@ async function removeClaimed(
 }
 
 /**
- * Removes empty directories of removed copies, also of those removed earlier, because a process may have been killed in
- * between.
- * @returns copies for which this is done; the others stay recorded for a later run
+ * Removes the empty directories of removed copies, also of copies that were removed before a process was killed.
+ * @returns the copies for which that is done; a later run comes to the others again
  */
 async function tidyAfter(ctx: Context, disks: FailingDisks, gone: readonly NotedCopy[]): Promise<NotedCopy[]> {
   const tidied: NotedCopy[] = [];
@@ -316,11 +315,8 @@ export function asLeft(left: LeftBehind): LeftCopy {
 }
 
 /**
- * Removes the copy that a recall may have put in place; leaves any other file alone. Only for the caller that restores
- * the
- * file now: no other engine puts a copy there.
- * @returns the state of the copy before
- * @throws TapeError TRANSIENT if the disk is absent
+ * Removes the copy that an earlier recall of the same file may have put in place. Any other file stays.
+ * @throws TapeError TRANSIENT when the disk is not there
  */
 export async function removeLeftCopy(left: LeftBehind): Promise<CopyState> {
   if (left.ino === null) return 'missing';

@@ -191,11 +191,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Whether an unreadable file counts against the volume:
-   * - Only its first try counts: if few of many files are bad, the good ones are read before the bad ones are retried.
-   * - The first try after the volume returned to service also counts, until a file is restored: the old fault may
-   *   persist.
-   * - After a restore, the files themselves count as bad. Otherwise the files behind them would never be read.
+   * Returns whether a failed read of the file counts against its volume. Only its first try counts: if there are few bad files among many good ones, good ones
+   * are read between the retries. After the volume was resumed the first try counts again until a file is restored, because the volume may still be bad.
    */
   private mayTell(volume: string, { attempts, earlierTries, doubtedSince }: RunningRecall): boolean {
     if (attempts > 0) return false;
@@ -235,11 +232,9 @@ export async function noteWorks(ctx: Context, lease: HeldLease): Promise<void> {
 }
 
 /**
- * Uses a volume. Unexpected errors of `use` are charged to the volume: the drive visits other volumes first, and this
- * one
- * after a growing pause.
- * @param use returns whether it read anything, which resets the count
- * @returns the result of `use`; undefined if another drive has the volume, or the lease is lost
+ * An unexpected error of `use` counts against the volume: the drive turns to others first, and to this one after a pause that grows.
+ * @param use returns whether it has read anything, which ends the count
+ * @returns the same; undefined if another drive has the volume, or the lease is lost
  */
 export async function visitVolume(
   ctx: Context,

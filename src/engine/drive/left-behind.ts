@@ -42,9 +42,9 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 }
 
 /**
- * Ends all recalls together, or else one by one, so that a failed one does not block the others. That one stays
- * RUNNING, and
- * each claim of the drive tries again. @returns the number of failures
+ * Ends recalls together, or one by one if that fails: a recall that cannot be ended delays neither the others nor the drive. The doctor reports it, and the
+ * next claim of the drive tries it again.
+ * @returns how many failed
  */
 async function endEach(ctx: Context, lease: HeldLease, ended: readonly EndedRecall[]): Promise<number> {
   try {

@@ -43,11 +43,7 @@ export interface DriveOptions extends LeaseOptions {
 export class RunningRecalls {
   private readonly recalls = new Map<bigint, { abort: AbortController; batch: BatchAbort }>();
 
-  /**
-   * Creates signals for the recalls of a batch: each aborts with `outer`, or when its recall is stopped.
-   * @returns `signals` in the order of `fileIds`; `signal`, which aborts when no recall remains; `end`, which ends the
-   *   batch
-   */
+  /** @returns a signal per recall, in the order of `fileIds`; `signal`, which aborts when all are stopped; `end`, which ends the batch */
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
     const batch: BatchAbort = { abort: new AbortController(), left: fileIds.length };

@@ -101,12 +101,10 @@ export async function readInto(
 }
 
 /**
- * Syncs a copy and puts it in place; it is durable once the directory is synced too. Removes the copy on error.
+ * Syncs a copy that was read and puts it in place. The copy is removed when this throws.
  *
- * First records the copy's inode and mtime, together with the check of the lease. An engine that stalls after that
- * overwrites nothing: the drive's next holder has removed the partial file, and a file in place is never replaced.
- *
- * If an unrecorded file with the same bytes is in place, it stays, and the copy is removed.
+ * Its inode and mtime are recorded first, and the lease is confirmed. An engine that stalls after that overwrites nothing: the next holder
+ * of the drive has removed the partial file, and an existing file is never replaced.
  */
 export async function finishCopy(
   ctx: Context,
@@ -167,9 +165,8 @@ async function giveUp(copy: CopyInHand, error: unknown): Promise<unknown> {
 }
 
 /**
- * @returns `placed`; `unsure` if the partial file may remain; `standing` if an unrecorded file with the same bytes is
- *   there
- * @throws TapeError POLICY if another file is there
+ * @returns `unsure` if the partial file may still be beside the copy; `standing` if an unrecorded file with the same bytes is at the path
+ * @throws TapeError POLICY if any other file is there
  */
 async function takePlace(
   ctx: Context,
@@ -249,21 +246,11 @@ export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutc
   return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
 }
 
-interface WholeCopy {
-  folder: Folder;
-  partial: string;
-  /** Makes a followed call on the copy's disk; long calls report progress. */
-  onDisk: <T>(call: (tick: () => void) => Promise<T>) => Promise<T>;
-}
-
 /**
- * Whether the file in place is a regular file with the same bytes as the copy, readable by at least the same users.
- * Reads it
- * completely; writes nothing.
- * @param checksum of the copy
- * @throws the disk's error, also if the file disappears meanwhile
+ * Returns whether a plain file at the path has the bytes of the copy, and may be read by the same users. Reads it to its end.
+ * @throws what the disk says, also if the file disappears meanwhile
  */
-async function standsFor({ folder, partial, onDisk }: WholeCopy, name: string, checksum: string): Promise<boolean> {
+async function standsFor({ folder, partial, onDisk }: CopyInHand, name: string, checksum: string): Promise<boolean> {
   const [standing, copy] = [await onDisk(() => lookInto(folder, name)), await onDisk(() => lookInto(folder, partial))];
   if (!standing?.isFile() || !copy || standing.size !== copy.size) return false;
   const readers = copy.mode & 0o444n;

@@ -20,11 +20,9 @@ export interface VolumeWork {
 }
 
 /**
- * Reads the requested files of a volume, until none can start, other volumes are due, or the drive must stop.
- * @returns whether any file could start, after all outcomes are written and the volume is unmounted
- * @throws DriveError if the drive is unusable; errors of the database, the plan or the unmount. Recalls that are then
- *   still
- *   RUNNING are left to the drive's next holder
+ * Reads the waiting files of a volume, until nothing is left that can start, others are due, or the drive is to stop.
+ * @returns once outcomes are written and the volume is unmounted: whether anything could start
+ * @throws DriveError if the drive cannot be used; errors of the database, the plan or the unmount. The drive's next holder recovers what is RUNNING then
  */
 export async function workVolume(
   ctx: Context,

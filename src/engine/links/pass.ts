@@ -1,7 +1,6 @@
 /** Settles pending links, and makes links to new copies early. */
 
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf, UnavailableError } from '../../errors.js';
 import {
@@ -17,6 +16,7 @@ import {
   type SettledLink,
   setLinkRoot,
 } from '../../operations/links/links.js';
+import { waitInTime } from '../calls.js';
 import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
 
 /** Few enough to settle within a claim, even if each call is slow. */
@@ -136,18 +136,13 @@ export class LinkKeeper {
 
   /** @returns whether the work ended in time */
   private async within(ms: number, work: Promise<void>): Promise<boolean> {
-    const timer = new AbortController();
-    const late = sleep(ms, false, { signal: timer.signal, ref: false }).catch(() => false);
-    const isDone = await Promise.race([work.then(() => true), late]).finally(() => timer.abort());
-    if (!isDone) {
-      const over = work
-        .catch(() => {})
-        .finally(() => {
-          this.hanging = undefined;
-        });
-      this.hanging = over;
-    }
-    return isDone;
+    if (await waitInTime(ms, work)) return true;
+    this.hanging = work
+      .catch(() => {})
+      .finally(() => {
+        this.hanging = undefined;
+      });
+    return false;
   }
 }
 

@@ -53,9 +53,8 @@ export function readStaged(place: StagingPlace): DriveWork {
 }
 
 /**
- * Reads ready files until none can start, the library is unreadable, or the drive must stop.
- * @returns the result, after all outcomes are written
- * @throws errors of the database; recalls that are still RUNNING are left to the drive's next holder
+ * Reads ready files, until nothing is left that can start, the library cannot be read, or the drive is to stop.
+ * @throws errors of the database. The drive's next holder recovers what is RUNNING then
  */
 async function readWhatIsReady(
   ctx: Context,
@@ -172,9 +171,8 @@ class ReadingVisit {
 }
 
 /**
- * Reads one copy for verification.
- * @returns whether there was one
- * @throws LibraryError if the library is unreadable, which says nothing about the copy
+ * Reads one tape copy that is to be confirmed. @returns whether there was one
+ * @throws LibraryError if the library cannot be read, which says nothing of the copy
  */
 async function readBackNext(
   ctx: Context,
