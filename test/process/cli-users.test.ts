@@ -148,7 +148,10 @@ ${staysOf(unknown)}
     ),
     stderr: lacks,
   });
-  expect(await run('watch', id)).toMatchObject({ code: 3, stderr: expect.stringContaining(lacks) });
+  expect(await run('watch', id)).toMatchObject({
+    ...{ code: 3, stdout: `request ${id} is completed: 0 files on disk, 0 bytes\n` },
+    stderr: expect.stringContaining(lacks),
+  });
   expect(await run('watch', id, '--json')).toMatchObject({ code: 3, stderr: lacks });
   expect((await run('show', id)).stdout).toContain('\n  /no/such\n');
 

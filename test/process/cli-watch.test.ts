@@ -172,19 +172,6 @@ test('show reports why files wait that were never tried', async () => {
   expect(await runCli(['watch', id], { env })).toMatchObject({ code: 0 });
 });
 
-test('a request for files that are all on disk is completed at once', async () => {
-  const { letAllGo } = await addHeld('/there', 1);
-  letAllGo();
-  const first = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
-  const second = await runCli(['request', '--quota', 'ann', '--pattern', '/there/', '--watch'], { env });
-  const none = await runCli(['request', '--quota', 'ann', '--pattern', '/no/such/file', '--watch'], { env });
-  expect([first.code, second.code, none.code]).toEqual([0, 0, 3]);
-  expect(second.stdout).toMatch(
-    / is completed: 1 file on disk, 1\.00 kB\nrestored below \S+, each at its archive path\n$/,
-  );
-  expect(none.stdout).toMatch(/ is completed: 0 files on disk, 0 bytes\n$/);
-});
-
 test('a watch survives a server that goes away and comes back', async () => {
   const { letAllGo } = await addHeld('/away', 1);
   const first = await startGateway(app.ctx);
