@@ -1,3 +1,4 @@
+/** The files that wait on one volume of the simulator, with their sums by user. */
 import type { UserQueue } from '../planner/backlog.js';
 import type { Arrival } from './workload.js';
 

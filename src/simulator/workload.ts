@@ -1,3 +1,4 @@
+/** Workloads of the simulator: generated, or read from a trace. */
 import type { Medium } from '../planner/media.js';
 
 export interface Arrival {

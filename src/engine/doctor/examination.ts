@@ -1,3 +1,5 @@
+/** What the parts of the doctor share during one examination. */
+
 export interface DoctorOptions {
   /** Repairs findings; without it nothing is changed. */
   repair: boolean;

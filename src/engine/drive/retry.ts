@@ -1,3 +1,4 @@
+/** Decides whether and when a failed recall is tried again. */
 import type { Context } from '../../context.js';
 import { type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';

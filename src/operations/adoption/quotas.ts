@@ -1,3 +1,4 @@
+/** Adopts users and their quotas, with their ids. */
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';

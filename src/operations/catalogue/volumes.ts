@@ -1,3 +1,4 @@
+/** Volumes: lists, figures, media, and the positions that `archive` gives out. */
 import type { Context } from '../../context.js';
 import { lockAdvisory } from '../../database/locks.js';
 import { askAtLength } from '../../database/snapshot.js';

@@ -1,3 +1,4 @@
+/** Restore disks: adds, changes and lists them. */
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { lockDisks } from '../../database/locks.js';

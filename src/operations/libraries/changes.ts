@@ -1,3 +1,4 @@
+/** Adds, changes and removes libraries while engines run. */
 import type { Context } from '../../context.js';
 import { locking, lockLibraries } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';

@@ -1,3 +1,4 @@
+/** Users and their quotas: reads, sets and removes them. */
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { lockQuotas } from '../../database/locks.js';
