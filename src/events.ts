@@ -73,7 +73,7 @@ export class EventFeed {
     return this.emitter.listenerCount('event');
   }
 
-  /** How long there have been events that were not read yet. */
+  /** How long unread events have existed. */
   get lagSeconds(): number {
     return this.behindSince === undefined ? 0 : secondsSince(this.behindSince);
   }
@@ -87,10 +87,7 @@ export class EventFeed {
     await this.table.checkKept(after);
   }
 
-  /**
-   * Selects two columns that say how far a statement sees: `newest`, the newest event, and `unnumbered`, batches beyond
-   * it.
-   */
+  /** Selects how far a statement sees: `newest`, the newest event, and `unnumbered`, the batches after it. */
   get present(): Sql {
     return this.numbers.present();
   }
@@ -103,7 +100,7 @@ export class EventFeed {
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
     let last = after;
     while (!this.isClosed && !signal.aborted) {
-      // first, so that nothing is lost between the table and the queue
+      // first, so that no event is missed between the table and the queue
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
@@ -138,7 +135,7 @@ export class EventFeed {
     await Promise.race([ended, sleep(END_MS, undefined, { ref: false })]);
   }
 
-  /** One statement at a time on the listening connection; while it is lost, on the pool. */
+  /** Runs one statement at a time on the listening connection; on the pool while that is lost. */
   private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
     const { pool } = this.db;
     const ask = async () =>

@@ -1,6 +1,6 @@
 /**
- * Where a request comes from: the client's own address, also behind the proxies that are listed (TAPEGATE_PROXY_ADDRESSES), and
- * whether anybody on the way could read it. The word of nobody else is taken.
+ * The client's address, also behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether the request is
+ * confidential.
  */
 import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
@@ -9,9 +9,9 @@ import { type AddressRanges, createRangeTest, isLoopback, normalAddress } from '
 import { remember } from '../remembered.js';
 
 interface Origin {
-  /** Of the client; undefined where its connection has gone already, or a proxy does not tell it. */
+  /** Undefined if the connection has ended, or a proxy does not report the client. */
   address: string | undefined;
-  /** It came through a proxy that is listed. */
+  /** The request came through a listed proxy. */
   isProxied: boolean;
 }
 
@@ -23,16 +23,16 @@ function originOf(req: IncomingMessage): Origin {
   return origin;
 }
 
-/** @returns what notes where a request comes from, before everything that asks `addressOf` */
+/** @returns a function that records the address, before the first call of `addressOf` */
 export function createAddressNote(proxies: AddressRanges): (req: IncomingMessage) => void {
   const isProxy = createRangeTest(proxies);
   return (req) => void origins.set(req, findOrigin(req, isProxy));
 }
 
 /**
- * The last address of the chain that no listed proxy has: what stands before it, the client may have made up. Where all of them are
- * listed, the first is the client's: whoever asks through a proxy on its own host, say. Where a listed proxy tells none, or none that
- * can be read, nobody knows it: the proxy's own is not the client's.
+ * Returns the last address of the chain that is not a listed proxy's: the client may have invented those before it. If
+ * all are listed, the first is the client's, such as a client on a proxy's host. If a listed proxy reports no valid
+ * address, the client is unknown: the proxy's address is not its client's.
  */
 function findOrigin(req: IncomingMessage, isProxy: (address: string) => boolean): Origin {
   let address = peerOf(req);
@@ -48,7 +48,7 @@ function peerOf({ socket }: IncomingMessage): string | undefined {
 
 const isAddress = createRangeTest(['0.0.0.0/0', '::/0']);
 
-/** Some proxies write the port as well. */
+/** Some proxies add the port. */
 function readAddress(text: string): string | undefined {
   const trimmed = text.trim();
   const [, bracketed] = /^\[([^\]]*)\](?::\d+)?$/.exec(trimmed) ?? [];
@@ -57,17 +57,17 @@ function readAddress(text: string): string | undefined {
   return isAddress(address) ? address : undefined;
 }
 
-/** Of whoever has sent a request, for rules, limits and records. */
+/** The client's address, for rules, limits and records. */
 export function addressOf(req: IncomingMessage): string | undefined {
   return originOf(req).address;
 }
 
-/** Did it come through a proxy that is listed? Only then is what a proxy says of its client believed. */
+/** Only a listed proxy is trusted about its client. */
 export function isProxied(req: IncomingMessage): boolean {
   return originOf(req).isProxied;
 }
 
-/** Of proxies, load balancers and content networks: what they say of whom they speak for, and of themselves. */
+/** Headers of proxies, load balancers and content networks, about their clients and themselves. */
 const FORWARDED = [
   /^(x-)?forward(ed)?(-.*)?$/,
   /^(via|x-bluecoat-via|cdn-loop|surrogate-capability|front-end-https|x-varnish|x-nginx-proxy|x-proxied-.*|x-rewrite-url|x-(url-)?scheme)$/,
@@ -77,30 +77,30 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/** What only some proxies do: nginx, unless it is told otherwise, says nothing of its client but asks like this. */
+/** nginx by default adds no header, but requests like this. */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx asks; programs of this host are served by HTTP/1.1';
 
-/** By which a request shows that it came through a proxy, listed or not: a header, mostly. */
+/** Returns the sign, mostly a header, that a request came through a proxy, listed or not. */
 export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
   const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
-  // old programs elsewhere may be served by their address; on this host they would rather not close (curl, ab)
+  // old programs on other hosts may send this too; those on this host (curl, ab) do not
   return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 
-/** Nobody on the way reads what it says: it came over TLS, or from this host. Of a listed proxy its word is taken. */
+/** Whether the request came over TLS, or from this host. A listed proxy is trusted to report it. */
 export function isConfidential(req: IncomingMessage): boolean {
   if (isProxied(req)) {
     const schemes = String(req.headers['x-forwarded-proto'] ?? '').split(',');
     return schemes.every((scheme) => scheme.trim().toLowerCase() === 'https');
   }
   if ((req.socket as TLSSocket).encrypted === true) return true;
-  // a proxy on this host that is not listed may have had it from anywhere
+  // an unlisted proxy on this host may forward from anywhere
   return isLoopback(peerOf(req) ?? '') && findForwarded(req) === undefined;
 }
 
-/** Who has an IPv6 address mostly has all of its network: those count together. */
+/** A client with an IPv6 address mostly controls its whole network, which counts together. */
 const IPV6_NETWORK_BITS = 56;
 
 /** @param address of a connection; one that has ended has none */

@@ -1,7 +1,7 @@
 /**
- * The answers that a gateway has not finished, and its stop without a failed call. For `TAPEGATE_LEAVE_SECONDS`, and for a second after its streams have
- * ended, it goes on and ends each connection with its answer, so that balancers and clients ask another gateway next. Then it listens no more, and
- * Node.js closes connections without a request: a request that arrives at that moment is lost.
+ * Unfinished responses, and a stop that fails no request. For `TAPEGATE_LEAVE_SECONDS`, and a second after its streams
+ * have ended, the gateway closes each connection with its response. So balancers and clients use another gateway next.
+ * Then it stops listening, and Node.js closes idle connections: a request that arrives at that moment is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -9,13 +9,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { RequestHandler } from 'express';
 
-/** Minimum time in which clients of open connections can receive an answer that closes them. */
+/** Minimum time in which clients of open connections can receive a response that closes them. */
 const REST_MS = 1000;
 
-/** Time for unfinished answers after the gateway has stopped listening. */
+/** Time for unfinished responses after the gateway has stopped listening. */
 const ANSWER_MS = 5000;
 
-/** Who waits for the end of an answer: each limit that it counts for, and what sends it. */
+/** Listeners for the end of a response: one for each limit, and its sender. */
 const LISTENERS = 30;
 
 export class AnswersInHand {
@@ -27,7 +27,7 @@ export class AnswersInHand {
     return this.isOver;
   }
 
-  /** Answers that have begun, or wait, and have not ended. */
+  /** Number of responses that have not ended. */
   get number(): number {
     return this.open.size;
   }
@@ -44,9 +44,9 @@ export class AnswersInHand {
   };
 
   /**
-   * Stops a server. Returns when all of its connections are closed.
-   * @param how.leaveMs the time that balancers have to see that the gateway stops
-   * @param how.endStreams ends what would go on: its clients come back elsewhere
+   * Stops a server. Returns when all its connections are closed.
+   * @param how.leaveMs time for balancers to see that the gateway stops
+   * @param how.endStreams ends streams, whose clients reconnect to another gateway
    */
   async finish(server: Server, how: { leaveMs: number; endStreams: () => void }): Promise<void> {
     this.isOver = true;
@@ -57,7 +57,7 @@ export class AnswersInHand {
     const connections = await promisify(server.getConnections.bind(server))();
     if (connections > 0) await sleep(REST_MS);
     const closed = once(server, 'close');
-    this.onEnd = () => server.closeIdleConnections(); // also of an answer whose header was sent before
+    this.onEnd = () => server.closeIdleConnections(); // also of a response whose header was sent before
     server.close();
     await Promise.race([closed, sleep(ANSWER_MS, undefined, { ref: false })]);
     server.closeAllConnections();
@@ -67,12 +67,12 @@ export class AnswersInHand {
 
 const readers = new WeakMap<ServerResponse, AbortSignal>();
 
-/** Aborts when the reader has gone without its answer. One for all that works for it. */
+/** Aborts when the client disconnects without its response. One signal for all work for it. */
 export function readerOf(res: ServerResponse): AbortSignal {
   const known = readers.get(res);
   if (known) return known;
   const gone = new AbortController();
-  setMaxListeners(0, gone.signal); // each field of an operation may wait for a place
+  setMaxListeners(0, gone.signal); // each field of an operation may wait for a slot
   const leave = () => {
     if (!res.writableFinished) gone.abort(new Error('the reader has gone'));
   };

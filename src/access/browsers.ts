@@ -1,4 +1,4 @@
-/** Which requests the gateway accepts from browsers: for which hosts, and from pages of which origins. And the headers of its answers for them. */
+/** Requests that the gateway accepts from browsers, by host and origin, and the headers of its responses for them. */
 
 import cors from 'cors';
 import type { Request, RequestHandler } from 'express';
@@ -9,7 +9,7 @@ import { quote } from '../errors.js';
 import { HttpError } from '../http-body.js';
 import { hostnameOf } from '../http-target.js';
 
-/** Whoever watches the process may ask by any address and name, as load balancers do, and is told next to nothing. */
+/** Load balancers check the health by any address and name; the response contains next to nothing. */
 const HEALTH = /^\/health(\/|$)/i;
 
 type GuardConfig = BrowserConfig & HostConfig & { access: AccessConfig };
@@ -29,8 +29,7 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 }
 
 /**
- * Where a name leads here by a trick, its page has no credentials to show: it is answered only where callers need none. Those
- * of `legacy` show none either.
+ * A page that reaches the gateway by DNS rebinding has no credentials. So the host matters only if callers need none.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -39,15 +38,15 @@ function mayBeAnonymous({ access }: GuardConfig): boolean {
 export type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
 
 /**
- * Returns a check that throws HttpError 421 if `Host` names another host; ports do not matter. With DNS rebinding, a page of another host is of
- * the gateway's origin to the browser, and only `Host` shows that it was meant for another.
+ * Returns a check that throws HttpError 421 if `Host` names another host; ports do not matter. With DNS rebinding, a
+ * browser treats a foreign page as same-origin, and only `Host` shows the difference.
  */
 export function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
   const own = [host, ...allowedHosts, ...(publicUrl ? [new URL(publicUrl).hostname] : [])];
   const known = new Set(own.map(hostnameOf));
   return (req) => {
     const given = req.get('host');
-    if (!given) return; // every browser names one
+    if (!given) return; // every browser sends one
     const name = hostnameOf(given);
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
@@ -57,12 +56,12 @@ export function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): 
   };
 }
 
-/** Names that lead to this host, whoever is asked for them (RFC 6761, 6.3), and addresses, which lead nowhere else. */
+/** Names of this host for every resolver (RFC 6761, 6.3), and its addresses. */
 function isLoopbackName(name: string | undefined): boolean {
   return name !== undefined && (isLoopback(bare(name)) || name.endsWith('.localhost'));
 }
 
-/** The address at which the request came in, as a host; nobody can make a name of it. */
+/** The local address of the connection, as a host; DNS rebinding cannot forge it. */
 function addressOf({ socket }: Request): string | undefined {
   const address = socket.localAddress?.replace(/^::ffff:(?=\d+\.)/, '');
   return address && hostnameOf(address);
@@ -71,9 +70,8 @@ function addressOf({ socket }: Request): string | undefined {
 const bare = (name: string) => name.replace(/^\[(.*)\]$/, '$1');
 
 /**
- * Refuses what pages of other origins ask for, and leaves alone what comes of no page (curl, scripts). What they may not
- * change is clear; reading they could not see either, but it has its cost: an open page could keep the gateway busy with
- * lists. What stays allowed is a link or an address that somebody follows, which opens in a page of its own.
+ * Rejects requests from pages of other origins, but not from other clients (curl, scripts). Such pages cannot read
+ * responses, but could keep the gateway busy with lists. A user may still follow a link, which opens its own page.
  * @throws HttpError 403
  */
 export function refuseForeignPage(req: Request, config: BrowserConfig): void {
@@ -86,11 +84,11 @@ export function refuseForeignPage(req: Request, config: BrowserConfig): void {
   );
 }
 
-/** The header that says so; undefined for a page of our own, one that is listed, and none at all. */
+/** Returns the header that shows a foreign page; undefined for our own and listed pages, and for other clients. */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // what a browser asks for by itself is `none`; where it does not say so, as over plain HTTP, it sends Origin with all that changes
+  // user navigation is `none`; without the header, as over plain HTTP, browsers send Origin with all changes
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;
 }
@@ -104,16 +102,16 @@ function isKnown(origin: string, req: Request, { publicUrl, corsOrigins }: Brows
 
 const originOf = (url: string) => (URL.canParse(url) ? new URL(url).origin : undefined);
 
-/** In a window, that is: in a frame a page could have as many as it likes. */
+/** Only in a window: a page could open any number of frames. */
 function isLinkFollowed(req: Request): boolean {
   const isRead = req.method === 'GET' || req.method === 'HEAD';
   return isRead && req.get('sec-fetch-mode') === 'navigate' && req.get('sec-fetch-dest') === 'document';
 }
 
-/** All that any path takes: what one of them does not, it says itself. */
+/** All methods of all paths; each path rejects the others itself. */
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE'];
 
-/** What clients send beside what browsers let every page send. */
+/** Headers beyond those that browsers always let pages send. */
 const SENT_HEADERS = [
   'Accept',
   'Authorization',
@@ -123,12 +121,12 @@ const SENT_HEADERS = [
   'X-Requested-With',
 ];
 
-/** What pages may read beside the body and its type. */
+/** Response headers that pages may read beyond the defaults. */
 const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];
 
 const MAX_AGE_SECONDS = 600;
 
-/** Without a listed origin it does nothing at all. Cookies and the like of a proxy are not meant to be sent by other pages. */
+/** Does nothing without a listed origin. Pages of other origins must not send cookies. */
 export function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
   const options = {
@@ -138,7 +136,7 @@ export function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>):
     maxAge: MAX_AGE_SECONDS,
   };
   return (req, res, next) => {
-    res.vary('Accept, Origin'); // for those as well that have no origin: what is cached for them is not for others
+    res.vary('Accept, Origin'); // also without an origin: caches must not mix the responses
     const origin = req.get('origin');
     if (origin === undefined || !corsOrigins.includes(origin)) return next();
     const isPreflight = req.get('access-control-request-method') !== undefined;
@@ -146,12 +144,12 @@ export function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>):
   };
 }
 
-/** Half a year; of names below its own the gateway knows nothing. */
+/** Half a year. The gateway does not know about subdomains. */
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
- * No answer is a page, but for GraphiQL, which has a policy of its own (graphql/graphiql.ts): nothing is loaded, run, framed
- * or taken for another type. A browser is held to TLS only where users come by it.
+ * Responses are not pages, except GraphiQL with its own policy (graphql/graphiql.ts): browsers must not load, run,
+ * frame or sniff them. HSTS is sent only if users come by TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
@@ -161,10 +159,10 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
       directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
     },
     xFrameOptions: { action: 'deny' },
-    // Origin would be null for forms of our own with no-referrer
+    // with no-referrer, Origin would be null for our own forms
     referrerPolicy: { policy: 'same-origin' },
     strictTransportSecurity: isByTls ? HSTS : false,
-    // of browsers that are no more
+    // for obsolete browsers
     xDownloadOptions: false,
     xXssProtection: false,
     xDnsPrefetchControl: false,
@@ -172,7 +170,7 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
     xPoweredBy: false,
   });
   return (req, res, next) => {
-    // the answer is for this caller only, and a shared cache may not tell callers apart
+    // the response is for this caller only, and a shared cache may not distinguish callers
     res.setHeader('Cache-Control', 'no-store');
     setHeaders(req, res, next);
   };

@@ -1,4 +1,4 @@
-/** From who somebody is to what the policy needs to know of a caller. */
+/** Makes callers from identities. */
 import type { Caller, Quotas, Role, Way } from '../caller.js';
 import type { AccessConfig } from '../config.js';
 import type { Context } from '../context.js';
@@ -21,10 +21,9 @@ export interface Identity {
   address?: string | undefined;
 }
 
-/** For so long nobody asks the database again what a caller may see. */
+/** A caller's rights are cached for this time. */
 const KNOWN_MS = 2000;
 
-/** Callers by who they are, as they were found a moment ago. */
 export class KnownCallers {
   private readonly ctx: Context;
   private readonly recent = new Recent<Caller>(KNOWN_MS);
@@ -44,7 +43,7 @@ export class KnownCallers {
 
 const NONE: Quotas = new Set<string>();
 
-/** What somebody may see and do, by its roles and memberships. */
+/** Adds roles and memberships to an identity. */
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
   const { name, way, groups = [], isReadOnly = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
@@ -72,12 +71,12 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
   };
 }
 
-/** An operator that changes nothing is a viewer. */
+/** A read-only operator is a viewer. */
 function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
   return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
 }
 
-/** Whoever asks, where nobody is to show who it is: everything but what operators do. */
+/** The caller without authentication: may do all but an operator's actions. */
 export function openCaller(address: string | undefined): Caller {
   return {
     name: 'anybody',
@@ -104,21 +103,21 @@ export function checkName(name: string, source: string): string {
 }
 
 /**
- * What an issuer calls a user or a group, as it is called here. Names are unique within an issuer: those of the first are as they are, and
- * those of any other end in its own.
+ * Returns the name of an issuer's user or group. Names are unique within an issuer: those of the first are unchanged,
+ * those of others end in the issuer's name.
  */
 export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
   return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;
 }
 
 /**
- * Whoever else gives names may give none that an issuer's users and groups are called by, or one could be taken for the other.
+ * Other sources of names must not use those of an issuer's users and groups, so that they cannot be confused.
  * @throws HttpError 401
  */
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
   if (!auth.has('oidc') || oidcIssuers.length < 2) return;
   const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
-  // no end has an @ in it
+  // no issuer's name contains an @
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
   throw unauthenticated(`${source} names ${quote(taken)}, as only a listed issuer (TAPEGATE_OIDC_ISSUER) may`);
@@ -126,7 +125,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
 
 const MAX_ENTRIES = 10_000;
 
-/** Values that were found a moment ago, by keys from outside: bounded in time and number. */
+/** A cache with foreign keys, limited in time and number. */
 export class Recent<Value> {
   private readonly keptMs: number;
   private readonly entries = new Map<string, { until: number; value: Promise<Value> }>();
@@ -137,7 +136,7 @@ export class Recent<Value> {
     this.keptMs = keptMs;
   }
 
-  /** A value that cannot be had is asked for again by whoever comes next; one that is cleared while it is looked for, at once. */
+  /** A failed load is retried by the next call; a load during `clear` is repeated at once. */
   async get(key: string, load: () => Promise<Value>): Promise<Value> {
     for (;;) {
       const begun = this.clearings;
@@ -151,7 +150,7 @@ export class Recent<Value> {
     if (known && performance.now() < known.until) return await known.value;
     this.forgetOld();
     if (this.entries.size >= MAX_ENTRIES) this.entries.clear();
-    this.entries.delete(key); // its place is that of its age
+    this.entries.delete(key); // reinserts it at the end
     const entry = { until: performance.now() + this.keptMs, value: load() };
     this.entries.set(key, entry);
     try {
@@ -162,7 +161,7 @@ export class Recent<Value> {
     }
   }
 
-  /** They are in order of their age. */
+  /** Entries are in order of age. */
   private forgetOld(): void {
     for (const [key, { until }] of this.entries) {
       if (performance.now() < until) return;

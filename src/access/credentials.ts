@@ -1,4 +1,4 @@
-/** What a request shows of its caller: the Authorization header, read. */
+/** Reads the Authorization header. */
 import type { IncomingMessage } from 'node:http';
 import type { Request, RequestHandler } from 'express';
 import type { AccessConfig } from '../config.js';
@@ -9,7 +9,7 @@ export type Credentials =
   /** The name and the password of Basic. */
   | { scheme: 'basic'; name: string; secret: string };
 
-/** Of RFC 6750 and 7617; what the secret is, the ways say. Undefined where there is nothing of either kind. */
+/** Reads Bearer (RFC 6750) or Basic (RFC 7617); undefined without either. */
 export function readCredentials(req: IncomingMessage): Credentials | undefined {
   const { authorization } = req.headers;
   if (authorization === undefined) return undefined;
@@ -25,14 +25,14 @@ export function readCredentials(req: IncomingMessage): Credentials | undefined {
 
 const BASIC = 'Basic realm="Tapegate", charset="UTF-8", ';
 
-/** @param problem for people; it must not repeat what was shown */
+/** @param problem for people; must not repeat the credentials */
 export function unauthenticated(problem: string): HttpError {
   return new HttpError(401, problem, { 'WWW-Authenticate': `${BASIC}Bearer realm="Tapegate"` });
 }
 
 /**
- * Where Basic is offered, a browser asks for a name and a password by itself, over a page that asks in its own way: scripts of pages say by
- * `X-Requested-With` that it is they who ask.
+ * If Basic is offered, browsers show their own login dialog over a page. Scripts of pages send `X-Requested-With` to
+ * avoid it.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;
@@ -40,7 +40,7 @@ export function spareDialog(error: unknown, { headers }: IncomingMessage): unkno
   return new HttpError(401, error.message, { ...error.headers, 'WWW-Authenticate': challenge });
 }
 
-/** As RFC 6750 has it. @param problem for people; it must not repeat what was shown */
+/** As in RFC 6750. @param problem for people; must not repeat the credentials */
 export function invalidToken(problem: string): HttpError {
   return new HttpError(401, problem, { 'WWW-Authenticate': 'Bearer error="invalid_token", realm="Tapegate"' });
 }
@@ -52,7 +52,7 @@ interface DiscoveryConfig {
   publicUrl: string | undefined;
 }
 
-/** Of a gateway that takes tokens of issuers; any other has nothing to say there. */
+/** Only for a gateway that accepts tokens of issuers. */
 export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): RequestHandler {
   return (req, res, next) => {
     if (!access.auth.has('oidc')) return next();
@@ -62,7 +62,7 @@ export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): R
       bearer_methods_supported: ['header'],
       scopes_supported: ['storage.read:/', 'storage.stage:/'],
       resource_name: 'Tapegate',
-      // what a command needs beside that to ask for a token: our own names, as the RFC allows (2)
+      // a command needs these to request a token; the RFC allows own names (2)
       tapegate_audience: access.oidcAudiences[0],
       tapegate_client_id: access.oidcClientId,
     });
@@ -73,7 +73,7 @@ function ownUrl(req: Request, publicUrl: string | undefined): string {
   return publicUrl ?? `${req.protocol}://${req.get('host')}`;
 }
 
-/** A refusal that says where the issuers are named (RFC 9728, 5.1). */
+/** Adds the URL of the metadata to a rejection (RFC 9728, 5.1). */
 export function pointToIssuers(error: unknown, req: Request, { access, publicUrl }: DiscoveryConfig): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || !access.auth.has('oidc')) return error;
   const challenge = `${error.headers['WWW-Authenticate']}, resource_metadata="${ownUrl(req, publicUrl)}${METADATA_PATH}"`;

@@ -1,4 +1,4 @@
-/** By what a gateway of this host is known to commands: the very socket on which it listens, noted beside the operator's token. */
+/** Notes of this host's gateways, by which commands recognise them: the listening sockets, in DATA_DIR. */
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, readlink, rename, rm, writeFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
@@ -8,12 +8,12 @@ import { codeOf } from '../errors.js';
 import { readOwnFile } from './operator-token-file.js';
 
 interface Note {
-  /** Of the machine's start: numbers of sockets are those of one. */
+  /** Boot id: socket numbers are valid within one boot. */
   boot: string;
-  /** Numbers (inodes) of the sockets on which the process listens; none but on Linux. */
+  /** Inodes of the listening sockets; none except on Linux. */
   sockets: string[];
   pid: number;
-  /** Its name, by which its processes are told from those of others where numbers of sockets are not known. */
+  /** The hostname, if socket numbers are unknown. */
   host?: string;
 }
 
@@ -22,12 +22,12 @@ interface Place {
   port: number;
 }
 
-/** Hosts may share a folder, gateways a host, and of one host a port, at an address each. */
+/** Hosts may share a directory, and a host may have several gateways, also on one port at several addresses. */
 function gatewayFile(dataDir: string, { host, port }: Place): string {
   return path.join(dataDir, `gateway-${hostname()}-${host.replaceAll(/[^\w.]/g, '_')}-${port}.json`);
 }
 
-/** The notes of a port, of whichever address and host: one may be called otherwise since, and is known by its start. */
+/** Reads the notes of a port for any address and host name: the host may have been renamed. */
 async function readNotes(dataDir: string, port: number): Promise<Note[]> {
   const names = (await readdir(dataDir).catch(() => [])).filter(
     (name) => name.startsWith('gateway-') && name.endsWith(`-${port}.json`),
@@ -37,15 +37,15 @@ async function readNotes(dataDir: string, port: number): Promise<Note[]> {
 }
 
 /**
- * For the user alone as whom this process runs; once it listens.
- * @returns takes the note away, for when it listens no more; one that stays says nothing
+ * Writes the note of a listening gateway, readable only by its user.
+ * @returns a function that removes the note, for when it stops listening; a stale note is harmless
  */
 export async function noteGateway(dataDir: string, place: Place): Promise<() => Promise<void>> {
   const note: Note = { boot: await readBoot(), sockets: await findOwnSockets(), pid: process.pid, host: hostname() };
   const text = `${JSON.stringify(note)}\n`;
   const file = gatewayFile(dataDir, place);
   await mkdir(dataDir, { recursive: true });
-  const fresh = `${file}.${randomUUID()}`; // what somebody else has made by its name is not written to
+  const fresh = `${file}.${randomUUID()}`; // never writes to a file that another user has created
   try {
     await writeFile(fresh, text, { flag: 'wx', mode: 0o600 });
     await rename(fresh, file);
@@ -53,15 +53,15 @@ export async function noteGateway(dataDir: string, place: Place): Promise<() => 
     await rm(fresh, { force: true });
   }
   return async () => {
-    // another one may have noted itself there since, in a network of its own
+    // another gateway may have written its note since, in another network namespace
     if ((await readOwnFile(file))?.text === text) await rm(file, { force: true });
   };
 }
 
 /**
- * Is what listens on a port a gateway that was noted there, or, of several addresses, one each? A port proves nothing: a tunnel of the same user (`ssh -L`), or root's to
- * a container, listens where no gateway does. A socket's number is no other's while it is open.
- * @param sockets of those that listen; undefined where nobody can say, and the noted process need only be there
+ * Returns whether all listeners of a port are gateways with a note. The port alone proves nothing: a tunnel (`ssh -L`)
+ * may listen on it. A socket's number is unique while the socket is open.
+ * @param sockets of the listeners; undefined if unknown, and then a live process with a note is enough
  */
 export async function isNotedGateway(dataDir: string, port: number, sockets: readonly string[] | undefined) {
   const notes = await readNotes(dataDir, port);
@@ -76,7 +76,7 @@ function parseNote(text: string | undefined): Note | undefined {
     const note = JSON.parse(text ?? '');
     return Array.isArray(note?.sockets) && Number.isInteger(note.pid) && note.pid > 0 ? note : undefined;
   } catch {
-    return undefined; // there is none, or it was spoilt
+    return undefined; // it does not exist or is damaged
   }
 }
 
@@ -93,7 +93,7 @@ async function readBoot(): Promise<string> {
   return (await readFile('/proc/sys/kernel/random/boot_id', 'utf8')).trim();
 }
 
-/** All of the process: others that it has are no listeners, and nobody comes to them. */
+/** All sockets of the process: the others do not listen. */
 async function findOwnSockets(): Promise<string[]> {
   if (process.platform !== 'linux') return [];
   const descriptors = await readdir('/proc/self/fd');
@@ -101,24 +101,23 @@ async function findOwnSockets(): Promise<string[]> {
   return targets.flatMap((target) => /^socket:\[(\d+)\]$/.exec(target)?.[1] ?? []);
 }
 
-/** A socket that listens: its address, and the system user whose it is. */
+/** A listening socket and the system user that owns it. */
 interface Listener {
   address: string;
   port: number;
   uid: number;
-  /** Its number (inode). */
+  /** Inode. */
   socket: string;
 }
 
 const LISTEN = '0A';
 
 /**
- * Who listens on a port of this host. Any user may listen where a server is expected and does not run just now, and would be
- * shown what is meant for the server. Linux alone tells (`/proc/net/tcp`, proc(5)); elsewhere nobody can say. Where nothing is seen to listen, as
- * from another network namespace, there is nobody. What is answered may be over in the next moment: whoever listens by then has taken the
- * place of a server that has just ended.
+ * Returns the listeners on a port of this host. Any user may listen on a server's port while the server does not run,
+ * and would receive its requests. Only Linux reports this (`/proc/net/tcp`, proc(5)); listeners in other network
+ * namespaces are not seen. The result may be outdated at once, if a server has just ended.
  * @param host a loopback address, or `localhost`
- * @returns whoever may be met, each of whom may answer; undefined where nobody can say
+ * @returns the listeners that a client may reach; undefined if unknown
  */
 export async function findListeners(host: string, port: number): Promise<Listener[] | undefined> {
   if (process.platform !== 'linux') return undefined;
@@ -127,7 +126,7 @@ export async function findListeners(host: string, port: number): Promise<Listene
   return addresses.flatMap((address) => findMet(listeners, normalize(address), port));
 }
 
-/** Who listens at an address itself goes before who listens at all of them. */
+/** A listener at the address takes precedence over those at all addresses. */
 function findMet(listeners: readonly Listener[], address: string, port: number): Listener[] {
   const here = listeners.filter((listener) => listener.port === port);
   const own = here.filter((listener) => listener.address === address);
@@ -136,7 +135,7 @@ function findMet(listeners: readonly Listener[], address: string, port: number):
   return here.filter((listener) => all.map(normalize).includes(listener.address));
 }
 
-/** IPv4 as it is mapped into IPv6; one way to write each address. */
+/** Maps IPv4 into IPv6, and normalises each address. */
 function normalize(address: string): string {
   return new URL(`http://[${isIPv6(address) ? address : `::ffff:${address}`}]`).hostname;
 }
@@ -154,7 +153,7 @@ async function readListeners(file: string): Promise<Listener[]> {
   });
 }
 
-/** Words of 32 bits in hex, each as this machine keeps it, the address itself being in network order. */
+/** 32-bit words in hex, in this machine's byte order; the address itself is in network order. */
 function readAddress(hex: string): string {
   const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => {
     const inOrder = word.match(/../g) ?? [];

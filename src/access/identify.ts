@@ -1,4 +1,4 @@
-/** Who asks: for each request of REST and GraphQL, by the ways that are configured, or it is refused. */
+/** Authenticates each request of REST and GraphQL by the configured methods. */
 import type { IncomingMessage } from 'node:http';
 import type { Request, RequestHandler, Response } from 'express';
 import type { Caller } from '../caller.js';
@@ -15,7 +15,7 @@ import { TokenCallers } from './token.js';
 
 const callers = new WeakMap<IncomingMessage, Caller>();
 
-/** Of a request that has passed `createIdentifier`. */
+/** For a request that has passed `createIdentifier`. */
 export function callerOf(req: IncomingMessage): Caller {
   const caller = callers.get(req);
   if (!caller) throw new Error('nobody has asked who the caller is');
@@ -23,11 +23,11 @@ export function callerOf(req: IncomingMessage): Caller {
 }
 
 export interface Identifier {
-  /** Before everything that serves. @throws HttpError 401 */
+  /** Must run before all other handlers. @throws HttpError 401 */
   handler: RequestHandler;
-  /** Answers are followed no longer. */
+  /** Stops following open responses. */
   close(): void;
-  /** When all have gone out: what is still to be written down of them. */
+  /** Writes pending records after the last response. */
   finish(): Promise<void>;
 }
 
@@ -52,7 +52,7 @@ export function createIdentifier(ctx: Context): Identifier {
     const hasShown = req.headers.authorization !== undefined;
     const unknown = !hasShown && auth.has('legacy') ? await legacy.find(req, res) : undefined;
     if (unknown) return unknown;
-    // what no way knows is passed over, as if nothing were shown (the REST contract, 1.4)
+    // unknown credentials are ignored (the REST contract, 1.4)
     if (auth.has('open')) {
       checkDirect(req);
       return openCaller(address);
@@ -81,14 +81,14 @@ export function createIdentifier(ctx: Context): Identifier {
   };
 }
 
-/** Nothing of what was shown: it may be a secret in the wrong place. */
+/** Records no part of the credentials: they may be a secret in the wrong place. */
 function noteUnknown(ctx: Context, req: Request, { message }: HttpError): void {
   const asker = { name: '', way: 'unknown', tokenId: undefined, address: addressOf(req) } as const;
   const given = { problem: message, endpoint: endpointOf(req) };
   ctx.refusals.note(asker, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
-/** A proxy makes everybody local: who comes through one is to be known by more than that. */
+/** A proxy makes every client local, so its clients must authenticate. */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;

@@ -1,4 +1,4 @@
-/** Callers who show nothing, as the scripts do that were there before there was anything to show: some endpoints are left to them. */
+/** Callers without credentials, such as old scripts: some endpoints may be open to them. */
 import type { Request, Response } from 'express';
 import { createRangeTest } from '../address-ranges.js';
 import type { Caller } from '../caller.js';
@@ -11,12 +11,12 @@ import { addressOf, findForwarded, isProxied } from './address.js';
 import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
-/** Counts are written after so long, not with each use; a process that is killed loses those of its last seconds. */
+/** Counts are written after this delay, not with each use; a killed process loses those of its last seconds. */
 const WRITE_MS = 5000;
 
 /**
- * So many uses are told apart in a day, and so many refusals, which anybody may have many of; all others are counted together, so that
- * nobody fills the table.
+ * Kinds of uses, and of rejections, that are counted separately in a day. All others are counted together, so that no
+ * client can fill the table.
  */
 const MAX_KINDS = 10_000;
 
@@ -48,8 +48,8 @@ export class LegacyCallers {
   }
 
   /**
-   * @returns undefined where the endpoint is not open to whoever asks
-   * @throws HttpError 401 for who hides behind a proxy that nobody has listed
+   * @returns undefined if the endpoint is not open to the caller
+   * @throws HttpError 401 for a caller behind an unlisted proxy
    */
   async find(req: Request, res: Response): Promise<Caller | undefined> {
     const endpoint = endpointOf(req);
@@ -60,15 +60,15 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`who comes through a proxy (${forwarded}) that is not listed must show a token`);
     }
-    // what a body names is known at the end
+    // the body's user is known only at the end
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
 
-  /** Who has shown nothing was not let in: what was asked for is counted, so that an operator sees whom a closed door keeps out. */
+  /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
   noteRefused(req: Request): void {
     const endpoint = endpointOf(req);
-    // the body was not read, which may name a user as well
+    // the body, which may also name a user, was not read
     if (endpoint !== undefined && req.headers.authorization === undefined)
       this.count('refused', endpoint, req, nameInPath(req));
   }
@@ -97,7 +97,7 @@ export class LegacyCallers {
     this.counted.set(key, { ...use, uses, refused, lastAt });
   }
 
-  /** A user was forgotten, who may be among them. */
+  /** Removes users from pending counts: a forgotten user may be among them. */
   private forgetUsers(): void {
     const counted = [...this.counted.values()];
     this.counted = new Map();
@@ -149,7 +149,7 @@ export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undef
   return paths.find(([, pattern]) => pattern.test(asked))?.[0];
 }
 
-/** The user whose quota the path or the body has named. */
+/** Returns the user in the path or the body. */
 function nameUser(req: Request, res: Response): string {
   return nameInPath(req) || (typeof res.locals.quota === 'string' ? clean(res.locals.quota) : '');
 }
@@ -159,11 +159,11 @@ function nameInPath({ path }: Request): string {
   try {
     return clean(decodeURIComponent(inPath));
   } catch {
-    return ''; // percent signs that mean nothing
+    return ''; // invalid percent-encoding
   }
 }
 
-/** What the database takes; nobody with a longer name has a quota. */
+/** Makes a text that the database accepts; no quota has a longer name. */
 function clean(user: string): string {
   return user.length <= 1000 && !user.includes('\0') ? user.toWellFormed() : '';
 }

@@ -1,5 +1,3 @@
-/** What callers may take of the gateway, put together in one place. */
-
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -13,7 +11,7 @@ import { addressKey, addressOf } from './address.js';
 import { callerOf } from './identify.js';
 
 export interface CallerLimits {
-  /** To stand before all that answers. */
+  /** Must run before all other handlers. */
   before: RequestHandler[];
   watch(server: Server): void;
   close(): void;
@@ -22,7 +20,7 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/** What one caller may take of the memory for bodies: three of 32 MB by default. */
+/** A caller's part of the memory for bodies: three of 32 MB by default. */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {
@@ -59,7 +57,7 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
 }
 
-/** What a body takes of the memory, until its request is answered or what it asks for is done. */
+/** Counts a body's memory until its request is answered and its work is done. */
 function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
   const taken: (() => void)[] = [];
   const give = () => {
@@ -72,10 +70,10 @@ function createRoom(res: ServerResponse, take: (bytes: number) => () => void): B
 type Take = (req: IncomingMessage) => () => void;
 type Keep = (req: IncomingMessage, characters: number) => () => void;
 
-/** Of a stream that a caller may have: what its subscriptions say. Each has its document parsed, which takes fifty times as much memory. */
+/** Characters of subscriptions per stream. A parsed document takes fifty times as much memory. */
 const CHARACTERS = 4096;
 
-/** Event streams, all together and those of one caller; and the text of subscriptions, of which one stream may have many. */
+/** Limits event streams in total and for one caller, and the text of their subscriptions. */
 export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
   const shares = new Shares('streams', { all: limits.streams, one: limits.callerStreams });
   const kept = new Shares('characters of subscriptions', {
@@ -91,8 +89,8 @@ export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
 const LOOPBACK_6 = '::/56';
 
 /**
- * Who is known counts alone, by its name: wherever it asks from, with whichever of its tokens, and whatever becomes of its rights.
- * Of the others, those of an address count together.
+ * Returns the rate-limit key. An authenticated caller counts by its name, with any address, token or rights. Others
+ * count by address.
  */
 export function limitKey(req: IncomingMessage): string {
   const caller = callerOf(req);
@@ -101,17 +99,14 @@ export function limitKey(req: IncomingMessage): string {
 
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
-/**
- * Of those who are not known and come from this host nothing tells one from the other, nor a script from all that runs here: how
- * often they ask is counted only where the configuration says so.
- */
+/** Unauthenticated local callers cannot be distinguished, so the rate limit applies to them only if configured. */
 export function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
   const address = addressKey(addressOf(req));
   return address.startsWith('127.') || address === LOOPBACK_6;
 }
 
-/** Counts what callers have at once of something. */
+/** Counts resources that callers use at once. */
 export class Shares {
   private readonly most: { all: number; one: number };
   private readonly what: string;
@@ -124,7 +119,7 @@ export class Shares {
     this.most = most;
   }
 
-  /** @returns what gives it back, once. @throws HttpError 429, 503 */
+  /** @returns a function that releases it; a second call does nothing. @throws HttpError 429, 503 */
   take(caller: string, amount = 1): () => void {
     const give = this.tryTake(caller, amount);
     if (give) return give;
@@ -135,7 +130,7 @@ export class Shares {
     throw new HttpError(503, `there are too many ${this.what}: try again later`, headers);
   }
 
-  /** The same, and undefined if there is no room. */
+  /** Does the same; undefined if there is no room. */
   tryTake(caller: string, amount = 1): (() => void) | undefined {
     const own = (this.counts.get(caller) ?? 0) + amount;
     if (own > this.most.one || this.count + amount > this.most.all) return undefined;
@@ -155,13 +150,13 @@ export class Shares {
 
 const turns = new WeakMap<ServerResponse, () => void>();
 
-/** A request is in hand until it is answered. */
+/** Counts a request until its response. */
 export function beginTurn(res: ServerResponse, give: () => void): void {
   turns.set(res, give);
   onceOver(res, give);
 }
 
-/** It goes on as a stream, which counts as that. */
+/** Ends the count of a request that becomes a stream, which has its own limit. */
 export function endTurn(res: ServerResponse): void {
   turns.get(res)?.();
 }
@@ -173,7 +168,7 @@ interface Kept {
 
 const keeping = new WeakMap<ServerResponse, Kept>();
 
-/** What a request has taken is given back once it is answered, unless it is kept longer. */
+/** Releases a request's resources once it is answered, unless `keepTurn` keeps them longer. */
 export function onceOver(res: ServerResponse, give: () => void): void {
   res.once('close', () => {
     const kept = keeping.get(res);
@@ -183,8 +178,8 @@ export function onceOver(res: ServerResponse, give: () => void): void {
 }
 
 /**
- * What was asked for is still to be done once the request is answered, or its sender has gone: what it has taken is kept.
- * @returns what ends that, once
+ * Keeps a request's resources while its work continues after the response or a disconnect.
+ * @returns a function that ends that; a second call does nothing
  */
 export function keepTurn(res: ServerResponse): () => void {
   const kept = keeping.get(res) ?? { count: 0, gives: [] };
@@ -200,7 +195,7 @@ export function keepTurn(res: ServerResponse): () => void {
   };
 }
 
-/** Descriptors of a process beside its connections: 24 to the database, one for each long list, its own, and some for each drive. */
+/** Descriptors other than connections: 24 to the database, the process's own, and some for each drive. */
 const KEPT_DESCRIPTORS = 100;
 const KEPT_FOR_DRIVE = 4;
 
@@ -213,7 +208,10 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
   return Math.max(LEAST_CONNECTIONS, Math.min(limits.connections, free));
 }
 
-/** Node.js closes connections over the limit of all. One address may have half of them, so that a single client keeps nobody else out. */
+/**
+ * Node.js closes connections over the total limit. One address may have half of them, so that it cannot lock out
+ * others.
+ */
 export function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
   const most = countConnections(config, readDescriptorLimit());
@@ -224,7 +222,7 @@ export function limitConnections(server: Server, config: Config): void {
   const shares = new Shares('connections', { all: most, one: Math.floor(most / 2) });
   const isProxy = createRangeTest(access.proxyAddresses);
   server.on('connection', (socket: Socket) => {
-    // those of a listed proxy are of all clients behind it
+    // a listed proxy's connections belong to all its clients
     if (isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
     const give = shares.tryTake(addressKey(socket.remoteAddress));
     if (give) socket.once('close', give);
@@ -242,7 +240,9 @@ function readDescriptorLimit(): number | undefined {
   }
 }
 
-/** Requests of one connection that may wait. Node.js parses all that one read brings, some thousands at most, before it can be paused. */
+/**
+ * Requests of one connection that may wait. Node.js parses all of one read, some thousands, before it can be paused.
+ */
 const MOST_WAITING = 100;
 
 interface Line {
@@ -252,15 +252,15 @@ interface Line {
 
 const lines = new WeakMap<Socket, Line>();
 
-/** Whether something was written on a connection that is not answered to its end. */
+/** Returns whether a connection has an incomplete response. */
 export function isAnswering(socket: Socket): boolean {
   return lines.get(socket)?.current.headersSent === true;
 }
 
 /**
- * Begins the requests of one connection one after another, as they are answered (RFC 9112, 9.3.2). Node.js begins all that a client sends ahead,
- * and an answer behind one that breaks off never closes: what it has taken of its caller's limits would be lost. A connection on which more than
- * `MOST_WAITING` requests wait is closed.
+ * Starts the requests of a connection one after another, as they are answered (RFC 9112, 9.3.2). Node.js starts all
+ * pipelined requests. A response behind one that breaks off would never close, and never release its limits. A
+ * connection with more than `MOST_WAITING` waiting requests is closed.
  */
 export function answerInTurn(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Line, 'waiting'>) => {

@@ -1,4 +1,4 @@
-/** Every request is observed from its header to the end of its answer: it has an id, it is timed, and a line of the log tells of it where that is wanted. */
+/** Observes every request until the end of its response: an id, its duration, a span, and a log line if configured. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Context } from '../context.js';
 import { idOf, takeId } from '../request-ids.js';
@@ -7,10 +7,9 @@ import { isTracing, type Span, startServerSpan } from '../traces.js';
 import { addressOf } from './address.js';
 import { methodOf, routeOf } from './routes.js';
 
-/** Of a target, which may be as long as a header. */
 const MAX_PATH = 500;
 
-/** @returns to be called with a request whose target is a path, before anything answers it */
+/** @returns a handler for requests, before all others */
 export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>) {
   const { accessLog } = config.telemetry;
   return (req: IncomingMessage, res: ServerResponse): void => {
@@ -33,20 +32,20 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
   };
 }
 
-/** Without the query, which may be long, and say what nobody else is to see. */
+/** Without the query, which may be long or secret. */
 function pathOf(target: string): string {
   const end = target.indexOf('?');
   return target.slice(0, Math.min(end < 0 ? target.length : end, MAX_PATH));
 }
 
-/** `2xx`; `gone` for who has left without an answer. */
+/** `2xx`; `gone` if the client disconnected first. */
 function statusOf({ headersSent, statusCode }: ServerResponse): string {
   return headersSent ? `${Math.floor(statusCode / 100)}xx` : 'gone';
 }
 
 const spans = new WeakMap<ServerResponse, Span>();
 
-/** Of what is done for a request: undefined where that is not traced. */
+/** Returns undefined if the request is not traced. */
 export function traceparentOf(res: ServerResponse): string | undefined {
   return isTracing() ? spans.get(res)?.traceparent : undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * Callers that show a bearer token of an identity provider: a signed JWT of OpenID Connect or OAuth 2 (RFC 9068), with the
- * claims of the WLCG token profile where it has them.
+ * Callers with a bearer token of an identity provider: a signed JWT of OpenID Connect or OAuth 2 (RFC 9068), also with
+ * the claims of the WLCG token profile.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -23,7 +23,7 @@ import { checkName, checkNoIssuers, type Identity, nameOfIssuer, Recent } from '
 import { invalidToken } from './credentials.js';
 import { rolesOf } from './proxy.js';
 
-/** Signed by a key that its issuer alone has: never `none`, and no secret that we would have to share. */
+/** Asymmetric only: never `none`, and no shared secret. */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -38,13 +38,12 @@ const ALGORITHMS = [
   'Ed25519',
 ];
 
-/** An access token, and what does not say what it is; not what an issuer signs for other ends. */
+/** An access token or an untyped JWT; no token that the issuer signs for other purposes. */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
-/** Seconds by which the clock of an issuer may differ. */
 const CLOCK_SKEW_SECONDS = 60;
 
-/** For so long a token is not verified again. */
+/** A verified token is cached for this time. */
 const KNOWN_MS = 2000;
 
 export class OidcCallers {
@@ -58,8 +57,8 @@ export class OidcCallers {
   }
 
   /**
-   * @returns undefined where it is no JWT at all
-   * @throws HttpError 401; 403 for one that is not for what is done here; 503 while nobody can tell
+   * @returns undefined if it is not a JWT
+   * @throws HttpError 401; 403 for a token without the needed scope; 503 while it cannot be verified
    */
   async find(token: string): Promise<Identity | undefined> {
     if (!/^[\w-]+\.[\w-]+\.[\w-]*$/.test(token)) return undefined;
@@ -88,7 +87,7 @@ export class OidcCallers {
     }
   }
 
-  /** Who is said to have signed it, and by which key, which is what is verified then. */
+  /** Returns the issuer that the token claims, before verification. */
   private findIssuer(token: string): Issuer {
     let issuer: Issuer | undefined;
     try {
@@ -118,7 +117,7 @@ export class OidcCallers {
   }
 }
 
-/** By its name, which may have dots in it, or by a path of names. */
+/** Reads a claim by its name, which may contain dots, or by a path of names. */
 function readClaim(payload: JWTPayload, claim: string): unknown {
   if (Object.hasOwn(payload, claim)) return payload[claim];
   let value: unknown = payload;
@@ -136,8 +135,8 @@ function readWords(value: unknown): string[] {
 }
 
 /**
- * A token with scopes of the WLCG profile for storage is good for these alone, whoever shows it: `storage.stage` asks for
- * files, `storage.read` reads, and neither operates. One that is limited to a path is not good for all that is here.
+ * A token with WLCG storage scopes permits only these: `storage.stage` requests files, `storage.read` reads, and
+ * neither operates. A token that is limited to a path is rejected.
  * @throws HttpError 403
  */
 function limitRoles(
@@ -168,7 +167,7 @@ const CLAIM_FAULTS: Record<string, string> = {
   nbf: 'the token is not good yet (nbf)',
 };
 
-/** For people; it repeats nothing of the token. */
+/** For people; repeats no part of the token. */
 function describeFault(error: unknown): string {
   const fallback = 'the token is not valid';
   if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_FAULTS[error.claim] ?? fallback;
@@ -177,18 +176,18 @@ function describeFault(error: unknown): string {
 
 const ANSWER_MS = 5000;
 
-/** Keys are asked for again after so long, so that one that the issuer has withdrawn is good no longer. */
+/** Keys are reloaded after this time, so that withdrawn ones become invalid. */
 const KEYS_MS = 600_000;
 
-/** After keys could not be asked for again, and for a key that is not among those that were just read. */
+/** Pause after a failed reload, and before a reload for an unknown key. */
 const PAUSE_MS = 30_000;
 
-/** After it has failed: whoever shows a token of its name, signed or not, could else have it asked as often. */
+/** Pause after a failed request: otherwise any client could trigger requests with an unsigned token. */
 const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
-/** What it means that a key is not had: the token's fault. Anything else is the issuer's. */
+/** A missing key with these codes is the token's fault, otherwise the issuer's. */
 const FAULTS_OF_TOKEN = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,
@@ -199,20 +198,20 @@ export class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;
-  /** By the process's own clock, as all that is reckoned here. */
+  /** Time of `performance.now()`. */
   private askedAt = 0;
   private isAway = false;
   private failure: { error: unknown; until: number } | undefined;
 
-  /** @param url as its tokens and its own description have it, to the letter */
+  /** @param url exactly as in its tokens and metadata */
   constructor(url: string, log: Logger) {
     this.url = url;
     this.log = log;
   }
 
   /**
-   * The key of a token. Known keys go on while the issuer is away.
-   * @throws HttpError 503 where it cannot be asked for one that is not known
+   * Returns the key of a token. Known keys remain valid while the issuer does not answer.
+   * @throws HttpError 503 if an unknown key cannot be loaded
    */
   readonly getKey: JWTVerifyGetKey = async (header, token) => {
     try {
@@ -243,13 +242,13 @@ export class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /** It is not asked while it has just failed: what was wrong then is said again. */
+  /** Repeats the last error during the pause after a failure. */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetch(url, options);
   };
 
-  /** Of OpenID Connect Discovery 1.0; else of RFC 8414. */
+  /** OpenID Connect Discovery 1.0, else RFC 8414. */
   private async discover(): Promise<Keys> {
     const { origin, pathname } = new URL(this.url);
     const path = pathname.replace(/\/$/, '');
@@ -266,13 +265,13 @@ export class Issuer {
         timeoutDuration: ANSWER_MS,
         cooldownDuration: PAUSE_MS,
         [customFetch]: this.ask,
-        cacheMaxAge: Number.POSITIVE_INFINITY, // else known keys would be good no longer while it is away
+        cacheMaxAge: Number.POSITIVE_INFINITY, // otherwise known keys would become invalid while the issuer does not answer
       });
     }
     throw new Error('it does not describe itself');
   }
 
-  /** Nobody waits for it. */
+  /** Runs in the background. */
   private refresh(keys: Keys): void {
     if (performance.now() < this.askedAt + KEYS_MS) return;
     this.askedAt = performance.now();
@@ -287,7 +286,7 @@ export class Issuer {
     );
   }
 
-  /** Once, until it answers again. */
+  /** Logs the failure once, until the issuer answers again. */
   private tellAway(error: unknown): void {
     if (!this.isAway) this.log.warn(`the issuer ${this.url} is not to be had: ${messageOf(error)}`);
     this.isAway = true;

@@ -1,4 +1,4 @@
-/** Answers that go on: lists and streams end when their caller is known no longer. */
+/** Ends lists and streams when their caller is no longer valid. */
 import type { Response } from 'express';
 import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
@@ -7,12 +7,12 @@ import { type Rights, readRights } from '../operations/access/members.js';
 import { findEnded } from '../operations/access/tokens.js';
 import { addSeconds, isBefore } from '../time.js';
 
-/** Twice within the time that is promised: a look may fail. */
+/** Half of the documented delay, because a check may fail. */
 const LOOK_MS = 2000;
 
 /**
- * What a proxy says of a caller, its groups among it, holds for one request; a stream is asked again after this. Clients of streams
- * come back by themselves, and miss nothing.
+ * A proxy's authentication, groups included, is valid for one request; a stream must reconnect after this time. Its
+ * client misses no event.
  */
 const PROXIED_SECONDS = 900;
 
@@ -30,9 +30,9 @@ export class OpenAnswers {
   private readonly unlisten: () => void;
   private turn: Promise<void> = Promise.resolve();
   private isLooking = false;
-  /** Rights have changed, and nobody has looked yet. */
+  /** Rights have changed since the last check. */
   private isDue = false;
-  /** The version of the rights of whoever asks, as it was at the last look. */
+  /** The version of the rights of anonymous callers at the last check. */
   private openRights: string | undefined;
 
   constructor(ctx: Context) {
@@ -59,21 +59,22 @@ export class OpenAnswers {
     this.unlisten();
   }
 
-  /** Who may see or do what has changed: those who are concerned come back, and begin with what is right by now. */
+  /** Ends the streams of callers whose rights have changed: they reconnect with their new rights. */
   private lookAtRights(): void {
-    if (this.isLooking) return; // for all bells that ring until then
+    if (this.isLooking) return; // one check for all signals until then
     this.isLooking = true;
     this.isDue = true;
     this.follows(async () => {
       this.isLooking = false;
       await this.endChanged();
-      this.isDue = this.isLooking; // a bell has rung meanwhile
+      this.isDue = this.isLooking; // another signal came meanwhile
     });
   }
 
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // whoever asks is known without the database: what held at the last look is compared, and a first look ends one stream too many
+    // anonymous callers have no stored version, so the last check's is compared; the first check may end a stream
+    // needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
@@ -82,7 +83,7 @@ export class OpenAnswers {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // what is no stream yet ends as soon as it is one; an answer that is not goes out as it was asked for
+      // a future stream ends as soon as it is one; other responses finish with the old rights
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }
@@ -91,11 +92,11 @@ export class OpenAnswers {
 
   private look(): void {
     if (this.open.size === 0) return;
-    if (this.isDue) this.lookAtRights(); // the last look has failed
+    if (this.isDue) this.lookAtRights(); // the last check has failed
     this.follows(() => this.endUnknown());
   }
 
-  /** One look after another. */
+  /** Runs one check after another. */
   private follows(look: () => Promise<void>): void {
     this.turn = this.turn.then(look).catch((error) => logFailure(this.ctx.log, error, 'callers are not looked at'));
   }
@@ -108,7 +109,7 @@ export class OpenAnswers {
     for (const [res, { caller, streamsUntil }] of this.open) {
       const { tokenId, expiresAt } = caller;
       const isOver = isPast(expiresAt) || (isStream(res) && isPast(streamsUntil));
-      // whoever reads sees that it is not whole, and is told why when it comes back
+      // the client sees that the response is incomplete, and gets the reason when it reconnects
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
     }
   }

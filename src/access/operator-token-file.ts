@@ -1,4 +1,4 @@
-/** Where the operator's token of a host is, and how it is read: light, since every command may need it. */
+/** Reads a host's operator token. Small, since every command may need it. */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,23 +10,23 @@ export function operatorTokenFile(dataDir: string): string {
 
 export interface OperatorToken {
   secret: string;
-  /** Id of the system user whose file it is, and who knows it. */
+  /** Uid of the file's owner. */
   owner: number;
 }
 
-/** DATA_DIR may be anybody's: a link is not followed, and a pipe that nobody writes to not waited for. */
+/** DATA_DIR may belong to any user: links are not followed, and pipes not waited for. */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
 /**
- * Undefined where there is none, where it is not for us to read, or where others might read it, who have it by now. Of another
- * user than ourselves and root it is taken by root alone, which works for the user as whom the server runs.
+ * Returns undefined if the file does not exist, is not readable, or is readable by others. Root also accepts another
+ * user's file, because it works for the server's user.
  */
 export async function readOperatorToken(dataDir: string): Promise<OperatorToken | undefined> {
   const found = await readOwnFile(operatorTokenFile(dataDir));
   return found && { secret: found.text.trim(), owner: found.owner };
 }
 
-/** The same of any file in DATA_DIR. */
+/** Does the same for any file in DATA_DIR. */
 export async function readOwnFile(name: string): Promise<{ text: string; owner: number } | undefined> {
   let file: FileHandle | undefined;
   try {

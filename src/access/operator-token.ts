@@ -1,4 +1,4 @@
-/** The operator's token of a host is made, for the commands of whoever may read it there. */
+/** Creates the operator token of a host, for the commands of users who may read it. */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
@@ -15,19 +15,19 @@ import {
 import { addSeconds } from '../time.js';
 import { operatorTokenFile, readOperatorToken } from './operator-token-file.js';
 
-/** Starts that make one at the same time may each take the other's for an old one. */
+/** Concurrent starts may each replace the other's token. */
 const MAX_TRIES = 3;
 
-/** So long it is good unless a gateway that runs there renews it: of a host that is no more, as a container's, nobody else ends it. */
+/**
+ * Lifetime unless a gateway on the host renews it. Nothing else ends the token of a host that no longer exists, such as
+ * a container.
+ */
 const GOOD_SECONDS = 30 * 86_400;
 
-/** So often a gateway does. */
+/** Interval of renewals. */
 const RENEW_MS = 86_400_000;
 
-/**
- * Makes one where there is none that is good and ours alone, else lets it be good for longer; those that were made there before are good
- * no longer.
- */
+/** Prolongs the token of this host, or creates one if none is valid and private. Revokes older ones of this host. */
 export async function ensureOperatorToken(ctx: Context): Promise<void> {
   for (let tries = 0; tries < MAX_TRIES; tries++) {
     const known = await readOperatorToken(ctx.config.dataDir);
@@ -39,7 +39,7 @@ export async function ensureOperatorToken(ctx: Context): Promise<void> {
 
 const endOf = (ctx: Context) => addSeconds(ctx.now(), GOOD_SECONDS);
 
-/** As long as the process runs. @param onError is told where it could not be done */
+/** Renews it while the process runs. @param onError called on failure */
 export function keepOperatorToken(ctx: Context, onError: (error: unknown) => void): () => void {
   const timer = setInterval(() => void ensureOperatorToken(ctx).catch(onError), RENEW_MS).unref();
   return () => clearInterval(timer);
@@ -50,11 +50,11 @@ async function leaveOperatorToken(ctx: Context): Promise<void> {
   const file = operatorTokenFile(dataDir);
   const note = `made at a start, in ${path.resolve(file)} of ${hostname()}`;
   await mkdir(dataDir, { recursive: true });
-  // under another name first: a name that somebody else has made is not written to
+  // under another name first: never writes to a file that another user has created
   const fresh = `${file}.${randomUUID()}`;
   const handle = await open(fresh, 'wx', 0o600);
   try {
-    await handle.write(' '.repeat(ROOM_BYTES)); // a token that nobody can keep is not made
+    await handle.write(' '.repeat(ROOM_BYTES)); // reserves the space first: no token is created that cannot be stored
     const made = await createToken(ctx, { name: START_NAME, role: 'OPERATOR', note, expiresAt: endOf(ctx) });
     await keep(handle, { secret: made.secret, fresh, file }).catch(async (error) => {
       await revokeToken(ctx, made.token.id);
@@ -67,7 +67,7 @@ async function leaveOperatorToken(ctx: Context): Promise<void> {
   }
 }
 
-/** More than a token takes. */
+/** Longer than a token. */
 const ROOM_BYTES = 256;
 
 async function keep(handle: FileHandle, { secret, fresh, file }: Record<'secret' | 'fresh' | 'file', string>) {

@@ -1,6 +1,6 @@
 /**
- * Callers whom a proxy has known already: by a header with their name, or by the subject of their certificate. Both are
- * taken from the listed proxies alone; from anybody else they are refused, since whoever sends them pretends to be one.
+ * Callers that a proxy has authenticated: by a header with their name, or by the subject of their certificate. Only
+ * listed proxies may send these headers; other senders are rejected.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Role } from '../caller.js';
@@ -11,11 +11,7 @@ import { addressOf, isProxied } from './address.js';
 import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
-/**
- * By the user's header.
- * @returns undefined where there is none
- * @throws HttpError 401
- */
+/** Reads the user's header; undefined if absent. @throws HttpError 401 */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
   const { proxyHeaders, proxyRoles } = access;
   const user = readHeader(req, proxyHeaders.user);
@@ -30,11 +26,7 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
   return { name, way: 'proxy', roles: rolesOf(proxyRoles, name, own), groups: own };
 }
 
-/**
- * By the subject of a client certificate that the proxy has verified.
- * @returns undefined where there is none
- * @throws HttpError 401
- */
+/** Reads the subject of a client certificate that the proxy has verified; undefined if absent. @throws HttpError 401 */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
   const { proxyHeaders, proxyRoles } = access;
   const subject = readHeader(req, proxyHeaders.subject);
@@ -49,7 +41,7 @@ export function readCertificateUser(access: AccessConfig, req: IncomingMessage):
 
 function userOfSubject(access: AccessConfig, subject: string): string {
   const { proxyCertUsers } = access;
-  // which user that is, the operator has said
+  // the operator's mapping takes precedence
   if (Object.hasOwn(proxyCertUsers, subject)) return proxyCertUsers[subject] ?? '';
   const user = readCommonName(subject);
   if (user !== undefined) {
@@ -59,7 +51,7 @@ function userOfSubject(access: AccessConfig, subject: string): string {
   throw unauthenticated(`no user is known for the client certificate of ${quote(subject)}: it has not one common name`);
 }
 
-/** Everybody who is known is a user, unless the rules say who is one. */
+/** Every authenticated caller is a user, unless the rules assign that role. */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
   const has = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
   const given: Role[] = rules.filter(has).map(({ role }) => role);
@@ -67,8 +59,8 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 }
 
 /**
- * A header that a proxy sets; undefined where it says nothing.
- * @throws HttpError 401 where somebody else has sent it, or where it is there twice: one of them is the client's
+ * Returns a header that a proxy sets; undefined if empty.
+ * @throws HttpError 401 if another sender has set it, or if it is there twice: one of them is the client's
  */
 function readHeader(req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -82,12 +74,12 @@ function readHeader(req: IncomingMessage, name: string): string | undefined {
   return value === '' || value === '(null)' ? undefined : value;
 }
 
-/** Attributes are apart by commas or pluses, which a backslash takes that meaning from. */
+/** Commas or pluses separate attributes unless a backslash escapes them. */
 const ATTRIBUTE = /\s*([A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)\s*=\s*((?:\\[\s\S]|[^\\",+;<>])*)(?:[,+;]|$)/y;
 
 /**
- * @returns the common name; undefined where there is none or more than one, and where the subject is written otherwise: in
- * `/O=Example/CN=Ada`, which has no escapes, nobody can tell an attribute from a part of one
+ * @returns the common name; undefined if there is none or more than one, or in other notations: `/O=Example/CN=Ada` has
+ * no escapes, so it is ambiguous
  */
 export function readCommonName(subject: string): string | undefined {
   const names: string[] = [];
@@ -99,7 +91,7 @@ export function readCommonName(subject: string): string | undefined {
   return names.length === 1 && names[0] !== '' ? names[0] : undefined;
 }
 
-/** `\2C` is a byte of UTF-8; any other backslash stands before the character that is meant. */
+/** `\2C` is a byte of UTF-8; other backslashes escape the next character. */
 function unescapeValue(text: string): string {
   const bytes = text.match(/\\[0-9A-Fa-f]{2}|\\?[\s\S]/gu) ?? [];
   const parts = bytes.map((part) => {

@@ -1,6 +1,6 @@
-/** What a target is called where requests are counted, traced and logged: one of a few templates, whatever is asked for. */
+/** Names routes in metrics, traces and logs: one of a few templates for any target. */
 
-/** Of the gateway's own paths; a test compares those of REST with its routes. */
+/** The gateway's own paths; a test compares those of REST with its routes. */
 const templates = [
   '/',
   '/graphql',
@@ -49,7 +49,7 @@ export function routeOf(target: string): string {
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);
 
-/** One of a few, whatever is sent. */
+/** One of a few, whatever the client sends. */
 export function methodOf(method: string | undefined): string {
   return method !== undefined && METHODS.has(method) ? method : 'other';
 }

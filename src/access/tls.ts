@@ -1,4 +1,4 @@
-/** TLS by certificate files: read anew while the gateway runs, so that a renewed certificate needs no stop. */
+/** TLS with certificate files, reloaded while the gateway runs, so that a renewed certificate needs no restart. */
 import { readFile } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
 import { createServer, type Server } from 'node:https';
@@ -7,25 +7,25 @@ import type { Logger } from 'pino';
 import { messageOf } from '../errors.js';
 import { checkTls, describeFault, type TlsCredentials, type TlsFiles } from '../tls-files.js';
 
-/** So often Node looks for headers that are late. */
+/** Interval at which Node.js checks for late headers. */
 const CHECK_MS = 1000;
 
 export interface TlsConfig {
-  /** File of PEM: the certificate, followed by those between it and its authority. Undefined: no TLS. */
+  /** PEM file: the certificate, followed by intermediate ones. Undefined: no TLS. */
   tlsCert: string | undefined;
-  /** File of PEM, without a passphrase. */
+  /** PEM file without a passphrase. */
   tlsKey: string | undefined;
 }
 
-/** As long as for the header of a request. */
+/** The same as for the header of a request. */
 const HANDSHAKE_MS = 20_000;
 
-/** What is renewed by a link that is set anew tells no watcher of its file: so both are read, which costs next to nothing. */
+/** Polls both files: a watcher does not notice a renewal by a changed link. */
 const LOOK_MS = 2000;
 
 /**
- * @returns what makes a server that speaks TLS, and follows the files as long as it listens; undefined where none is wanted
- * @throws Error that names the variables, where the files cannot be read or do not belong together
+ * @returns a function that creates a TLS server, which follows the files while it listens; undefined without TLS
+ * @throws Error with the variables if the files cannot be read or do not match
  */
 export async function openTls(
   { tlsCert, tlsKey }: TlsConfig,
@@ -39,7 +39,7 @@ export async function openTls(
       { ...first, handshakeTimeout: HANDSHAKE_MS, connectionsCheckingInterval: CHECK_MS },
       listener,
     );
-    // before the one that would answer it, in the clear
+    // before the handler that would answer in plain text
     server.prependListener('tlsClientError', (_error, socket) => void socket.destroy());
     const end = new AbortController();
     server.once('listening', () => void follow(server, { files, first, log, signal: end.signal }));
@@ -63,8 +63,8 @@ async function readPart(files: TlsFiles, part: keyof TlsFiles): Promise<Buffer> 
 }
 
 /**
- * Serves what the files hold from the next connection on. While they do not belong together, as in the middle of a renewal,
- * the last ones that did are served.
+ * Serves new files from the next connection on. While they do not match, as during a renewal, serves the last valid
+ * ones.
  */
 async function follow(
   server: Server,
@@ -73,7 +73,7 @@ async function follow(
   let served = first;
   let told: string | undefined;
   for (;;) {
-    await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {}); // it is over: seen below
+    await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {}); // checked below
     if (signal.aborted) return;
     try {
       const next = await readCredentials(files);

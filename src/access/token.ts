@@ -1,4 +1,4 @@
-/** Callers that show an API token: as a bearer, or as the password of its name. */
+/** Callers with an API token: as a bearer, or as the password of its name. */
 import type { IncomingMessage } from 'node:http';
 import type { Caller, Role } from '../caller.js';
 import type { Context } from '../context.js';
@@ -13,12 +13,12 @@ const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERAT
 
 const UNKNOWN = 'the token is not known here, has expired or was revoked';
 
-/** For so long nobody asks the database again whether a token is good; what is revoked is forgotten at once. */
+/** A valid token is cached for this time; revocation clears the cache at once. */
 const KNOWN_MS = 2000;
 
 /**
- * Look-ups at once for callers who are not known yet, so that the connections of the database are there for those who are. An address that
- * shows many false tokens waits behind its own.
+ * Concurrent lookups for unknown tokens, so that authenticated callers keep database connections. An address with many
+ * false tokens waits behind its own.
  */
 const LOOKUPS = 8;
 
@@ -33,7 +33,7 @@ export class TokenCallers {
   }
 
   /**
-   * @returns undefined where it is no API token at all
+   * @returns undefined if it is not an API token
    * @throws HttpError 401
    */
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
@@ -52,7 +52,7 @@ export class TokenCallers {
     return await this.load(secret).finally(leave);
   }
 
-  /** What is not good is not kept. */
+  /** Invalid tokens are not cached. */
   private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
     const token = await findToken(this.ctx, secret);
     if (!token) throw unauthenticated(UNKNOWN);
