@@ -1,4 +1,4 @@
-/** How the text of an operation is parsed and validated, whichever way it came. */
+/** Parses and validates operations. */
 
 import { complexityFromQuery } from '@pothos/plugin-complexity';
 import {
@@ -31,7 +31,7 @@ import type { Plugin } from 'graphql-yoga';
 import { LRUCache } from 'lru-cache';
 import type { Context } from '../src/context.js';
 
-/** A query of ordinary size has some hundred tokens. Parsing one of millions takes seconds. */
+/** An ordinary query has some hundred tokens. Parsing one of millions takes seconds. */
 const MAX_TOKENS = 10_000;
 
 const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };
@@ -48,18 +48,18 @@ export function parseDocument(text: string): DocumentNode {
   }
 }
 
-/** Returns the validation rules that hold beside those of the specification. */
+/** Returns validation rules beyond the specification. */
 export function ownRules({ introspection }: { introspection: boolean }): ValidationRule[] {
   const rules: ValidationRule[] = [refuseOptionalSubscription, limitIntrospection, limitCounts];
   return introspection ? rules : [...rules, NoSchemaIntrospectionCustomRule];
 }
 
-/** A parsed document takes up to 235 bytes of memory for each character of its text: 24 MB for this limit. */
+/** A parsed document takes up to 235 bytes of memory per character: 24 MB for this limit. */
 const MAX_CHARACTERS = 100_000;
 /** A larger document is parsed each time, so that it does not displace all others. */
 const MAX_DOCUMENT = 10_000;
 
-/** Creates a cache of documents by their texts, limited by the length of these, since any client may send new ones. */
+/** Limited by the length of texts, since any client may send new ones. */
 export function createDocumentCache(): LRUCache<string, DocumentNode> {
   return new LRUCache({
     maxSize: MAX_CHARACTERS,
@@ -68,7 +68,7 @@ export function createDocumentCache(): LRUCache<string, DocumentNode> {
   });
 }
 
-/** Without it `@skip` leaves a subscription to nothing, which no executor is made for. */
+/** `@skip` could leave a subscription without a field, which executors do not expect. */
 export function refuseOptionalSubscription(context: ValidationContext) {
   return {
     OperationDefinition: (node: { operation: string; selectionSet: { selections: readonly SelectionNode[] } }) => {
@@ -104,16 +104,16 @@ function report(context: ValidationContext, selection: SelectionNode): void {
 
 const COUNTS = new Set(['totalCount', 'isCountEstimated']);
 
-/** Each may be a search through all files. */
+/** Each may scan all files. */
 const MAX_COUNTS = 25;
 
-/** So often a query may ask the whole of what GraphiQL and tools ask of the schema. */
+/** A query may request the whole introspection of GraphiQL and tools this many times. */
 const WHOLES = 3;
 
-/** The largest type has about so many times the fields of the average one. */
+/** The largest type has about this many times the fields of the average one. */
 const LARGEST = 10;
 
-/** A list that hangs on nothing may have to be searched through for its count. */
+/** Counting a root list may scan it. */
 export function limitCounts(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: ({ selectionSet }) => {
@@ -128,8 +128,8 @@ export function limitCounts(context: ValidationContext): ASTVisitor {
 }
 
 /**
- * An alias of `__schema` gives all of it again. The cost is about the number of fields in the answer, from how much this schema
- * has of each kind.
+ * An alias of `__schema` repeats all of it. The cost is about the number of fields in the response, from averages of
+ * this schema.
  */
 export function limitIntrospection(context: ValidationContext): ASTVisitor {
   return {
@@ -212,8 +212,8 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * A function that sums up what the fields of a set weigh, those of its fragments included. Each set is gone through once, however
- * often it is named; one that is within itself, which is refused elsewhere, weighs nothing there.
+ * Returns a function that sums the weights of a set's fields, fragments included. It visits each set once; a recursive
+ * set, which validation rejects, weighs nothing.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();
@@ -237,7 +237,7 @@ const EMPTY: SelectionSetNode = { kind: Kind.SELECTION_SET, selections: [] };
 
 type Limits = Context['config']['limits'];
 
-/** What was found is more than is allowed. `limit` is the setting that says how much, where one does. */
+/** `limit` is the setting, if there is one. */
 interface Excess {
   limit?: string;
   found: number;
@@ -247,7 +247,7 @@ interface Excess {
 /** @param message with both figures */
 export function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
-  // as for what is not valid, which it is here
+  // the same status as for invalid documents
   return new GraphQLError(message, {
     extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
   });
@@ -269,13 +269,13 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-/** Operations that keep the limits with any variables. */
+/** Operations within the limits for any variables. */
 const within = new WeakMap<Limits, WeakSet<OperationDefinitionNode>>();
 
-/** What a field costs goes by the size of its page, if by any of its arguments. */
+/** Only page sizes change the cost of a field. */
 const SIZES = new Set(['first', 'last']);
 
-/** Is the size of a page a variable anywhere in the document? */
+/** Whether any page size is a variable. */
 function hasOpenSizes(document: DocumentNode): boolean {
   let isOpen = false;
   visit(document, {
@@ -298,14 +298,14 @@ export function findExcess(args: ExecutionArgs, limits: Limits): GraphQLError | 
   return undefined;
 }
 
-/** @returns what it may cost; undefined where nothing can be measured */
+/** @returns the cost; undefined if it cannot be measured */
 function measure(
   operation: OperationDefinitionNode,
   { schema, document, variableValues, contextValue }: ExecutionArgs,
   limits: Limits,
 ): GraphQLError | number | undefined {
   const given = variableValues ?? {};
-  // what is wrong with the variables, whoever executes it says
+  // the executor reports invalid variables
   if (getVariableValues(schema, operation.variableDefinitions ?? [], given).errors) return undefined;
   const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
   const { depth, breadth, complexity } = complexityFromQuery(

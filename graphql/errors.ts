@@ -98,15 +98,14 @@ builder.objectType(InUseError, {
   interfaces: [Failure],
 });
 
-/** In whose context errors came about, until they are masked. */
 const contexts = new WeakMap<Error, Context>();
 
-/** So that the log says of which request they are. */
+/** So that the log shows their request. */
 export function noteContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
 
-/** The one border at which errors are masked: what is not the caller's doing is logged whole, and says no more. */
+/** The only place that masks errors: an error that the caller did not cause is logged in full and hidden. */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
     const original = error instanceof GraphQLError ? error.originalError : error;
@@ -119,7 +118,7 @@ export function createErrorMask(log: Logger) {
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
-    // who has as much at once as it may have is refused as is meant, which no log need tell; nor is a lack of room a fault
+    // a caller over its limit is rejected as intended, without a log line
     const what = original instanceof UnavailableError ? 'GraphQL: no answer for now' : 'GraphQL: internal error';
     if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, what);
     if (original instanceof UnconfirmedError) {
@@ -134,7 +133,7 @@ export function createErrorMask(log: Logger) {
   };
 }
 
-/** Null in place of a thing that is not there. */
+/** Returns null instead of NotFoundError. */
 export async function orNull<T>(found: Promise<T>): Promise<T | null> {
   try {
     return await found;
@@ -144,7 +143,9 @@ export async function orNull<T>(found: Promise<T>): Promise<T | null> {
   }
 }
 
-/** What reads a change that is stored: where that fails for the moment, the change is not to be repeated. */
+/**
+ * Reads a stored change. A temporary failure becomes UnconfirmedError, so that the client does not repeat the change.
+ */
 export async function readBack<T>(read: Promise<T>): Promise<T> {
   try {
     return await read;
@@ -154,8 +155,8 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 }
 
 /**
- * Makes all fields fail late, as rejected promises. If an item of a list fails at once, the executor leaves the list, and rejections of the items
- * before it would end the process.
+ * Makes all fields fail as rejected promises. If a list item failed at once, the executor would leave the list, and
+ * rejections of earlier items would end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
@@ -178,9 +179,9 @@ function makeLate(resolve: Resolver): Resolver {
 }
 
 /**
- * Hears what fails in another way, as an argument that is null by a variable: it was told to whoever asked, or the first error was.
- * Whatever is no error of a field ends the process as before.
- * @returns what ends the hearing
+ * Logs errors of fields that fail in another way, such as a null argument from a variable. Other errors still end the
+ * process.
+ * @returns a function that removes the handler
  */
 export function hearStrayErrors(log: Logger): () => void {
   const hear = (reason: unknown) => {

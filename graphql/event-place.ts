@@ -1,18 +1,17 @@
-/** Where the reader of an event stream stands, in the words of server-sent events: `Last-Event-ID` and `id:`. */
+/** Cursors of event streams by server-sent events: `Last-Event-ID` and `id:`. */
 import type { Context } from '../src/context.js';
 import { InvalidInputError, quote } from '../src/errors.js';
 
 export interface EventPlace {
-  /** The last event that the reader says it has seen. */
   lastEventId: string | undefined;
-  /** The last event that was read for it; undefined where a reader cannot resume after it. */
+  /** The last event read; undefined if a reader cannot resume after it. */
   eventId?: bigint | undefined;
 }
 
 /**
- * Watches from where the reader stands, and records the place of each event. `Last-Event-ID` overrides `after`, since a browser
- * reconnects to the same address.
- * @param isPlace whether a reader that has seen this event, and none after it, has missed nothing
+ * Watches from the reader's cursor, and records the cursor of each event. `Last-Event-ID` overrides `after`, since a
+ * browser reconnects to the same URL.
+ * @param isPlace whether a reader that resumes after this event misses nothing
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */
 export async function* watchFromPlace<Event extends { eventId: bigint }>(

@@ -1,11 +1,10 @@
 /**
- * Subscriptions over server-sent events: the handler of graphql-sse, in both of its modes, and what Tapegate adds at its hooks.
- *
+ * Subscriptions over server-sent events: the handler of graphql-sse in both modes, with hooks.
  * - Tokens of the single connection mode are signed and not stored. A stream exists once its client has connected.
- * - A slow reader makes its operations wait, so each of them holds one result in memory. The limit of `res.writableLength` is that of Node.js;
- *   a client that reads nothing for long is disconnected as with any other response (`dropStalled` in app.ts).
- * - An error of a source is a result of its operation. The other operations of the stream go on.
- * - A gateway that stops ends its streams without `complete`, so that clients reconnect.
+ * - A slow reader pauses its operations, so each holds one result in memory. A client that reads nothing for long is
+ * disconnected (`dropStalled` in app.ts).
+ * - An error of a source is a result of its operation. Other operations of the stream continue.
+ * - A stopping gateway ends its streams without `complete`, so that clients reconnect.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Request, Response } from 'express';
@@ -28,9 +27,8 @@ import { acceptedOf, checkMethod, notAcceptable, type Params } from './http.js';
 type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
 type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
-/** Parser, validation, context and execution for one request, and the mask of errors. */
 export interface Pipeline {
-  /** Returns the parameters of a request, with the text of a named document. @throws HttpError */
+  /** @returns the parameters of a request, with the text of a named document @throws HttpError */
   readParams(req: Request): Promise<Params>;
   prepare(input: { req: Request; res: Response; params: object; place?: EventPlace; request?: { method: string } }): {
     schema: GraphQLSchema;
@@ -45,9 +43,9 @@ export interface Pipeline {
 
 /** A limit that is missing does not apply. */
 export interface StreamLimits {
-  /** Takes a stream of a caller's limit. Returns a function that releases it. @throws HttpError 429, 503 */
+  /** Counts a stream for a caller. Returns a function that releases it. @throws HttpError 429, 503 */
   take?: (req: Request) => () => void;
-  /** The same for the text of subscriptions, in characters. The text stays in memory until the subscription ends. */
+  /** Does the same for characters of subscriptions, which stay in memory until the subscription ends. */
   keep?: (req: Request, characters: number) => () => void;
   /** Subscriptions of one stream. */
   operations?: number;
@@ -56,18 +54,17 @@ export interface StreamLimits {
 /** An event stream: one operation in distinct connections mode, several in single connection mode. */
 interface Stream {
   res: Response;
-  /** The caller that it is for, and its token; empty in distinct connections mode. */
+  /** The caller and its token; empty in distinct connections mode. */
   owner: string;
   token: string;
   /** A function for each active subscription that releases its limits. */
   operations: Set<() => void>;
-  /** In distinct connections mode, the event ids of the next results. A client may resume after them. */
+  /** In distinct connections mode, the event ids of the next results, after which a client may resume. */
   eventIds: (bigint | undefined)[];
   /** Resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
 }
 
-/** A request on its way through graphql-sse. */
 interface Exchange {
   req: Request;
   res: Response;
@@ -75,7 +72,6 @@ interface Exchange {
   stream: Stream | undefined;
   params: Params;
   place: EventPlace;
-  /** Releases the limits of a subscription. */
   end(): void;
 }
 
@@ -85,7 +81,6 @@ const JSON_TYPE = 'application/json';
 /** A client connects to its stream at once. */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
-/** The text of a subscription stays in memory until it ends. */
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
 
 const run = ({ rootValue }: ExecutionArgs) => (rootValue as () => OperationResult)();
@@ -96,7 +91,7 @@ export class EventStreams {
   private readonly limits: Required<StreamLimits>;
   private readonly secret = randomBytes(32);
   private readonly open = new Set<Response>();
-  /** Those in single connection mode, by their tokens. */
+  /** Streams in single connection mode, by token. */
   private readonly shared = new Map<string, Stream>();
   private isClosed = false;
 
@@ -109,14 +104,13 @@ export class EventStreams {
     subscribe: run,
   });
 
-  /** @param ownerOf names the caller of a request: a token is for the caller that asked for it */
+  /** @param ownerOf names the caller of a request: a token is valid only for the caller that requested it */
   constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, limits: StreamLimits = {}) {
     this.pipeline = pipeline;
     this.ownerOf = ownerOf;
     this.limits = { take: () => () => {}, keep: () => () => {}, operations: Number.POSITIVE_INFINITY, ...limits };
   }
 
-  /** Answers a request to the endpoint of graphql-sse. */
   async exchange(req: Request, res: Response): Promise<void> {
     this.refuseWhenClosed();
     checkMethod(req, ['GET', 'POST', 'PUT', 'DELETE']);
@@ -135,7 +129,6 @@ export class EventStreams {
     await this.answerAlone(req, res, await this.pipeline.readParams(req));
   }
 
-  /** Answers with a stream of one operation. */
   async answerAlone(req: Request, res: Response, params: Params): Promise<void> {
     this.refuseWhenClosed();
     const stream = this.create(req, res, { owner: '', token: '' });
@@ -148,7 +141,6 @@ export class EventStreams {
     for (const res of this.open) res.end();
   }
 
-  /** Issues a signed token. The gateway does not store it. */
   private issue(req: Request): SseResponse {
     const claim = `${(Date.now() + TOKEN_MS).toString(36)}.${randomBytes(16).toString('base64url')}`;
     const token = `${claim}.${this.sign(claim, this.ownerOf(req))}`;
@@ -167,7 +159,6 @@ export class EventStreams {
     return createHmac('sha256', this.secret).update(`${claim}.${owner}`).digest('base64url');
   }
 
-  /** Reserves the stream of a token, and opens it. */
   private async connect(req: Request, res: Response, whose: { owner: string; token: string }): Promise<void> {
     const stream = this.create(req, res, whose);
     this.shared.set(stream.token, stream);
@@ -188,12 +179,11 @@ export class EventStreams {
     return stream;
   }
 
-  /** Begins an operation of a stream. */
   private async answerBeside(req: Request, res: Response, stream: Stream | undefined): Promise<void> {
     if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
     const params = stream && (await this.pipeline.readParams(req));
     const exchange = exchangeOf(req, res, stream, params);
-    // graphql-sse keeps the id of an operation that was refused
+    // graphql-sse keeps the id of a rejected operation
     const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
     const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
     try {
@@ -222,7 +212,7 @@ export class EventStreams {
     return await this.handle({ method, url, headers: { get }, body: { ...params }, raw, context });
   }
 
-  /** The hook `onSubscribe`: parses and checks an operation. Nothing of it has run. */
+  /** The hook `onSubscribe`: parses and checks an operation before it runs. */
   private async prepare(exchange: Exchange) {
     const { req, res, params, place, stream } = exchange;
     const { schema, ...steps } = this.pipeline.prepare({ req, res, params, place });
@@ -238,7 +228,7 @@ export class EventStreams {
       const variables = getVariableValues(schema, operation.variableDefinitions ?? [], params.variables ?? {});
       if (variables.errors) return refuse(exchange, variables.errors);
       const contextValue = (await steps.contextFactory()) as Record<PropertyKey, unknown>;
-      // the POST of an operation is answered before its reader has gone
+      // the POST of an operation ends before its stream
       if (stream?.token) Object.assign(contextValue, { reader: readerOf(stream.res) });
       const { operationName = null, variables: variableValues = null } = params;
       const args = { schema, document, contextValue, operationName, variableValues };
@@ -265,7 +255,7 @@ export class EventStreams {
   /** Counts a subscription until its end, or that of its stream. @throws HttpError */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
-    // the text of a document that was named is in no body
+    // a named document is not in the body
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -282,7 +272,7 @@ export class EventStreams {
     operations.add(exchange.end);
   }
 
-  /** The hook `onOperation`: gives results in the form, and at the pace, of their reader. */
+  /** The hook `onOperation`: sends results at the reader's pace. */
   private adapt(exchange: Exchange, result: Result): Result {
     const { stream } = exchange;
     if (stream && 'next' in result) return paced(result, { exchange, stream, toResult: this.toResult });
@@ -294,12 +284,12 @@ export class EventStreams {
     const { res } = stream;
     this.open.add(res);
     endTurn(res);
-    res.locals.isStream = true; // it ends when its caller may see something else (access/open-answers.ts)
+    res.locals.isStream = true; // it ends when the caller's rights change (access/open-answers.ts)
     whenClosed(res, () => {
       this.open.delete(res);
       void messages.return();
     });
-    res.on('error', () => {}); // of a write to a client that has gone; 'close' follows
+    res.on('error', () => {}); // a write after a disconnect; 'close' follows
     if (res.closed || res.locals.isStale) res.destroy();
     else res.writeHead(200, headers);
     if (this.isClosed) res.end();
@@ -320,7 +310,7 @@ function exchangeOf(req: Request, res: Response, stream: Stream | undefined, par
 async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
   for await (const message of messages) {
     if (isOver(res)) return;
-    // a ping that the client does not read would only make the connection look alive
+    // an unread ping would only make the connection look alive
     if (message === PING && res.writableLength > 0) continue;
     const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
     res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));
@@ -328,7 +318,7 @@ async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<s
   if (!isOver(res)) res.end();
 }
 
-/** The results of a subscription. The next one is read when its reader has taken the one before. */
+/** Reads the next result when the reader has taken the last one. */
 function paced(
   source: AsyncGenerator<ExecutionResult>,
   { exchange, stream, toResult }: { exchange: Exchange; stream: Stream; toResult(error: unknown): ExecutionResult },
@@ -349,14 +339,14 @@ function paced(
   };
   const end = async (): Promise<IteratorReturnResult<undefined>> => {
     exchange.end();
-    void source.return(undefined).catch(() => {}); // how it ends is of no interest
+    void source.return(undefined).catch(() => {}); // its end does not matter
     return { done: true, value: undefined };
   };
   return {
     next: async () => {
       const value = await read();
       if (!value) return await end();
-      // the database is away, for instance: a client that reconnects may find the operation there
+      // for instance, the database is away: the client may succeed after reconnecting
       if (value.errors?.some(({ extensions }) => extensions.code === 'UNAVAILABLE')) {
         stream.res.end();
         return await end();
@@ -374,7 +364,7 @@ function paced(
 
 let turn: Promise<void> | undefined;
 
-/** Waits until the last message was written, and a reader that is behind has caught up. */
+/** Waits until the last message is written, and a slow reader has caught up. */
 async function untilTaken(stream: Stream): Promise<void> {
   const { res } = stream;
   // one for all streams
@@ -404,7 +394,7 @@ function whenClosed(res: Response, act: () => void): void {
   else res.once('close', act);
 }
 
-/** Refuses an operation: in a result on a stream of its own, and otherwise as the answer to its request. */
+/** Rejects an operation: in a result on its own stream, otherwise as the response. */
 function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };
   if (!stream?.token) return only(result);
@@ -415,7 +405,7 @@ async function* only(result: ExecutionResult): AsyncGenerator<ExecutionResult> {
   yield result;
 }
 
-/** Without what errors say of HTTP, whose header has gone out. */
+/** Removes HTTP details from errors: the header is already sent. */
 function withPlainErrors(result: ExecutionResult): ExecutionResult {
   return result.errors ? { ...result, errors: result.errors.map(toPlain) } : result;
 }
@@ -434,7 +424,7 @@ function toPlain(error: Error): GraphQLError {
 
 const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
 
-/** A client names the type of a stream: one that accepts everything sends an operation. */
+/** Only a client that names the type explicitly gets a stream. */
 function wantsStream(req: Request, stream: Stream | undefined): boolean {
   const types = stream ? [JSON_TYPE, EVENT_STREAM] : [EVENT_STREAM];
   return /text\/event-stream/i.test(req.get('accept') ?? '') && acceptedOf(req, types) === EVENT_STREAM;

@@ -1,6 +1,6 @@
 /**
- * Pages of lists, and batches of values, that Prisma alone would get wrong. It reads a list within a list whole, and cuts the page in memory. It
- * finds nothing after a cursor whose row has left the list meanwhile.
+ * Pages of lists, and batches of values, instead of Prisma's: Prisma reads an inner list whole, and finds nothing after
+ * a cursor whose row has left the list.
  */
 import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -15,17 +15,13 @@ import type { Context } from '../src/context.js';
 import type { CursorPage, KeyPage, PageItem, PageWish } from '../src/operations/page-keys.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
 
-/** How the cursors of a list contain the keys of its rows. */
 interface Cursors<Key> {
   write(key: Key): string;
   /** @throws GraphQLError if it is not a cursor of this list */
   read(cursor: string): Key;
 }
 
-/**
- * Returns the cursors of a list.
- * @param parse returns undefined for a text that is not a key
- */
+/** @param parse returns undefined for a text that is not a key */
 export function createCursors<Key>(
   list: string,
   { format, parse }: { format(key: Key): string; parse(text: string): Key | undefined },
@@ -44,7 +40,6 @@ export function createCursors<Key>(
 
 const MAX_INT = 2 ** 31 - 1;
 
-/** Returns the cursors of a list whose keys are integers of PostgreSQL. */
 const createIntCursors = (list: string): Cursors<number> =>
   createCursors<number>(list, {
     format: String,
@@ -57,7 +52,6 @@ const createBigIntCursors = (list: string): Cursors<bigint> =>
     parse: (text) => (/^\d{1,18}$/.test(text) ? BigInt(text) : undefined),
   });
 
-/** Returns a page of a list as a connection. */
 export function resolveCursorPage<Row extends object, Key>(
   args: DefaultConnectionArguments,
   cursors: Cursors<Key>,
@@ -71,14 +65,13 @@ export function resolveCursorPage<Row extends object, Key>(
   );
 }
 
-/** Returns a page of a list in order of its ids. @param list names it in its cursors */
+/** @param list its name in cursors */
 export const resolveIdPage = <Row extends { id: number }>(
   args: DefaultConnectionArguments,
   list: string,
   find: (page: CursorPage<number>) => Promise<Row[]>,
 ) => resolveCursorPage(args, createIntCursors(list), { keyOf: ({ id }: Row) => id, find });
 
-/** The same for ids of 64 bits. */
 export const resolveBigIdPage = <Row extends { id: bigint }>(
   args: DefaultConnectionArguments,
   list: string,
@@ -99,10 +92,9 @@ const innerCursors = createIntCursors('key');
 
 type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[] | undefined>;
 
-/** For each request, the readers of its fields: one reads the pages of all parents that a field is asked of. */
+/** Page readers of a request by field: one reads the pages for all parents. */
 const readers = new WeakMap<Context, Map<object | undefined, PageReader>>();
 
-/** Returns a page of a list within a list, which is read for all parents together. */
 export async function resolveInnerPage<Row>(
   { ctx, info, parentId }: { ctx: Context; info: GraphQLResolveInfo; parentId: number },
   { descending = false, read }: InnerPages<Row>,
@@ -128,7 +120,7 @@ export async function resolveInnerPage<Row>(
   };
 }
 
-/** The database refuses what its integers do not hold. */
+/** PostgreSQL rejects larger integers. */
 function isTooLarge(cursor: unknown): boolean {
   if (typeof cursor === 'bigint') return BigInt.asIntN(64, cursor) !== cursor;
   return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
@@ -141,9 +133,9 @@ export interface PageQuery {
 }
 
 /**
- * What a connection asks for, as a page by the value of its key.
+ * Reads a page of a Prisma connection by the value of its key.
  * @param key the field of the cursor, and its type
- * @param load gives the rows of a page, with what GraphQL wants of each
+ * @param load reads the rows with the fields that GraphQL needs
  */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
   query: Query,
@@ -159,8 +151,8 @@ export async function readListPage<Query extends PageQuery, Key extends string |
 }
 
 /**
- * Returns a page of a list at the root with the cursors of Pothos' `prismaConnection`, of rows that a statement of our own reads.
- * @param key the field that the list is in order of, and its type
+ * Returns a page of a root list with the cursors of Pothos' `prismaConnection`, but rows of our own statement.
+ * @param key the field that orders the list, and its type
  * @param page reads the rows of a page
  */
 export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
@@ -199,17 +191,17 @@ function checkDirection(args: DefaultConnectionArguments): void {
   }
 }
 
-/** PostgreSQL has no text with the character NUL. */
+/** PostgreSQL text cannot contain NUL. */
 export const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0');
 export const isInt = (value: unknown): value is number => Number.isInteger(value);
 export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';
 
-/** Where a row stands: a number, nothing being the last, and the names that tell it from the others. */
+/** The sort key of a row: a number (null sorts last), and unique names. */
 export type RowKey = readonly [order: number | null, ...names: string[]];
 
 /**
- * A page by the values of the keys. A cursor stands for its row wherever that is now, and for the place of its key once
- * the row has gone.
+ * Returns a page by the values of the keys. A cursor follows its row, or marks the position of its key once the row has
+ * gone.
  * @param rows in the order of `compareKeys`
  */
 export function pageOf<Row>(args: DefaultConnectionArguments, rows: readonly Row[], keyOf: (row: Row) => RowKey) {
@@ -233,7 +225,6 @@ export function pageOf<Row>(args: DefaultConnectionArguments, rows: readonly Row
   return { edges, pageInfo: { startCursor, endCursor, hasPreviousPage: start > 0, hasNextPage: end < rows.length } };
 }
 
-/** By the number, then by the names, character by character. */
 export function compareKeys([a, ...names]: RowKey, [b, ...others]: RowKey): number {
   if (a !== b) return (a ?? Number.POSITIVE_INFINITY) < (b ?? Number.POSITIVE_INFINITY) ? -1 : 1;
   const index = names.findIndex((name, n) => name !== others[n]);
@@ -265,9 +256,9 @@ function readList(json: string): unknown[] {
 }
 
 /**
- * Returns a function that gives the value of a key, and reads the values of all keys that are asked for in one turn of the event loop at
- * once. A field of a list of fifty rows then takes one statement. Nothing is kept for later, so that a mutation's answer shows its change.
- * @param load returns the values by their keys; keys may be missing
+ * Returns a batching loader: it reads all keys of one turn of the event loop by one call. It caches nothing, so that a
+ * mutation's response shows its change.
+ * @param load returns the values by key; keys may be missing
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {
   const loaders = new WeakMap<Context, DataLoader<Key, Value | undefined>>();

@@ -1,9 +1,7 @@
 /**
- * Documents that a client names instead of sending them: automatic ones, by Apollo's protocol of automatic persisted queries, which whoever sends one
- * with its hash has kept for a while; and trusted ones, of a file that is made with the clients. What is named passes every check that what is sent does.
- *
- * Yoga's plugins for this are not used. They see no event streams, `plugin-persisted-operations` refuses what `plugin-apq` would answer,
- * and neither decides by the caller or accepts the text of a trusted document.
+ * Documents that a client names instead of sending them: automatic ones (Apollo's automatic persisted queries), and
+ * trusted ones from a file. Both pass the same checks as sent documents.
+ * Yoga's plugins do not handle event streams, callers or the text of trusted documents, and conflict with each other.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -20,25 +18,22 @@ interface Named {
 }
 
 export interface Documents {
-  /**
-   * @returns the text; undefined where the request has none and names none
-   * @throws RefusedDocument
-   */
+  /** @returns the text; undefined if the request has none and names none @throws RefusedDocument */
   find(given: Named, caller: Caller): string | undefined;
 }
 
-/** An answer that clients know by its code. */
+/** An error that clients recognise by its code. */
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
-  /** @param status 200 where clients look at an answer for its errors only then, by their protocol */
+  /** @param status 200 if the protocol requires it: clients then look at the errors */
   constructor(status: number, code: string, message: string) {
     super(status, message);
     this.code = code;
   }
 }
 
-/** @throws Error when the file of trusted documents is none */
+/** @throws Error if the file of trusted documents is invalid */
 export function openDocuments({
   trustedDocuments,
   trustedOnly,
@@ -56,7 +51,7 @@ export function openDocuments({
       const id = readId(given);
       const known = id === undefined ? undefined : trusted.get(id.name);
       if (given.query !== undefined && given.query !== null && given.query !== '') {
-        if (typeof given.query !== 'string') return undefined; // whoever reads it says so
+        if (typeof given.query !== 'string') return undefined; // its reader reports that
         if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
         if (id?.isAutomatic && known === undefined && kept.get(id.name) !== given.query) {
           checkHash(id.name, given.query);
@@ -100,7 +95,7 @@ function readId({ documentId, extensions }: Named): { name: string; isAutomatic:
 
 const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
 
-/** Characters of automatic documents that are kept in all, and of each of them. */
+/** Maximum characters of automatic documents, in total and of each. */
 const MAX_CHARACTERS = 2_000_000;
 const MAX_DOCUMENT = 50_000;
 
@@ -110,7 +105,7 @@ function checkHash(hash: string, text: string): void {
   throw new RefusedDocument(400, 'PERSISTED_QUERY_HASH_MISMATCH', 'sha256Hash is not the hash of the query');
 }
 
-/** A JSON object of documents by their ids, as code generators write it. */
+/** A JSON object of documents by id, as code generators write it. */
 function readTrusted(file: string): Map<string, string> {
   let found: unknown;
   try {

@@ -1,19 +1,18 @@
 /**
- * Limits how many queries of a caller are executed at once. A query that finds no free slot waits for a few seconds, and gets the status 503 with
- * `Retry-After` then. Mutations have limiters of their own (src/operations/turn.ts), since they may wait for locks for much longer.
+ * Limits concurrent queries of a caller. A query that finds no free slot in `WAIT_MS` gets status 503 with
+ * `Retry-After`. Mutations have other limiters (src/operations/turn.ts): they may wait much longer for locks.
  */
 import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST } from 'graphql';
 import type { Context } from '../src/context.js';
 import { UnavailableError } from '../src/errors.js';
 import { createSlots } from '../src/operations/turn.js';
 
-/** Queries that are executed at once, in all. A caller gets half of the free slots at most. */
+/** In total. A caller gets at most half of the free slots. */
 const SLOTS = 64;
 const WAIT_MS = 10_000;
 
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
 
-/** Returns a function that wraps `execute` of graphql-js or of another executor. */
 export function createQueryLimiter({ slots = SLOTS, waitMs = WAIT_MS } = {}): (execute: Execute) => Execute {
   const limiter = createSlots({ slots, waitMs, what: 'queries', doing: 'executing' });
   return (execute) => async (args) => {

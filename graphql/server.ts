@@ -1,7 +1,6 @@
 /**
- * GraphQL over HTTP. Yoga parses, validates, executes and answers queries and mutations at /graphql. Event streams at /graphql and at
- * /graphql/stream are served by graphql-sse (event-streams.ts), by the same rules. The parameters of a request are read once,
- * for both.
+ * GraphQL over HTTP: Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql and
+ * /graphql/stream by the same rules (event-streams.ts). Parameters are read once, for both.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { type ExecutionArgs, type ExecutionResult, getOperationAST } from 'graphql';
@@ -34,7 +33,6 @@ interface Exchange {
   res: Response;
 }
 
-/** @param contextOf gives the context in which a request is served */
 export function createGraphqlHandlers(
   contextOf: (req: Request) => Context,
   { config, log }: Pick<Context, 'config' | 'log'>,
@@ -49,7 +47,7 @@ export function createGraphqlHandlers(
     landingPage: false,
     logging: false,
     multipart: false,
-    maxRequestBodySize: false, // the body has been read already, within the limits of the gateway
+    maxRequestBodySize: false, // the body has been read already, within the gateway's limits
     parserAndValidationCache: {
       documentCache: createDocumentCache(),
       errorCache: { get: () => undefined, set: () => {} },
@@ -85,7 +83,6 @@ interface Ways {
   yoga: YogaServerInstance<Exchange, Context>;
   pipeline: Pipeline;
   streams: EventStreams;
-  /** Unless it is off. */
   graphiql: ((res: Response) => Promise<void>) | undefined;
 }
 
@@ -119,7 +116,6 @@ function isSubscription({ query, operationName }: Params): boolean {
   }
 }
 
-/** Gives Yoga the parameters that `answer` has read, of a GET as well. */
 const takeParams: Plugin<object, Exchange> = {
   onRequestParse: ({ serverContext, setRequestParser }) => setRequestParser(() => serverContext.req.body),
 };
@@ -134,7 +130,6 @@ function checkDocuments(config: Context['config']): Plugin {
   };
 }
 
-/** Limits how many queries are executed at once, and records how long operations take. */
 function observeExecution(): Plugin<object, Exchange> {
   const limit = createQueryLimiter();
   return {
