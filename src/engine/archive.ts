@@ -1,8 +1,7 @@
 /**
  * Writes a directory tree to tape and registers it. A file is UNVERIFIED once it is on a volume; ONDISK once reading it
- * back
- * gave the same checksum, then ONTAPE. May be killed anywhere and rerun: it skips files on tape, and writes a partly
- * written file to a new position.
+ * back gave the same checksum, then ONTAPE. May be killed anywhere and rerun: it skips files on tape, and writes a
+ * partly written file to a new position.
  */
 import type { Deed } from '../audit.js';
 import type { Context } from '../context.js';

@@ -1,7 +1,6 @@
 /**
  * Calls that may hang. A call that hangs in the kernel cannot be ended, and occupies one of the process's few threads:
- * the
- * caller gives up at a time limit, and the parent ends the process (src/engine-process.ts).
+ * the caller gives up at a time limit, and the parent ends the process (src/engine-process.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';

@@ -46,8 +46,7 @@ const CHUNK_BYTES = 1024 * 1024;
 
 /**
  * Opens a file, then checks its type, which may change before the open. Nonblocking, because opening a pipe would wait
- * for a
- * writer, and block one of the few threads for file calls.
+ * for a writer, and block one of the few threads for file calls.
  * @param name shown in errors, if the path is relative to a descriptor
  * @throws TapeError POLICY unless it is a regular file; a link is not
  */

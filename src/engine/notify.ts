@@ -1,7 +1,6 @@
 /**
  * Sends emails from the outbox. Each is claimed, so that two engines do not send the same one. After a crash or a
- * stall, it
- * may be sent again with the same Message-ID, by which mail systems detect duplicates.
+ * stall, it may be sent again with the same Message-ID, by which mail systems detect duplicates.
  */
 import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
@@ -25,8 +24,7 @@ const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
  * Time after which an email that the server keeps deferring is dropped: RFC 5321, section 4.5.4.1, requires at least
- * four
- * or five days. An unreachable server does not count.
+ * four or five days. An unreachable server does not count.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
 /** Minimum deferrals before an email is dropped: in a long queue, days may pass between two tries. */

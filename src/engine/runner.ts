@@ -1,7 +1,6 @@
 /**
  * The engine: drives that recall files, and periodic jobs. Any number of engines may share a database. Every job
- * recovers
- * what a dead engine left, so an engine may be killed at any line.
+ * recovers what a dead engine left, so an engine may be killed at any line.
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';

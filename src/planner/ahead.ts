@@ -1,7 +1,6 @@
 /**
  * Plans ahead: simulates the drives on the current queue by the rules of schedule.ts, to find out when each user's
- * files on
- * each volume are done. Pure functions.
+ * files on each volume are done. Pure functions.
  *
  * Assumes no new requests, no failures, no waiting of small queues, and the times of the cost model.
  */

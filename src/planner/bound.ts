@@ -3,8 +3,7 @@
  *
  * - For `maxWaitSeconds`, higher priorities and volumes of its user with better yield may go first.
  * - Then users with less drive time may catch up. Past drive time halves in `HALF_LIFE_SECONDS`: if one user had all of
- *   it,
- *   and the `n - 1` others get all from then on, the shares are equal after `HALF_LIFE_SECONDS × log2(n)`.
+ *   it, and the `n - 1` others get all from then on, the shares are equal after `HALF_LIFE_SECONDS × log2(n)`.
  * - Then each of `n` users with work gets an n-th of the drives, in slices of `turnSeconds` and the longer of
  *   `sweepSeconds` and `quantumSeconds`.
  */

@@ -1,11 +1,9 @@
 /**
  * How engines share drives by weight: which engine leaves a free drive to others, and which releases one. Each engine
- * decides
- * alone, and considers only engines that request a drive.
+ * decides alone, and considers only engines that request a drive.
  *
  * An engine's claim to one more drive is its weight divided by 1, 3, 5 … for the drives it has (Sainte-Laguë). A drive
- * moves
- * if the requester's claim to it is greater than its holder's. Each move brings the shares closer to the weights.
+ * moves if the requester's claim to it is greater than its holder's. Each move brings the shares closer to the weights.
  */
 
 export interface SharingEngine {
@@ -44,8 +42,7 @@ export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]
 
 /**
  * Whether another engine has a greater claim to this drive, and no free one to take. Several processes may check at the
- * same
- * time: of the drives that could be released, the one with the highest number is.
+ * same time: of the drives that could be released, the one with the highest number is.
  */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
   const own = drives.filter(({ holder }) => holder === engine.id);

@@ -4,8 +4,7 @@
  * - Earliest: the drives do nothing else, and the files are contiguous; a staging library is as fast as ever measured.
  * - Planned: by the current queue and the planner's rules, or the usual time of the staging library.
  * - Latest: twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In bursts, nine of ten
- *   requests
- *   met this, with all later requests (bench/ranges.ts).
+ *   requests met this, with all later requests (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';

@@ -3,8 +3,7 @@
  *
  * A serpentine tape runs back and forth, one wrap after the other. The formula of a locate and its parameters come from
  * CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Load, unload and rewind times are
- * IBM's
- * figures for full-height LTO-8 and LTO-9 drives. The model is for comparison and estimates.
+ * IBM's figures for full-height LTO-8 and LTO-9 drives. The model is for comparison and estimates.
  */
 
 /** Times in seconds, rates in bytes per second. */

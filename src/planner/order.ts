@@ -3,8 +3,7 @@
  *
  * The least total locate time is an asymmetric travelling salesman problem. Its relaxation, the assignment problem, is
  * solved exactly; the few resulting cycles are joined at the least cost (Karp 1979). On tapes, the result is within a
- * few
- * percent of the relaxation's lower bound, while nearest-file-first is 9 to 17 % above it.
+ * few percent of the relaxation's lower bound, while nearest-file-first is 9 to 17 % above it.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 

@@ -1,11 +1,9 @@
 /**
  * The queue of recalls, the batches that a drive reads, and wait times of staging libraries. Pure functions;
- * schedule.ts
- * chooses volumes, order.ts orders the files of a volume.
+ * schedule.ts chooses volumes, order.ts orders the files of a volume.
  *
  * The last of n files takes about as long as the longest of n earlier files. Files beyond the library's depth are
- * requested
- * after earlier ones arrive, and so wait several times as long.
+ * requested after earlier ones arrive, and so wait several times as long.
  */
 import { secondsOf } from '../time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';

@@ -2,16 +2,14 @@
  * Chooses the next volume for a free drive, and when to leave a volume. Pure functions.
  *
  * - The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files
- *   of
- *   that user, the one with the most requested bytes per drive second wins, for all users together.
+ *   of that user, the one with the most requested bytes per drive second wins, for all users together.
  * - Higher priorities precede all shares. Files that waited longer than `maxWaitSeconds` precede all priorities; among
  *   the volumes of their user, the one that waited longest is next, whatever its yield.
  * - A small and recent queue waits a while for more files, so that a mount pays.
  * - On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in order of their turns. Users
  *   whose shares differ by less than `turnSeconds` have the same turn.
  * - A drive stays on its volume while it has work. After `quantumSeconds`, or if a sweep would take too long, it leaves
- *   if
- *   a user of another volume has had less drive time by `turnSeconds`.
+ *   if a user of another volume has had less drive time by `turnSeconds`.
  *
  * So no file starves: bound.ts calculates the longest wait.
  */
@@ -35,8 +33,7 @@ export interface SchedulePolicy {
 
 /**
  * LTO-8 needs two minutes for mount and unmount, in which it could stream `collectBytes`. A quantum is five times that,
- * a
- * turn fifteen times: if all users request everything, a fifteenth of the time goes into mounts.
+ * a turn fifteen times: if all users request everything, a fifteenth of the time goes into mounts.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -119,8 +116,7 @@ export interface Sweep {
 
 /**
  * Returns the users of a volume to read next: those of one turn, and later ones if the sweep has room. A running sweep
- * keeps
- * its users, unless one with a higher priority arrives; others join if they fit.
+ * keeps its users, unless one with a higher priority arrives; others join if they fit.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,

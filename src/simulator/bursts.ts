@@ -1,7 +1,6 @@
 /**
  * Bursts: within hours, several users request parts of the same popular volumes, as at the start of a campaign. Files
- * are
- * clustered, as they were written, and their sizes are log-normal, as archives report.
+ * are clustered, as they were written, and their sizes are log-normal, as archives report.
  */
 import type { Medium } from '../planner/media.js';
 import { type Arrival, createRandom } from './workload.js';

@@ -115,8 +115,7 @@ function point(medium: Medium, byte: number): Point {
 
 /**
  * Returns a lower bound of drive hours for files that are all requested at the start: mounts each volume once, streams
- * it,
- * and locates as the relaxation allows. Undefined if a volume has too many files for the relaxation.
+ * it, and locates as the relaxation allows. Undefined if a volume has too many files for the relaxation.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;

@@ -46,8 +46,7 @@ export interface TapeBackend {
 export interface WritableBackend extends TapeBackend {
   /**
    * Opens the library before the first write. Later writes go to the same library, or fail. Absent if the library is
-   * always
-   * available.
+   * always available.
    * @param make whether to create a missing library
    * @throws LibraryError
    */
@@ -55,10 +54,8 @@ export interface WritableBackend extends TapeBackend {
 
   /**
    * Writes a file; creates its volume if needed. The file is durable once the promise resolves, or that of `sync` if
-   * there
-   * is one. If it rejects, the file does not exist. A chunk is in use until the next one is requested. Errors of
-   * `bytes`
-   * are rethrown unchanged.
+   * there is one. If it rejects, the file does not exist. A chunk is in use until the next one is requested. Errors of
+   * `bytes` are rethrown unchanged.
    * @param position an occupied one is rejected as PERMANENT, never overwritten
    * @returns bytes written
    * @throws LibraryError if there is no library: a write never creates one
@@ -72,8 +69,7 @@ export interface WritableBackend extends TapeBackend {
 export interface MountedVolume {
   /**
    * Reads a file's bytes in order. Each chunk belongs to the reader. The engine reads one file at a time, in plan
-   * order, and
-   * may stop early. Rejects if the signal aborts.
+   * order, and may stop early. Rejects if the signal aborts.
    * @throws TapeError PERMANENT if the volume has no such file; VolumeError if the volume fails
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;

@@ -210,8 +210,7 @@ class LibraryFolder {
 
   /**
    * Rejects a world-writable directory, in which any user could replace files on tape. Write permission for owner and
-   * group
-   * is the operator's choice.
+   * group is the operator's choice.
    * @throws LibraryError
    */
   private async refuseOpen(folder: string): Promise<void> {

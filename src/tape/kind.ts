@@ -1,7 +1,6 @@
 /**
  * Definition of a library type: its contract, the schema of its settings, and its constructor. Each type has a
- * directory
- * or file, and a line in kinds.ts. Setting descriptions match the tables in each type's README.
+ * directory or file, and a line in kinds.ts. Setting descriptions match the tables in each type's README.
  *
  * Command-line values are strings: numbers and booleans are accepted in both forms. An empty or null setting counts as
  * missing.

@@ -105,13 +105,11 @@ export interface Usage {
  * The contract of a staging library. Test suite: test/support/staging-library.ts.
  *
  * A library knows paths, stage requests and bytes, but no Tapegate requests, users or database. It keeps no state
- * between
- * calls: any process may make the next call, also after a crash. Methods may run concurrently.
+ * between calls: any process may make the next call, also after a crash. Methods may run concurrently.
  *
  * Results contain the paths that the caller passed. A file without a known state is missing from the result. A failure
- * of
- * one file is its state. A failure of the whole call is a LibraryError, or a RetryLaterError if the system says when to
- * retry. Its class is PERMANENT or POLICY if an operator must act first, for example on rights or a certificate. An
+ * of one file is its state. A failure of the whole call is a LibraryError, or a RetryLaterError if the system says when
+ * to retry. Its class is PERMANENT or POLICY if an operator must act first, for example on rights or a certificate. An
  * aborted call rejects with the signal's reason. Any other error is a bug of the library.
  */
 export interface StagingLibrary {
@@ -136,8 +134,7 @@ export interface StagingLibrary {
    * Reads the bytes of a ready file in order, starting at `from`. A chunk belongs to the reader, which may stop early.
    * @param version from the earlier reads that this one continues
    * @throws TapeError PERMANENT if there is no such file; NotReadyError if it is no longer on disk; ChangedError if it
-   *   has
-   *   another version. Without versions, only the checksum reveals a file replaced between two reads
+   *   has another version. Without versions, only the checksum reveals a file replaced between two reads
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 

@@ -1,7 +1,6 @@
 /**
  * Finishes an adoption after the source system is gone: releases adopted copies that no request contains, and removes
- * old
- * names of copies. A name's record is deleted after the name, so that the next call can continue after a crash.
+ * old names of copies. A name's record is deleted after the name, so that the next call can continue after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';

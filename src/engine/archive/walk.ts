@@ -161,8 +161,7 @@ const HAS_FD_PATHS = process.platform === 'linux';
 
 /**
  * Uses an open directory of the tree, if it is still at its path. Its owner could replace it by a link to a directory
- * that
- * only root may read or write.
+ * that only root may read or write.
  * @param folder without links
  * @param use gets a path that no later rename or link can redirect (on Linux)
  * @throws Error if the directory was moved or replaced

@@ -35,7 +35,7 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
   await setOwner(fd, wanted, stats);
-  // after the owner, because chown clears mode bits; a correct mode needs no call
+  // after the owner, because the mode applies to the new owner; a correct mode needs no call
   if ((stats.mode & 0o7777) !== wanted.mode) await changeMode(fd, wanted.mode).catch(ignoreRefusal);
   if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime));
 }
@@ -57,8 +57,7 @@ function ignoreRefusal(error: unknown): void {
 
 /**
  * Converts a time for utimes. Node.js truncates to microseconds, and floating point may be slightly low: half a
- * microsecond
- * is added. Node.js replaces negative numbers by the current time, so these become a Date.
+ * microsecond is added. Node.js replaces negative numbers by the current time, so these become a Date.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

@@ -1,7 +1,6 @@
 /**
  * Examines copies that were changed outside Tapegate: such a file counts as on disk only while its copy exists. A copy
- * that
- * cannot be examined now delays no other, and is tried again by a later job.
+ * that cannot be examined now delays no other, and is tried again by a later job.
  */
 import type { Context } from '../../context.js';
 import { messageOf, TapeError, UnavailableError } from '../../errors.js';

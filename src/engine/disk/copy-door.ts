@@ -3,8 +3,7 @@
  * link or a replacement, and then read through its descriptor.
  *
  * A call that hangs in the kernel occupies one of the process's few threads forever. So the number of concurrent calls
- * is
- * limited, and hangs are reported; the other threads remain for work that needs no disk.
+ * is limited, and hangs are reported; the other threads remain for work that needs no disk.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, stat } from 'node:fs/promises';

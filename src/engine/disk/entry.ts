@@ -8,8 +8,7 @@ import type { Folder } from './restore-area.js';
 
 /**
  * Removes a file if it is the expected one. Checks and removes synchronously: a queued call could be delayed until
- * another
- * engine has put its own copy there.
+ * another engine has put its own copy there.
  * @returns `other` if it is not the expected file
  */
 export async function removeEntry(

@@ -1,7 +1,6 @@
 /**
  * Failing restore disks: interprets failed calls, probes disks, and suspends them. A disk is suspended as soon as a
- * probe
- * fails, or after several consecutive failed calls although probes succeed. A full disk is not a failing one.
+ * probe fails, or after several consecutive failed calls although probes succeed. A full disk is not a failing one.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';

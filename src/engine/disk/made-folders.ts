@@ -1,9 +1,8 @@
 /**
  * Directories that Tapegate creates in the restore area. Each is recorded before it is created, then identified by its
  * inode, and removed after the last copy has left it. A record without an inode means that an engine was about to
- * create
- * the directory. A directory there counts as this one: at that moment, only a trusted operator could have created
- * another.
+ * create the directory. A directory there counts as this one: at that moment, only a trusted operator could have
+ * created another.
  */
 import type { BigIntStats } from 'node:fs';
 import { chmod, lstat, mkdir, opendir, rmdir } from 'node:fs/promises';
@@ -46,8 +45,7 @@ const ATTEMPTS = 5;
 
 /**
  * Opens the directory of a copy; creates it if missing. Never creates the mount point: on an unmounted disk, nothing
- * may be
- * written.
+ * may be written.
  * @param made receives each created directory, even if it could not be recorded
  * @throws TapeError POLICY if a directory below the mount point is untrusted, or a link or another file is in the way
  * @throws TapeError TRANSIENT if the disk is absent or untrusted; code ENOENT if the directory is removed repeatedly
@@ -207,8 +205,7 @@ export function isNoted(note: Pick<FolderNote, 'ino' | 'birthNs'> | undefined, s
 /**
  * Removes the directories of a copy, innermost first, while they are empty, created by Tapegate, and unchanged: another
  * owner, group or mode was set by someone who wants to keep it. Then removes their records, also of directories that
- * are
- * already gone, because a process may have been killed in between.
+ * are already gone, because a process may have been killed in between.
  * @param made directories that the caller created, whose records may be missing
  * @throws AbsentError if the disk is absent; the disk's error: no later job would find an empty directory
  */
@@ -275,8 +272,7 @@ export async function lookAtFolder(disk: MarkedDisk, dir: string): Promise<BigIn
 
 /**
  * Whether owner, group and mode are as Tapegate would set them; otherwise someone changed them on purpose. A server may
- * map
- * the owner, as it did for the marker. The group may come from the parent directory.
+ * map the owner, as it did for the marker. The group may come from the parent directory.
  */
 export async function isAsMade(stats: BigIntStats, parent: Folder): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];

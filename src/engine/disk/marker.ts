@@ -1,7 +1,6 @@
 /**
  * Markers distinguish a restore disk from the empty directory under its mount point. Without the disk's own marker,
- * nothing
- * is written to a mount point, and no copy counts as missing.
+ * nothing is written to a mount point, and no copy counts as missing.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, open, realpath, rename, unlink } from 'node:fs/promises';

@@ -1,7 +1,7 @@
 /**
  * A copy that is being written in its directory, under a name that identifies its recall. Chunks are accepted at once
- * and
- * written in the background, so that tape and disk work in parallel. A budget for all copies of a drive bounds memory.
+ * and written in the background, so that tape and disk work in parallel. A budget for all copies of a drive bounds
+ * memory.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';

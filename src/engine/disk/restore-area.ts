@@ -2,9 +2,8 @@
  * The restore area on disk. A file's path is `<mountpoint>/<logical path>`.
  *
  * A copy is written under a temporary name in the same directory, synced and renamed, so that a file in place is
- * complete.
- * Nothing leads outside the mount point: a directory is used through an open handle, after the kernel has reported its
- * path. A process killed anywhere leaves at most a partial file, whose name contains recall and epoch.
+ * complete. Nothing leads outside the mount point: a directory is used through an open handle, after the kernel has
+ * reported its path. A process killed anywhere leaves at most a partial file, whose name contains recall and epoch.
  */
 import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';

@@ -1,7 +1,6 @@
 /**
  * Registers and marks restore disks. A new disk is marked if it is certainly the mounted one. From then on only its
- * marker
- * identifies it, because an empty directory looks like an empty disk.
+ * marker identifies it, because an empty directory looks like an empty disk.
  */
 import { lstat, mkdir, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';

@@ -158,8 +158,7 @@ export async function lookAtDisk(
 
 /**
  * Returns an engine's periodic job: measures all disks and records the results for processes without access to them.
- * Skips
- * a disk suspended as failing, which `retry` probes. Suspends a hung disk, as any call of a job does.
+ * Skips a disk suspended as failing, which `retry` probes. Suspends a hung disk, as any call of a job does.
  */
 export function createDiskLook(
   ctx: Context,

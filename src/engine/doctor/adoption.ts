@@ -1,7 +1,6 @@
 /**
  * Unrecorded files with the right bytes in the places of copies. They may be any user's. After the database was
- * restored to
- * an earlier state, an operator may know that they are Tapegate's copies.
+ * restored to an earlier state, an operator may know that they are Tapegate's copies.
  */
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';

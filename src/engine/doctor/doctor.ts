@@ -1,7 +1,6 @@
 /**
  * Compares restore disks, database and counters, and repairs them. Safe while engines and gateways run: each repair
- * checks
- * again under the same locks, and skips work in progress. May be killed anywhere and rerun.
+ * checks again under the same locks, and skips work in progress. May be killed anywhere and rerun.
  */
 import { randomUUID } from 'node:crypto';
 import type { Deed } from '../../audit.js';

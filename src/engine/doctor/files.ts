@@ -1,7 +1,6 @@
 /**
  * Compares files, partial files and Tapegate's directories on the restore disks with the database. Only a record
- * identifies
- * a directory as Tapegate's.
+ * identifies a directory as Tapegate's.
  */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';
@@ -40,8 +39,7 @@ import type { Examination } from './examination.js';
 
 /**
  * Reports files that are not recorded copies: partial files, copies of files recorded elsewhere, unknown files. Then
- * reports
- * unreadable or untrusted directories, and problems of Tapegate's own directories.
+ * reports unreadable or untrusted directories, and problems of Tapegate's own directories.
  * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {

@@ -12,10 +12,8 @@
  * | PLACED | sync the directory and its parents (`settle`) | REPORTED |
  *
  * An error in any state discards the partial file; `judge` decides the outcome. If the engine is killed, the recall
- * stays
- * RUNNING. The drive's next holder (left-behind.ts) then removes the partial file, records a PLACED copy as restored,
- * and
- * requeues the rest.
+ * stays RUNNING. The drive's next holder (left-behind.ts) then removes the partial file, records a PLACED copy as
+ * restored, and requeues the rest.
  */
 import { once } from 'node:events';
 import path from 'node:path';
@@ -160,8 +158,7 @@ class BatchRun {
 
   /**
    * Syncs the directories of ended recalls. If a sync fails, the copy may be lost when its host crashes: the recall
-   * then ends
-   * as unseen. The same holds if an empty directory that was created for it cannot be removed. Never rejects.
+   * then ends as unseen. The same holds if an empty directory that was created for it cannot be removed. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.folders.sync();

@@ -3,8 +3,7 @@
  * down.
  *
  * The database must confirm the lease before a partial file is opened, and before a copy is put in place: the process,
- * and
- * its clocks, may have been stalled. One query confirms many files.
+ * and its clocks, may have been stalled. One query confirms many files.
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';

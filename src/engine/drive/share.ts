@@ -18,7 +18,7 @@ import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../
 const ASK_SECONDS = 10;
 const ASK_AGAIN_MS = 3000;
 
-/** Priority of other engines for a free drive; then this engine may claim it for `KEPT_MS`. */
+/** Priority of other engines for a free drive. If none claims it, this engine releases no drive for `KEPT_MS`. */
 const WAIT_MS = 5000;
 const KEPT_MS = 30_000;
 

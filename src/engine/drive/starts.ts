@@ -2,8 +2,8 @@
  * Starts the recalls of a plan batch by batch, has them read, and writes down how they end.
  *
  * Starts the next batch while one is read, so that the drive does not wait for the database. Outcomes are written in
- * order.
- * After a failed write nothing more is written: those recalls stay RUNNING, and the drive's next holder recovers them.
+ * order. After a failed write nothing more is written: those recalls stay RUNNING, and the drive's next holder recovers
+ * them.
  */
 import type { Context } from '../../context.js';
 import { noteDoubt } from '../../operations/health/circuits.js';
@@ -47,8 +47,7 @@ class OutcomeWriter {
 
   /**
    * @param judge judges the volume. It gets `returned` for files that an import changed meanwhile, because their
-   *   outcome says
-   *   nothing about the volume's current contents
+   *   outcome says nothing about the volume's current contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => Verdict): void {
     this.append(async () => {

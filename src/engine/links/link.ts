@@ -5,10 +5,9 @@
  * Links in the path of the directory are followed, because archives use them.
  *
  * Each directory is recorded before it is created (operations/links/folders.ts). It is removed if it is empty and a
- * link
- * takes its place, or ten minutes after a link in it was removed: in archives, small directories are often restored and
- * released. A record without an inode means that an engine was about to create the directory; a directory of this
- * process's user at that path counts as this one.
+ * link takes its place, or ten minutes after a link in it was removed: in archives, small directories are often
+ * restored and released. A record without an inode means that an engine was about to create the directory; a directory
+ * of this process's user at that path counts as this one.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, rmdirSync, unlinkSync } from 'node:fs';
 import { lstat, mkdir, open, readlink, stat, symlink, unlink } from 'node:fs/promises';
@@ -94,8 +93,7 @@ const MOST_LINKS = 40;
 
 /**
  * Rejects other users' links in a path. Links of root and of this process's user are followed, because archives use
- * them.
- * Another user's link, even behind a trusted one, could lead to a directory in which only this process may write.
+ * them. Another user's link, even behind a trusted one, could lead to a directory in which only this process may write.
  * @throws InTheWayError
  */
 async function refuseForeign(folder: string): Promise<void> {

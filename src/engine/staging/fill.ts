@@ -1,7 +1,6 @@
 /**
  * Chooses the next files to request from a staging library: its queue in fair-share order, volume by volume, up to its
- * depth
- * and the free restore area. Requested files count as delivered, so that a user with a long queue cannot fill the
+ * depth and the free restore area. Requested files count as delivered, so that a user with a long queue cannot fill the
  * depth.
  */
 import type { Context } from '../../context.js';

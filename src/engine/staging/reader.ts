@@ -1,7 +1,7 @@
 /**
  * The work of a staging library's drive. It mounts nothing, but reads ready files into the restore area, batch by
- * batch, and
- * verifies tape copies while no recall is ready. The drive's next holder recovers after a crash (drive/left-behind.ts).
+ * batch, and verifies tape copies while no recall is ready. The drive's next holder recovers after a crash
+ * (drive/left-behind.ts).
  */
 import type { Context } from '../../context.js';
 import { isExhausted, messageOf, oneLine } from '../../errors.js';

@@ -32,8 +32,7 @@ export function againSeconds(before: number): number {
 
 /**
  * Returns the seconds until the next poll of a stage request: a quarter of its age, so that fast requests are noticed
- * soon,
- * and slow ones are not polled often.
+ * soon, and slow ones are not polled often.
  * @param random 0 to 1; spreads requests that were made together
  */
 export function pollSeconds(

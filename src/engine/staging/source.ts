@@ -2,8 +2,7 @@
  * Ready files of a staging library, as a mounted volume for drive/batch.ts. An interrupted read is resumed.
  *
  * Distinguishes undelivered files from an unreadable library: a storage element that lost one pool fails for that
- * pool's
- * files, and the others must not wait for them.
+ * pool's files, and the others must not wait for them.
  */
 import type { Context } from '../../context.js';
 import { TapeError } from '../../errors.js';
@@ -88,8 +87,7 @@ export class StagedSource implements MountedVolume {
 
   /**
    * Limits the time for each chunk, and for each 64 kB together; the reader's own time does not count. On a timeout,
-   * aborts
-   * the read, which would otherwise keep its connection or process.
+   * aborts the read, which would otherwise keep its connection or process.
    */
   private async *follow(
     file: StagedFile,

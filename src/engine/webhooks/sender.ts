@@ -1,7 +1,6 @@
 /**
  * Sends webhook messages, to several webhooks at once, so that a slow one does not delay the others. Messages are
- * signed
- * by the Standard Webhooks specification, and sent only to allowed addresses.
+ * signed by the Standard Webhooks specification, and sent only to allowed addresses.
  */
 import { createHmac } from 'node:crypto';
 import { type LookupAddress, lookup as lookUp } from 'node:dns';

@@ -28,8 +28,7 @@ interface ReadOptions {
 
 /**
  * Yields the bytes of the file at `url` from `from` on, in order. Closes the connection if the reader stops early. A
- * read
- * of the whole file is compared with the server's checksum.
+ * read of the whole file is compared with the server's checksum.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if size or checksum differ from the headers, or the file ends before `from`
  * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason

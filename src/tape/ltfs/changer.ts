@@ -51,8 +51,7 @@ export class Changer {
 
   /**
    * Moves the cartridge of a drive back to a slot; does nothing if the drive is empty. Retries until the time limit,
-   * because
-   * a drive may not release its cartridge right after an unmount.
+   * because a drive may not release its cartridge right after an unmount.
    * @param element of the drive, which need not belong to the library
    * @throws DriveError if the cartridge stays in the drive; LibraryError
    */

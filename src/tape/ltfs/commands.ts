@@ -114,9 +114,8 @@ const BUSY = 75;
 
 /**
  * A lock among all processes that share the directory, also on several hosts: flock on a permanent file. It lasts until
- * no
- * process has the file open, including commands that inherited the descriptor. A pid file could not show an inherited
- * lock, and does not work across containers.
+ * no process has the file open, including commands that inherited the descriptor. A pid file could not show an
+ * inherited lock, and does not work across containers.
  */
 export class HeldLock {
   readonly fd: number;

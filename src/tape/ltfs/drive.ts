@@ -41,8 +41,7 @@ export class Drive {
 
   /**
    * Loads and mounts a cartridge. First cleans up after processes that died: a cartridge in the drive, a mount at the
-   * mount
-   * point, or this cartridge in another drive.
+   * mount point, or this cartridge in another drive.
    * @param waitSeconds for another process that uses the drive
    * @returns the lock; the caller closes it when the drive is empty again
    * @throws DriveInUseError

@@ -99,8 +99,7 @@ export class LtfsVolume implements ListableVolume {
 
   /**
    * Asks LTFS for the start block of each file. LTFS answers from memory, but starting a command takes time: so several
-   * run
-   * at once.
+   * run at once.
    * @returns the files in the same order @throws TapeError
    */
   private async *addPositions(files: AsyncIterable<Found>, signal: AbortSignal): AsyncGenerator<ListedFile> {

@@ -237,8 +237,7 @@ const MAX_PATHS = 100_000;
 
 /**
  * Caches the states of stage requests in this process. Files known to be on disk are released without another poll, and
- * a
- * completely released stage request is deleted. The cache only saves calls; another process polls the server.
+ * a completely released stage request is deleted. The cache only saves calls; another process polls the server.
  */
 class SeenDemands {
   private readonly seen = new Map<string, Seen>();

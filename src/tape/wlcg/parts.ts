@@ -39,8 +39,7 @@ export class Parts {
   /**
    * Sends all paths in as few calls as possible.
    * - A call that is too large is halved. Later calls keep the smaller size until many succeeded, because the server
-   *   may
-   *   have been short of memory.
+   *   may have been short of memory.
    * - A call with an invalid path is halved until that path is isolated.
    * @returns the results of `send`, and of `onRefused` for single paths
    * @throws the errors of `send`; CallRefusedError after too many refusals
