@@ -124,14 +124,14 @@ export class CallWatch {
   }
 }
 
-/** Waits for work for a while. @returns undefined if it has not ended by then; it goes on */
+/** Waits for work for at most `ms`. @returns undefined if it has not ended by then; it continues */
 export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
   const timer = new AbortController();
   const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => undefined); // it ended in time
   return await Promise.race([work.then((value) => ({ value })), late]).finally(() => timer.abort());
 }
 
-/** Calls on restore disks, one at a time for each disk. One for each kind of call. */
+/** Calls with a time limit, at most one for each disk. Use one instance for each kind of call. */
 export class BoundedCalls {
   private readonly open = new Set<number>();
 

@@ -104,9 +104,9 @@ const LOOK_MS = 10_000;
 const LIBRARIES_MS = 5000;
 
 /**
- * Begins to work with the site's drives, and with all periodic jobs. A whole engine makes the work of other libraries itself.
- * @param given the library of the options, or what its drives do
- * @returns once the restore disks and drives of the site are registered
+ * Starts drives and jobs. A complete engine creates the other libraries too.
+ * @param given the library that `options` names, or the work of its drives
+ * @returns after the site's restore disks and drives are registered
  */
 export async function startEngine(
   ctx: Context,

@@ -37,8 +37,7 @@ interface BatchWork {
 
 /**
  * Compares sources with tape, writes, registers, reads back, registers again, removes. A failed file skips the later
- * steps,
- * and does not delay others.
+ * steps, and does not delay others.
  * @throws the signal's reason; errors of the database; no error of a single file
  */
 export async function archiveBatch(
@@ -106,8 +105,7 @@ class ArchiveBatch {
 
   /**
    * Keeps files that the catalogue still offers at their paths: a renamed file must not be registered twice, and a
-   * withdrawn
-   * file's source may soon be its only copy.
+   * withdrawn file's source may soon be its only copy.
    * @param lostIdOf returns the id of a file that had no position, and whose row will get one
    */
   private async keepStanding(
@@ -194,8 +192,8 @@ class ArchiveBatch {
   }
 
   /**
-   * Registers files that were written, unless an import has changed their rows meanwhile: these are reported, and no row gets their position.
-   * @returns the registered ones
+   * Registers new files, except those whose rows an import changed meanwhile: these are reported, and no row gets their
+   * position. @returns the registered files
    */
   private async registerFresh(files: readonly Written[]): Promise<Written[]> {
     const isOpen = await this.tellOvertaken(files);

@@ -23,11 +23,11 @@ export interface LeftCopy extends CopyPlace {
 }
 
 /**
- * Gives a partial file its name. A link, unlike a rename, replaces nothing, even if this process stalls. On a file system without links the path is examined and
- * the file renamed in one go: that can replace a file that another program puts there meanwhile, but no copy of Tapegate, because the next holder of the
- * drive removes the partial file first.
+ * Gives a partial file its final name, and never replaces a file: unlike a rename, a link fails if the name exists,
+ * even if this process stalls. Without links, it checks the name and renames at once. That could replace another user's
+ * file, but no copy of Tapegate: the drive's next holder removes the partial file first.
  * @param link replaces the system call in tests
- * @throws Error if the folder was moved; an error with the code EEXIST if a file is at the path, ENOENT if the partial file is gone
+ * @throws Error if the directory was moved; code EEXIST if the name exists; code ENOENT if the partial file is gone
  */
 export async function putInPlace(folder: Folder, partial: string, name: string, link = linkPath): Promise<void> {
   const [from, to] = [path.join(folder.at, partial), path.join(folder.at, name)];
@@ -97,8 +97,7 @@ export async function recogniseCopy(
 
 /**
  * Removes a recognised copy. Leaves any other file alone, even a later copy of the same file, whose ctime differs.
- * Leaves
- * directories to `removeEmptyFolders`.
+ * Leaves directories to `removeEmptyFolders`.
  * @param found by `recogniseCopy`
  * @returns whether the copy is gone
  * @throws TapeError TRANSIENT if the disk is absent
@@ -142,8 +141,7 @@ export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntSt
 
 /**
  * @returns the file's stats if it is the copy; undefined if it is another file or has other bytes. Compares the bytes
- *   if the
- *   ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes
+ *   if the ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes
  */
 async function recognise(copy: LeftCopy, file: string, tick: () => void): Promise<BigIntStats | undefined> {
   const stats = await lstat(file, { bigint: true });

@@ -92,7 +92,7 @@ const LEFT_MS = { first: 5000, most: 600_000 };
 export class FailingDisks {
   /** Follows calls that belong to no drive. */
   readonly calls: CallWatch;
-  /** Disks that were full, by their ids: when that was recorded last, by the process's own clock, and the error. */
+  /** Last time (`performance.now()`) and error of a full disk, by disk id. */
   private readonly full = new Map<number, { at: number; error: string }>();
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
@@ -157,19 +157,18 @@ export class FailingDisks {
     this.gauge.forget();
   }
 
-  /** Records that a disk is full. When this returns nothing new is put on it. */
+  /** Records that a disk is full. When this returns, no new copy is assigned to it. */
   async noteFull({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
     await noteFull(this.ctx, diskId, message);
     this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
   }
 
-  /** Returns the error if the disk was full since `at` (by the process's own clock): files that were to start then would be read for nothing. */
+  /** Returns the error if the disk was full since `at` (`performance.now()`): reading files for it would be useless. */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
     return noted && noted.at >= at ? noted.error : undefined;
   }
 
-  /** A copy was put on it. */
   succeeded(diskId: number): void {
     this.counts.delete(diskId);
   }

@@ -1,7 +1,7 @@
 /**
  * Removes copies that no active request contains (operations/disks/removals.ts), and files that recalls left on
- * unreachable
- * disks. Each step is repeatable. A file that cannot be examined or removed now delays no other, and is retried later.
+ * unreachable disks. Each step is repeatable. A file that cannot be examined or removed now delays no other, and is
+ * retried later.
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
@@ -38,8 +38,7 @@ const REQUESTS = 1000;
 
 /**
  * Requests whose remaining copies are all on failing disks. They are skipped until another disk fails, one of these
- * works
- * again, or the request changes. Otherwise each run would examine them all while a disk is absent.
+ * works again, or the request changes. Otherwise each run would examine them all while a disk is absent.
  */
 export class WaitingRequests {
   private failing = '';
@@ -182,8 +181,8 @@ async function removeClaimed(
 }
 
 /**
- * Removes the empty directories of removed copies, also of copies that were removed before a process was killed.
- * @returns the copies for which that is done; a later run comes to the others again
+ * Removes empty directories of removed copies, also of those removed earlier, before a process was killed.
+ * @returns copies for which this is done; the others are left to a later run
  */
 async function tidyAfter(ctx: Context, disks: FailingDisks, gone: readonly NotedCopy[]): Promise<NotedCopy[]> {
   const tidied: NotedCopy[] = [];
@@ -315,8 +314,8 @@ export function asLeft(left: LeftBehind): LeftCopy {
 }
 
 /**
- * Removes the copy that an earlier recall of the same file may have put in place. Any other file stays.
- * @throws TapeError TRANSIENT when the disk is not there
+ * Removes the copy that an earlier recall of the same file may have put in place; leaves any other file alone.
+ * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function removeLeftCopy(left: LeftBehind): Promise<CopyState> {
   if (left.ino === null) return 'missing';

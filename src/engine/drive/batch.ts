@@ -77,13 +77,12 @@ export async function runBatch(
   return { written: run.finish(), failure: run.failure };
 }
 
-/** How often ended recalls are reported while a batch goes on. */
 const REPORT_MS = 1000;
 
-/** How long it is waited for when the lease is over: the database may hang. */
+/** Wait after the lease has ended: the database may hang. */
 const WAIT_MS = 1000;
 
-/** How long, and at what pauses, it goes on then. */
+/** Duration and interval of further attempts. */
 const GO_ON_MS = 60_000;
 const PAUSE_MS = 1000;
 
@@ -94,13 +93,13 @@ class BatchRun {
   private readonly work: BatchWork;
   private readonly folders: OpenFolders;
   private readonly confirmations: Confirmations;
-  /** Of files that are read, and written, synced and put in place meanwhile; none of them rejects. */
+  /** Files that are read, and still being written, synced and put in place. Never rejects. */
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
-  /** After the first failure nothing more is reported. */
+  /** After the first error, nothing more is reported. */
   private reporting = Promise.resolve();
-  /** Shows that the volume cannot be read, and not only a file. */
+  /** An error that shows that the whole volume is unreadable, not one file. */
   failure: VolumeError | undefined;
 
   constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
@@ -209,9 +208,9 @@ class BatchRun {
   }
 
   /**
-   * For recalls that end together: a directory is examined once for all of them.
-   * @returns removes the directories that were made for a recall without a copy, and its partial file if that may be there (`isUnseen`). It never rejects, and
-   *   returns false where that is left to others
+   * Examines each directory once for recalls that end together.
+   * @returns a function that removes directories created for a recall without a copy, and its partial file if it may
+   *   exist (`isUnseen`). It never rejects, and returns false if a later job must do this
    */
   private clearEach(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const folders = new Map<string, Promise<boolean>>();
@@ -231,15 +230,16 @@ class BatchRun {
   }
 
   /**
-   * While the lease is held, what cannot be removed is left to a periodic job. Once it is lost, that has run already: an engine that was stalled removes what
-   * it has made since, and goes on with that for a while. No other process has its partial files, and any process may remove an empty directory.
+   * Leaves failed removals to a periodic job while the lease is held. After its loss, that job may already have run, so
+   * a stalled engine retries for a while. Only this engine has these partial files; any process may remove an empty
+   * directory.
    */
   private async clear(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + GO_ON_MS;
     const { calls: passes } = this.work.disks;
     for (;;) {
       if (await this.clearOnce(recall, isUnseen)) return true;
-      const isHung = this.lease.calls.hasHung || passes.hasHung; // the disk is out of service, and this process is ended
+      const isHung = this.lease.calls.hasHung || passes.hasHung; // the disk is suspended, and this process will exit
       if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
       await sleep(PAUSE_MS, undefined, { ref: false });
     }
@@ -261,12 +261,12 @@ class BatchRun {
     this.reporting = this.reporting.then(async () => {
       const ended = this.ended;
       this.ended = [];
-      // taken before the folders are synced: what is put in place meanwhile is reported the next time
+      // taken before the directories are synced: copies placed meanwhile belong to the next report
       if (ended.length > 0) this.work.report(await this.settle(ended));
     });
   }
 
-  /** Returns when the last file is in place and reported. The folders are closed in any case. */
+  /** Waits until the last file is in place and reported, then always closes the directories. */
   async finish(): Promise<void> {
     try {
       await Promise.all(this.finishing);
@@ -279,14 +279,14 @@ class BatchRun {
   }
 }
 
-/** A recall that has come to its end, but for its folder. */
+/** A recall that has ended, except for the sync of its directory. */
 interface EndedRecall {
   recall: RunningRecall;
   signal: AbortSignal;
   outcome: RecallOutcome;
 }
 
-/** Until it is too late to wait for more. @param done ends it earlier @returns false */
+/** Waits until shortly after the lease ends, or until `done` aborts. @returns false */
 async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
   try {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });

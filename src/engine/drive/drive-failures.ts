@@ -1,7 +1,6 @@
 /**
  * A drive with a DriveError is suspended until its next try. A volume is suspended if it cannot be mounted, or if
- * several
- * files in a row are unreadable. The counts are in memory, for all drives of an engine.
+ * several files in a row are unreadable. The counts are in memory, for all drives of an engine.
  */
 import type { Context } from '../../context.js';
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
@@ -37,8 +36,7 @@ const MAX_BAD_FILES = 3;
 
 /**
  * After this many tries, each after its volume returned to service, the file itself counts as bad. Otherwise, if only
- * bad
- * files remain, no other file could show that the volume is good.
+ * bad files remain, no other file could show that the volume is good.
  */
 const MOST_EARLIER_TRIES = 10;
 
@@ -146,8 +144,7 @@ export class VolumeFailures {
 
   /**
    * Returns a function that receives the outcomes of a batch, and judges the volume. It judges them in read order,
-   * because
-   * a bad file fails before an earlier good one is in place.
+   * because a bad file fails before an earlier good one is in place.
    */
   followReads(volume: string, batch: readonly RunningRecall[]): (outcomes: readonly RecallOutcome[]) => Verdict {
     const number = ++this.batches;
@@ -191,8 +188,8 @@ export class VolumeFailures {
   }
 
   /**
-   * Returns whether a failed read of the file counts against its volume. Only its first try counts: if there are few bad files among many good ones, good ones
-   * are read between the retries. After the volume was resumed the first try counts again until a file is restored, because the volume may still be bad.
+   * Whether an unreadable file counts against the volume. Only its first try counts: if few of many files are bad, good
+   * ones are read between the retries. After a suspension, the first try counts again until a file is restored.
    */
   private mayTell(volume: string, { attempts, earlierTries, doubtedSince }: RunningRecall): boolean {
     if (attempts > 0) return false;
@@ -232,9 +229,10 @@ export async function noteWorks(ctx: Context, lease: HeldLease): Promise<void> {
 }
 
 /**
- * An unexpected error of `use` counts against the volume: the drive turns to others first, and to this one after a pause that grows.
- * @param use returns whether it has read anything, which ends the count
- * @returns the same; undefined if another drive has the volume, or the lease is lost
+ * Uses a volume. Unexpected errors are charged to the volume: the drive visits others first, and this one after a
+ * pause.
+ * @param use returns whether it read anything, which resets the count
+ * @returns the result of `use`; undefined if another drive has the volume, or the lease is lost
  */
 export async function visitVolume(
   ctx: Context,

@@ -88,7 +88,7 @@ class Rate {
   }
 }
 
-/** Renews a lease of a drive or a staging library that was just claimed, until it is lost or `end` is called. */
+/** Renews a new lease of a drive or staging library until it is lost, or until `end`. */
 export class Renewal {
   private readonly name: string;
   private readonly leaseMs: number;
@@ -101,7 +101,7 @@ export class Renewal {
   private next: NodeJS.Timeout | undefined;
   private isEnded = false;
 
-  /** @param of.claimedAt of `performance.now()`, before the lease was claimed */
+  /** @param of.claimedAt `performance.now()` before the claim */
   constructor(
     name: string,
     of: {
@@ -125,7 +125,7 @@ export class Renewal {
     return this.abort.signal;
   }
 
-  /** @throws Error when the lease is lost, or may be: the process may have been stalled past its end */
+  /** @throws Error if the lease is lost, or may be: the process may have stalled past its end */
   confirm(): void {
     if (this.lost.aborted || performance.now() >= this.validUntil) throw this.lostError();
   }
@@ -139,7 +139,7 @@ export class Renewal {
 
   private async renew(): Promise<void> {
     const startedAt = performance.now();
-    // a database that cannot be asked has given the drive to nobody yet
+    // an unavailable database cannot have assigned the drive to another engine
     const answer = await this.renewOnce().catch(() => 'busy' as const);
     if (this.isEnded) return;
     if (answer === 'lost') return this.lose();

@@ -1,8 +1,7 @@
 /**
  * Recovers recalls of a drive's earlier holder. Partial files are removed first, so that a stalled engine cannot put
- * them
- * in place any more. Then recorded copies in place count as restored, and the other recalls are queued again. Disks
- * that cannot be examined now are left to a later job (engine/disk/removal.ts).
+ * them in place any more. Then recorded copies in place count as restored, and the other recalls are queued again.
+ * Disks that cannot be examined now are left to a later job (engine/disk/removal.ts).
  */
 import { lstat } from 'node:fs/promises';
 import type { Context } from '../../context.js';
@@ -42,9 +41,8 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 }
 
 /**
- * Ends recalls together, or one by one if that fails: a recall that cannot be ended delays neither the others nor the drive. The doctor reports it, and the
- * next claim of the drive tries it again.
- * @returns how many failed
+ * Ends all recalls together, or else one by one, so that a failed one delays neither the others nor the drive. The
+ * doctor reports it, and the next claim tries again. @returns the number of failures
  */
 async function endEach(ctx: Context, lease: HeldLease, ended: readonly EndedRecall[]): Promise<number> {
   try {

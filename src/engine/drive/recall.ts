@@ -101,10 +101,10 @@ export async function readInto(
 }
 
 /**
- * Syncs a copy that was read and puts it in place. The copy is removed when this throws.
+ * Syncs a copy and puts it in place. Removes the copy on error.
  *
- * Its inode and mtime are recorded first, and the lease is confirmed. An engine that stalls after that overwrites nothing: the next holder
- * of the drive has removed the partial file, and an existing file is never replaced.
+ * First records its inode and mtime, and confirms the lease. An engine that stalls after that overwrites nothing: the
+ * drive's next holder has removed the partial file, and an existing file is never replaced.
  */
 export async function finishCopy(
   ctx: Context,
@@ -165,7 +165,7 @@ async function giveUp(copy: CopyInHand, error: unknown): Promise<unknown> {
 }
 
 /**
- * @returns `unsure` if the partial file may still be beside the copy; `standing` if an unrecorded file with the same bytes is at the path
+ * @returns `unsure` if the partial file may remain; `standing` if an unrecorded file with the same bytes is at the path
  * @throws TapeError POLICY if any other file is there
  */
 async function takePlace(
@@ -247,8 +247,8 @@ export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutc
 }
 
 /**
- * Returns whether a plain file at the path has the bytes of the copy, and may be read by the same users. Reads it to its end.
- * @throws what the disk says, also if the file disappears meanwhile
+ * Whether the file in place has the copy's bytes, and the same users may read it. Reads it completely.
+ * @throws the disk's error, also if the file disappears meanwhile
  */
 async function standsFor({ folder, partial, onDisk }: CopyInHand, name: string, checksum: string): Promise<boolean> {
   const [standing, copy] = [await onDisk(() => lookInto(folder, name)), await onDisk(() => lookInto(folder, partial))];

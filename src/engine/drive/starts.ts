@@ -1,9 +1,8 @@
 /**
- * Starts the recalls of a plan batch by batch, has them read, and writes down how they end.
+ * Starts the recalls of a plan in batches, reads them, and records their outcomes.
  *
  * Starts the next batch while one is read, so that the drive does not wait for the database. Outcomes are written in
- * order. After a failed write nothing more is written: those recalls stay RUNNING, and the drive's next holder recovers
- * them.
+ * order. After a failed write nothing more is written: the drive's next holder recovers recalls that stay RUNNING.
  */
 import type { Context } from '../../context.js';
 import { noteDoubt } from '../../operations/health/circuits.js';
@@ -24,10 +23,10 @@ import type { DriveOptions } from './options.js';
 import type { AnyPlan } from './plan.js';
 import { outcomeOf, toReturned } from './recall.js';
 
-/** `stagedAt`: the id of the staging library that the drive reads at; `volume`: its name, or that of the volume that is mounted. */
+/** `stagedAt`: id of the staging library, if any; `volume`: name of that library or of the mounted volume. */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
-/** None of its methods waits or throws; its user awaits `written`. */
+/** No method waits or throws; the caller awaits `written`. */
 class OutcomeWriter {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -92,7 +91,7 @@ class OutcomeWriter {
   }
 }
 
-/** Reads the batches of a plan: the next one is read while the one before is written and synced. */
+/** Reads the batches of a plan: reads one while the previous one is written and synced. */
 export class BatchReader {
   readonly outcomes: OutcomeWriter;
   private readonly ctx: Context;
@@ -100,10 +99,10 @@ export class BatchReader {
   private readonly plan: AnyPlan;
   private readonly options: StartOptions;
   private readonly budget = createBudget();
-  /** Of the batch that was read last. Never rejects. */
+  /** Writes and syncs of the previous batch. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
   private ahead: Promise<Batch> | undefined;
-  /** Something of the current plan could start. Otherwise it would be made again and again. */
+  /** Whether a recall of the current plan could start. If none could, the plan is not renewed, to prevent a loop. */
   private hasStarted = true;
 
   constructor(ctx: Context, lease: HeldLease, plan: AnyPlan, options: StartOptions) {
@@ -115,15 +114,16 @@ export class BatchReader {
   }
 
   /**
-   * Reads batches until nothing is left that can start, or the drive is to stop. After each it waits until the one before it is written.
-   * @param readBatch calls `read`, and ends the batch if that is not reached
-   * @returns whether anything could start
+   * Reads batches until no recall can start, or the drive must stop. After each, waits until the previous one is
+   * written.
+   * @param readBatch calls `read`, or ends the batch if it fails before
+   * @returns whether any recall could start
    */
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.hasNext())) {
-      const startedAt = performance.now(); // users are charged for the wait for their batch, not for the plan
+      const startedAt = performance.now(); // users are charged for waiting for their batch, not for planning
       const batch = await this.takeNext();
       if (batch.recalls.length === 0) {
         batch.end();
@@ -140,7 +140,9 @@ export class BatchReader {
     return hasRead;
   }
 
-  /** @returns when all is read, `failure` if the volume could not be read on; `written` goes on, never rejects, and ends the batch */
+  /**
+   * @returns when all is read, with `failure` if the volume became unreadable. `written` goes on, and ends the batch
+   */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();
     const { disks, links, volume: name } = this.options;
@@ -152,58 +154,54 @@ export class BatchReader {
     return { failure, written: writing };
   }
 
-  /**
-   * Ends all recalls of the batch in the same way. Outcomes that were reported before stay. How far the others came is not known: their
-   * copies may be in place.
-   */
+  /** Ends all unreported recalls of the batch the same way. Their progress is unknown: copies may be in place. */
   giveUp({ recalls, signal }: Batch, error: unknown, report: Report): void {
-    const isNoTry = signal.aborted || error instanceof DiskError; // which copies it would have cost is not known
+    const isNoTry = signal.aborted || error instanceof DiskError; // the affected copies are unknown
     const end = (recall: RunningRecall) => (isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error));
     report(recalls.map((recall) => ({ ...end(recall), isUnseen: true })));
   }
 
-  /** Returns recalls that were started ahead to the queue: they are RUNNING, and no other drive reads them. */
+  /** Requeues recalls that were started ahead: they are RUNNING, and no other drive reads them. */
   async giveBackAhead(): Promise<void> {
     const batch = await this.takeAhead();
     batch?.end();
     if (batch) this.outcomes.report(batch.recalls.map(toReturned));
   }
 
-  /** Is there a batch to be taken? Plans anew where that is due; what is started ahead is read first all the same. */
+  /** Whether there is another batch. Renews the plan if due; a batch started ahead is read first. */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isOver) return true;
-    if (this.plan.isEmpty && !this.hasStarted) return false; // what is left cannot start now
+    if (this.plan.isEmpty && !this.hasStarted) return false; // the remaining files cannot start now
     this.hasStarted = false;
     await this.plan.renew();
     return !this.plan.isEmpty;
   }
 
   /**
-   * The next batch, which the caller has to end; it is without recalls where none of them could start. Begins to start
-   * the one after it, unless the plan is to be made anew before.
+   * Returns the next batch, which the caller must end; empty if no recall could start. Starts the following one if due.
    */
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
     this.ahead = this.plan.isOver ? undefined : this.start();
-    this.ahead?.catch(() => {}); // thrown by the next `takeNext`, or by `takeBack`
+    this.ahead?.catch(() => {}); // the next `takeNext` or `giveBackAhead` throws it
     if (batch.recalls.length > 0) this.hasStarted = true;
     return batch;
   }
 
-  /** There is no next batch any more, unless one is started ahead. */
+  /** Drops the plan; only a batch that was started ahead remains. */
   drop(): void {
     this.plan.drop();
     this.hasStarted = false;
   }
 
-  /** Forgotten before it is awaited, so that a start that failed is thrown once. */
+  /** Clears `ahead` before the caller awaits it, so that its error is thrown only once. */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
     this.ahead = undefined;
     return batch;
   }
 
-  /** Its files leave the plan before anything is awaited: a second start takes the files after them. */
+  /** Takes files from the plan before the first await, so that a second start takes the following files. */
   private async start(): Promise<Batch> {
     const since = performance.now();
     const recalls = await startRecalls(this.ctx, this.lease, {
@@ -218,7 +216,7 @@ export class BatchReader {
     return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
 
-  /** A line a batch; one a file, of which there may be millions, at `debug`. */
+  /** Logs a line for each batch, and at `debug` for each file. */
   private tell(recalls: readonly RunningRecall[]): void {
     const at = { drive: this.lease.driveName, volume: this.options.volume };
     const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);
@@ -231,8 +229,8 @@ export class BatchReader {
   }
 
   /**
-   * Ends the visit: nothing of it goes on afterwards, even if this throws, because another engine may have the drive then.
-   * @param unmount called when the last copies are in place, or were given up because their signals aborted
+   * Ends all work of the visit, even on error: another engine may get the drive next.
+   * @param unmount called when the last copies are in place, or discarded after an abort
    */
   async leave(unmount?: () => Promise<void>): Promise<void> {
     try {
@@ -240,7 +238,7 @@ export class BatchReader {
       await unmount?.();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // last: all of the above is still reported
+      await this.outcomes.written; // last, because the steps above still report outcomes
     }
   }
 }

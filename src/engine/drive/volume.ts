@@ -20,9 +20,10 @@ export interface VolumeWork {
 }
 
 /**
- * Reads the waiting files of a volume, until nothing is left that can start, others are due, or the drive is to stop.
- * @returns once outcomes are written and the volume is unmounted: whether anything could start
- * @throws DriveError if the drive cannot be used; errors of the database, the plan or the unmount. The drive's next holder recovers what is RUNNING then
+ * Reads the requested files of a volume, until none can start, other volumes are due, or the drive must stop.
+ * @returns whether any file could start, after all outcomes are written and the volume is unmounted
+ * @throws DriveError if the drive is unusable; errors of the database, the plan or the unmount. Recalls that are then
+ *   still RUNNING are left to the drive's next holder
  */
 export async function workVolume(
   ctx: Context,
@@ -46,7 +47,7 @@ class Visit {
   private readonly options: DriveOptions;
   private readonly reader: BatchReader;
   private mounted: MountedVolume | undefined;
-  /** Shows that the drive cannot be used: it ends the visit. */
+  /** Shows that the drive is unusable; ends the visit. */
   private broken: DriveError | undefined;
 
   constructor(ctx: Context, backend: TapeBackend, lease: HeldLease, { volume, options }: VolumeWork) {
@@ -77,11 +78,11 @@ class Visit {
     const { outcomes } = this.reader;
     const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
     try {
-      this.mounted ??= await this.backend.mount(this.volume.volume, this.lease.driveName, batch.signal); // it stays
+      this.mounted ??= await this.backend.mount(this.volume.volume, this.lease.driveName, batch.signal); // mounted once
       await this.readBatch(this.mounted, batch, (ended) => outcomes.report(ended, judge));
     } catch (error) {
       const isMountFailure = this.mounted === undefined;
-      // no file is to blame for a mount, which is no try of it
+      // no file is at fault for a failed mount, which does not count as a try
       if (isMountFailure) outcomes.report(batch.recalls.map(toReturned));
       else this.reader.giveUp(batch, error, (ended) => outcomes.report(ended));
       batch.end();
@@ -97,7 +98,7 @@ class Visit {
   ): Promise<void> {
     const { failure, written } = await this.reader.read(batch, mounted, report);
     if (failure) {
-      await written; // what is given back waits with the others
+      await written; // the returned recalls wait for the next mount too
       return await this.noteVolumeFailure(failure);
     }
     this.options.failures.succeeded(this.volume.volume);
@@ -107,7 +108,7 @@ class Visit {
   /** Suspends a volume that keeps failing; until then, all its files wait for the next mount. */
   private async noteVolumeFailure(thrown: unknown): Promise<void> {
     await this.reader.giveBackAhead();
-    await this.reader.outcomes.written; // what is given back waits as well
+    await this.reader.outcomes.written; // the returned recalls wait too
     if (thrown instanceof DriveError) {
       this.broken = thrown;
       return this.reader.drop();

@@ -53,8 +53,8 @@ export function readStaged(place: StagingPlace): DriveWork {
 }
 
 /**
- * Reads ready files, until nothing is left that can start, the library cannot be read, or the drive is to stop.
- * @throws errors of the database. The drive's next holder recovers what is RUNNING then
+ * Reads ready files until none can start, the library is unreadable, or the drive must stop.
+ * @throws errors of the database; recalls that are still RUNNING are left to the drive's next holder
  */
 async function readWhatIsReady(
   ctx: Context,
@@ -71,10 +71,9 @@ async function readWhatIsReady(
   }
 }
 
-/** How often a plan is made anew at most: more becomes ready, and others read of the same. */
+/** Minimum age of a plan: more files become ready, and other drives read them too. */
 const RENEW_MS = 2000;
 
-/** Files planned together at most. */
 const PLANNED_FILES = 1000;
 
 interface HowToVisit {
@@ -90,16 +89,15 @@ class ReadingVisit {
   private readonly lease: HeldLease;
   private readonly reader: BatchReader;
   private readonly unread = new Unread();
-  /** The library cannot be read just now. */
   private isOver = false;
-  /** The library is suspended for that: nothing helps before an operator has changed something. */
+  /** The library is suspended for that: an operator must act. */
   isRefused = false;
 
   constructor(ctx: Context, place: StagingPlace, { lease, options, isDoubtful: isShuffled }: HowToVisit) {
     this.ctx = ctx;
     this.place = place;
     this.lease = lease;
-    // in no order if many files could not be read: those that can be are found sooner
+    // random order finds readable files sooner among many unreadable ones
     const plan = new ReadPlan(RENEW_MS, async () => {
       const shares = await readShares(ctx);
       return await readReady(ctx, { libraryId: place.id, shares, isShuffled, limit: PLANNED_FILES });
@@ -147,7 +145,7 @@ class ReadingVisit {
     await this.place.usage.write(this.ctx, 'now and then');
   }
 
-  /** What was read wrongly is brought to the disk of the system anew before it is read again. */
+  /** Releases files with MEDIA errors, so that the system stages them again before the next read. */
   private report(outcomes: readonly RecallOutcome[]): void {
     const wrong = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
     const fileIds = wrong.map(({ fileId }) => fileId);
@@ -171,8 +169,8 @@ class ReadingVisit {
 }
 
 /**
- * Reads one tape copy that is to be confirmed. @returns whether there was one
- * @throws LibraryError if the library cannot be read, which says nothing of the copy
+ * Reads one copy for verification. @returns whether there was one
+ * @throws LibraryError if the library is unreadable, which says nothing about the copy
  */
 async function readBackNext(
   ctx: Context,
@@ -195,7 +193,7 @@ async function readBackNext(
     }
     failure =
       error instanceof PutOffError ? putOff(ctx, copy, error) : explainFailure(ctx, { path, attempts: tries }, error);
-    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // what is there is brought anew before the next try
+    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // staged again before the next try
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;
