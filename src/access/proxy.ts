@@ -69,7 +69,7 @@ function readHeader(req: IncomingMessage, name: string): string | undefined {
     throw unauthenticated(`the header ${name} is taken from a listed proxy only, and ${addressOf(req)} is none`);
   }
   if (values.length > 1) throw unauthenticated(`the header ${name} is there ${values.length} times`);
-  // Node has taken the white space of HTTP; any other space is a part of a name
+  // Node.js has removed the white space of HTTP; other space is part of a name
   const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
 }

@@ -1,4 +1,4 @@
-/** How commands read what they are given. Each function throws a UsageError that says what was expected and what came. */
+/** Parsers of options and arguments. Each throws a UsageError with the expected and the actual value. */
 import { isUtf8 } from 'node:buffer';
 import { readFile } from 'node:fs/promises';
 import { buffer as readAll } from 'node:stream/consumers';
@@ -29,17 +29,17 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
 
-/** For `.option`: a number of a range, as `readNumber` has it. */
+/** For `.option`: as `readNumber`. */
 export const toNumber = (option: string, range?: NumberRange) => (text: string) => readNumber(option, text, range);
 
 const PEOPLE_LIMIT = 1000;
 
-/** What `--limit` does, for its help. @param forScripts the options of the command that a script gives */
+/** @param forScripts the options that select output for scripts */
 export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}, and all for a script: ${forScripts})`;
 }
 
-/** How many entries `--limit` lets a list have; scripts get all unless they say otherwise. */
+/** Returns the limit of a list; no default limit for scripts. */
 export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
   if (options.limit !== undefined) return readNumber('--limit', options.limit);
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
@@ -53,7 +53,7 @@ export function readSize(option: string, text: string): bigint {
 
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
-/** For `.option`: reads a value, or leaves `none` as it is; `noneToNull` reads it, because commander allows no null. */
+/** For `.option`: reads a value, or keeps `none`, because commander allows no null; `noneToNull` converts it. */
 export const orNone =
   <T>(read: (text: string) => T) =>
   (text: string): T | 'none' =>
@@ -63,9 +63,8 @@ export const orNone =
 export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefined => (value === 'none' ? null : value);
 
 /**
- * A time, or how long ago it was, such as 10m or 3d.
- * @param askNow gives the time of the server, whose clock counts; asked for a span only
- * @returns the text of a time
+ * Reads a time, or how long ago it was, such as 10m or 3d.
+ * @param askNow returns the server's time; called only for a span
  */
 export async function readPast(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
   const seconds = readSpan(text);
@@ -76,7 +75,7 @@ export async function readPast(option: string, text: string, askNow: () => Promi
   );
 }
 
-/** In seconds; undefined where it is no span. */
+/** In seconds; undefined if it is not a span. */
 function readSpan(text: string): number | undefined {
   const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
   return count === undefined ? undefined : Number(count) * (SPAN_SECONDS[unit] ?? 0);
@@ -85,9 +84,8 @@ function readSpan(text: string): number | undefined {
 const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 * 86_400 };
 
 /**
- * When a request is to end: a time, or how long from now, such as 3d or 12h.
- * @param askNow gives the time of the server, whose clock counts; asked for a span only
- * @returns the text of a time
+ * Reads the end of a request: a time, or a span from now, such as 3d or 12h.
+ * @param askNow returns the server's time; called only for a span
  */
 export async function readRetention(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
   const seconds = readSpan(text);
@@ -105,8 +103,8 @@ export const fileOption = [
 ] as const;
 
 /**
- * The paths of `--file`: a path; `@name`, a file with a path a line; or `-`, the same from standard input.
- * @throws CommandError where a list cannot be read
+ * Reads the paths of `--file`: a path; `@name`, a file with one path per line; or `-`, the same from standard input.
+ * @throws CommandError if a list cannot be read
  */
 export async function readPaths(given: string[]): Promise<string[]> {
   const paths: string[] = [];

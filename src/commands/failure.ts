@@ -1,9 +1,8 @@
-/** How commands fail: one clear line, and an exit code that a script can tell apart. */
 import { codeOf, messageOf } from '../errors.js';
 
 /**
- * 0 done; 1 failed; 2 wrong usage; 3 the request ended without all of its files; 4 who should answer is away; 130 interrupted, as a
- * shell reports SIGINT.
+ * 0 done; 1 failed; 2 wrong usage; 3 the request ended without all its files; 4 the server does not answer; 130
+ * interrupted, as shells report SIGINT.
  */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
 
@@ -25,7 +24,7 @@ export class InterruptedError extends CommandError {
 }
 
 export class NotKnownError extends CommandError {
-  /** In the server's words. */
+  /** The server's message. */
   readonly reason: string;
 
   constructor(reason: string) {
@@ -73,7 +72,7 @@ export class UnknownRequestError extends CommandError {
   }
 }
 
-/** Options by the names of fields in operations and GraphQL. An argument of a command has its own name there, too. */
+/** Options by field names of operations and GraphQL. */
 const optionNames: Readonly<Record<string, string>> = {
   depthBytes: '--depth-bytes',
   depthFiles: '--depth-files',
@@ -101,7 +100,7 @@ const optionNames: Readonly<Record<string, string>> = {
 };
 
 /**
- * Puts the name of an option in place of that of its field at the beginning of a message.
+ * Replaces a field's name at the beginning of a message by its option.
  * @param own options of one command only, by field
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {

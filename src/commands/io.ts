@@ -1,6 +1,7 @@
 /**
- * The streams, the environment and the state of the present command: those of this process, unless `runWith` gives others. So a process
- * can run several commands at once, each with its own. Nothing else in this folder asks `process` for them, except processes that stay.
+ * The streams, environment and state of the current command: those of the process unless `runWith` replaces them, so
+ * that one process can run several commands at once. Other files here do not read them from `process`, except in
+ * long-running processes.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
@@ -25,7 +26,7 @@ export interface CommandIo {
 interface Present extends CommandIo {
   hideSecrets: (text: string) => string;
   exitCode: number;
-  /** Print times in the zone of their reader, and from now; else in UTC, as scripts expect them. */
+  /** Print times in the local zone, relative to now; otherwise in UTC for scripts. */
   tellsPeople: boolean;
 }
 
@@ -45,7 +46,7 @@ const ofProcess: Present = {
   tellsPeople: false,
 };
 
-/** Empty in a program of its own: on Node.js 20 each promise of a server would take longer with it. */
+/** Empty outside `runWith`: on Node.js 20 it would slow down each promise of a server. */
 const others = new AsyncLocalStorage<Present>();
 
 export const present = (): Present => others.getStore() ?? ofProcess;
@@ -68,8 +69,8 @@ export const hideSecrets = (text: string): string => present().hideSecrets(text)
 
 /**
  * Calls `interrupt` once when the command is interrupted.
- * @param signals that do so in a program of its own
- * @returns a function that ends this
+ * @param signals for a program of its own
+ * @returns a function that removes the handler
  */
 export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Signals[] = ['SIGINT']): () => void {
   const { signal } = present();
@@ -83,10 +84,10 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
   };
 }
 
-/** npm passes a Ctrl-C on that the process has had from the terminal already: within this time it counts once. */
+/** npm repeats a Ctrl-C that the process already got from the terminal: within this time it counts once. */
 const SAME_SIGNAL_MS = 500;
 
-/** Resolves at the first signal; a second one ends the process at once, which loses nothing either. */
+/** Resolves at the first signal; a second one ends the process at once, which is safe. */
 export function whenStopped(): Promise<void> {
   const { signal: given } = present();
   return new Promise((resolve) => {
@@ -102,7 +103,7 @@ export function whenStopped(): Promise<void> {
   });
 }
 
-/** Returns where a command logs that runs in another program: to its own standard error. */
+/** Redirects logs to the command's standard error if it runs in another program. */
 export function ownLog(): { logTo?: { write(line: string): void } } {
   const { signal, stderr, hideSecrets } = present();
   return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};

@@ -1,6 +1,6 @@
 /**
- * The tokens that a user keeps for servers: `tapegate/tokens.json` in the user's own configuration (XDG_CONFIG_HOME, else `~/.config`), by
- * the server's URL, unreadable for others.
+ * The tokens that a user keeps for servers, by URL: `tapegate/tokens.json` in XDG_CONFIG_HOME (default `~/.config`),
+ * readable only by the user.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
@@ -15,18 +15,17 @@ import { present } from './io.js';
 
 export interface Kept {
   token: string;
-  /** Of a token that an identity provider has issued for it. */
+  /** Set if an identity provider issued the token. */
   login?: Login;
 }
 
 export interface Login {
-  /** URL of the provider, as it calls itself. */
   issuer: string;
   clientId: string;
   audience: string;
-  /** By which the provider issues the next token; unset: there is none without somebody who logs in. */
+  /** Unset: a new token needs a new login. */
   refreshToken?: string | undefined;
-  /** Milliseconds since 1970 by the clock of this host; unset where the provider does not say. */
+  /** Milliseconds since 1970 by this host's clock; unset if the provider does not say. */
   renewAt?: number | undefined;
   expiresAt?: number | undefined;
 }
@@ -37,23 +36,23 @@ export function keptTokensFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'tokens.json');
 }
 
-/** @param url of the server @throws CommandError where others may read or write the file, or it is damaged */
+/** @param url of the server @throws CommandError if others may read or write the file, or it is damaged */
 export async function readKept(url: string, env: Environment): Promise<Kept | undefined> {
   return (await readAll(keptTokensFile(env)))[keyOf(url)];
 }
 
-/** In place of what is kept for the server already. @returns the file @throws CommandError */
+/** Replaces the server's token. @returns the file @throws CommandError */
 export async function keep(url: string, kept: Kept, env: Environment): Promise<string> {
   await changeKept(url, env, async () => kept);
   return keptTokensFile(env);
 }
 
 /**
- * Changes what is kept for a server, one process at a time. There is room for what is written before `change` is called, so that
- * a token that it gets for one that is spent then is not lost.
- * @param change from what is kept to what shall be; undefined is nothing, and the same is no change
- * @returns what is kept then
- * @throws CommandError; what `change` throws, with nothing changed
+ * Changes a server's token, one process at a time. Reserves disk space before it calls `change`, so that a token in
+ * exchange for a spent one is not lost.
+ * @param change returns the new value; undefined removes it, and the same object is no change
+ * @returns the new value
+ * @throws CommandError; errors of `change`, with nothing changed
  */
 export async function changeKept(
   url: string,
@@ -67,7 +66,7 @@ export async function changeKept(
     const { [keyOf(url)]: known, ...others } = await readAll(file);
     const fresh = await reserveFile(file);
     try {
-      // a token that the provider has exchanged is good no longer, and the next one is not kept yet
+      // the exchanged token is invalid, and the next one is not stored yet
       return await holdSignals(async () => {
         const next = await change(known);
         if (next !== known) await fresh.put({ ...others, ...(next && { [keyOf(url)]: next }) });
@@ -81,7 +80,7 @@ export async function changeKept(
   }
 }
 
-/** Returns one key for all ways to write a URL, without credentials. */
+/** Returns one key for all forms of a URL, without credentials. */
 function keyOf(url: string): string {
   const { origin, pathname } = new URL(url);
   return `${origin}${pathname.replace(/\/+$/, '')}`;
@@ -114,14 +113,14 @@ function checkKept(file: string, text: string): AllKept {
     const isKept = ({ token, login }: Kept) => typeof token === 'string' && (!login || isLogin(login));
     if (Object.values(kept).every(isKept)) return kept;
   } catch {
-    // told below, without what stands there
+    // reported below, without the contents
   }
   throw new CommandError(`${file} is damaged: remove it, and log in again`);
 }
 
 const ROOM_BYTES = 65_536;
 
-/** A file beside the one that it shall replace: whole or not at all, and never readable by others, also for a moment. */
+/** A temporary file that replaces `file` atomically, and is never readable by others. */
 async function reserveFile(file: string): Promise<{ put(kept: AllKept): Promise<void>; close(): Promise<void> }> {
   await removeLeftBehind(file);
   const name = `${file}.${randomUUID()}`;
@@ -216,7 +215,7 @@ async function readClockBeside(file: string): Promise<number> {
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** Delays signals until work that must not be interrupted, and is bounded, has ended. */
+/** Delays signals until short work that must not be interrupted has ended. */
 async function holdSignals<T>(work: () => Promise<T>): Promise<T> {
   if (present().signal) return await work(); // the process is not the command's
   let held: NodeJS.Signals | undefined;

@@ -1,4 +1,3 @@
-/** What commands print: tables for people, JSON for scripts. */
 import { Help } from 'commander';
 import { formatJson } from '../json.js';
 import { stderr, stdout } from './io.js';
@@ -17,7 +16,6 @@ export function printJson(value: unknown): void {
   stdout().write(`${text}\n`);
 }
 
-/** Prints a line for people. */
 export function printLine(text: string): void {
   stdout().write(`${printable(text)}\n`);
 }
@@ -105,8 +103,8 @@ export function printFacts(facts: readonly (readonly [name: string, fact: string
 }
 
 /**
- * Text as one line of a terminal. Names come from users and must not move its cursor, begin another line, or turn the
- * direction of writing.
+ * Makes one safe line for a terminal: names from users must not move its cursor, begin a line, or change the text
+ * direction.
  */
 export function printable(text: string): string {
   return text.replace(UNSAFE, '\uFFFD');

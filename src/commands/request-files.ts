@@ -1,4 +1,4 @@
-/** How it goes with the files of a request: where they are, which are missing, which have failed, and what the others wait for. */
+/** Reports on the files of a request: where they are, which are missing or failed, and why others wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Option } from 'commander';
 import {
@@ -32,7 +32,7 @@ export interface PathsOptions {
   null?: boolean;
 }
 
-/** Returns where a file that is on disk can be read: at its copy in the restore area, or at its primary place. */
+/** Returns the path of a file on disk: its copy in the restore area, or its original place. */
 export function placeOf({ path, restoredPath }: { path: string; restoredPath: string | null }): string {
   return restoredPath ?? path;
 }
@@ -63,7 +63,7 @@ export function atPrimaryPlace(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary place`;
 }
 
-/** Whether a request has ended: its files may be on disk, but not for it. */
+/** Its files may be on disk, but no longer for this request. */
 export const hasLetGo = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
 interface Places {
@@ -71,7 +71,7 @@ interface Places {
   copies: number;
 }
 
-/** Prints below which directories restored files are; or, if some were renamed, which command shows it. */
+/** Prints the directories with restored files; if some were renamed, the command that lists them. */
 export function printPlaces(id: number, { restoredBelow, copies }: Places): void {
   for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
   if (restoredBelow.length === 0 && copies > 0) printLine(whereTold(id));
@@ -90,7 +90,7 @@ export async function tellPlaces(url: string, id: number): Promise<void> {
 /** Failed files that an error names; `show` lists all. */
 const NAMED_FAILED = 2;
 
-/** Returns the error of a request of which files have failed: how many, why the first of them did, and what to do. */
+/** Returns the error of a partly failed request: the count, the first reasons, and what to do. */
 export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
@@ -139,10 +139,10 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/** Paths and files for each that are checked: the text may be anywhere in their paths. */
+/** Limits of `findFolders`. */
 const CHECKED = { paths: 5, files: 20 };
 
-/** Returns those of the first unknown paths that are folders of known files: a hint, which an error does not replace. */
+/** Returns those of the first unknown paths that are directories of known files. Errors are ignored. */
 export async function findFolders(url: string, paths: readonly string[]): Promise<Set<string>> {
   const folders = new Set<string>();
   for (const path of paths.slice(0, CHECKED.paths)) {
@@ -172,7 +172,6 @@ export function describeNoMatch(text: string, hasStages = false): string {
   return `no file ${where} has ${JSON.stringify(text)} in its path${hintFor([text])}`;
 }
 
-/** Paths that the catalogue does not know, as far as they are named. */
 interface UnknownPaths {
   paths: readonly string[];
   count: number;
@@ -199,17 +198,17 @@ function listPaths(paths: readonly string[], count: number): string[] {
 
 /** What the plan says of a request that waits. */
 export interface WaitingView {
-  /** The time of the plan by the server's clock. */
+  /** By the server's clock. */
   at: string;
   isReading: boolean;
   end: EndFragment | null;
   reason: string | undefined;
 }
 
-/** Reasons that pass as the drives go on. */
+/** Reasons that pass as the drives work. */
 const GOING = ['READING', 'MOUNTED', 'QUEUED'];
 
-/** Reading the plan looks at the whole queue. */
+/** Reading the plan scans the whole queue. */
 const PAUSE_MS = 5000;
 
 /** Reports what the plan says, again and again until the signal aborts. Failed attempts report nothing. */
@@ -244,7 +243,7 @@ async function readParts(url: string, id: number) {
   return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
 }
 
-/** Reasons of the whole queue, which no file reports. */
+/** Reasons that concern the whole queue, not a file. */
 const OF_ALL = ['NO_DRIVE', 'NO_PLACE'];
 
 /** Returns why files of a request wait without having been tried: each reason once, with the number of its files. */
