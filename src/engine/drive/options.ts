@@ -43,7 +43,7 @@ export interface DriveOptions extends LeaseOptions {
 export class RunningRecalls {
   private readonly recalls = new Map<bigint, { abort: AbortController; batch: BatchAbort }>();
 
-  /** @returns a signal per recall, in the order of `fileIds`; `signal`, which aborts when all are stopped; `end`, which ends the batch */
+  /** @returns a signal for each recall; `signal`, which aborts when all are stopped; `end`, which ends the batch */
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
     const batch: BatchAbort = { abort: new AbortController(), left: fileIds.length };

@@ -30,9 +30,9 @@ export class ReadPlan<F extends PlannedFile> {
   private batchFiles: number | undefined;
 
   /**
-   * @param renewMs how often it is made anew at most, while files go on arriving
-   * @param choose returns the files
-   * @param noteTaken is given the files of each batch
+   * @param renewMs minimum age of a plan before it is renewed because of new files
+   * @param choose returns the files, in read order
+   * @param noteTaken called with the files of each batch
    */
   constructor(renewMs: number, choose: () => Promise<F[]>, noteTaken: (files: readonly F[]) => void = () => {}) {
     this.renewMs = renewMs;
@@ -49,7 +49,7 @@ export class ReadPlan<F extends PlannedFile> {
     return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
 
-  /** Makes it anew. Empty afterwards: there is no work, or it is time for another volume. */
+  /** Renews the plan. It stays empty if there is no work, or another volume is due. */
   async renew(): Promise<void> {
     this.files = await this.choose();
     this.madeAt = performance.now();

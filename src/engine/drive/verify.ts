@@ -78,7 +78,7 @@ export function tellMismatch({ kind, found, expected }: Mismatch): string {
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
 
-/** What is to be shown of a copy that is not confirmed, and when it is tried again. Told to the log. */
+/** Logs a failed verification. @returns the error and the time of the next try */
 export function explainFailure(
   ctx: Context,
   copy: Pick<UnconfirmedCopy, 'path' | 'attempts'>,

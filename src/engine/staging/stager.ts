@@ -69,7 +69,7 @@ export async function runStager(ctx: Context, place: StagingPlace, options: Stag
   }
 }
 
-/** Gives the lease back at the end, so that another engine need not wait until it expires. @returns as `Stager.run` */
+/** Releases the lease at the end, so that another engine need not wait until it expires. @returns as `Stager.run` */
 async function runUnder(
   ctx: Context,
   place: StagingPlace,
@@ -156,7 +156,7 @@ class Stager {
     const steps = [
       () => releaseDue(ctx, place, make),
       async () => {
-        if (mode !== null) return; // it drains: what it was asked for comes, and nothing else is asked for
+        if (mode !== null) return; // draining: requested files still arrive, but nothing new is requested
         await fillDepth(ctx, this.lease, { place, measure: this.options.measure });
         await askIntended(ctx, place, make);
       },
