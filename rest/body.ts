@@ -1,4 +1,4 @@
-/** Reads the JSON bodies of the REST contract and of the WLCG Tape REST API: their schemas, and the messages of their faults. */
+/** Schemas of JSON bodies: the REST contract and the WLCG Tape REST API. */
 import type { Request, Response } from 'express';
 import { z } from 'zod';
 import { InvalidInputError, quote } from '../src/errors.js';
@@ -12,12 +12,11 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/** The one field that must be given. An empty one is an unknown user. */
+/** The only required field. An empty one is an unknown user. */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });
 
-/** What POST and PUT of a request have in common. */
 const common = {
   quota,
   retention: optionalString,
@@ -28,7 +27,7 @@ const common = {
 
 export const requestChange = z.object(common);
 
-/** `files` is a list of paths, or one string with a path a line. */
+/** `files` is a list of paths, or one string with a path per line. */
 export const newRequest = z.object({
   ...common,
   patterns: optionalString,
@@ -46,7 +45,7 @@ export const newRequest = z.object({
 });
 
 /**
- * Reads a body of the contract. Liberal in form: any or no Content-Type, a bare object or an array of one. Unknown fields are ignored.
+ * Reads a body of the contract: any or no Content-Type, a bare object or an array of one. Ignores unknown fields.
  * @throws HttpError 400, 413, 415; InvalidInputError
  */
 export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {
@@ -60,7 +59,7 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
   return parse(schema, object);
 }
 
-/** Characters of a path as it is written, which is kept: percent-encoded the longest has three quarters of them. */
+/** Characters of a path as written, which is kept: percent-encoding of the longest path fits. */
 const MOST_GIVEN = 8192;
 
 const filledString = string
@@ -69,16 +68,15 @@ const filledString = string
     error: ({ input }) => `must be text: ${quote(String(input))}`,
   });
 
-/** Durations as ISO 8601 writes them (P2D, PT12H, P1Y2M3W4DT5H6M7.5S). */
+/** ISO 8601 durations (P2D, PT12H, P1Y2M3W4DT5H6M7.5S). */
 const DURATION =
   /^P(?=.)(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+(?:[.,]\d+)?)D)?(?:T(?=.)(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?$/;
 
 const DAY = 24 * 3600;
-/** A year has 365 days here, and a month 30. */
+/** A year has 365 days, and a month 30. */
 const SECONDS = [365 * DAY, 30 * DAY, 7 * DAY, DAY, 3600, 60, 1];
 const MOST_SECONDS = 100 * 365 * DAY;
 
-/** Whole seconds. */
 const duration = filledString.transform((text, ctx) => {
   const [, ...parts] = (text.length <= 100 && DURATION.exec(text)) || [''];
   const sum = parts.reduce((all, part, n) => all + Number((part ?? '0').replace(',', '.')) * (SECONDS[n] ?? 0), 0);
@@ -90,7 +88,7 @@ const duration = filledString.transform((text, ctx) => {
 
 const listOf = <Item extends z.ZodType>(item: Item) => z.array(item, must('a list')).min(1, 'must not be empty');
 
-/** Unknown fields are ignored, and so are metadata, unless this site finds in them what it knows. */
+/** Ignores unknown fields, and metadata for other sites. */
 export const stageBody = z.object({
   files: listOf(
     z.object(
@@ -117,12 +115,12 @@ export async function readTapeBody<T>(req: Request, schema: z.ZodType<T>): Promi
 
 export interface StagedFile {
   path: string;
-  /** The path as the client has written it. */
+  /** The path as the client wrote it. */
   given: string;
   lifetimeSeconds: number | undefined;
 }
 
-/** @returns the files, and the quotas that their metadata name for this site, each once */
+/** @returns the files, and the distinct quotas in their metadata for this site */
 export async function readStage(req: Request, siteName: string): Promise<{ files: StagedFile[]; quotas: string[] }> {
   const { files } = await readTapeBody(req, stageBody);
   const quotas = files.flatMap(({ targetedMetadata }) => findQuota(targetedMetadata, siteName) ?? []);
@@ -136,7 +134,7 @@ export async function readStage(req: Request, siteName: string): Promise<{ files
   };
 }
 
-/** Finds what is meant for this site, or for any. */
+/** Metadata for this site, or for any. */
 function findQuota(metadata: unknown, siteName: string): string | undefined {
   for (const site of [siteName, 'default']) {
     const own = isObject(metadata) && Object.hasOwn(metadata, site) ? metadata[site] : undefined;

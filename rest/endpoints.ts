@@ -1,6 +1,6 @@
 /**
- * The endpoints of the REST contract: who answers each, what it takes, and what it answers. Routes, the
- * OpenAPI document and its page are all made of this table.
+ * The endpoints of the REST contract: handlers, inputs and responses. The routes, the OpenAPI document and its page are
+ * generated from this table.
  */
 import type { ErrorRequestHandler, Request, Router } from 'express';
 import type { Logger } from 'pino';
@@ -22,21 +22,19 @@ export interface Parameter {
 
 export interface Endpoint {
   method: 'get' | 'post' | 'put';
-  /** Below the prefix, with the names of its parameters in braces. */
+  /** Relative to the prefix, with parameters in braces. */
   path: string;
-  /** By which generated clients call it. */
+  /** The name of the method in generated clients. */
   name: string;
   handler: Handler;
   summary: string;
   description: string;
   parameters: readonly Parameter[];
-  /** The object of the body, one of these. */
   body?: readonly { form: JsonSchema; example: object }[];
-  /** The object of the answer. */
   answer: { form: JsonSchema; description: string; example: object };
-  /** Of its own, beside those of all endpoints. */
+  /** In addition to `commonErrors`. */
   errors: Readonly<Record<number, string>>;
-  /** Its rules in rest/CONTRACT.md, the first and the last. */
+  /** Its first and last rules in rest/CONTRACT.md. */
   rules: readonly (readonly [first: number, last: number])[];
 }
 
@@ -231,7 +229,6 @@ export const endpoints: readonly Endpoint[] = [
   },
 ];
 
-/** What any endpoint may answer. */
 export const commonErrors: Readonly<Record<number, string>> = {
   400: 'the path, the query or the host cannot be understood',
   401: 'the door is closed, and nobody is known by what the request shows',
@@ -244,12 +241,11 @@ export const commonErrors: Readonly<Record<number, string>> = {
 
 export const answerForm = ({ answer }: Endpoint): JsonSchema => arrayOfOne(answer.form);
 
-/** A body is an array of one object; a bare one is understood as well. */
+/** A body is an array of one object; a bare object is accepted as well. */
 export function bodyForm({ body = [] }: Endpoint): JsonSchema {
   return { oneOf: body.flatMap(({ form }) => [arrayOfOne(form), form]) };
 }
 
-/** One for each path, as express has it. */
 export function routesOf(table: readonly Endpoint[]): Route[] {
   const routes = new Map<string, Route>();
   for (const { method, path, handler } of table) {
@@ -260,13 +256,10 @@ export function routesOf(table: readonly Endpoint[]): Route[] {
   return [...routes.values()];
 }
 
-/**
- * To be mounted at /tape_control/api/v1.
- * @param contextOf gives the context in which a request is served
- */
+/** Must be mounted at /tape_control/api/v1. */
 export function createRestRouter(contextOf: (req: Request) => Context, log: Logger): Router {
   return createRouter(routesOf(endpoints), contextOf, createRestErrorHandler(log));
 }
 
-/** Of the router, and for what goes wrong on the way to it. */
+/** Must follow the router. */
 export const createRestErrorHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, sendError);

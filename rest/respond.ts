@@ -1,6 +1,6 @@
 /**
- * How every answer of the REST contract leaves: an array of one object, exactly `application/json`, `Vary: Accept, Accept-Encoding`.
- * The one table from error codes to statuses is here.
+ * Sends responses of the REST contract: an array of one object, exactly `application/json`, `Vary: Accept,
+ * Accept-Encoding`. Maps error codes to statuses.
  */
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
@@ -31,7 +31,6 @@ export function send(res: Response, status: number, body: object): void {
   sendText(res, status, JSON.stringify([body]));
 }
 
-/** The same of a body that is text already. */
 export function sendText(res: Response, status: number, text: string): void {
   sendWhole(res, status, Buffer.from(text));
 }
@@ -41,11 +40,11 @@ function sendWhole(res: Response, status: number, bytes: Buffer): void {
   sendEncoded(res, bytes);
 }
 
-/** The status and message of anything thrown; what is not the user's doing says no more than that. */
+/** Returns the status and message of any error; an internal error reveals no more. */
 export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
-  // not 503, which has clients repeat what they sent
+  // not 503, which makes clients retry
   if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
   if (error instanceof UnavailableError) {
     const status = error instanceof OverShareError ? 429 : 503;
@@ -60,13 +59,13 @@ export function sendError(res: Response, error: unknown): void {
   send(res, status, { error: message, error_msg: message });
 }
 
-/** What is listed, page by page; whoever gives it may want to know what the reader takes, and have it broken off. */
+/** Pages of a list, optionally with a callback for the reader's pace and a signal. */
 interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;
   took?(bytes: number): void;
 }
 
-/** So much is written at a time: the reader has taken it when the next part is. */
+/** Size of one write. The reader has taken a part when the next one is written. */
 const PART_BYTES = 64 * 1024;
 
 /** Sends `head`, a JSON list of items, and `tail`, as `sendBytes` does. */
@@ -95,7 +94,7 @@ export async function sendList<Item>(
 
 /**
  * Sends `head`, bytes page by page at the reader's pace, and `tail`.
- * @throws when the reader goes away or the list is broken off, so that the list behind it is closed
+ * @throws Error if the client disconnects or the list is aborted, so that the list is closed
  */
 export async function sendBytes(
   res: Response,
@@ -106,7 +105,7 @@ export async function sendBytes(
   for await (const page of pages) {
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
-    // the first page has been read: what fails from here on can only break the connection off
+    // after the first page, a failure can only break the connection
     body ??= open(res);
     if (res.req.method === 'HEAD') break;
     await write({ res, body }, Buffer.concat(waiting), pages); // the rows of a page come in small parts
@@ -128,7 +127,7 @@ const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) =>
 
 interface Out {
   res: Response;
-  /** What is written to: the answer itself, or what encodes it. */
+  /** The response, or its encoder. */
   body: Writable;
 }
 

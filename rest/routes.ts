@@ -1,4 +1,3 @@
-/** What the routers of REST have in common: tables of routes, and what happens to whatever their handlers throw. */
 import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
 import type { Logger } from 'pino';
 import type { Context } from '../src/context.js';
@@ -10,7 +9,7 @@ import { answerOf } from './respond.js';
 
 export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
 
-/** A path, and who answers each method there; HEAD is answered as GET, and any other method by 405. */
+/** HEAD is answered as GET, and other methods by 405. */
 export interface Route {
   path: string;
   get?: Handler;
@@ -19,10 +18,7 @@ export interface Route {
   delete?: Handler;
 }
 
-/**
- * A path that is in none of the routes is answered by 404.
- * @param contextOf gives the context in which a request is served
- */
+/** Answers 404 for unknown paths. */
 export function createRouter(
   routes: readonly Route[],
   contextOf: (req: Request) => Context,
@@ -49,19 +45,19 @@ export function createRouter(
 }
 
 /**
- * Of a router, and for what goes wrong on the way to it.
- * @param present how errors are told
+ * Must follow a router.
+ * @param present sends an error
  */
 export function createErrorHandler(log: Logger, present: (res: Response, error: unknown) => void): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const isGone = res.destroyed || res.closed;
     if (res.headersSent || isGone) {
-      // half a list cannot be taken back: the reader must see that it is not whole
+      // the client must see that the list is incomplete
       if (!isGone) logFailure(log, error, 'REST: an answer broke off', { url: req.originalUrl, ...idOf(res) });
       res.destroy();
       return;
     }
-    // express itself throws for a path whose percent signs mean nothing
+    // express throws this for invalid percent-encoding
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     count('tapegate_errors_total', { class: classOf(known) });
     if (!isExpected(known)) logFailure(log, error, 'REST: internal error', { url: req.originalUrl, ...idOf(res) });

@@ -1,4 +1,7 @@
-/** GET and HEAD of a restored file: conditions and ranges (RFC 9110, 13 and 14), and checksums in `Repr-Digest` (RFC 9530) and `Digest` (RFC 3230). */
+/**
+ * GET and HEAD of a restored file: conditions and ranges (RFC 9110, 13 and 14), `Repr-Digest` (RFC 9530), `Digest` (RFC
+ * 3230).
+ */
 import { randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { hostname } from 'node:os';
@@ -32,7 +35,7 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
   }
 }
 
-/** What is said of a file: with an error that is told instead, a reader would wait for as many bytes. */
+/** Headers of a file, which an error response must not have. */
 const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
 
 const unreadable = (path: string) =>
@@ -55,7 +58,7 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
-/** Where the disk is on another host, whose gateway is known, readers are sent there. */
+/** Redirects to the gateway on the disk's host, if it is known. */
 async function explainClosed(
   ctx: Context,
   { path, diskId }: ServedCopy,
@@ -140,7 +143,7 @@ function rangedBody(res: Response, ranges: readonly Range[], size: number) {
 
 const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
 
-/** The same for the same bytes, at whichever gateway and after whichever restore, where a checksum tells them; else that of this copy. */
+/** Identifies the bytes by their checksum at any gateway and after any restore; without a checksum, this copy. */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
   if (known?.startsWith('sha256:') || known?.startsWith('md5:')) return `"${known.replace(':', '-')}"`;
@@ -150,14 +153,13 @@ function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): str
     .replace(':', '-')}"`;
 }
 
-/** Of the file as it is. */
 interface Validators {
   /** Strong, with its quotes. */
   etag: string;
   modifiedAt: Date;
 }
 
-/** @returns 304 where the reader has it, 412 where it wanted another one, undefined where it is to have it */
+/** @returns 304 if the client has the file, 412 if a precondition fails, otherwise undefined */
 function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Validators): 304 | 412 | undefined {
   const modified = Math.floor(modifiedAt.getTime() / 1000) * 1000;
   const ifMatch = headers['if-match'];
@@ -169,7 +171,7 @@ function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Val
   return timeOf(headers['if-modified-since']) >= modified ? 304 : undefined;
 }
 
-/** Are ranges of the file those that the reader goes on with? */
+/** Returns whether `If-Range` matches the file. */
 function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validators): boolean {
   if (ifRange === undefined || ifRange === etag) return true;
   if (ifRange.includes('"')) return false;
@@ -178,15 +180,15 @@ function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validato
 
 const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
 
-/** NaN, which is neither before nor after anything, where there is none. */
+/** NaN without a header; comparisons with it are false. */
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
-/** What asks for more than so many, or for more bytes than there are, asks for the whole file. */
+/** A request for more ranges, or more bytes than the file has, gets the whole file. */
 const MOST_RANGES = 1000;
 
 /**
  * @param size bytes of the file
- * @returns undefined for all of it; an empty list where nothing of it is asked for
+ * @returns undefined for the whole file; an empty list if no range is within it
  */
 function readRanges(header: string | undefined, size: number): Range[] | undefined {
   const [, list] = /^bytes=([\d\s,-]+)$/.exec(header ?? '') ?? [];
@@ -213,13 +215,13 @@ const algorithms: Record<string, { digest: string; form: 'hex' | 'base64'; repr:
   sha256: { digest: 'sha-256', form: 'base64', repr: 'sha-256' },
 };
 
-/** What a reader has asked for by `Want-Digest` and `Want-Repr-Digest`; undefined: whatever is known. */
+/** Requested by `Want-Digest` and `Want-Repr-Digest`; undefined: all known. */
 interface Wanted {
   digest: string | undefined;
   repr: string | undefined;
 }
 
-/** @param checksums `algorithm:hex`; null where none is known */
+/** @param checksums `algorithm:hex`; null if unknown */
 function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): Record<string, string> {
   const values = new Map(
     checksums.flatMap((checksum): [string, string][] => {
@@ -239,7 +241,7 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
   };
 }
 
-/** @param refused matches an algorithm that is named as one that is not wanted */
+/** @param refused matches an algorithm that the client excludes */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;
   return list.split(',').some((part) => {

@@ -1,4 +1,4 @@
-/** PROPFIND of depth 0 and 1: what grid clients ask of a file before they read it, and to see what a folder has (RFC 4918). */
+/** PROPFIND of depth 0 and 1 (RFC 4918): grid clients check a file before they read it, and list directories. */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
@@ -9,15 +9,15 @@ import { type Entry, listFolder, readEntry } from '../../src/operations/catalogu
 import { findPathProblem } from '../../src/operations/input.js';
 import { hrefOf, readLogicalPath } from '../tape/paths.js';
 
-/** @returns what ends it @throws HttpError 429, 503 */
+/** @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
-/** Of a folder; a client that wants to see more goes by GraphQL, page by page. */
+/** Entries of a directory; clients read larger ones by GraphQL, page by page. */
 const MOST = 10_000;
 
 /**
- * All properties that there are are told, whichever are asked for.
- * @param enter counts who lists a folder
+ * Always returns all properties.
+ * @param enter limits listings of directories
  */
 export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
   const path = readLogicalPath(req.path);
@@ -45,10 +45,10 @@ async function listEntries(ctx: Context, path: string): Promise<Entry[]> {
 const HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">';
 const TAIL = '</D:multistatus>\n';
 
-/** So many entries are written at a time. */
+/** Entries in one write. */
 const PART = 500;
 
-/** At the pace of the reader: a long list is never in memory as text. */
+/** At the reader's pace: memory never holds a long list as text. */
 async function send({ config }: Context, res: Response, entries: readonly Entry[]): Promise<void> {
   const prefix = config.publicUrl === undefined ? '' : new URL(config.publicUrl).pathname.replace(/\/$/, '');
   const partOf = (from: number) => {
@@ -80,7 +80,7 @@ function present({ path, isFolder, size, mtime }: Entry, href: string): string {
 
 const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
 
-/** XML has no way to write most control characters, which paths may hold. */
+/** XML cannot represent most control characters, which paths may contain. */
 function escapeXml(text: string): string {
   return text
     .replace(/[&<>"]/g, (character) => ENTITIES[character] ?? '')

@@ -1,4 +1,4 @@
-/** The door for the bytes of restored files: as much of WebDAV as grid clients need to read, and nothing that writes. */
+/** Read-only WebDAV for the bytes of restored files, as far as grid clients need it. */
 import type { Request, RequestHandler, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { HttpError } from '../../src/http-body.js';
@@ -10,9 +10,9 @@ const ALLOW = 'OPTIONS, GET, HEAD, PROPFIND';
 
 interface Door {
   copies: Copies;
-  /** Counts who reads. */
+  /** Limits readers. */
   enter: Enter;
-  /** Counts who lists a folder. */
+  /** Limits listings of directories. */
   enterFolder: Enter;
 }
 

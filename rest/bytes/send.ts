@@ -1,21 +1,21 @@
-/** Bytes of a copy on their way to a reader, as fast as it takes them and no faster. */
+/** Sends bytes of a copy at the reader's pace. */
 import type { Response } from 'express';
 import { HttpError } from '../../src/http-body.js';
 import type { ServedCopy } from '../../src/operations/disks/copies.js';
 
-/** Opens copies: this endpoint knows no disk itself. */
+/** Opens copies, because this endpoint has no access to disks. */
 export interface Copies {
-  /** @param isPublic only where everybody on the copy's host may read it */
+  /** @param isPublic only if all users of the copy's host may read it */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
 }
 
-/** To be closed by whoever has it. */
+/** The caller must close it. */
 export interface OpenCopy {
   mtimeNs: bigint;
-  /** @returns bytes read, from the position on: as many as the buffer takes, or the copy still has */
+  /** Reads from a position until the buffer is full or the copy ends. @returns bytes read */
   read(buffer: Uint8Array, position: number): Promise<number>;
   isUnchanged(): Promise<boolean>;
-  /** Where the disk hangs, once it answers: nobody waits for that. */
+  /** Does not wait for a disk that hangs. */
   close(): void;
 }
 
@@ -25,18 +25,17 @@ export interface ClosedCopy {
   message: string;
 }
 
-/** The first byte, and how many. */
 export interface Range {
   start: number;
   length: number;
 }
 
-/** Of a buffer. One is filled while the other is on its way. */
+/** Size of a buffer. One is filled while the other is sent. */
 const CHUNK = 512 * 1024;
 
 /**
- * Sends parts of an answer, each some bytes as they are and then a range of the copy, and ends it.
- * @throws where the reader has gone, or the copy is not whole any more: the answer is to be broken off
+ * Sends the parts of a response, each some given bytes and then a range of the copy, and ends it.
+ * @throws Error if the client disconnects or the copy has changed: the caller must break the connection
  */
 export async function sendParts(
   res: Response,
@@ -55,7 +54,7 @@ export async function sendParts(
       const count = await copy.read(wanted, range.start + sent);
       if (count === 0) throw new HttpError(409, 'the copy became shorter while it was read');
       sent += count;
-      // what a reader takes for whole must be: the last bytes go out only then
+      // check before the last bytes: a complete response must be correct
       if (sent === range.length && !(await copy.isUnchanged()))
         throw new HttpError(409, 'the copy was changed while it was read');
       writer.write(count);
@@ -65,18 +64,17 @@ export async function sendParts(
   res.end(tail);
 }
 
-/** A buffer, and the way of what is in it. */
 class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** Of whoever waits for it, which is one at most. */
+  /** At most one caller waits. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {
     this.res = res;
     this.bytes = Buffer.allocUnsafeSlow(size);
-    // once for all that is sent: a promise that each wait is bound to would keep something of each
+    // once for the whole response: each listener would keep memory
     res.once('close', () => this.wake?.());
   }
 
@@ -88,7 +86,7 @@ class Writer {
     });
   }
 
-  /** When the bytes are no longer needed here. @throws Error where the reader has gone */
+  /** Waits until the buffer may be reused. @throws Error if the client has disconnected */
   async written(): Promise<void> {
     if (this.isWriting && !this.isGone()) {
       await new Promise<void>((resolve) => {

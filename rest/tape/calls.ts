@@ -1,4 +1,3 @@
-/** The calls of the WLCG Tape REST API, version 1: each reads its input, calls one operation and presents what it gives. */
 import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { InvalidInputError, quote } from '../../src/errors.js';
@@ -32,7 +31,7 @@ export async function stage(ctx: Context, req: Request, res: Response): Promise<
   sendText(res, 201, JSON.stringify({ requestId }));
 }
 
-/** Of the body, where it names one; else the caller's. */
+/** The quota in the body, else the caller's. */
 async function chooseQuota(ctx: Context, named: readonly string[], siteName: string): Promise<string> {
   const field = `targetedMetadata.${JSON.stringify(siteName)}.quota`;
   const [first, ...others] = named;
@@ -70,7 +69,7 @@ export async function remove(ctx: Context, req: Request, res: Response): Promise
   res.status(200).end();
 }
 
-/** What gfal2 writes where its user has not said of which request a file is. */
+/** gfal2's request id if its user gives none. */
 const ANY_REQUEST = 'gfal2-placeholder-id';
 
 export async function release(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -92,7 +91,7 @@ const PAGE = 1000;
 
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
   const given = new Map<string, string>();
-  // too many are no error by the specification: the client asks again for those that are not in the answer
+  // the specification allows a partial response: the client repeats the rest
   const { paths } = await readTapeBody(req, pathsBody);
   for (const path of paths.slice(0, ctx.config.limits.requestPaths)) {
     const logical = toLogicalPath(path);
@@ -113,7 +112,7 @@ export async function archiveInfo(ctx: Context, req: Request, res: Response): Pr
   await sendList(res, { head: '[', pages: { [Symbol.asyncIterator]: pages }, present: (info) => info, tail: ']' });
 }
 
-/** Times of the API are whole seconds. */
+/** The API's times are whole seconds. */
 const toSeconds = (time: string) => Math.floor(secondsOf(time));
 
 function presentBulk({ id, madeAt, startedAt, endedAt }: BulkRow) {

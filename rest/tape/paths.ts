@@ -1,12 +1,12 @@
-/** Paths as clients of the WLCG Tape REST API write them: those of the URLs by which they read the files. */
+/** Paths in the WLCG Tape REST API: those of the URLs that clients read files by. */
 import { HttpError } from '../../src/http-body.js';
 
-/** The bytes of a file are at this, followed by its logical path. */
+/** URLs of files are this root and the logical path. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**
- * The logical path: with single slashes, and none at its end. Where the root is there, it is the path of a URL, as gfal2 writes it: without the root
- * then, and percent-decoded. What is no logical path all the same, such as one with `..`, is left to whoever checks it.
+ * Returns the logical path, with single slashes and without a trailing one. A path that begins with the root is a
+ * URL's, as gfal2 writes it: removes the root and percent-decodes. The caller checks for paths such as those with `..`.
  */
 export function toLogicalPath(given: string): string {
   const path = given.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
@@ -14,7 +14,7 @@ export function toLogicalPath(given: string): string {
   return path.startsWith(`${WEBDAV_ROOT}/`) ? decode(path.slice(WEBDAV_ROOT.length)) : path;
 }
 
-/** Percent signs that mean nothing stand for themselves: others write such paths as they are. */
+/** Invalid percent-encoding stays as it is: some clients do not encode. */
 function decode(path: string): string {
   try {
     return decodeURIComponent(path);
@@ -24,9 +24,9 @@ function decode(path: string): string {
 }
 
 /**
- * Reads the logical path of a URL below the root.
- * @param below what follows the root, percent-encoded
- * @returns with single slashes and none at its end: empty for the root
+ * Reads the logical path of a URL.
+ * @param below the part after the root, percent-encoded
+ * @returns with single slashes and without a trailing one: empty for the root
  * @throws HttpError 400
  */
 export function readLogicalPath(below: string): string {
@@ -39,7 +39,7 @@ export function readLogicalPath(below: string): string {
   }
 }
 
-/** @param prefix of the gateway, before all of its paths */
+/** @param prefix of all paths of the gateway */
 export function hrefOf(prefix: string, path: string): string {
   return prefix + WEBDAV_ROOT + path.split('/').map(encodeURIComponent).join('/');
 }

@@ -1,4 +1,4 @@
-/** The WLCG Tape REST API, version 1: its routes. README.md beside it says what is decided where its specification leaves something open. */
+/** The routes of the WLCG Tape REST API, version 1. README.md has the decisions where the specification is open. */
 import { STATUS_CODES } from 'node:http';
 import type { ErrorRequestHandler, Request, Response, Router } from 'express';
 import type { Logger } from 'pino';
@@ -16,18 +16,15 @@ const routes: Route[] = [
   { path: '/archiveinfo', post: calls.archiveInfo },
 ];
 
-/**
- * To be mounted at `TAPE_PATH`.
- * @param contextOf gives the context in which a request is served
- */
+/** Must be mounted at `TAPE_PATH`. */
 export function createTapeRouter(contextOf: (req: Request) => Context, log: Logger): Router {
   return createRouter(routes, contextOf, createProblemHandler(log));
 }
 
-/** Sends errors of the API and of the bytes, and of the way to them, as problems after RFC 7807. */
+/** Sends errors of the API and of file bytes as problems (RFC 7807). */
 export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, sendProblem);
 
-/** What is at a limit is to come again, which 403 would say never to do. */
+/** Not 403 for a limit, because 403 means that a retry cannot help. */
 const statusOf = (error: unknown, status: number): number =>
   error instanceof UserError && error.code === 'LIMIT_REACHED' ? 429 : status;
 
