@@ -1,4 +1,4 @@
-/** Limits how much goes on at once. Those that wait are admitted in turn by their keys, and in the order of arrival within a key. */
+/** Limits concurrent work. Waiting calls are admitted round robin by key, and in order of arrival within a key. */
 
 interface Waiting {
   cost: number;
@@ -8,18 +8,18 @@ interface Waiting {
 export class Limiter {
   private readonly most: number;
   private taken = 0;
-  /** By key; the first line is the next in turn. */
+  /** By key; the first one is next. */
   private readonly lines = new Map<string, Set<Waiting>>();
 
-  /** @param most what may be taken at once, such as calls or bytes; more than that is admitted alone */
+  /** @param most the limit, such as calls or bytes; larger work is admitted alone */
   constructor(most: number) {
     this.most = most;
   }
 
   /**
-   * Waits until there is room.
-   * @param late ends the wait after `ms` with an error; unless given, it has no end
-   * @returns what gives the room back, once
+   * Waits for capacity.
+   * @param late ends the wait after `ms` with an error; default no limit
+   * @returns a function that releases it; a second call does nothing
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
     if (this.lines.size === 0 && this.hasRoom(cost)) this.taken += cost;

@@ -10,7 +10,7 @@ import { readSiteFigures, type SiteFigures } from '../operations/site/figures.js
 
 const REST_MS = 10_000;
 const REST_TIMES = 20;
-/** A scrape waits for so long, then reports older figures up to a limit. */
+/** A scrape waits this long, then reports older figures up to a limit. */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;
 
@@ -160,7 +160,7 @@ function tellDisk(seen: SiteFigures['disks'][number], tell: Tell): void {
   const room = Math.max(0, size - used - reserved);
   if (free !== null) {
     tell('tapegate_site_disk_free_bytes', { disk }, free);
-    // what is reserved is not written yet, for the most part
+    // reserved bytes are mostly not written yet
     tell('tapegate_site_disk_room_bytes', { disk }, Math.min(room, Math.max(0, free - reserved)));
   }
   tell('tapegate_site_disk_problem', { disk }, Number(seen.hasProblem));

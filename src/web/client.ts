@@ -1,4 +1,4 @@
-/** How the page asks: queries and changes one by one, and all that is live over one stream, which comes back by itself. */
+/** The GraphQL client: single queries and mutations, and one stream for live data that reconnects. */
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';
 import { messageOf } from './parts/problem';
@@ -7,25 +7,25 @@ import { dropToken, isSignedIn, readToken } from './session';
 /** Relative to the page, wherever it is served. */
 export const at = (path: string): string => new URL(path, document.baseURI).href;
 
-/** What is wrong with the line to the gateway, for whoever looks at the page. */
+/** State of the connection to the gateway, for people. */
 export type Line = 'open' | 'broken';
 
-/** A gateway that is restarted is back in seconds, and all its pages with it: not all at once. */
+/** All pages of a restarted gateway reconnect within seconds, but not all at once. */
 const LONGEST_PAUSE_MS = 10_000;
 
-/** With the first of them the gateway spares the page the browser's own dialog for a name and a password. */
+/** The first header prevents the browser's own login dialog. */
 export const sentHeaders = async (): Promise<Record<string, string>> => {
   const token = await readToken();
   const spared = { 'x-requested-with': 'XMLHttpRequest' };
   return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };
 };
 
-/** The gateway takes the token no longer: who uses the page is asked again. */
+/** The gateway rejects the token: the user must sign in again. */
 function leave(why: string): void {
   if (isSignedIn()) dropToken(why);
 }
 
-/** @param onLine told when the stream breaks and when it is back */
+/** @param onLine called when the stream breaks and when it is back */
 export function openClient(onLine: (line: Line) => void): { client: Client; close(): void } {
   const stream = createStream({
     url: at('graphql/stream'),

@@ -1,8 +1,8 @@
-/** How values are told: the browser's zone and language for times, powers of 1000 for bytes as everywhere in Tapegate. */
+/** Formats values: times in the browser's zone and language, bytes in powers of 1000. */
 
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
 
-/** @param bytes exact, as GraphQL has them */
+/** @param bytes exact, as GraphQL sends them */
 export function formatBytes(bytes: string | number | bigint): string {
   let value = Number(bytes);
   let unit = 0;
@@ -21,7 +21,7 @@ export function count(number: number, one: string, many = `${one}s`): string {
 
 export const formatNumber = (number: number): string => number.toLocaleString();
 
-/** The share of a part, from 0 to 1; what has nothing to do is done. */
+/** Returns a share from 0 to 1; 1 if there is nothing to do. */
 export function share(part: string | number, all: string | number): number {
   const whole = Number(all);
   return whole === 0 ? 1 : Math.min(1, Number(part) / whole);
@@ -31,12 +31,12 @@ export function formatTime(at: string): string {
   return new Date(at).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 }
 
-/** For whoever hovers or has to write it down. */
+/** For tooltips and copying. */
 export const formatUtc = (at: string): string => `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 
 const TWO_DAYS_MS = 172_800_000;
 
-/** One end of a span of time: the day where it is of days. @param lengthMs of the span */
+/** Formats one end of a time span: a date for long spans. @param lengthMs of the span */
 export function formatSpanEnd(at: number, lengthMs: number): string {
   if (lengthMs <= TWO_DAYS_MS) return formatTime(new Date(at).toISOString());
   return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
@@ -49,7 +49,7 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['hour', 3600, 48],
 ];
 
-/** So close nobody needs a number, which would be old before it is read. */
+/** A number this small would be outdated before it is read. */
 const NOW_SECONDS = 30;
 
 /** `in 3 hours`, `2 days ago`, to the nearest; `just now`, `in a moment`. @param at @param now milliseconds */

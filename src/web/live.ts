@@ -1,4 +1,4 @@
-/** What is live: how requests go, told by the gateway as it happens. */
+/** Live progress of requests. */
 import type { Client } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -10,10 +10,9 @@ import {
 
 export type Progress = RequestProgressSubscription['requestProgress'];
 
-/** Of others nothing is told until they are read as one of these again. */
+/** Other states produce no events. */
 const going: ReadonlySet<RequestState> = new Set(['QUEUED', 'RESTORING']);
 
-/** By the clock of `performance`. */
 interface Told {
   step: Progress;
   toldAt: number;
@@ -21,13 +20,13 @@ interface Told {
 
 interface Watched {
   unsubscribe(): void;
-  /** When nothing was to be expected any more: the gateway told that the request has finished, or refused to tell. */
+  /** When the gateway reported that the request has finished, or rejected the subscription. */
   endedAt: number | undefined;
 }
 
 /**
- * The last step of each request that goes on, as far as it is newer than what was read: whoever reads later, reads more than it told.
- * @param askedAt when what was read of the requests was asked for, by the clock of `performance`
+ * Returns the latest progress of active requests if it is newer than the data read.
+ * @param askedAt when that data was requested, by `performance.now()`
  */
 export function useProgress(
   requests: readonly { requestId: number; state: RequestState }[],
@@ -41,7 +40,7 @@ export function useProgress(
   useEffect(() => {
     const wanted = new Set(ids);
     for (const [id, { unsubscribe, endedAt }] of watched.current) {
-      // what was read after that says that it goes on again
+      // data requested later shows that it is active again
       const isStale = endedAt !== undefined && endedAt <= askedAt;
       if (wanted.has(id) && !isStale) continue;
       unsubscribe();

@@ -1,4 +1,6 @@
-/** What a view asks the gateway. What was seen last stays while the gateway is away, and is asked for again until it is back. */
+/**
+ * Queries of a view. The last answer stays while the gateway does not answer, and the query is retried until it does.
+ */
 import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
 import { useQuery } from '@urql/preact';
 import { useCallback, useEffect, useRef } from 'preact/hooks';
@@ -6,12 +8,11 @@ import { useCallback, useEffect, useRef } from 'preact/hooks';
 const LONGEST_PAUSE_MS = 10_000;
 
 export interface Look<Data> {
-  /** The last answer to just this question. */
+  /** The last answer to this query. */
   data: Data | undefined;
-  /** Of the last try. */
   error: CombinedError | undefined;
   isFetching: boolean;
-  /** When that answer was asked for, by the clock of `performance`: what was told before that may be older. */
+  /** When that answer was requested, by `performance.now()`: earlier events may be older. */
   askedAt: number;
   again(): void;
 }
@@ -38,8 +39,8 @@ export function useLook<Data, Variables extends AnyVariables>(
 }
 
 /**
- * The gateway cannot be reached: it is tried again, later each time, and not by all pages at once.
- * @param isAway undefined while nobody knows
+ * Retries with growing, random pauses while the gateway does not answer.
+ * @param isAway undefined while unknown
  */
 function useTries(isAway: boolean | undefined, again: () => void): void {
   const tries = useRef(0);

@@ -1,21 +1,21 @@
-/** Signing in at an identity provider (OpenID Connect, code flow with PKCE), of those that the gateway takes tokens of. */
+/** Sign-in at an identity provider of the gateway (OpenID Connect, code flow with PKCE). */
 import type { AuthorizationServer, TokenEndpointResponse } from 'oauth4webapi';
 import { type Kept, keepToken } from './session';
 
-/** What the gateway says of itself (RFC 9728). */
+/** The gateway's metadata (RFC 9728). */
 export interface Providers {
   issuers: string[];
   clientId: string;
   audience: string;
 }
 
-/** What has to be remembered while the user is at the provider. */
+/** Kept while the user is at the provider. */
 interface Started {
   issuer: string;
   verifier: string;
   state: string;
   nonce: string;
-  /** Where in the page to go on. */
+  /** The page's location to return to. */
   hash: string;
   isForLong: boolean;
 }
@@ -23,10 +23,10 @@ interface Started {
 const KEY = 'tapegate.sign-in';
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
-/** Where the provider sends users back to: the page itself, wherever it is served. */
+/** The redirect URI: the page itself, wherever it is served. */
 const pageUrl = (): string => new URL('.', document.baseURI).href;
 
-/** @returns undefined where nobody can sign in that way */
+/** @returns undefined if no provider is configured for this */
 export async function findProviders(): Promise<Providers | undefined> {
   const response = await fetch(new URL('.well-known/oauth-protected-resource', document.baseURI));
   if (!response.ok) return undefined;
@@ -35,7 +35,7 @@ export async function findProviders(): Promise<Providers | undefined> {
   return Array.isArray(issuers) && clientId && audience ? { issuers, clientId, audience } : undefined;
 }
 
-/** Leaves the page for the provider's. @throws Error in words for people */
+/** Redirects to the provider. @throws Error with a message for people */
 export async function startSignIn(providers: Providers, issuer: string, isForLong: boolean): Promise<void> {
   const oauth = await import('oauth4webapi');
   const server = await describe(issuer);
@@ -66,8 +66,8 @@ export async function startSignIn(providers: Providers, issuer: string, isForLon
 }
 
 /**
- * Goes on with what the provider sent the user back with, where it did.
- * @returns why nobody is signed in, for people; undefined where somebody is, or nobody tried
+ * Completes a sign-in after the provider's redirect.
+ * @returns the error for people; undefined after success, or without a redirect
  */
 export async function finishSignIn(): Promise<string | undefined> {
   const kept = sessionStorage.getItem(KEY);
@@ -76,7 +76,7 @@ export async function finishSignIn(): Promise<string | undefined> {
   if (kept === null || !isBack) return undefined;
   sessionStorage.removeItem(KEY);
   const started = JSON.parse(kept) as Started;
-  // a code is good once, and nothing for an address that somebody may copy
+  // a code is valid once, and must not be in a copied URL
   history.replaceState(null, '', `${here.pathname}${started.hash}`);
   try {
     const providers = await findProviders();
@@ -107,7 +107,7 @@ async function exchange(providers: Providers, started: Started, here: URL): Prom
   return toKept(answer, issuer);
 }
 
-/** The next token of one that lasts. @throws Error where the provider gives none */
+/** Exchanges a refresh token. @throws Error if the provider rejects it */
 export async function renew({ issuer, refreshToken }: Kept): Promise<Kept> {
   const providers = await findProviders();
   if (!providers || issuer === undefined || refreshToken === undefined) throw new Error('there is no next token');
@@ -125,12 +125,12 @@ function toKept(answer: TokenEndpointResponse, issuer: string): Kept {
   return { token, issuer, refreshToken, expiresAt };
 }
 
-/** For whom a token is: as RFC 8707 has it, and as providers do that do not know it. */
+/** The audience as RFC 8707 names it, and as other providers do. */
 function targetOf({ audience }: Providers): Record<string, string> {
   return { audience, ...(URL.canParse(audience) && { resource: audience }) };
 }
 
-/** Without TLS only a provider of this very host is asked, as when something is tried out. */
+/** HTTP without TLS is allowed only for a provider on this host, for tests. */
 async function optionsFor(issuer: string) {
   const { allowInsecureRequests } = await import('oauth4webapi');
   const { protocol, hostname } = new URL(issuer);

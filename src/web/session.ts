@@ -1,4 +1,4 @@
-/** The token by which the gateway knows who uses the page. It is kept for this tab, or, where the user says so, for the browser. */
+/** The token of the user, kept for this tab, or for the browser if the user chooses so. */
 
 const KEY = 'tapegate.token';
 
@@ -13,7 +13,7 @@ export interface Kept {
 type Listener = () => void;
 const listeners = new Set<Listener>();
 
-/** So long before its end a token is exchanged for the next one. */
+/** A token is renewed this long before its end. */
 const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
@@ -27,7 +27,7 @@ export const isSignedIn = (): boolean => read() !== null;
 
 let renewing: Promise<void> | undefined;
 
-/** As it is sent: a new one where the last one is about to end, and it can be had. */
+/** Returns the token, renewed if it is about to expire. */
 export async function readToken(): Promise<string | undefined> {
   const kept = readKept();
   const isEnding = kept?.expiresAt !== undefined && kept.expiresAt - RENEW_MS < Date.now();
@@ -39,11 +39,11 @@ export async function readToken(): Promise<string | undefined> {
   return readKept()?.token;
 }
 
-/** A provider that is away is asked again with the next call; what the old token is good for the gateway says. */
+/** If the provider does not answer, the next call retries; the gateway decides whether the old token is valid. */
 async function renewKept(kept: Kept): Promise<void> {
   const { renew } = await import('./oidc');
   const next = await renew(kept).catch(() => undefined);
-  // who has signed out meanwhile stays so
+  // not if the user has signed out meanwhile
   if (next && readKept()?.token === kept.token) write(next, localStorage.getItem(KEY) !== null);
 }
 
@@ -58,7 +58,7 @@ function write(kept: Kept, isForLong: boolean): void {
   (isForLong ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(kept));
 }
 
-/** @param why for whoever signs in again; undefined where it was the user's wish */
+/** @param why for the sign-in page; undefined if the user signed out */
 export function dropToken(why?: string): void {
   refusal = why;
   forget();
@@ -67,10 +67,9 @@ export function dropToken(why?: string): void {
 
 let refusal: string | undefined;
 
-/** Why the last token is taken no longer. */
 export const readRefusal = (): string | undefined => refusal;
 
-/** Another tab of the browser has signed in or out. */
+/** Reports that another tab has signed in or out. */
 export function watchSession(listener: Listener): () => void {
   const onStorage = (event: StorageEvent) => {
     if (event.key === KEY || event.key === null) listener();
