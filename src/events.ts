@@ -93,7 +93,7 @@ export class EventFeed {
   }
 
   /**
-   * Yields the events after an id that pass the filter, in order, first from the table. Ends when the feed is closed or
+   * Yields the events after an id that pass the filter, in order, first from the table. Ends when the feed closes or
    * the signal aborts.
    * @throws EventsGoneError if the reader is so slow that some were pruned
    */

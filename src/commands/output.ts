@@ -20,12 +20,10 @@ export function printLine(text: string): void {
   stdout().write(`${printable(text)}\n`);
 }
 
-/** Prints a line for people on standard error. */
 export function noteLine(text: string): void {
   stderr().write(`${printable(text)}\n`);
 }
 
-/** Prints text for a script, unchanged. */
 export function printText(text: string): void {
   stdout().write(text);
 }

@@ -110,8 +110,8 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns what a request has no file for, a line each: a pattern that matches nothing, paths that the catalogue does not know, and files
- * without room in the quota; and, while the request lives, what becomes of these. Files beyond the request's own limits are not missing.
+ * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. For
+ * an active request, says what happens to them. Files beyond the request's own limits are not missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);

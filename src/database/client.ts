@@ -41,7 +41,6 @@ export interface Database {
   /** For heartbeats, which must not queue behind other queries. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
-  /** Reports whether the database answers. */
   pulse: Pulse;
   clock: DatabaseClock;
   /** For connections outside the pools, with `config`. */
@@ -77,7 +76,6 @@ const STANDSTILL_MS = 60_000;
  * Limit for a statement, waits for locks included. An import has no limit. For a list, the limit applies to each page.
  */
 const STATEMENT_MS = 300_000;
-/** Limits the wait for a free connection, or for a new one. */
 const CONNECT_MS = 30_000;
 /** A dead peer of an idle connection is detected within this time and ten seconds. */
 const KEEP_ALIVE_MS = 10_000;

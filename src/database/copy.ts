@@ -4,7 +4,6 @@ import { UnavailableError } from '../errors.js';
 import { toUnavailable } from './line.js';
 import type { Sql } from './sql.js';
 
-/** Read-ahead buffer. */
 const READ_AHEAD_BYTES = 256 * 1024;
 
 /** Limits the wait for the next bytes from the database. */

@@ -21,7 +21,6 @@ import { createDatabase } from './presence.js';
 export interface Embedded {
   config(database: string): pg.ClientConfig;
   ensureDatabase(name: string): Promise<void>;
-  /** Detaches from the server. The last process to do so stops it. */
   close(): Promise<void>;
 }
 

@@ -29,7 +29,6 @@ interface Options {
   places: number;
   waitMs: number;
   least: LeastPace;
-  /** For people, in the plural. */
   what: string;
   /** The activity, unless it is reading. */
   doing?: string;

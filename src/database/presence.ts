@@ -46,7 +46,6 @@ export async function requireDatabase(
   }
 }
 
-/** Creates the database of a URL if its server has none of that name. */
 export async function makeDatabase(connectionString: string): Promise<void> {
   const probe = new pg.Client({ connectionString, ...bounds });
   probe.on('error', () => {});

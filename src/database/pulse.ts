@@ -22,7 +22,6 @@ interface PulseOptions {
 const LOST_MS = 10_000;
 const BEAT_MS = 2000;
 const FIRST_BEATS = 3;
-/** Pause between attempts to reconnect. */
 const SEARCH_MS = 500;
 /** Of several servers, one that does not answer in this time is skipped, unless it is the only one. */
 const HOST_MS = 3000;
@@ -62,7 +61,6 @@ export class Pulse {
     this.running = this.run();
   }
 
-  /** False as soon as an answer is overdue. */
   get isAnswering(): boolean {
     return this.lostAt === undefined && this.silence < STEPS / 4;
   }

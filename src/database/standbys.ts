@@ -13,7 +13,6 @@ import { type Sql, sql } from './sql.js';
 
 export interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
   url: string;
-  /** Limits the wait for a standby that is behind. */
   waitMs: number;
   log: FailureLog;
 }
@@ -28,7 +27,6 @@ export interface StandbyStatus {
 
 /** The problem of a standby that is only behind, which is not logged. */
 const BEHIND = 'it is behind';
-/** Interval of checks of all standbys. */
 const CHECK_MS = 1000;
 /** A standby that does not answer for this long is lost. */
 const LOST_MS = 5000;
