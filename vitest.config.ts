@@ -26,8 +26,6 @@ function project(name: string, { isolate = false } = {}) {
       pool: 'forks' as const,
       isolate,
       setupFiles: ['test/support/measure.ts'],
-      // the end of the run reports each test that needed it: such a test is a bug
-      retry: process.env.CI ? 1 : 0,
       // far beyond what any of them takes: it ends what hangs, and says nothing of how fast something is
       testTimeout: 180_000,
       hookTimeout: 180_000,

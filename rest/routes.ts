@@ -1,3 +1,4 @@
+/** What the routers of REST share: tables of routes, and the answer to an error of a handler. */
 import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
 import type { Logger } from 'pino';
 import type { Context } from '../src/context.js';

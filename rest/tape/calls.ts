@@ -1,3 +1,4 @@
+/** The calls of the WLCG Tape REST API, version 1. */
 import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { InvalidInputError, quote } from '../../src/errors.js';

@@ -1,3 +1,4 @@
+/** The limits of a gateway: requests, bodies and streams of each caller. */
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';

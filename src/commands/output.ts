@@ -1,3 +1,4 @@
+/** What commands print: tables for people, JSON for scripts. */
 import { Help } from 'commander';
 import { formatJson } from '../json.js';
 import { stderr, stdout } from './io.js';

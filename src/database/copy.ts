@@ -1,3 +1,4 @@
+/** Reads long lists by COPY, a buffer ahead of the reader. */
 import pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
 import { UnavailableError } from '../errors.js';
