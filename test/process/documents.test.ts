@@ -18,6 +18,7 @@ import { askData } from '../support/graphql.js';
 import { cleanUp } from '../support/process.js';
 import { type Relay, startRelay, type Watch } from '../support/relay.js';
 import { compileExamples, findProgram, makeWorkDir, runExample, runPage, SHOWN_URL } from '../support/run-example.js';
+import { createGate } from '../support/wait.js';
 
 const documents = ['rest/README.md', 'graphql/README.md'];
 
@@ -121,13 +122,15 @@ async function check(example: Example, { app, relay }: Place): Promise<void> {
     begun ??= askData(app, resumeLibrary);
     return begun;
   };
-  const watch = relay.watch({ breaks: resumes(example), onFirstMessage: () => void begin() });
+  const shown = createGate();
+  const isShown = example.language === 'html' ? shown.opened : undefined;
+  const watch = relay.watch({ breaks: resumes(example), isShown, onFirstMessage: () => void begin() });
   if (subscribes) await askData(app, suspendLibrary);
   let output: string;
   try {
     const isPage = example.language === 'html' || example.language === 'js';
     output = isPage
-      ? await runPage(example, relay, await openWindow('about:blank'))
+      ? await runPage(example, relay, await openWindow('about:blank'), shown.open)
       : await runExample(example, { url: relay.url, token: app.token }, workDir);
   } finally {
     if (subscribes) await begin();

@@ -17,6 +17,8 @@ export interface Relay {
 export interface WatchOptions {
   /** Whether the first stream breaks off after its first message. */
   breaks: boolean;
+  /** A browser may drop a message that its page has not read when the connection breaks. */
+  isShown?: Promise<void> | undefined;
   onFirstMessage: () => void;
 }
 
@@ -73,7 +75,7 @@ async function forward({ req, body, res }: Exchange, target: string, stream: Str
   answer.on('data', (bytes: Buffer) => {
     const hasFirst = isFirst && addToFirst(stream.watch, bytes);
     res.write(bytes, () => {
-      if (hasFirst) breakOff(res, stream);
+      if (hasFirst) void breakOff(res, stream);
     });
   });
   answer.on('end', () => res.end());
@@ -86,7 +88,8 @@ function addToFirst(watch: Watch, bytes: Buffer): boolean {
   return !hadMessage && watch.first.includes('event: next');
 }
 
-function breakOff(res: ServerResponse, { breaks, onFirstMessage }: Stream): void {
+async function breakOff(res: ServerResponse, { breaks, isShown, onFirstMessage }: Stream): Promise<void> {
+  await isShown;
   if (breaks) res.destroy();
   onFirstMessage();
 }

@@ -98,12 +98,18 @@ function prepare(
  * Opens the page of an example, presses its button, and waits for the output in the document.
  * @returns what the page shows and logs
  */
-export async function runPage({ answer, language, text }: Example, relay: Relay, { page }: Window): Promise<string> {
+export async function runPage(
+  { answer, language, text }: Example,
+  relay: Relay,
+  { page }: Window,
+  onOutput: () => void,
+): Promise<string> {
   if (!answer) throw new Error('a page needs an output in the document');
   relay.page = language === 'html' ? text : `<script type="module">${text}</script>`;
   let output = '';
   page.on('console', (message) => {
     output += `${message.text()}\n`;
+    onOutput();
   });
   await page.goto(`${relay.url}/page`);
   if (language === 'html') {
