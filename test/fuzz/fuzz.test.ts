@@ -4,7 +4,7 @@ import { createDatabase, type TestDatabase } from '../support/database.js';
 import { runFuzz } from './run.js';
 
 const SEED = 20261122;
-const INPUTS = 3000;
+const INPUTS = 4000;
 let database: TestDatabase;
 
 beforeEach(async () => {
@@ -26,7 +26,9 @@ test(`no input causes an internal error, an undocumented response or a wrong row
   for (const outcome of ['POST 200', 'PUT 200', 'GET 200', 'exchange', 'import', 'upload', 'stays', 'raw']) {
     expect(outcomes.get(outcome), outcome).toBeGreaterThan(5);
   }
-  const usual = ['createRequest', 'updateRequest', 'cancelRequest', 'importRows', 'setQuota', 'createToken', 'suspend'];
-  // one may fail because of what else is sent
-  expect(usual.filter((operation) => !operations.has(operation)).length).toBeLessThan(2);
+  const succeeded = (names: readonly string[]) => names.filter((name) => operations.has(name));
+  const ofUsers = ['cancelRequest', 'createRequest', 'importRows', 'updateRequest'];
+  expect(succeeded(ofUsers)).toEqual(ofUsers);
+  // each of these succeeds about once in 2,000 inputs
+  expect(succeeded(['createToken', 'setQuota', 'suspend'])).not.toEqual([]);
 });
