@@ -168,7 +168,7 @@ export class Refusals {
     this.minute = minute;
     const { name, way, tokenId } = asker;
     const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
-    // an authenticated caller counts once, whatever its address; others count by address
+    // an authenticated caller counts once, from all its addresses; others count by address
     const key = JSON.stringify([deed.operation, code, way, name, tokenId, isKnown ? '' : asker.address]);
     const known = this.repeats.get(key);
     if (known) {

@@ -24,7 +24,7 @@ export interface Caller {
   groups: readonly string[];
   /** Users whose requests it may see. */
   reads: Quotas;
-  /** May change nothing, whatever its roles. */
+  /** May change nothing, regardless of its roles. */
   isReadOnly?: boolean;
   /** Users for whom it may request files, and change its own requests. */
   acts: Quotas;

@@ -49,7 +49,7 @@ export function routeOf(target: string): string {
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);
 
-/** One of a few, whatever the client sends. */
+/** One of a few values, regardless of what the client sends. */
 export function methodOf(method: string | undefined): string {
   return method !== undefined && METHODS.has(method) ? method : 'other';
 }

@@ -77,7 +77,7 @@ function formatReport({ lookedAt, found, repaired }: Report): string {
 
 /**
  * Checks rows through a gateway, and reports which restore disks were not checked.
- * @param tell is called with each finding at once
+ * @param tell receives each finding at once
  */
 async function findAfar(
   url: string,

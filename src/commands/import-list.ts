@@ -27,7 +27,7 @@ import { stdin } from './io.js';
 
 export interface ImportSource {
   file: string;
-  /** Undefined if the beginning does not tell. */
+  /** Undefined if the beginning does not show it. */
   detected: ListFormat | undefined;
   size: number | undefined;
   /** The file from its beginning; to be called once. */

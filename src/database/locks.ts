@@ -29,12 +29,12 @@ export const locking = {
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
-  /** Relies on nobody claiming the drive. The renewal of a lease does not conflict; other writes of drives do. */
+  /** Relies on no other engine claiming the drive. The renewal of a lease does not conflict; other writes of drives do. */
   driveKept: sql`FOR KEY SHARE OF d`,
   drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
-  /** Relies on nobody claiming the library. As with drives, the renewal of the lease does not conflict. */
+  /** Relies on no other engine claiming the library. As with drives, the renewal of the lease does not conflict. */
   stagerKept: sql`FOR KEY SHARE OF y`,
   staging: sql`FOR UPDATE OF g`,
   freeStaging: sql`FOR UPDATE OF g SKIP LOCKED`,

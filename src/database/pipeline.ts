@@ -20,7 +20,7 @@ export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cos
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 
-/** Plans a prepared statement for all values, whatever the planner expects of these. */
+/** Plans a prepared statement for all values, regardless of the planner's estimates. */
 const PLANNED_ONCE: Settings = { plan_cache_mode: 'force_generic_plan' };
 
 const BEGIN = raw('BEGIN');

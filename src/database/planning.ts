@@ -18,7 +18,7 @@ const [on, off] = ['on', 'off'];
 const uncompiled = { jit: off };
 
 /**
- * For statements that look up rows by key, until `plannedFreely` or the commit, whatever row count PostgreSQL expects.
+ * For statements that look up rows by key, until `plannedFreely` or the commit, regardless of the row count that PostgreSQL expects.
  * A generic plan avoids planning for each value, which takes several times as long as running. Bitmap scans are off
  * because the trigram index seems cheap for a path before the first ANALYZE; it would scan all pending entries for each
  * path.

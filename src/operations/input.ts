@@ -24,7 +24,7 @@ export function checkText(field: string, value: string): string {
 /** Invisible characters, and spaces other than single ones inside. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]|(?! )\p{Zs}|^ | $/u;
 
-/** Returns whether a reader can tell the name from every other one. */
+/** Returns whether a reader can distinguish the name from every other one. */
 export function isPlainName(name: string): boolean {
   return name !== '' && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }

@@ -50,7 +50,7 @@ export interface Word {
 const DELIMITER = /[/_\-.+=,:@~ ]/;
 /** All 12 words of a path with its date took four times as long as the three of the date. */
 const MAX_WORDS = 5;
-/** PostgreSQL reads all words with the prefix, which costs more than it saves beside other words. */
+/** PostgreSQL reads all words with the prefix, which costs more than it saves if there are other words. */
 const MIN_PREFIX = { alone: 3, beside: 6 };
 /** Code points. PostgreSQL takes words of 2,046 bytes. */
 const MAX_WORD = 100;

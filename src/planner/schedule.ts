@@ -4,7 +4,7 @@
  * - The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files
  *   of that user, the one with the most requested bytes per drive second wins, for all users together.
  * - Higher priorities precede all shares. Files that waited longer than `maxWaitSeconds` precede all priorities; among
- *   the volumes of their user, the one that waited longest is next, whatever its yield.
+ *   the volumes of their user, the one that waited longest is next, regardless of its yield.
  * - A small and recent queue waits a while for more files, so that a mount pays.
  * - On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in order of their turns. Users
  *   whose shares differ by less than `turnSeconds` have the same turn.

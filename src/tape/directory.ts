@@ -188,7 +188,7 @@ function classify(error: unknown, where: string): unknown {
 /** File in each created library: an empty directory may be an unmounted mount point. Not a valid volume name. */
 const MARKER = '.tapegate-library';
 
-/** Other users must not get write permission, whatever the umask. */
+/** Other users must not get write permission, regardless of the umask. */
 const OWN_FOLDER = 0o755;
 
 class LibraryFolder {

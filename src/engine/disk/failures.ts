@@ -274,7 +274,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
   }
 }
 
-/** The disk is full, whatever free space it reports. */
+/** The disk is full, although it may report free space. */
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });

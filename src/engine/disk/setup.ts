@@ -34,7 +34,7 @@ import {
 } from './marker.js';
 import { lookAtDisk, readFileSystem } from './space.js';
 
-/** Other users must not get write permission, whatever the umask. */
+/** Other users must not get write permission, regardless of the umask. */
 const OWN_FOLDER = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;

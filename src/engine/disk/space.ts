@@ -22,7 +22,7 @@ export interface FileSystem {
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
-  /** It accepts no new file, whatever its free bytes. */
+  /** It accepts no new file, regardless of its free bytes. */
   hasNoInodes?: boolean;
 }
 

@@ -28,7 +28,7 @@ export interface Report {
 
 const LEASE_SECONDS = 15;
 
-/** @param tell called with each finding at once */
+/** @param tell receives each finding at once */
 export async function examine(ctx: Context, options: DoctorOptions, tell: (finding: Finding) => void): Promise<Report> {
   if (!options.repair) return await examineDisks(ctx, options, tell);
   const { checksums, adopt } = options;

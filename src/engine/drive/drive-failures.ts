@@ -87,7 +87,7 @@ export class VolumeFailures {
     return (this.idle.get(volume)?.until ?? 0) > performance.now();
   }
 
-  /** Records a visit. A visit without a read starts a pause, for whatever reason. */
+  /** Records a visit. A visit without a read starts a pause, regardless of the reason. */
   noteVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_MS.first / 2) * 2, IDLE_MS.most);
     if (hasRead) this.idle.delete(volume);

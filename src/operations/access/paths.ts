@@ -48,7 +48,7 @@ export function isAllowedIn(action: PathAction): Sql {
 }
 
 /**
- * A condition on the file `f` of a visible request. Owners see all files of their requests, whatever the rules are now.
+ * A condition on the file `f` of a visible request. Owners see all files of their requests, regardless of the present rules.
  * Callers that see all requests see only the files that they may list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {

@@ -208,7 +208,7 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
 /** Measured by engines, since a hanging disk would hang a gateway. Both are null without a recent measurement. */
 export interface DiskMeasurement {
   free: bigint | null;
-  /** Shown to users. Also set for a disk that takes nothing new, whatever is free. */
+  /** Shown to users. Also set for a disk that takes nothing new, although it may have free space. */
   problem: string | null;
 }
 

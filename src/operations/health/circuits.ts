@@ -100,7 +100,7 @@ export function describeFull(reason: string): string {
 }
 
 /**
- * Records that a disk rejects data, whatever it reports as free. It takes nothing new until a pause ends, a copy leaves
+ * Records that a disk rejects data, although it may report free space. It takes nothing new until a pause ends, a copy leaves
  * it, or by `disk add` and `resume`. Recalls that are running on it count once.
  */
 export async function noteFull(ctx: Context, diskId: number, problem: string): Promise<void> {

@@ -91,7 +91,7 @@ async function claimOldest(
   return found;
 }
 
-/** Records an accepted email as sent, whoever holds the claim. Other results count only from the last claimant. */
+/** Records an accepted email as sent, regardless of who holds the claim. Other results count only from the last claimant. */
 async function noteMail(
   ctx: Context,
   letter: Letter,

@@ -433,7 +433,7 @@ export function wantedFiles(files: readonly BulkFileInput[]): Sql {
   return sql`SELECT * FROM unnest(${paths}::text[], ${given}::text[], ${ordinals}::int[]) AS l (path, given, n)`;
 }
 
-/** The problem of the path `l` with file `f`, whatever room is left. A file above the quota's size never fits. */
+/** The problem of the path `l` with file `f`, regardless of the room left. A file above the quota's size never fits. */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"BulkProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'

@@ -88,7 +88,7 @@ const waitedTogether =
     sql`hold h JOIN tape_file f ON f.id = h.file_id
     WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
 
-/** Looks up each file by its key, whatever the statistics say. */
+/** Looks up each file by its key, regardless of the statistics. */
 const waitedByKeys =
   (which: Sql): Waited =>
   (condition, lock = empty) =>
@@ -106,7 +106,7 @@ const satisfyTogether = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' 
 const satisfyByKeys = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK'
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
-/** Looks up each file by its key, whatever the statistics say: nearly all of them match nothing. */
+/** Looks up each file by its key, regardless of the statistics: nearly all of them match nothing. */
 const failWithdrawn = (which: Sql) => sql`
   UPDATE hold h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;

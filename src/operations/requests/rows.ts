@@ -242,7 +242,7 @@ export async function getRequestWithPaths(ctx: Context, id: number): Promise<Req
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/** Reads one row more than a page of each kind, whatever the counts of the request say. */
+/** Reads one row more than a page of each kind, regardless of the counts of the request. */
 const byId = (ctx: Context, id: number) => sql`
   SELECT r.id, q."user" AS quota, r.pattern, r.label, r.request_date AS "requestDate", r.retention,
     r.notify_on_first_file AS "notifyOnFirstFile", r.notify_on_last_file AS "notifyOnLastFile",
@@ -273,7 +273,7 @@ export interface HoldWithFile extends Hold {
   file: TapeFile;
 }
 
-/** Reads a page of files of each request. Looks up each file by its id, whatever the planner expects. */
+/** Reads a page of files of each request. Looks up each file by its id, regardless of the planner's estimates. */
 export async function readHolds(
   ctx: Context,
   requestIds: readonly number[],

@@ -79,7 +79,7 @@ export async function claimMessage(ctx: Context, busy: readonly number[] = []): 
   return rows[0];
 }
 
-/** Records an accepted message as sent, whoever holds the claim. Other results count only from the last claimant. */
+/** Records an accepted message as sent, regardless of who holds the claim. Other results count only from the last claimant. */
 export async function noteMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();
   const isMine = sql`w.id = ${message.webhookId} AND w.next_try_at = ${message.claimedUntil}`;
