@@ -40,8 +40,8 @@ test('later calls get the id that the stage script returned', async () => {
   const library = createSaying(['{"id":"seven of \\"nine\\""}']);
   expect(await library.stage(FILES, quiet())).toEqual({ id: 'seven of "nine"', known: [] });
   const shown = createScripted('echo "$#:$1:$2" >&2; exit 100');
-  const [poll, release] = [shown.poll(DEMAND, quiet()), shown.release({ ...DEMAND, id: null }, quiet())];
-  expect(await errorOf(poll)).toMatchObject({ message: 'poll: 2:--:seven (exit code 100)' });
+  expect(await errorOf(shown.poll(DEMAND, quiet()))).toMatchObject({ message: 'poll: 2:--:seven (exit code 100)' });
+  const release = shown.release({ ...DEMAND, id: null }, quiet());
   expect(await errorOf(release)).toMatchObject({ message: 'release: 1:--: (exit code 100)' });
 });
 
