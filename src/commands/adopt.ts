@@ -1,19 +1,13 @@
 /** `adopt`: a site that runs django-nla_control moves in. */
-import { createReadStream } from 'node:fs';
-import { open } from 'node:fs/promises';
-import { pipeline, type Readable } from 'node:stream';
-import { createGunzip } from 'node:zlib';
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import type { Config } from '../config.js';
 import type { Context } from '../context.js';
+import { quote } from '../errors.js';
 import type { Change } from '../operations/adoption/changes.js';
 import type { Adoption, Difference } from '../operations/adoption/report.js';
-import type { Source } from '../operations/adoption/tables.js';
 import { plural } from '../plural.js';
 import { readEnvironment, withContext } from './context.js';
 import { UsageError } from './failure.js';
-import { stdin } from './io.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerAdopt(program: Command): void {
@@ -21,11 +15,6 @@ export function registerAdopt(program: Command): void {
     .command('adopt [source]')
     .option(...jsonOption)
     .option('--dry-run', 'change nothing, and tell what would be')
-    .option('--quotas <file>', 'users from CSV: user,size,email,notes')
-    .option(
-      '--requests <file>',
-      'requests from CSV: id,quota,label,retention,request_date,patterns,files,notify_on_first_file,notify_on_last_file',
-    )
     .option(
       '--archive-root <folder>',
       'below which archive paths are links to copies there; TAPEGATE_LINK_ROOT, or / where that is unset',
@@ -37,63 +26,33 @@ export function registerAdopt(program: Command): void {
 
 interface AdoptionOptions extends OutputOptions {
   dryRun?: boolean;
-  quotas?: string;
-  requests?: string;
   archiveRoot?: string;
   finish?: boolean;
   changes?: boolean;
 }
 
 async function adoptSite(source: string | undefined, options: AdoptionOptions): Promise<void> {
-  const sources = [source, options.quotas, options.requests].filter((given) => given !== undefined).length;
-  const works = [sources > 0, options.finish, options.changes].filter(Boolean).length;
-  if (works !== 1)
-    throw new UsageError('give a source (a URL, a dump, --quotas or --requests), or --finish, or --changes');
+  const works = [source !== undefined, options.finish, options.changes].filter(Boolean).length;
+  if (works !== 1) throw new UsageError('give the URL of a PostgreSQL database, or --finish, or --changes');
   const config = await readEnvironment();
   const archiveRoot = options.archiveRoot ?? config.linkRoot ?? '/';
   if (options.finish) return await withContext(config, (ctx) => finish(ctx, archiveRoot, options));
   if (options.changes) return await withContext(config, (ctx) => tellChanges(ctx, options));
-  await withContext(config, (ctx) => takeOver(ctx, config, source, options));
+  if (!/^postgres(ql)?:\/\//.test(source ?? '')) {
+    throw new UsageError(
+      `the source must be a URL such as postgresql://nla@db.example.org/nla, not ${quote(source ?? '')}`,
+    );
+  }
+  await withContext(config, (ctx) => takeOver(ctx, archiveRoot, source ?? '', options));
 }
 
-async function takeOver(
-  ctx: Context,
-  config: Config,
-  source: string | undefined,
-  options: AdoptionOptions,
-): Promise<void> {
+async function takeOver(ctx: Context, archiveRoot: string, source: string, options: AdoptionOptions): Promise<void> {
   const { adopt } = await import('../engine/adoption/adopt.js');
   const { json = false, dryRun: isTrial = false } = options;
-  const archiveRoot = options.archiveRoot ?? config.linkRoot ?? '/';
   const tell = (difference: Difference) => (json ? printJson(difference) : printLine(formatDifference(difference)));
-  const how = { isTrial, archiveRoot, isWhole: source !== undefined };
-  const adoption = await adopt(ctx, readSources(source, options), how, tell);
+  const adoption = await adopt(ctx, source, { isTrial, archiveRoot }, tell);
   if (json) printJson(adoption);
   else printLine(formatAdoption(adoption, isTrial));
-}
-
-/** One after another; nothing is opened before it is read. */
-async function* readSources(source: string | undefined, { quotas, requests }: AdoptionOptions): Source {
-  const { readCsv, readLive } = await import('../operations/adoption/tables.js');
-  if (source !== undefined && /^postgres(ql)?:\/\//.test(source)) {
-    yield* readLive(source);
-  } else if (source !== undefined) {
-    const { readDump } = await import('../operations/adoption/dump.js');
-    yield* readDump(await openText(source), source);
-  }
-  if (quotas !== undefined) yield* readCsv('quota', { input: await openText(quotas), name: quotas });
-  if (requests !== undefined) yield* readCsv('taperequest', { input: await openText(requests), name: requests });
-}
-
-/** Unpacked, where it is gzipped. @param file `-` is standard input, which is taken as it is */
-async function openText(file: string): Promise<Readable> {
-  if (file === '-') return stdin();
-  const handle = await open(file);
-  const { buffer, bytesRead } = await handle.read(Buffer.alloc(2), 0, 2, 0);
-  await handle.close();
-  const stream = createReadStream(file);
-  const isGzipped = bytesRead === 2 && buffer[0] === 0x1f && buffer[1] === 0x8b;
-  return isGzipped ? pipeline(stream, createGunzip(), () => {}) : stream; // what fails, fails who reads it
 }
 
 function formatDifference({ kind, thing, there, here }: Difference): string {

@@ -6,11 +6,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   migrate: ['tapegate migrate'],
   backup: ['tapegate backup /var/backups/tapegate/2026-11-21'],
   restore: ['tapegate restore /var/backups/tapegate/2026-11-21', 'tapegate restore --as-of 2026-11-21T18:00Z'],
-  adopt: [
-    'tapegate adopt postgresql://nla@db.example.org/nla --dry-run',
-    'tapegate adopt nla.sql.gz',
-    'tapegate adopt --finish',
-  ],
+  adopt: ['tapegate adopt postgresql://nla@db.example.org/nla --dry-run', 'tapegate adopt --finish'],
   import: [
     'tapegate import catalogue.csv',
     'zcat list.gz | tapegate import - --library vault',

@@ -29,7 +29,7 @@ export const commandFiles = {
   }),
   adopt: define(async () => (await import('./adopt.js')).registerAdopt, {
     'adopt [options] [source]':
-      'take over users, requests, files and copies of django-nla_control: of its PostgreSQL (a URL), or of a dump of PostgreSQL or MySQL, plain or .gz. May be repeated until the switch, while both run',
+      'take over users, requests, files and copies of django-nla_control: of its PostgreSQL (a URL). May be repeated until the switch, while both run',
   }),
   importFiles: define(async () => (await import('./import.js')).registerImport, {
     'import [options] <file>':

@@ -1,4 +1,4 @@
-/** A site of django-nla_control: its tables, its restore disk, its archive paths, the answers of its API, and dumps of its database. */
+/** A site of django-nla_control: its tables, its restore disk, its archive paths, and the answers of its API. */
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
@@ -137,59 +137,6 @@ async function answerQuota(client: pg.Client, user: string): Promise<Row> {
     [quota.id],
   );
   return { ...quota, size: Number(quota.size), requests: requests.rows.map((row) => withoutNull(row, TIMES)) };
-}
-
-const tableNames = ['quota', 'restoredisk', 'tapefile', 'taperequest', 'taperequest_files', 'storagedslot'];
-
-/** Dumps the database like `pg_dump` (with COPY) or like `mysqldump`. */
-export async function dumpNlaSite({ client }: NlaSite, form: 'copy' | 'mysql'): Promise<string> {
-  const tables: string[] = [];
-  for (const table of tableNames) {
-    const { rows, fields } = await client.query<(string | null)[]>({
-      text: `SELECT * FROM nla_control_${table} ORDER BY id`,
-      rowMode: 'array',
-      types: { getTypeParser: () => (text: string) => text },
-    });
-    const names = fields.map(({ name }) => name);
-    tables.push(...(form === 'copy' ? dumpByCopy : dumpForMysql)(`nla_control_${table}`, names, rows));
-  }
-  const last = await client.query<{ id: string }>('SELECT last_value::text AS id FROM nla_control_taperequest_id_seq');
-  const { id } = last.rows[0] as { id: string };
-  const text = tables.join('\n');
-  if (form === 'copy') {
-    const next = `SELECT pg_catalog.setval('public.nla_control_taperequest_id_seq', ${id}, true);`;
-    return `-- PostgreSQL database dump\n\n${text}\n${next}\n--\n-- PostgreSQL database dump complete\n--\n`;
-  }
-  const made = /(CREATE TABLE `nla_control_taperequest` [\s\S]*?\n\) ENGINE=InnoDB);/;
-  const numbered = text.replace(made, `$1 AUTO_INCREMENT=${Number(id) + 1};`);
-  return `-- MySQL dump 10.13  Distrib 8.0.40\n\n${numbered}\n-- Dump completed on 2026-01-02  3:04:05\n`;
-}
-
-type Rows = (string | null)[][];
-
-const escapeLines = (text: string) => text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n').replaceAll('\r', '\\r');
-
-function dumpByCopy(name: string, names: string[], rows: Rows): string[] {
-  const lines = rows.map((row) =>
-    row.map((value) => (value === null ? '\\N' : escapeLines(value).replaceAll('\t', '\\t'))).join('\t'),
-  );
-  const columns = names.map((column) => (column === 'user' ? '"user"' : column)).join(', ');
-  return [`COPY public.${name} (${columns}) FROM stdin;`, ...lines, '\\.', '', ''];
-}
-
-function dumpForMysql(name: string, names: string[], rows: Rows): string[] {
-  const quote = (value: string | null): string => {
-    if (value === null) return 'NULL';
-    const bare = value.replace(/^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\+00$/, '$1');
-    return `'${escapeLines(bare).replaceAll("'", "\\'")}'`;
-  };
-  const values = rows.map((row) => `(${row.map(quote).join(',')})`);
-  return [
-    ...[`CREATE TABLE \`${name}\` (`, ...names.map((column) => `  \`${column}\` longtext,`)],
-    ...['  PRIMARY KEY (`id`)', ') ENGINE=InnoDB;'],
-    ...(values.length > 0 ? [`INSERT INTO \`${name}\` VALUES ${values.join(',')};`] : []),
-    '',
-  ];
 }
 
 /** Files that the site has restored. */

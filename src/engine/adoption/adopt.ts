@@ -8,7 +8,7 @@ import { adoptFiles, chooseSourceFiles } from '../../operations/adoption/files.j
 import { adoptQuotas } from '../../operations/adoption/quotas.js';
 import { type Adopting, type Adoption, type Difference, nothingAdopted } from '../../operations/adoption/report.js';
 import { adoptRequests, endGone, noteToldThere } from '../../operations/adoption/requests.js';
-import { type Source, withLoadedSource } from '../../operations/adoption/tables.js';
+import { withLoadedSource } from '../../operations/adoption/tables.js';
 import { auditedRun } from '../../operations/audit/audited.js';
 import { addDisk, checkNewDisk } from '../disk/setup.js';
 import { adoptSourceCopies } from './copies.js';
@@ -18,14 +18,12 @@ export interface AdoptOptions {
   isTrial: boolean;
   /** Contains the archive paths, as links to copies. */
   archiveRoot: string;
-  /** The source contains all requests, so missing ones are cancelled here. */
-  isWhole: boolean;
 }
 
-/** @param tell reports a difference @throws SourceError */
+/** @param source URL of its database @param tell reports a difference @throws SourceError */
 export async function adopt(
   ctx: Context,
-  source: Source,
+  source: string,
   options: AdoptOptions,
   tell: (difference: Difference) => void,
 ): Promise<Adoption> {
@@ -40,7 +38,7 @@ export async function adopt(
 async function adoptLoaded(
   ctx: Context,
   client: PoolClient,
-  { isTrial, archiveRoot, isWhole }: AdoptOptions,
+  { isTrial, archiveRoot }: AdoptOptions,
   tell: (difference: Difference) => void,
 ): Promise<Adoption> {
   const counts = { ...nothingAdopted };
@@ -60,7 +58,7 @@ async function adoptLoaded(
   if (!isTrial) await noteToldThere(ctx, client);
   await adoptSourceCopies(ctx, client, { adopting, archiveRoot, refusedDisks });
   await adoptRequests(ctx, client, adopting);
-  if (isWhole) await endGone(ctx, client, adopting);
+  await endGone(ctx, client, adopting);
   await tellUnheld(client, adopting);
   return counts;
 }

@@ -9,8 +9,7 @@ import { type Adopting, adoptedRow, digestOf } from './report.js';
 import { LAST_ADOPTED_ID } from './tables.js';
 
 interface SourceQuota {
-  /** Null in a list of users. */
-  id: string | null;
+  id: string;
   user: string | null;
   size: string | null;
   email: string | null;
@@ -60,7 +59,7 @@ function readQuota(row: SourceQuota, { tell }: Adopting): Quota | undefined {
     if (!/^\d{1,19}$/.test(row.size ?? '')) throw new Error(`its size is ${JSON.stringify(row.size)}`);
     const size = checkBytes('size', BigInt(row.size ?? ''));
     const id = idOf(row.id);
-    if (row.id !== null && id === null) {
+    if (id === null) {
       const here = `another one: ids here are up to ${LAST_ADOPTED_ID}`;
       tell({ kind: 'quota-id', thing: user, there: row.id, here });
     }

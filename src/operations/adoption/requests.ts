@@ -16,8 +16,6 @@ interface SourceRequest {
   id: string;
   label: string | null;
   user: string | null;
-  /** A quota of the user exists here or in the source. */
-  isKnown: boolean;
   retention: string | null;
   requestDate: string | null;
   start: string | null;
@@ -90,10 +88,7 @@ function timesOf(row: SourceRequest) {
 async function* readSource(client: PoolClient): AsyncGenerator<SourceRequest> {
   const pages = readPages<SourceRequest>(PAGE, async (last) => {
     const { rows } = await client.query<SourceRequest>(
-      sql`SELECT s.id, s.label, coalesce(q."user", CASE WHEN NOT EXISTS (SELECT FROM source_quota o WHERE o.id IS NOT NULL) THEN s.quota_id END) AS "user",
-            EXISTS (SELECT FROM quota h WHERE h."user" = coalesce(q."user", s.quota_id) AND h.removed_at IS NULL)
-              OR EXISTS (SELECT FROM source_quota o WHERE o."user" = coalesce(q."user", s.quota_id)) AS "isKnown",
-            s.retention, s.request_date AS "requestDate", s.storaged_request_start AS start, s.storaged_request_end AS "end",
+      sql`SELECT s.id, s.label, q."user", s.retention, s.request_date AS "requestDate", s.storaged_request_start AS start, s.storaged_request_end AS "end",
             s.first_files_on_disk AS "firstFiles", s.last_files_on_disk AS "lastFiles", s.request_files AS files,
             s.request_patterns AS pattern, s.notify_on_first_file AS first, s.notify_on_last_file AS last, r.state, a.digest
           FROM source_taperequest s LEFT JOIN source_quota q ON q.id = s.quota_id
@@ -115,7 +110,7 @@ async function readRequest(
   const say = (kind: string, there: string | null, here: string) =>
     tell({ kind, thing: id, there: there ?? 'nothing', here });
   try {
-    if (user === null || !row.isKnown) throw new Error('its quota is not there');
+    if (user === null) throw new Error('its quota is not there');
     const { pattern, files } = await readWish(client, row, say);
     const label = readLabel(row.label ?? '', say) || files?.[0] || pattern;
     const dates = readDates(row, say);
