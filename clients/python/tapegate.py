@@ -17,6 +17,7 @@ The token is that of `token=`, of TAPEGATE_TOKEN, or what `tapegate login` has k
 """
 
 import argparse
+import datetime
 import http.client
 import itertools
 import json
@@ -99,7 +100,7 @@ class Tapegate:
     def create_request(self, quota, files=None, pattern=None, **options):
         """Asks for files by their paths, or for all whose path holds a text.
 
-        options: label, retention (RFC 3339), maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile.
+        options: label, retention (datetime, date or text of RFC 3339), maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile.
         It is not repeated where no answer comes: the request may have been made.
         """
         chosen = {"quota": quota, "files": files, "pattern": pattern}
@@ -153,7 +154,8 @@ class Tapegate:
         """The files of a request, with how it goes with each: state, error, file { path size restoredPath }."""
         document = """query ($id: Int!, $states: [HoldState!], $after: String) { request(id: $id) {
           holds(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
-            edges { node { state size error lastError nextTry file { path size stage restoredPath checksum } } } } } }"""
+            edges { node { state size error lastError nextTry
+              file { path size stage restoredPath isAtPrimaryPlace checksum } } } } } }"""
 
         def page_of(data):
             if data["request"] is None:
@@ -163,9 +165,11 @@ class Tapegate:
         return self._pages(document, page_of, id=request_id, states=states)
 
     def restored_paths(self, request_id):
-        """Where the files of a request are on disk."""
+        """Yields the paths of a request's files that are on disk now."""
         for hold in self.holds(request_id, states=["ON_DISK"]):
-            yield hold["file"]["restoredPath"] or hold["file"]["path"]
+            path = _path_on_disk(hold["file"])
+            if path is not None:
+                yield path
 
     def follow(self, request_id):
         """Each step of a request until nothing is left to do, whatever breaks off meanwhile: nothing is missed or told twice."""
@@ -222,7 +226,7 @@ class Tapegate:
         headers = {"Content-Type": "application/json", "Accept": accept}
         if self.token:
             headers["Authorization"] = "Bearer %s" % self.token
-        body = json.dumps({"query": document, "variables": _given(variables)}).encode()
+        body = json.dumps({"query": document, "variables": _given(variables)}, default=_time_text).encode()
         try:
             return self._http.open(urllib.request.Request(self.url + path, body, headers), timeout=seconds)
         except urllib.error.HTTPError as error:
@@ -252,6 +256,20 @@ def _checked_url(url):
     except ValueError:
         pass  # a port that is no number, say
     raise ValueError("the URL of a gateway (TAPEGATE_URL) begins with http:// or https:// and a host, unlike %s" % json.dumps(url))
+
+
+def _path_on_disk(file):
+    """Returns where a file is: its restored copy or its primary copy. None after its copy was removed."""
+    return file["path"] if file["isAtPrimaryPlace"] else file["restoredPath"]
+
+
+def _time_text(value):
+    """Returns the text of a time for JSON: a datetime without a zone is UTC, a date is its midnight in UTC."""
+    if isinstance(value, datetime.datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)).isoformat()
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    raise TypeError("%s is not a value that GraphQL takes: %r" % (type(value).__name__, value))
 
 
 def _given(values):
@@ -388,7 +406,8 @@ def _request(tapes, given):
         line = "%s, %s: %d on disk, %d from tape on %s" % (
             _plural(estimate["files"], "file"), _plural(estimate["bytes"], "byte"),
             estimate["filesOnDisk"], estimate["filesToRecall"], _plural(estimate["volumes"], "volume"))
-        return _print(given, estimate, line)
+        _print(given, estimate, line)
+        return _require_possible(given, estimate)
     request = tapes.create_request(given.quota, files=given.file, pattern=given.pattern, label=given.label)
     _tell(given, request)
     if given.watch:
@@ -399,6 +418,21 @@ def _request(tapes, given):
     else:
         for line in _missing(request):
             _note(line)
+
+
+def _require_possible(given, estimate):
+    """Raises Refused for an estimate over the quota, and _Incomplete for one without all named files."""
+    if not estimate["isEnough"]:
+        raise Refused("quota %s is too small: the request needs %s, %s of %s are used" % (
+            json.dumps(given.quota), _plural(estimate["quotaUsedAfter"] - estimate["quotaUsed"], "byte"),
+            estimate["quotaUsed"], _plural(estimate["quotaSize"], "byte")))
+    if estimate["filesUnknown"] > 0:
+        more = ["  and %d more" % (estimate["filesUnknown"] - NAMED)] if estimate["filesUnknown"] > NAMED else []
+        names = ["  %s" % path for path in estimate["unknownPaths"][:NAMED]]
+        what = "%s not in the catalogue:" % _plural(estimate["filesUnknown"], "path")
+        raise _Incomplete("\n".join([what, *names, *more]))
+    if estimate["files"] == 0:
+        raise _Incomplete(_no_match(given.pattern or ""))
 
 
 def _watch(tapes, given):

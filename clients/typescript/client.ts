@@ -111,9 +111,12 @@ export class Client {
     });
   }
 
-  /** Where its files are on disk. */
+  /** Yields the paths of a request's files that are on disk now. */
   async *restoredPaths(id: number): AsyncGenerator<string> {
-    for await (const { file } of this.holds(id, ['ON_DISK'])) yield file.restoredPath ?? file.path;
+    for await (const { file } of this.holds(id, ['ON_DISK'])) {
+      const path = file.isAtPrimaryPlace ? file.path : file.restoredPath;
+      if (path !== null) yield path;
+    }
   }
 
   /** Files of the catalogue whose path holds a text, in the order of their paths. */

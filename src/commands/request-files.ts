@@ -55,7 +55,12 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
 /** Prints where the files of a request are that are on disk. @throws CommandError */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<void> {
   const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).holds);
-  for await (const { edges } of pages) for (const { node } of edges) printPath(placeOf(node.file), options);
+  for await (const { edges } of pages) {
+    for (const { node } of edges) {
+      const path = node.file.isAtPrimaryPlace ? node.file.path : node.file.restoredPath;
+      if (path !== null) printPath(path, options); // null: the copy was removed after the request had ended
+    }
+  }
 }
 
 /** Returns the end of a line that counts files on disk. */

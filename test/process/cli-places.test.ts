@@ -6,6 +6,7 @@ import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
 import { useApp } from '../support/use-app.js';
+import { waitFor } from '../support/wait.js';
 
 const backend = createMemoryBackend();
 let env: Record<string, string>;
@@ -16,6 +17,7 @@ const app = useApp({ backend }, async () => {
   await addTaped(app.ctx, backend, [
     { path: '/place/a b.nc', size: 1000 },
     { path: "/place/it's.nc", size: 500 },
+    { path: '/gone/a.nc', size: 500 },
   ]);
 });
 afterAll(cleanUp);
@@ -51,6 +53,14 @@ test('request, show and watch --print-paths print the paths on disk and nothing 
   const id = idOf(made);
   expect((await run('show', id, '--print-paths')).stdout).toBe(`${paths.join('\n')}\n`);
   expect((await run('watch', id, '--print-paths', '-0')).stdout).toBe(`${paths.join('\0')}\0`);
+});
+
+test('--print-paths prints no path of a cancelled request whose copies were removed', async () => {
+  const id = idOf(await run('request', '--quota', 'ann', '--pattern', '/gone/', '--watch'));
+  await run('cancel', id);
+  const onTape = `SELECT FROM tape_file WHERE path = '/gone/a.nc' AND stage = 'ONTAPE'`;
+  await waitFor('the copy to be removed', async () => (await app.ctx.db.pool.query(onTape)).rowCount === 1);
+  expect(await run('show', id, '--print-paths')).toEqual(done(''));
 });
 
 test('--print-paths and --json together are refused before anything is requested', async () => {

@@ -11,6 +11,7 @@ import { addQuota, addTaped } from '../support/factories.js';
 import { cleanUp, type Result, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
 import { useApp } from '../support/use-app.js';
+import { waitFor } from '../support/wait.js';
 
 const FOLDER = path.join(packageRoot, 'clients/python');
 const PYTHON = findProgram('python3');
@@ -112,6 +113,43 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
       expect(asked.stderr).toContain(none);
     }
     expect(await command('ls', '/no[1]')).toEqual({ code: 0, stdout: '', stderr: `${none}\n` });
+  });
+
+  test('a dry run that cannot succeed exits with an error, and creates no request', async () => {
+    const dryRun = (...args: string[]) => command('request', '--dry-run', '--quota', ...args);
+    const { secret } = await createToken(app.ctx, { name: 'bob', role: 'USER' });
+    const asBob = ['tapegate.py', 'request', '--dry-run', '--quota', 'bob', '--pattern', '/ocean'];
+    expect(await start(asBob, { TAPEGATE_TOKEN: secret }).ended).toMatchObject({
+      ...{ code: 1, stdout: expect.stringMatching(/^4 files, 4000 bytes/) },
+      stderr: 'tapegate: quota "bob" is too small: the request needs 4000 bytes, 0 of 10 bytes are used\n',
+    });
+    expect(
+      await dryRun('alice', '--file', '/no/such', '--file', '/ocean/*.nc', '--file', '/a', '--file', '/b'),
+    ).toEqual({
+      ...{ code: 3, stdout: '0 files, 0 bytes: 0 on disk, 0 from tape on 0 volumes\n' },
+      stderr: 'tapegate: 4 paths not in the catalogue:\n  /no/such\n  /ocean/*.nc\n  /a\n  and 1 more\n',
+    });
+    const noMatch = expect.stringMatching(/^tapegate: no file of the catalogue has "\/ocean\/\*"/);
+    expect(await dryRun('alice', '--pattern', '/ocean/*')).toMatchObject({ code: 3, stderr: noMatch });
+  });
+
+  test('retentions are dates and times of Python, and restored paths only of files that are on disk', async () => {
+    const made = await script(`
+import datetime
+request = tapes.create_request("alice", files=['/ocean/sst "2" ü.nc'], retention=datetime.date(2099, 1, 2))
+for step in tapes.follow(request["requestId"]): pass
+other = tapes.update(request["requestId"], retention=datetime.datetime(2099, 3, 4, 5))
+print(request["retention"], other["retention"], len(list(tapes.restored_paths(request["requestId"]))))
+tapes.cancel(request["requestId"])
+print(request["requestId"])`).ended;
+    expect([made.stdout, made.stderr]).toEqual([
+      expect.stringMatching(/^2099-01-02T00:00:00Z 2099-03-04T05:00:00Z 1\n\d+\n$/),
+      '',
+    ]);
+    const id = made.stdout.trim().split('\n').at(-1) ?? '';
+    const onTape = `SELECT FROM tape_file WHERE path = '/ocean/sst "2" ü.nc' AND stage = 'ONTAPE'`;
+    await waitFor('the copy to be removed', async () => (await app.ctx.db.pool.query(onTape)).rowCount === 1);
+    expect(await command('paths', id)).toEqual({ code: 0, stdout: '', stderr: '' });
   });
 
   test('control characters in names do not reach the terminal', async () => {
