@@ -8,15 +8,9 @@ import {
   type FieldNode,
   type FragmentDefinitionNode,
   GraphQLError,
-  type GraphQLSchema,
   getIntrospectionQuery,
   getOperationAST,
   getVariableValues,
-  isAbstractType,
-  isEnumType,
-  isInputObjectType,
-  isInterfaceType,
-  isObjectType,
   Kind,
   NoSchemaIntrospectionCustomRule,
   type OperationDefinitionNode,
@@ -69,37 +63,15 @@ export function createDocumentCache(): LRUCache<string, DocumentNode> {
 }
 
 /** `@skip` could leave a subscription without a field, which executors do not expect. */
-export function refuseOptionalSubscription(context: ValidationContext) {
-  return {
-    OperationDefinition: (node: { operation: string; selectionSet: { selections: readonly SelectionNode[] } }) => {
-      if (node.operation !== 'subscription') return;
-      const seen = new Set<string>();
-      const check = (selections: readonly SelectionNode[]): void => {
-        for (const selection of selections) {
-          report(context, selection);
-          if (selection.kind === Kind.INLINE_FRAGMENT) check(selection.selectionSet.selections);
-          if (selection.kind !== Kind.FRAGMENT_SPREAD || seen.has(selection.name.value)) continue;
-          seen.add(selection.name.value);
-          check(context.getFragment(selection.name.value)?.selectionSet.selections ?? []);
-        }
-      };
-      check(node.selectionSet.selections);
-    },
+function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
+  const check = (selection: SelectionNode) => {
+    const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
+    if (!optional || context.getParentType() !== context.getSchema().getSubscriptionType()) return;
+    const what = selection.kind === Kind.FIELD ? `"${selection.name.value}"` : 'a fragment';
+    const message = `@${optional.name.value} is not allowed on ${what}: a subscription always has its one root field`;
+    context.reportError(new GraphQLError(message, { nodes: optional }));
   };
-}
-
-function report(context: ValidationContext, selection: SelectionNode): void {
-  const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
-  if (!optional) return;
-  const what = selection.kind === Kind.FIELD ? `"${(selection as FieldNode).name.value}"` : 'a fragment';
-  context.reportError(
-    new GraphQLError(
-      `@${optional.name.value} is not allowed on ${what}: a subscription always has its one root field`,
-      {
-        nodes: optional,
-      },
-    ),
-  );
+  return { Field: check, InlineFragment: check, FragmentSpread: check };
 }
 
 const COUNTS = new Set(['totalCount', 'isCountEstimated']);
@@ -107,14 +79,8 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated']);
 /** Each may scan all files. */
 const MAX_COUNTS = 25;
 
-/** A query may request the whole introspection of GraphiQL and tools this many times. */
-const WHOLES = 3;
-
-/** The largest type has about this many times the fields of the average one. */
-const LARGEST = 10;
-
 /** Counting a root list may scan it. */
-export function limitCounts(context: ValidationContext): ASTVisitor {
+function limitCounts(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: ({ selectionSet }) => {
       const fragments = fragmentsOf(context.getDocument());
@@ -127,84 +93,33 @@ export function limitCounts(context: ValidationContext): ASTVisitor {
   };
 }
 
-/**
- * An alias of `__schema` repeats all of it. The cost is about the number of fields in the response, from averages of
- * this schema.
- */
-export function limitIntrospection(context: ValidationContext): ASTVisitor {
+/** About how many items the lists of this schema have; `__type` may be the largest type. Others have one or less. */
+const ITEMS: Record<string, number> = { __type: 10, types: 200, directives: 6, fields: 3 };
+
+/** Returns the cost of what an operation asks of the schema itself: an alias of `__schema` repeats all of it. */
+function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
+  const costOf = ({ name, selectionSet: set }: FieldNode): number =>
+    1 + (set ? below(set) * (ITEMS[name.value] ?? 1) : 0);
+  const below = createSum(fragments, costOf);
+  const isOfSchema = ({ name }: FieldNode) => name.value === '__schema' || name.value === '__type';
+  return createSum(fragments, (field) => (isOfSchema(field) ? costOf(field) : 0))(selectionSet);
+}
+
+/** A query may request the whole introspection of GraphiQL and tools three times. */
+const whole = parse(getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true, oneOf: true }));
+const MOST_OF_SCHEMA = 3 * introspectionCost(whole.definitions[0] as OperationDefinitionNode, fragmentsOf(whole));
+
+function limitIntrospection(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: (operation) => {
-      const { items, max } = boundsOf(context.getSchema());
-      const found = Math.round(introspectionCost(operation, { items, fragments: fragmentsOf(context.getDocument()) }));
-      const says = `what the query asks of the schema itself may cost ${found}, and ${max} are allowed`;
-      if (found > max) context.reportError(tooLarge(says, { found, allowed: max }));
+      const found = introspectionCost(operation, fragmentsOf(context.getDocument()));
+      const says = `what the query asks of the schema itself may cost ${found}, and ${MOST_OF_SCHEMA} are allowed`;
+      if (found > MOST_OF_SCHEMA) context.reportError(tooLarge(says, { found, allowed: MOST_OF_SCHEMA }));
     },
   };
 }
 
-interface Bounds {
-  /** Items in the average list of that name. */
-  items: ReadonlyMap<string, number>;
-  max: number;
-}
-
-const known = new WeakMap<GraphQLSchema, Bounds>();
-
-function boundsOf(schema: GraphQLSchema): Bounds {
-  let bounds = known.get(schema);
-  if (!bounds) {
-    const items = countItems(schema);
-    const query = parse(getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true }));
-    const whole = introspectionCost(query.definitions[0] as OperationDefinitionNode, {
-      items,
-      fragments: fragmentsOf(query),
-    });
-    bounds = { items, max: Math.ceil(whole * WHOLES) };
-    known.set(schema, bounds);
-  }
-  return bounds;
-}
-
-function countItems(schema: GraphQLSchema): Map<string, number> {
-  const types = Object.values(schema.getTypeMap());
-  const fields = types.flatMap((type) =>
-    isObjectType(type) || isInterfaceType(type) ? Object.values(type.getFields()) : [],
-  );
-  const each = (count: number, among: number) => Math.max(1, count / Math.max(1, among));
-  const sum = (counts: number[]) => counts.reduce((total, count) => total + count, 0);
-  return new Map([
-    ['types', types.length],
-    ['directives', schema.getDirectives().length],
-    ['fields', each(fields.length, types.length)],
-    ['args', each(sum(fields.map(({ args }) => args.length)), fields.length)],
-    [
-      'inputFields',
-      each(sum(types.filter(isInputObjectType).map((type) => Object.keys(type.getFields()).length)), types.length),
-    ],
-    ['enumValues', each(sum(types.filter(isEnumType).map((type) => type.getValues().length)), types.length)],
-    [
-      'possibleTypes',
-      each(sum(types.filter(isAbstractType).map((type) => schema.getPossibleTypes(type).length)), types.length),
-    ],
-    ['interfaces', each(sum(types.filter(isObjectType).map((type) => type.getInterfaces().length)), types.length)],
-  ]);
-}
-
 type Fragments = ReadonlyMap<string, FragmentDefinitionNode>;
-
-function introspectionCost(
-  { selectionSet }: OperationDefinitionNode,
-  { items, fragments }: { items: ReadonlyMap<string, number>; fragments: Fragments },
-): number {
-  const inSchema = createSum(fragments, ({ name, selectionSet: set }) =>
-    set ? 1 + inSchema(set) * (items.get(name.value) ?? 1) : 1,
-  );
-  const ofRoot = createSum(fragments, ({ name, selectionSet: set }) => {
-    if (!set || (name.value !== '__schema' && name.value !== '__type')) return 0;
-    return 1 + inSchema(set) * (name.value === '__type' ? LARGEST : 1);
-  });
-  return ofRoot(selectionSet);
-}
 
 function fragmentsOf(document: DocumentNode): Fragments {
   const fragments = document.definitions.filter((node) => node.kind === Kind.FRAGMENT_DEFINITION);
@@ -223,17 +138,19 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
     done.set(set, 0);
     let total = 0;
     for (const selection of set.selections) {
-      if (selection.kind === Kind.FIELD) total += weigh(selection);
-      else if (selection.kind === Kind.INLINE_FRAGMENT) total += sum(selection.selectionSet);
-      else total += sum(fragments.get(selection.name.value)?.selectionSet ?? EMPTY);
+      if (selection.kind === Kind.FIELD) {
+        total += weigh(selection);
+        continue;
+      }
+      const { selectionSet } =
+        selection.kind === Kind.INLINE_FRAGMENT ? selection : (fragments.get(selection.name.value) ?? {});
+      if (selectionSet) total += sum(selectionSet);
     }
     done.set(set, total);
     return total;
   };
   return sum;
 }
-
-const EMPTY: SelectionSetNode = { kind: Kind.SELECTION_SET, selections: [] };
 
 type Limits = Context['config']['limits'];
 
@@ -258,10 +175,7 @@ export function limitOperations(limits: Limits): Plugin {
     const error = findExcess(args, limits);
     if (error) setResultAndStopExecution({ errors: [error] });
   };
-  return {
-    onExecute: ({ args, setResultAndStopExecution }) => check({ args, setResultAndStopExecution }),
-    onSubscribe: ({ args, setResultAndStopExecution }) => check({ args, setResultAndStopExecution }),
-  };
+  return { onExecute: check, onSubscribe: check };
 }
 
 interface Hook {

@@ -87,7 +87,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
   });
   // contradictions are reported in addition to invalid values
   const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
-  faults.push(...findOldNames(env), ...findContradictions(settings));
+  faults.push(...findContradictions(settings));
   if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
   if (faults.length > 0) throw new ConfigError(faults);
   return complete(settings, env);
@@ -108,31 +108,6 @@ function toInput(env: Environment, except: ReadonlySet<string> = new Set()): obj
 function variableAt(path: PropertyKey[]): string {
   const found = listSettings().find((each) => each.path.every((key, index) => key === path[index]));
   return found === undefined ? '' : variableOf(found.field);
-}
-
-/** Settings of older versions, by the setting that replaces them. Others only got the prefix. */
-const mergedSettings = {
-  TAPEGATE_PROXY_HEADERS: 'PROXY_USER_HEADER PROXY_GROUPS_HEADER PROXY_CERT_HEADER PROXY_CERT_VERIFY_HEADER',
-  TAPEGATE_METRICS_LISTEN: 'METRICS_PORT METRICS_HOST',
-  TAPEGATE_PAGES: 'DASHBOARD GRAPHIQL',
-  TAPEGATE_STREAMS: 'CALLER_STREAMS',
-  TAPEGATE_MAIL_RATE: 'USER_MAIL_RATE',
-  'a constant (see "Limits" in src/commands/README.md)': `BODIES_MB CONNECTIONS CALLER_REQUESTS DOWNLOADS STREAM_OPERATIONS LONG_LISTS
-    REQUEST_PATHS OPEN_REQUESTS STANDING_PATTERNS AWAITED_PATHS LEFT_OUT_PATHS IMPORT_JOINS STATEMENT_SECONDS GRAPHQL_DEPTH
-    GRAPHQL_BREADTH GRAPHQL_COMPLEXITY READER_SECONDS OIDC_CLOCK_SKEW RATE_LOCAL`,
-};
-
-/** Reports settings under their old name, so that none is ignored silently. */
-function findOldNames(env: Environment): string[] {
-  const prefix = 'TAPEGATE_';
-  const prefixed = listSettings().flatMap(({ field }) => {
-    const name = variableOf(field);
-    return name.startsWith(prefix) ? [[name.slice(prefix.length), name]] : [];
-  });
-  const merged = Object.entries(mergedSettings).flatMap(([name, old]) => old.split(/\s+/).map((each) => [each, name]));
-  return [...prefixed, ...merged].flatMap(([old = '', name]) =>
-    env[old] === undefined ? [] : [`${old} is now ${name}`],
-  );
 }
 
 function complete(settings: Settings, env: Environment): Config {

@@ -1,7 +1,7 @@
 /**
  * All locks, and the one order in which transactions take them, so that no two wait for each other.
- * - A transaction takes the locks in its line of `transactionLocks` in the order of `lockOrder`, and rows of one kind
- * by id. Locking a row again is harmless.
+ * - A transaction takes its locks in the order of `lockOrder`, and rows of one kind by id. Locking a row again is
+ * harmless.
  * - A lock without waiting (`SKIP LOCKED`, `NOWAIT`) may be taken at any time: it closes no circle. A transaction that
  * needs a locked row and may not wait is run again (transaction.ts).
  * - A write locks its row as well, unless the transaction has inserted the row.
@@ -45,96 +45,3 @@ export const lockOrder = [
 ] as const;
 
 export type Lock = (typeof lockOrder)[number];
-
-/** Locks that a transaction may take, by the name that `transaction()` gets. */
-export const transactionLocks: Record<string, readonly Lock[]> = {
-  // requests
-  createRequest: ['catalogue', 'request', 'quota', 'file', 'recall'],
-  updateRequest: ['catalogue', 'request', 'quota', 'file', 'recall'],
-  cancelRequest: ['request', 'quota', 'recall'],
-  expireRequests: ['request', 'quota', 'recall'],
-  endOverdue: ['request', 'quota', 'recall'],
-  releaseFiles: ['request', 'quota', 'recall'],
-  retryRequest: ['request', 'file', 'recall'],
-  setPriority: ['request'],
-  adoptRequest: ['catalogue', 'request', 'quota', 'file', 'recall'],
-  joinAwaited: ['catalogue', 'request', 'quota', 'file', 'recall'],
-  compactRequest: ['request'],
-  pruneEvents: [],
-  writeHistory: [],
-  // recalls
-  startRecalls: ['request', 'file', 'recall', 'drive', 'disk'],
-  finishRecalls: ['request', 'file', 'recall', 'disk'],
-  dropIdle: ['request', 'file', 'recall'],
-  failUnplaced: ['request', 'file', 'recall'],
-  failWithdrawnRecalls: ['request', 'file', 'recall'],
-  leaveUnreadable: ['file', 'recall'],
-  returnOrphans: ['request', 'file', 'recall'],
-  chargeDriveTime: ['quota'],
-  intendStaging: ['recall', 'stager', 'staging'],
-  failStaged: ['request', 'file', 'recall', 'staging'],
-  // quotas
-  setQuota: ['quota'],
-  adoptQuota: ['quota'],
-  removeQuota: ['quota', 'webhook'],
-  forgetTraces: ['catalogue', 'request', 'quota', 'letter', 'webhook'],
-  forgetUser: ['catalogue', 'request', 'quota', 'webhook'],
-  // sign-in and tokens
-  forgetLatecomers: ['webhook'],
-  createToken: [],
-  revokeToken: [],
-  // the restore area; waking recalls that wait for room takes no lock that waits
-  letGo: ['file', 'disk'],
-  settleChanged: ['request', 'file', 'recall'],
-  markCleared: ['request'],
-  forgetGone: ['file', 'disk'],
-  forgetDisk: ['disk'],
-  changeDisk: ['disk'],
-  // the catalogue
-  importRows: ['library', 'volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
-  withdrawFiles: ['catalogue', 'request', 'quota', 'file', 'recall'],
-  reinstateFiles: ['catalogue', 'request', 'quota', 'file', 'recall'],
-  checkRenames: [],
-  renameFiles: ['catalogue', 'request', 'quota', 'file', 'recall'],
-  readTold: [],
-  forgetFiles: ['catalogue', 'file'],
-  moveVolume: ['library', 'places', 'volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
-  retireVolume: ['volume', 'catalogue', 'request', 'quota', 'file', 'recall'],
-  placeFiles: ['places', 'volume'],
-  endVerification: ['file'],
-  // tape systems
-  addLibrary: ['library'],
-  setLibrary: ['library', 'drive', 'stager'],
-  removeLibrary: ['library', 'volume', 'drive', 'staging'],
-  // mail
-  queueExpiring: ['request', 'letter'],
-  claimMail: ['turns', 'letter'],
-  // webhooks
-  createWebhook: ['webhooks'],
-  setWebhook: ['webhook'],
-  rotateWebhookSecret: ['webhook'],
-  testWebhook: ['webhook'],
-  removeWebhook: ['webhook'],
-  queueWebhooks: [],
-  noteWebhook: ['webhook'],
-  // the doctor's repairs, and a restored database
-  settlePutBack: [],
-  returnMissing: ['request', 'file', 'recall', 'disk'],
-  adoptCopies: ['request', 'file', 'recall', 'disk'],
-  takeOverCopies: ['request', 'file', 'recall', 'disk'],
-  repairUsed: ['quota'],
-  repairQuotaCounts: ['quota'],
-  repairForgotten: ['request', 'quota', 'letter'],
-  repairDisk: ['disk'],
-  repairCounts: ['request'],
-  repairState: ['request'],
-  repairForm: ['request'],
-  repairLost: ['request', 'file', 'recall', 'disk'],
-  repairAstray: ['request', 'file', 'recall'],
-  repairUncopied: ['request', 'file', 'recall'],
-  repairMisplaced: ['file', 'recall'],
-  repairUnheld: ['recall'],
-  repairAhead: ['request', 'file', 'recall'],
-  repairUnserved: ['request', 'file', 'recall'],
-  repairStaging: ['staging'],
-};

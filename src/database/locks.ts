@@ -1,4 +1,4 @@
-/** The SQL of each lock; lock-order.ts has the order and the transactions. */
+/** The SQL of each lock; lock-order.ts has their order. */
 import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 

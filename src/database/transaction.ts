@@ -1,5 +1,5 @@
 /**
- * Transactions in plain SQL; lock-order.ts lists their locks.
+ * Transactions in plain SQL; lock-order.ts has the order of their locks.
  * A transaction is run again after a deadlock, after a refused `NOWAIT` lock, or if a prepared statement has become
  * invalid (prepared.ts). So the callback must have no effect outside the transaction.
  */
@@ -84,7 +84,7 @@ const PAUSE_MS = 5;
 
 /**
  * Runs `work` in one transaction. If `work` throws, rolls back and throws the same error.
- * @param name its key in `transactionLocks`
+ * @param name for observers, and for `longTransactions`
  * @throws UnconfirmedError if the outcome of the commit is unknown
  */
 export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {

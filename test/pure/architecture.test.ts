@@ -3,7 +3,6 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import ts from 'build-typescript';
 import { expect, test } from 'vitest';
-import { lockOrder, transactionLocks } from '../../src/database/lock-order.js';
 import { policy } from '../../src/operations/policy.js';
 import { packageRoot } from '../../src/package-root.js';
 
@@ -296,23 +295,6 @@ test.each(rules.map((row) => [row.rule, row] as const))('%s', (_rule, { pattern,
 
 test('every source file begins with a comment on its purpose', () => {
   expect(files.filter((file) => !/^(#!.*\n)?(import [^;]*;\n|\n)*\/\*\*/.test(read(file)))).toEqual([]);
-});
-
-test('each transaction has a line in the table of locks, and each line a transaction', () => {
-  const names = files.flatMap((file) =>
-    [...read(file).matchAll(/\b(?:transaction|runTransaction)\(\s*[\w.]+,\s*'(\w+)'/g)].map((match) => match[1] ?? ''),
-  );
-  expect([...new Set(names)].sort()).toEqual(Object.keys(transactionLocks).sort());
-});
-
-test('the table of locks in src/README.md is that of src/database/lock-order.ts', () => {
-  const rows = [...read('src/README.md').matchAll(/^\| `(\w+)` \|((?: [× ] \|)+)$/gm)].map(
-    ([, name = '', cells = '']) => {
-      const marks = cells.split('|').slice(0, -1);
-      return [name, lockOrder.filter((_, index) => marks[index]?.includes('×'))];
-    },
-  );
-  expect(Object.fromEntries(rows)).toEqual(transactionLocks);
 });
 
 /** Returns the parameters of exported functions that may be functions, and are used inside a transaction. */

@@ -411,17 +411,6 @@ test.each([
   expect(faultsOf({ [name]: value })).toEqual([`${name} must be ${must}, not "${shown}"`]);
 });
 
-test('a setting with the name of an older version is a fault that names the new one', () => {
-  expect(faultsOf({ RESTORE_MODE: '0640', AUTH: '' }).sort()).toEqual([
-    'AUTH is now TAPEGATE_AUTH',
-    'RESTORE_MODE is now TAPEGATE_RESTORE_MODE',
-  ]);
-  expect(faultsOf({ METRICS_HOST: '0.0.0.0', OPEN_REQUESTS: '5' })).toEqual([
-    'METRICS_HOST is now TAPEGATE_METRICS_LISTEN',
-    'OPEN_REQUESTS is now a constant (see "Limits" in src/commands/README.md)',
-  ]);
-});
-
 test('TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS', () => {
   const fault = 'TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS, the file of the documents';
   expect(faultsOf({ TAPEGATE_TRUSTED_ONLY: 'on' })).toEqual([fault]);
