@@ -9,7 +9,7 @@ import { messageOf } from '../errors.js';
 import type { RowError } from '../operations/catalogue/import-lines.js';
 import { type CatalogueRow, type RowSource, readWith } from '../operations/catalogue/import-rows.js';
 import {
-  createListReader,
+  createFindReader,
   detectFormat,
   type ListFormat,
   listFormats,
@@ -129,7 +129,7 @@ export function refuseListOptions(format: ListFormat, options: ListOptions): voi
   for (const [option, name] of Object.entries(NAMES)) {
     if (options[option as keyof ListOptions] === undefined) continue;
     throw new UsageError(
-      `${name} is for lists of other systems (ls, s3-inventory): rows of ${format} say it themselves`,
+      `${name} is for lists of other systems (find, s3-inventory): rows of ${format} say it themselves`,
     );
   }
 }
@@ -140,7 +140,7 @@ export async function openList(source: ImportSource, format: ListFormat, options
   if (format === 's3-inventory') return await openInventory(source, settings, skipped);
   return {
     size: source.size,
-    rows: (meter) => readWith(meter(source.read()), createListReader(settings, skipped)),
+    rows: (meter) => readWith(meter(source.read()), createFindReader(settings)),
     skipped,
     nameLines: (message) => message,
   };

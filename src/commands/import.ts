@@ -19,7 +19,7 @@ export function registerImport(program: Command): void {
     .command('import <file>')
     .option(...jsonOption)
     .option('--progress', 'say on standard error how far it is, also where that is no terminal')
-    .option('--format <name>', 'csv, jsonl, ls or s3-inventory, where the file itself does not tell')
+    .option('--format <name>', 'csv, jsonl, find or s3-inventory, where the file itself does not tell')
     .option('--volume <name>', 'the volume of all files of a list')
     .option('--library <name>', 'the library that a new volume of a list is in, where that is not the first one')
     .option('--prefix <folder>', 'put before each path of a list')
@@ -48,7 +48,7 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
   const { chooseFormat, openList, openSource, refuseListOptions } = await import('./import-list.js');
   const source = await openSource(file);
   const format = chooseFormat(source, options.format);
-  if (format === 'ls' || format === 's3-inventory') {
+  if (format === 'find' || format === 's3-inventory') {
     return await importList(await openList(source, format, options), options);
   }
   refuseListOptions(format, options);
