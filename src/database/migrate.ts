@@ -7,14 +7,13 @@
  * database keeps that, so an older version refuses to start. All others start, even if the database has newer
  * migrations.
  */
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import pg from 'pg';
 import { messageOf } from '../errors.js';
 import { packageRoot } from '../package-root.js';
 import { PRISMA_MIGRATE_LOCK } from './locks.js';
-import { recordMigration, replaceSquashed } from './squashed.js';
 
 const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
   "id" VARCHAR(36) PRIMARY KEY NOT NULL, "checksum" VARCHAR(64) NOT NULL, "finished_at" TIMESTAMPTZ,
@@ -40,8 +39,6 @@ export async function migrate(
     await client.query('SET client_min_messages = warning');
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
     await client.query(RECORDS);
-    const [init] = migrations;
-    if (init) await replaceSquashed(client, await readRecords(client), init);
     const known = await readRecords(client);
     await refuseOlder(client, migrations.at(-1)?.name ?? '');
     const applied: string[] = [];
@@ -86,11 +83,21 @@ async function readRecords(client: pg.Client): Promise<Map<string, string>> {
   return new Map(rows.map((row) => [row.name, row.checksum]));
 }
 
-async function apply(client: pg.Client, migration: Migration): Promise<void> {
-  // without parameters the text may contain several statements
-  await recordMigration(client, migration, () => client.query(migration.sql)).catch((error) => {
-    throw new Error(`migration ${migration.name}: ${messageOf(error)}`, { cause: error });
-  });
+/** Runs and records a migration in one transaction. */
+async function apply(client: pg.Client, { name, sql, checksum }: Migration): Promise<void> {
+  await client.query('BEGIN');
+  try {
+    await client.query(sql); // without parameters the text may contain several statements
+    await client.query(
+      `INSERT INTO "_prisma_migrations" ("id", "checksum", "migration_name", "finished_at", "applied_steps_count")
+       VALUES ($1, $2, $3, clock_timestamp(), 1)`,
+      [randomUUID(), checksum, name],
+    );
+    await client.query('COMMIT');
+  } catch (error) {
+    await client.query('ROLLBACK').catch(() => {}); // the connection itself may have failed
+    throw new Error(`migration ${name}: ${messageOf(error)}`, { cause: error });
+  }
 }
 
 /**

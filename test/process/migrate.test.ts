@@ -1,18 +1,15 @@
 /** Migrations of the schema: how they are recorded, repeated, refused and replaced. */
 import { createHash } from 'node:crypto';
-import { cpSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
-import { makeBackup } from '../../src/database/backup/make.js';
-import { startEmbedded } from '../../src/database/embedded.js';
 import { migrate } from '../../src/database/migrate.js';
 import { packageRoot } from '../../src/package-root.js';
-import { fingerprint } from '../support/catalogue.js';
 import { done, refused } from '../support/command-results.js';
-import { createDatabase, type TestDatabase, withClient } from '../support/database.js';
+import { createDatabase, type TestDatabase } from '../support/database.js';
 import { addMigration } from '../support/next-program.js';
-import { cleanUp, copyDatabase, kill, makeDataDir, runCli, startCli } from '../support/process.js';
+import { cleanUp, kill, makeDataDir, runCli, startCli } from '../support/process.js';
 import { waitFor } from '../support/wait.js';
 
 const dir = path.join(packageRoot, 'prisma/migrations');
@@ -182,83 +179,4 @@ test('a version that is too old for a newer migration does not start, and report
   const commands = [['serve'], ['work'], ['quota', 'list']].map((args) => runCli(args, { env }));
   expect(await Promise.all(commands)).toEqual(commands.map(() => refused(1, refusal)));
   expect(await query('SELECT * FROM oldest_program ORDER BY 1')).toEqual(before);
-});
-
-const support = (file: string): string[] =>
-  readFileSync(path.join(packageRoot, 'test/support', file), 'utf8')
-    .trim()
-    .split('\n');
-
-/** Replaces the records of the database with those of squashed migrations. */
-async function recordSquashed(records: string[], to = client): Promise<void> {
-  await to.query('DELETE FROM _prisma_migrations');
-  for (const record of records) {
-    await to.query(
-      `INSERT INTO _prisma_migrations (id, migration_name, checksum, finished_at, applied_steps_count)
-       VALUES (gen_random_uuid(), $1, $2, now(), 1)`,
-      record.split(' '),
-    );
-  }
-}
-
-// if this fails because `init` was edited: databases with the squashed migrations lack that change (src/database/squashed.ts)
-test('`init` creates the schema of the squashed migrations', async () => {
-  await migrate(database.connection);
-  expect(await fingerprint(client)).toEqual(support('squashed-schema.txt'));
-});
-
-test('the records of all squashed migrations are replaced by one of `init`', async () => {
-  await migrate(database.connection);
-  await recordSquashed(support('squashed-records.txt'));
-  const last = '20261122010000_compact_requests';
-  await query(`INSERT INTO oldest_program VALUES ('${last}', '${last}')`);
-  await query(`INSERT INTO quota ("user", size) VALUES ('ann', 1)`);
-  const applied = await Promise.all([migrate(database.connection), migrate(database.connection)]);
-  expect(applied).toEqual([[], []]);
-  const records = await query(
-    'SELECT migration_name AS name, checksum, finished_at AS at, rolled_back_at AS undone FROM _prisma_migrations',
-  );
-  const [name = ''] = names;
-  expect(records).toEqual([{ name, checksum: checksumOf(name), at: expect.any(Date), undone: null }]);
-  expect(await query('SELECT * FROM oldest_program')).toEqual([{ migration: names[0], program: names[0] }]);
-  expect(await query('SELECT "user" FROM quota')).toEqual([{ user: 'ann' }]);
-});
-
-test.each([
-  ['69 of the 70', (records: string[]) => records.slice(0, 69)],
-  ['1 of the 70', (records: string[]) => records.slice(0, 1)],
-  ['other versions of the 70', (records: string[]) => records.with(40, records[40]?.replace(/.$/, 'x') ?? '')],
-])('a database with %s squashed migrations is refused and keeps its records', async (found, change) => {
-  await migrate(database.connection);
-  await recordSquashed(change(support('squashed-records.txt')));
-  const before = await query('SELECT * FROM _prisma_migrations ORDER BY 1');
-  await expect(migrate(database.connection)).rejects.toThrow(
-    `this database has ${found} migrations that 20261120000000_init replaces: run "tapegate migrate" of commit f3d3962 on it first`,
-  );
-  expect(await query('SELECT * FROM _prisma_migrations ORDER BY 1')).toEqual(before);
-});
-
-test('a backup with all squashed migrations is restored with `init`; one with a part of them is refused', async () => {
-  const { DATA_DIR = '' } = env;
-  copyDatabase({ env: { DATA_DIR } });
-  const dataDir = path.join(DATA_DIR, 'postgres');
-  const backUp = async (name: string, records: string[]) => {
-    const target = path.join(DATA_DIR, name);
-    const server = await startEmbedded({ dataDir });
-    await withClient(server.config('tapegate'), (inside) => recordSquashed(records, inside));
-    await makeBackup({ dataDir, connection: server.config('postgres'), target, program: '0.1.0' });
-    await server.close();
-    return target;
-  };
-  const records = support('squashed-records.txt');
-  const part = await backUp('part', records.slice(0, 69));
-  const whole = await backUp('whole', records);
-  rmSync(dataDir, { recursive: true });
-  const { code, stderr } = await runCli(['restore', part], { env: { DATA_DIR } });
-  expect([code, stderr]).toEqual([1, expect.stringMatching(/^tapegate: this database has 69 of the 70 migrations /)]);
-  expect(existsSync(dataDir)).toBe(false);
-  expect(await runCli(['restore', whole], { env: { DATA_DIR } })).toMatchObject({ code: 0, stderr: '' });
-  const server = await startEmbedded({ dataDir });
-  expect(await migrate(server.config('tapegate'))).toEqual([]);
-  await server.close();
 });
