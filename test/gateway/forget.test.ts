@@ -126,7 +126,6 @@ test('labels and addresses that others gave to its requests are removed', async 
   for (const request of [id, ofLab]) {
     await updateRequest(ctx, { id: request, label: 'for Lunk Will', notifyOnFirstFile: `w${request}@old.example` });
     await updateRequest(ctx, { id: request, label: 'ours', notifyOnFirstFile: null });
-    await suspend(ctx, { ...held, reason: `as w${request}@old.example asked` });
     await cancelRequest(ctx, request);
   }
   const other = await createRequest(ctx, { quota: 'lab', pattern: '/a/', label: 'stays' });
@@ -251,8 +250,8 @@ test('for a short name only rows that contain it as a whole are written', async 
 test('a long audit is processed in several steps', async () => {
   const { ctx } = app;
   for (let step = 0; step < 3; step++) {
-    await setQuota(ctx, { user: 'hotblack', size: BigInt(step), email: `hotblack${step}@desiato.example` });
-    await suspend(ctx, { ...held, reason: `hotblack0@desiato.example knows ${step}` });
+    await setQuota(ctx, { user: 'hotblack', size: BigInt(step), email: 'hotblack@desiato.example' });
+    await suspend(ctx, { ...held, reason: `hotblack@desiato.example knows ${step}` });
     await ctx.db.pool.query(`SELECT setval('audit_id_seq', nextval('audit_id_seq') + 15000)`);
   }
   expect(await forgetUser(ctx, 'hotblack')).toMatchObject({ auditRows: 6 });
@@ -371,24 +370,6 @@ test('an address that a portal gives for all its users stays with the other user
   expect(rows).toEqual([{ reason: `tell ${done}` }]);
 });
 
-test('an address that another user gave to a request of the user stays with the other user', async () => {
-  const [home, before] = ['dora.home@private.example', 'dora.before@private.example'];
-  await setQuota(app.ctx, { user: 'carl', size: 10n ** 9n });
-  await setMember(app.ctx, { quota: 'dora', kind: 'USER', name: 'carl', isManager: false });
-  const [carl, dora] = [namedContext('carl'), namedContext('dora')];
-  const ofCarl = await createRequest(carl, { quota: 'dora', files: ['/x/1'] });
-  const ofDora = await createRequest(dora, { quota: 'dora', files: ['/x/2'], notifyOnLastFile: before });
-  await updateRequest(dora, { id: ofDora, notifyOnLastFile: home });
-  for (const notifyOnLastFile of [before, home]) await updateRequest(dora, { id: ofCarl, notifyOnLastFile });
-  await cancelRequest(app.ctx, ofCarl);
-  const pseudonym = await purge('carl');
-  expect(await readNotify(ofDora)).toMatchObject({ notifyOnLastFile: home });
-  const given = [before, home].map((last) => ({ who: 'dora', last }));
-  expect(await givenFor(ofDora)).toEqual(given);
-  expect(await readNotify(ofCarl)).toMatchObject({ notifyOnLastFile: null });
-  expect(await givenFor(ofCarl)).toEqual(given.map((row) => ({ ...row, last: pseudonym })));
-});
-
 test('quotas of others keep what the user has set', async () => {
   const { ctx } = app;
   await setQuota(namedContext('boss'), { user: 'fred', size: 10n ** 9n, email: 'fred@old.example' });
@@ -399,41 +380,17 @@ test('quotas of others keep what the user has set', async () => {
   expect(await givenFor(id)).toEqual([{ who: 'system', last: '' }]);
 });
 
-test('addresses of the user are removed from requests and reasons of others', async () => {
+test('the address of the user is removed from requests and reasons of others', async () => {
   const { ctx } = app;
-  await setQuota(ctx, { user: 'gus', size: 10n ** 9n, email: 'gus@before.example' });
   await setQuota(ctx, { user: 'gus', size: 10n ** 9n, email: 'gus@now.example' });
-  const own = await createRequest(ctx, { quota: 'gus', files: ['/x/6'], notifyOnLastFile: 'gus@home.example' });
-  const ofEve = await createRequest(ctx, {
-    quota: 'eve',
-    files: ['/x/7'],
-    notifyOnFirstFile: 'gus@before.example',
-    notifyOnLastFile: 'gus@now.example',
-  });
-  await suspend(ctx, { kind: 'VOLUME', name: 'V00002', mode: 'HELD', reason: 'ask gus@home.example' });
-  await cancelRequest(ctx, own);
+  const ofEve = await createRequest(ctx, { quota: 'eve', files: ['/x/7'], notifyOnLastFile: 'gus@now.example' });
+  await suspend(ctx, { kind: 'VOLUME', name: 'V00002', mode: 'HELD', reason: 'ask gus@now.example' });
   const pseudonym = await purge('gus');
   expect(await readNotify(ofEve)).toEqual({ state: 'COMPLETED', notifyOnFirstFile: null, notifyOnLastFile: null });
   expect(await emailOf(ofEve)).toMatchObject({ recipient: pseudonym, state: 'REJECTED' });
   expect(await givenFor(ofEve)).toEqual([{ who: 'system', last: pseudonym }]);
   const { rows } = await ctx.db.pool.query(`SELECT reason FROM suspension WHERE name = 'V00002'`);
   expect(rows).toEqual([{ reason: `ask ${pseudonym}` }]);
-});
-
-test('an address that another user has started to use before the next attempt stays', async () => {
-  const { ctx } = app;
-  const site = 'ops@site.example';
-  await setQuota(ctx, { user: 'hal', size: 10n ** 9n });
-  const own = await createRequest(ctx, { quota: 'hal', files: ['/x/8'], notifyOnLastFile: site });
-  const ofEve = await createRequest(ctx, { quota: 'eve', files: ['/x/9'] });
-  await cancelRequest(ctx, own);
-  await whileFailing('quota', undefined, async () => {
-    await expect(forgetUser(ctx, 'hal')).rejects.toThrow('it fails');
-  });
-  await updateRequest(ctx, { id: ofEve, notifyOnLastFile: site });
-  await purge('hal');
-  expect(await readNotify(ofEve)).toMatchObject({ notifyOnLastFile: site });
-  expect(await givenFor(ofEve)).toEqual([{ who: 'system', last: site }]);
 });
 
 // the last one, because it also revokes the token of the app

@@ -16,8 +16,8 @@ const lockOfAlias: Record<string, Lock> = {
 
 /** Locks that a transaction takes again on rows that it has already locked. */
 const lockedAgain: Record<string, readonly Lock[]> = {
-  forgetTraces: ['request', 'quota'], // all of the user's and those with the addresses are locked first
-  forgetUser: ['request', 'quota'],
+  closeUser: ['quota'],
+  forgetUser: ['request', 'quota'], // all of the user's and those with the address are locked first
   repairForgotten: ['request', 'quota'],
   updateRequest: ['request', 'quota'], // its own, when files join it
   joinAwaited: ['request'], // the one whose files are searched for by its pattern

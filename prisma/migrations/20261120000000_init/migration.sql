@@ -1129,12 +1129,11 @@ BEGIN
   RETURN pruned;
 END $$;
 
--- Returns the value with the pseudonym in place of each text that is the name, alone or after its kind ("service:name"), and of each
+-- Returns the value with the pseudonym in place of each text that is the name, alone or after its kind ("service:name"), and of the
 -- address within a text. In rows of the user (`is_own`), free texts, addresses and shortened input are replaced as a whole.
-CREATE FUNCTION "forget_in_json"(value JSONB, name TEXT, addresses TEXT[], pseudonym TEXT, is_own BOOLEAN) RETURNS JSONB LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION "forget_in_json"(value JSONB, name TEXT, address TEXT, pseudonym TEXT, is_own BOOLEAN) RETURNS JSONB LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   found TEXT;
-  address TEXT;
 BEGIN
   CASE jsonb_typeof(value)
     WHEN 'object' THEN
@@ -1143,32 +1142,28 @@ BEGIN
           AND e.value NOT IN ('""', 'null') THEN CASE
             WHEN e.value #>> '{}' ~ '^forgotten-[0-9a-f]{8}$' THEN e.value -- of a time before, which ended halfway
             ELSE to_jsonb(pseudonym) END
-        ELSE forget_in_json(e.value, name, addresses, pseudonym, is_own) END) FROM jsonb_each(value) e), '{}');
+        ELSE forget_in_json(e.value, name, address, pseudonym, is_own) END) FROM jsonb_each(value) e), '{}');
     WHEN 'array' THEN
-      RETURN coalesce((SELECT jsonb_agg(forget_in_json(e.value, name, addresses, pseudonym, is_own) ORDER BY e.ordinality)
+      RETURN coalesce((SELECT jsonb_agg(forget_in_json(e.value, name, address, pseudonym, is_own) ORDER BY e.ordinality)
         FROM jsonb_array_elements(value) WITH ORDINALITY e), '[]');
     WHEN 'string' THEN
       found := value #>> '{}';
       IF found = name THEN RETURN to_jsonb(pseudonym); END IF;
       IF found IN ('user:' || name, 'service:' || name, 'operator:' || name) THEN RETURN to_jsonb(split_part(found, ':', 1) || ':' || pseudonym); END IF;
-      FOREACH address IN ARRAY addresses LOOP
-        found := replace(found, address, pseudonym);
-      END LOOP;
-      RETURN to_jsonb(found);
+      RETURN to_jsonb(coalesce(replace(found, address, pseudonym), found));
     ELSE RETURN value;
   END CASE;
 END $$;
 
--- Puts a pseudonym in place of a user's name and email addresses in rows `first` to `last`, so that a large audit is done in steps, and
--- writes only rows that change. The name is searched as a whole JSON text, alone or after its kind ("service:name"), addresses within
--- texts. Rows of the user, of its quota and of its requests are its own; `sparing_own` leaves them for later, because they show which
--- addresses to search for.
-CREATE FUNCTION "forget_in_audit"(name TEXT, addresses TEXT[], pseudonym TEXT, requests TEXT[], first BIGINT, last BIGINT, sparing_own BOOLEAN)
+-- Puts a pseudonym in place of a user's name and address in rows `first` to `last`, so that a large audit is done in steps, and writes only
+-- rows that change. The name is searched as a whole JSON text, alone or after its kind ("service:name"), the address within texts. Rows of
+-- the user, of its quota and of its requests are its own.
+CREATE FUNCTION "forget_in_audit"(name TEXT, address TEXT, pseudonym TEXT, requests TEXT[], first BIGINT, last BIGINT)
 RETURNS INTEGER LANGUAGE plpgsql AS $$
 DECLARE
   whole TEXT := to_jsonb(name)::text;
   ending TEXT := ':' || substr(to_jsonb(name)::text, 2);
-  parts TEXT[] := ARRAY(SELECT substr(j.text, 2, length(j.text) - 2) FROM (SELECT to_jsonb(w)::text AS text FROM unnest(addresses) w) j);
+  part TEXT := substr(to_jsonb(address)::text, 2, length(to_jsonb(address)::text) - 2);
   changed INTEGER;
 BEGIN
   UPDATE audit a SET
@@ -1177,26 +1172,20 @@ BEGIN
     object = CASE WHEN a.object = name AND a.kind IN ('QUOTA', 'USER') THEN pseudonym ELSE a.object END,
     given = n.given
   FROM (
-    SELECT o.id, forget_in_json(o.given, name, addresses, pseudonym, m.is_own) AS given
+    SELECT o.id, forget_in_json(o.given, name, forget_in_audit.address, pseudonym, m.is_own) AS given
     FROM audit o CROSS JOIN LATERAL (
       SELECT o.who = name OR (o.object = name AND o.kind IN ('QUOTA', 'USER'))
         OR (o.kind = 'REQUEST' AND o.object IN (SELECT unnest(requests)))
         OR (strpos(o.given::text, whole) > 0 AND jsonb_path_exists(o.given, '$.** ? (@ == $name)', jsonb_build_object('name', name))) AS is_own
       OFFSET 0
     ) m
-    WHERE o.id BETWEEN first AND last AND NOT (sparing_own AND m.is_own)
-      AND (m.is_own OR strpos(o.given::text, ending) > 0 OR EXISTS (SELECT FROM unnest(parts) p WHERE strpos(o.given::text, p) > 0))
+    WHERE o.id BETWEEN first AND last
+      AND (m.is_own OR strpos(o.given::text, ending) > 0 OR coalesce(strpos(o.given::text, part) > 0, false))
     OFFSET 0
   ) n
   WHERE n.id = a.id AND (a.who = name OR (a.object = name AND a.kind IN ('QUOTA', 'USER')) OR a.given <> n.given);
   GET DIAGNOSTICS changed = ROW_COUNT;
   RETURN changed;
-END $$;
-
--- Older programs do it in one step.
-CREATE FUNCTION "forget_in_audit"(name TEXT, addresses TEXT[], pseudonym TEXT) RETURNS INTEGER LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN forget_in_audit(name, addresses, pseudonym, '{}', 0, 9223372036854775807, false);
 END $$;
 
 -- Rows ----------------------------------------------------------------------------------------------------------------

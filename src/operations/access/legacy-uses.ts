@@ -1,5 +1,6 @@
 /** Counts unauthenticated requests by day, so that an operator sees when there are none. */
 import type { Context } from '../../context.js';
+import { locking } from '../../database/locks.js';
 import { allOf, sql } from '../../database/sql.js';
 import type { LegacyUse } from '../../generated/prisma/client.js';
 import { boundsOf, type CursorPage } from '../page-keys.js';
@@ -19,17 +20,21 @@ export interface CountedUses {
   lastAt: string;
 }
 
-/** Adds counts in one statement. Leaves out users without a quota, whose names callers could invent. */
+/**
+ * Adds counts in one statement. Leaves out users without a quota, whose names callers could invent. Locks the others,
+ * so that no user is forgotten meanwhile.
+ */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(
-    sql`WITH gone AS (DELETE FROM legacy_use WHERE day < ${ctx.now()}::timestamp - ${KEPT_DAYS} * interval '1 day')
+    sql`WITH gone AS (DELETE FROM legacy_use WHERE day < ${ctx.now()}::timestamp - ${KEPT_DAYS} * interval '1 day'),
+          known AS (SELECT q."user" FROM quota q WHERE q."user" = ANY(${counted.map((each) => each.user)}::text[]) ORDER BY q.id ${locking.quotaKept})
         INSERT INTO legacy_use (day, endpoint, address, "user", uses, refused, last_at)
         SELECT date_trunc('day', c.at), c.endpoint, c.address, coalesce(q."user", ''), sum(c.uses), sum(c.refused), max(c.at)
         FROM unnest(${counted.map((each) => each.endpoint)}::text[], ${counted.map((each) => each.address)}::text[],
                ${counted.map((each) => each.user)}::text[], ${counted.map((each) => each.uses)}::int[],
                ${counted.map((each) => each.refused)}::int[], ${counted.map((each) => each.lastAt)}::timestamp[])
              AS c (endpoint, address, named, uses, refused, at)
-        LEFT JOIN quota q ON q."user" = c.named
+        LEFT JOIN known q ON q."user" = c.named
         GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
         ON CONFLICT (day, endpoint, address, "user") DO UPDATE
           SET uses = legacy_use.uses + excluded.uses, refused = legacy_use.refused + excluded.refused,
