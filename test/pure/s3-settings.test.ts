@@ -100,8 +100,8 @@ test('each call reads the credentials from a section of their file, which must b
   expect(await refusal()).toContain('others may use it (mode 0640): chmod 600');
   chmodSync(file, 0o600);
   expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);
-  const says = 'its section [default] has no aws_access_key_id and aws_secret_access_key';
-  expect(await refusal(bench.open(byFile))).toContain(says);
+  expect(await refusal(bench.open({ ...byFile, profile: 'other' }))).toContain('[other]');
+  expect(await refusal(bench.open(byFile))).toContain('[default]');
   await bench.close();
 });
 

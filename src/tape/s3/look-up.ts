@@ -1,6 +1,6 @@
 /**
  * Looks up many keys with few requests: a list returns 1,000 consecutive keys, a HEAD one key. A list costs as much as
- * a dozen HEADs. After a list that found fewer keys, the next keys use HEAD, in runs that double up to the next list.
+ * a dozen HEADs. If a list returns fewer of the keys, the others use HEAD.
  */
 import { setMaxListeners } from 'node:events';
 import type { HeadObjectCommandOutput, ListObjectsV2CommandOutput } from '@aws-sdk/client-s3';
@@ -8,7 +8,7 @@ import { quote, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { FileState } from '../staging.js';
 import type { S3Calls } from './calls.js';
-import { type Failure, failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
+import { failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
 import type { Prefix, S3Settings } from './settings.js';
 
 /** Undefined if there is no such object; an error if it concerns this key only. */
@@ -16,8 +16,6 @@ export type Sight = Seen | undefined | TapeError;
 
 /** Keys that a list must find to be cheaper than HEADs. */
 const WORTH_A_LIST = 12;
-const FIRST_RUN = 16;
-const LONGEST_RUN = 1024;
 
 /**
  * @param given in any order, may contain duplicates
@@ -34,31 +32,18 @@ export async function lookUp(
   const prefix = commonFolder(keys);
   const sights = new Map<string, Sight>();
   const single: string[] = [];
-  let run = FIRST_RUN;
-  let hasListed = false;
-  for (let at = 0; at < keys.length; ) {
-    if (stateBy === 'head' || keys.length - at < WORTH_A_LIST) {
-      single.push(...keys.slice(at));
-      break;
-    }
+  let at = 0;
+  for (let isDense = stateBy === 'list'; isDense && keys.length - at >= WORTH_A_LIST; ) {
     const told = await listFrom(calls, { prefix, keys, at }, signal);
-    hasListed = true;
     for (const [key, seen] of told.sights) sights.set(key, seen);
     single.push(...told.untold);
     at = told.next;
-    if (told.sights.size >= WORTH_A_LIST) run = FIRST_RUN;
-    else {
-      single.push(...keys.slice(at, at + run));
-      at += run;
-      run = Math.min(run * 2, LONGEST_RUN);
-    }
+    isDense = told.sights.size >= WORTH_A_LIST;
   }
+  single.push(...keys.slice(at));
   await eachAtOnce(single, concurrency, signal, async (key, each) => {
     sights.set(key, await headOf(calls, key, each));
   });
-  const denied = [...sights].find(([, sight]) => sight instanceof TapeError && sight.errorClass === 'POLICY');
-  // if listing is denied too, the library has no access at all: this throws
-  if (denied && stateBy === 'list' && !hasListed) await askForList(calls, { Prefix: denied[0] }, signal);
   return sights;
 }
 
@@ -75,7 +60,9 @@ async function listFrom(
   { prefix, keys, at }: { prefix: string; keys: readonly string[]; at: number },
   signal: AbortSignal,
 ): Promise<Told> {
-  const after = justBefore(keys[at] ?? '');
+  const after = Array.from(keys[at] ?? '')
+    .slice(0, -1)
+    .join(''); // sorts before the key, and almost next to it
   const page = await askForList(calls, { Prefix: prefix, ...(after !== '' && { StartAfter: after }) }, signal);
   const isEncoded = page.EncodingType === 'url'; // some systems ignore the request for encoding
   const entries = new Map(page.Contents?.map(({ Key = '', ...entry }) => [isEncoded ? decode(Key) : Key, entry]));
@@ -124,8 +111,9 @@ export async function headOf(calls: S3Calls, key: string, signal: AbortSignal): 
     return seeHead(await calls.head({ Key: key }, signal), new Date());
   } catch (error) {
     signal.throwIfAborted();
-    const failure = await explainHead(calls, key, error, signal);
-    signal.throwIfAborted();
+    const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
+    // a HEAD has no body, and cannot tell a missing object from a missing bucket, or a denied key from a denied bucket
+    if (AMBIGUOUS.includes(failure.status)) await askForList(calls, { Prefix: key }, signal);
     if (failure.code === 'NoSuchKey') return undefined;
     const ofLibrary = libraryErrorOf(failure);
     if (ofLibrary) throw ofLibrary;
@@ -134,21 +122,7 @@ export async function headOf(calls: S3Calls, key: string, signal: AbortSignal): 
   }
 }
 
-/** A HEAD has no body, and cannot tell a missing object from a missing bucket, or a denied key from a denied bucket. */
 const AMBIGUOUS = [400, 403, 404];
-
-async function explainHead(calls: S3Calls, key: string, error: unknown, signal: AbortSignal): Promise<Failure> {
-  const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
-  if (!AMBIGUOUS.includes(failure.status)) return failure;
-  try {
-    const { Body } = await calls.get({ Key: key, Range: 'bytes=0-0' }, signal);
-    Body.destroy();
-    return failure;
-  } catch (second) {
-    const told = failureOf(second, `GetObject of ${calls.nameOf(key)}`);
-    return told.status === failure.status ? told : failure;
-  }
-}
 
 export interface Seen {
   storageClass: string;
@@ -276,7 +250,7 @@ export function keyOf(path: string, prefixes: readonly Prefix[]): string {
 }
 
 /** Orders keys as S3 lists do: by UTF-8 bytes, not by UTF-16 units as JavaScript does. */
-export function compareKeys(a: string, b: string): number {
+function compareKeys(a: string, b: string): number {
   return Buffer.compare(Buffer.from(a), Buffer.from(b));
 }
 
@@ -288,16 +262,4 @@ function commonFolder(keys: readonly string[]): string {
     while (!key.startsWith(first.slice(0, end))) end = first.slice(0, end - 1).lastIndexOf('/') + 1;
   }
   return first.slice(0, end);
-}
-
-/** The last code point available to users: practically no key contains it. */
-const LAST = '\u{10FFFD}';
-
-/** Returns a StartAfter value for a list that begins with `key`: practically no key lies between them. */
-export function justBefore(key: string): string {
-  const points = Array.from(key);
-  const last = points.pop()?.codePointAt(0) ?? 0;
-  if (last <= 1) return points.join('');
-  const before = last === 0xe000 ? 0xd7ff : last - 1; // skips the surrogates
-  return points.join('') + String.fromCodePoint(before) + LAST;
 }

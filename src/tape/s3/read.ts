@@ -1,10 +1,13 @@
 /** Reads an object in parts, `readParts` at a time, which bounds memory, and yields their bytes in order. */
 import { setMaxListeners } from 'node:events';
-import { type HashName, type RunningHash, startHash } from '../../core/running-hash.js';
+import type { Readable } from 'node:stream';
+import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
+import { joinPieces } from '../../blocks.js';
+import { type HashName, startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
-import type { ObjectAnswer, S3Body, S3Calls } from './calls.js';
+import type { S3Calls } from './calls.js';
 import { failureOf, readErrorOf } from './failures.js';
 import { keyOf } from './look-up.js';
 import type { S3Settings } from './settings.js';
@@ -18,10 +21,7 @@ interface Wanted {
   version: ReadVersion;
 }
 
-/**
- * A single generator, because each layer of generators adds time per chunk.
- * @throws TapeError; NotReadyError if there is no copy (any more); ChangedError if the object was replaced
- */
+/** @throws TapeError; NotReadyError if there is no copy (any more); ChangedError if the object was replaced */
 export async function* readObject(
   calls: S3Calls,
   { path, ...rest }: { path: string; size: bigint; from: bigint; version: ReadVersion },
@@ -32,23 +32,13 @@ export async function* readObject(
   const wanted = { key: keyOf(path, options.prefixes), ...rest };
   const abort = new AbortController();
   setMaxListeners(options.readParts + 2, abort.signal);
-  const reading = new Reading(calls, wanted, options, abort.signal);
-  const stop = () => {
-    abort.abort(signal.reason);
-    reading.drop();
-  };
+  const stop = () => abort.abort(signal.reason);
   signal.addEventListener('abort', stop);
   try {
-    for (let part = await reading.nextPart(); part; part = await reading.nextPart()) {
-      while (await part.hasMore()) {
-        for (let chunk = part.take(); chunk; chunk = part.take()) {
-          reading.note(chunk);
-          yield chunk;
-          signal.throwIfAborted();
-        }
-      }
+    for await (const chunk of new Reading(calls, wanted, options, abort.signal).read()) {
+      yield chunk;
+      signal.throwIfAborted();
     }
-    reading.compareChecksum();
   } catch (error) {
     signal.throwIfAborted();
     if (error instanceof TapeError) throw error;
@@ -57,15 +47,8 @@ export async function* readObject(
     throw readErrorOf(failure);
   } finally {
     signal.removeEventListener('abort', stop);
-    abort.abort();
-    reading.drop();
+    abort.abort(); // ends the parts that nobody reads
   }
-}
-
-/** Described by the first response; requests for further parts require the same ETag. */
-interface Whole {
-  size: bigint;
-  etag: string | undefined;
 }
 
 class Reading {
@@ -73,211 +56,116 @@ class Reading {
   private readonly wanted: Wanted;
   private readonly options: S3Settings;
   private readonly signal: AbortSignal;
-  /** Start of the next part to request. */
-  private next: bigint;
-  /** Parts in memory or in flight. */
-  private readonly live = new Set<Part>();
-  private readonly asked: Promise<Part>[] = [];
-  private current: Part | undefined;
-  private whole: Whole | undefined;
-  private expected: Expected | undefined;
-  private hash: RunningHash | undefined;
+  private readonly from: number;
 
   constructor(calls: S3Calls, wanted: Wanted, options: S3Settings, signal: AbortSignal) {
     this.calls = calls;
     this.wanted = wanted;
+    this.from = Number(wanted.from);
     this.options = options;
     this.signal = signal;
-    this.next = wanted.from;
   }
 
-  drop(): void {
-    for (const part of this.live) part.drop();
-  }
-
-  /** Releases the current part. @returns the next part; undefined after the last one */
-  async nextPart(): Promise<Part | undefined> {
-    if (this.current) this.live.delete(this.current);
-    if (!this.whole) {
-      this.current = await this.openFirst();
-      return this.current;
+  async *read(): AsyncGenerator<Uint8Array> {
+    const answer = await this.askFirst();
+    if (!answer) return;
+    const { version } = this.wanted;
+    if (answer.ETag !== undefined) version.tag ??= answer.ETag;
+    const size = answer.ContentRange === undefined ? (answer.ContentLength ?? 0) : this.sizeOf(answer, this.from);
+    const lengthFrom = (from: number) => Math.min(this.options.partBytes, size - from);
+    const parts: Promise<Buffer[]>[] = [];
+    let next = this.from;
+    const askAhead = () => {
+      while (parts.length < this.options.readParts && next < size) {
+        const from = next;
+        next += lengthFrom(from);
+        const asked = from === this.from ? answer : this.askPart(from, answer.ETag);
+        const part = Promise.resolve(asked).then((each) => this.receive(each, lengthFrom(from)));
+        part.catch(() => {}); // reported when its turn comes
+        parts.push(part);
+      }
+    };
+    askAhead();
+    const expected = await this.findChecksum(answer);
+    const hash = expected && (await startHash(hashOf(expected)));
+    for (let part = parts.shift(); part; part = parts.shift()) {
+      for (const chunk of await part) {
+        hash?.update(chunk);
+        yield chunk;
+      }
+      askAhead();
     }
-    this.askAhead(this.whole, this.options.readParts);
-    this.current = await this.asked.shift();
-    return this.current;
+    const found = hash?.digest().toString('base64');
+    if (expected && found !== expected.value) throw this.differs(expected, found);
   }
 
-  note(bytes: Uint8Array): void {
-    this.hash?.update(bytes);
-  }
-
-  /** Called after the last part. @throws TapeError TRANSIENT if the checksum differs */
-  compareChecksum(): void {
-    const found = this.hash?.digest().toString('base64');
-    if (!this.expected || found === this.expected.value) return;
-    const { algorithm, value } = this.expected;
-    throw new TapeError(
-      'TRANSIENT',
-      `the bytes that came of ${this.calls.nameOf(this.wanted.key)} are not those that S3 has: their ${algorithm} is ${found}, not ${value}`,
-    );
-  }
-
-  private async openFirst(): Promise<Part | undefined> {
-    const first = await this.askFirst();
-    if (!first) return undefined;
-    this.whole = first.whole;
-    this.askAhead(first.whole, this.options.readParts - 1);
-    const isComparable = this.wanted.from === 0n && this.options.compareChecksums;
-    this.expected = isComparable ? await this.findChecksum(first.answer, first.whole) : undefined;
-    this.hash = this.expected && (await startHash(hashOf(this.expected)));
-    return first.part;
-  }
-
-  private askAhead(whole: Whole, parts: number): void {
-    while (this.asked.length < parts && this.next < whole.size) this.asked.push(this.askNext(whole));
-  }
-
-  /** Requests a small object without a range: only then the response contains its checksum. */
-  private async askFirst(): Promise<{ whole: Whole; part: Part; answer: ObjectAnswer } | undefined> {
+  /**
+   * Requests a small object without a range: only then the response contains its checksum.
+   * @returns undefined if the object ends at or before `from`; the caller compares sizes
+   */
+  private async askFirst(): Promise<GetObjectCommandOutput | undefined> {
     const { key, from, size, version } = this.wanted;
     const isWhole = from === 0n && size <= this.options.partBytes;
-    const range = isWhole ? {} : { Range: this.rangeFrom(from) };
+    const range = isWhole ? {} : { Range: this.rangeFrom(this.from) };
     try {
-      const answer = await this.calls.get({ Key: key, ...range, ...conditionOf(version.tag) }, this.signal);
-      if (answer.ETag !== undefined) version.tag ??= answer.ETag;
-      const whole = {
-        size: isWhole ? BigInt(answer.ContentLength ?? 0) : this.sizeOf(answer, from),
-        etag: answer.ETag,
-      };
-      return { whole, part: this.take(answer, whole), answer };
+      return await this.calls.get({ Key: key, ...range, ...conditionOf(version.tag) }, this.signal);
     } catch (error) {
-      // the object ends at or before `from`; the caller compares sizes
       if (failureOf(error, '').code === 'InvalidRange') return undefined;
       throw error;
     }
   }
 
-  private askNext(whole: Whole): Promise<Part> {
-    const from = this.next;
-    const range = { Range: this.rangeFrom(from), ...conditionOf(whole.etag) };
-    const asking = this.calls.get({ Key: this.wanted.key, ...range }, this.signal);
-    this.next += this.lengthFrom(from, whole);
-    const part = asking.then((answer) => {
-      this.sizeOf(answer, from);
-      return this.part(answer, Number(this.lengthFrom(from, whole)));
-    });
-    part.catch(() => {}); // reported when its turn comes
-    return part;
+  private async askPart(from: number, etag: string | undefined): Promise<GetObjectCommandOutput> {
+    const range = { Range: this.rangeFrom(from), ...conditionOf(etag) };
+    const answer = await this.calls.get({ Key: this.wanted.key, ...range }, this.signal);
+    this.sizeOf(answer, from);
+    return answer;
   }
 
-  private take(answer: ObjectAnswer, whole: Whole): Part {
-    const length = this.lengthFrom(this.next, whole);
-    this.next += length;
-    return this.part(answer, Number(length));
+  /** Receives a part at full speed. Closes the connection if the body is longer. */
+  private async receive({ Body }: GetObjectCommandOutput, length: number): Promise<Buffer[]> {
+    const chunks: Buffer[] = [];
+    let left = length;
+    for await (const chunk of joinPieces(Body as Readable)) {
+      this.calls.countBytes(chunk.length);
+      chunks.push(chunk.length > left ? chunk.subarray(0, left) : chunk);
+      left -= chunk.length;
+      if (left < 0) break;
+    }
+    if (left > 0) throw new Error(`the connection ended ${left} bytes before the end`);
+    return chunks;
   }
 
-  private part(answer: ObjectAnswer, length: number): Part {
-    const part = new Part(answer.Body, length, (bytes) => this.calls.countBytes(bytes));
-    this.live.add(part);
-    if (this.signal.aborted) part.drop();
-    return part;
+  private rangeFrom(from: number): string {
+    return `bytes=${from}-${from + this.options.partBytes - 1}`;
   }
 
-  private lengthFrom(from: bigint, { size }: Whole): bigint {
-    const most = BigInt(this.options.partBytes);
-    return size - from < most ? size - from : most;
-  }
-
-  private rangeFrom(from: bigint): string {
-    return `bytes=${from}-${from + BigInt(this.options.partBytes) - 1n}`;
-  }
-
-  /** @throws LibraryError if the response has another range than requested */
-  private sizeOf({ ContentRange = '' }: ObjectAnswer, from: bigint): bigint {
+  /** @returns the size of the object @throws LibraryError if the response has another range than requested */
+  private sizeOf({ ContentRange = '' }: GetObjectCommandOutput, from: number): number {
     const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
-    if (start === String(from) && total !== undefined) return BigInt(total);
+    if (start === String(from) && total !== undefined) return Number(total);
     const given = JSON.stringify(ContentRange);
     const problem = `asked for ${this.rangeFrom(from)}, S3 answers with the range ${given}`;
     throw new LibraryError('TRANSIENT', `${this.calls.nameOf(this.wanted.key)}: ${problem}`);
   }
 
   /** The response to a range request has no checksum of the whole object: a HEAD reads it. */
-  private async findChecksum(answer: ObjectAnswer, whole: Whole): Promise<Expected | undefined> {
+  private async findChecksum(answer: GetObjectCommandOutput): Promise<Expected | undefined> {
+    if (this.from > 0 || !this.options.compareChecksums) return undefined;
     if (answer.ContentRange === undefined) return checksumOf(answer);
     const head = await this.calls.head({ Key: this.wanted.key }, this.signal);
-    return head.ETag === whole.etag ? checksumOf(head) : undefined;
+    return head.ETag === answer.ETag ? checksumOf(head) : undefined;
+  }
+
+  private differs({ algorithm, value }: Expected, found: string | undefined): TapeError {
+    const name = this.calls.nameOf(this.wanted.key);
+    const text = `the bytes that came of ${name} are not those that S3 has: their ${algorithm} is ${found}, not ${value}`;
+    return new TapeError('TRANSIENT', text);
   }
 }
 
 function conditionOf(etag: string | undefined): { IfMatch?: string } {
   return etag === undefined ? {} : { IfMatch: etag };
-}
-
-/** A part of an object, received at full speed and read in order. */
-class Part {
-  /** Received, not yet read. */
-  private readonly chunks: Uint8Array[] = [];
-  private readonly body: S3Body;
-  private left: number;
-  private isOver = false;
-  private error: unknown;
-  private wake: () => void = () => {};
-
-  /** @param length bytes to read; the rest is discarded @param count called with the size of each chunk */
-  constructor(body: S3Body, length: number, count: (bytes: number) => void) {
-    this.body = body;
-    this.left = length;
-    this.takeAll(count).then(
-      () => this.end(),
-      (error: unknown) => this.end(error),
-    );
-  }
-
-  drop(): void {
-    this.end();
-    this.chunks.length = 0;
-  }
-
-  take(): Uint8Array | undefined {
-    return this.chunks.shift();
-  }
-
-  /**
-   * Waits for the next chunk.
-   * @returns false at the end
-   * @throws the connection's error, or an error if the body is too short
-   */
-  async hasMore(): Promise<boolean> {
-    while (this.chunks.length === 0 && !this.isOver) {
-      await new Promise<void>((resolve) => {
-        this.wake = resolve;
-      });
-    }
-    if (this.chunks.length > 0) return true;
-    if (this.error !== undefined) throw this.error;
-    if (this.left > 0) throw new Error(`the connection ended ${this.left} bytes before the end`);
-    return false;
-  }
-
-  private async takeAll(count: (bytes: number) => void): Promise<void> {
-    for await (const chunk of this.body.blocks) {
-      count(chunk.length);
-      if (this.isOver) return;
-      const wanted = chunk.length > this.left ? chunk.subarray(0, this.left) : chunk;
-      this.left -= wanted.length;
-      if (wanted.length > 0) this.chunks.push(wanted);
-      if (wanted.length < chunk.length) return;
-      this.wake();
-    }
-  }
-
-  private end(error?: unknown): void {
-    if (this.isOver) return;
-    this.isOver = true;
-    if (this.left > 0) this.error = error;
-    this.body.destroy(); // no-op for a complete body, whose connection may already be reused
-    this.wake();
-  }
 }
 
 interface Expected {
