@@ -5,8 +5,16 @@ import { createSecureContext, type SecureContextOptions } from 'node:tls';
 import { messageOf, quote } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { Site } from '../kind.js';
-import { type Answer, discard, type ResponseHead } from './body.js';
-import { type Exchange, exchange, nameOf, Pools, type TimeLimits } from './exchange.js';
+import {
+  type Answer,
+  discard,
+  type Exchange,
+  exchange,
+  nameOf,
+  Pools,
+  type ResponseHead,
+  type TimeLimits,
+} from './exchange.js';
 
 export interface ClientOptions {
   /** Origins that get the token and the client certificate. */
@@ -60,7 +68,7 @@ export class SiteClient {
    * @throws LibraryError if no response arrived, or a redirect is not allowed; the signal's reason
    */
   async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
-    const { trusted, token: place, env, limits } = this.options;
+    const { trusted, token: place, env } = this.options;
     const ways: ResponseHead[] = [];
     for (let at = url; ; ) {
       const isTrusted = trusted.has(at.origin);
@@ -68,8 +76,7 @@ export class SiteClient {
       const token = isTrusted && place ? await readToken(place, env) : undefined;
       if (token !== undefined) sent.authorization = `Bearer ${token}`;
       const pools = await this.findPools(at, isTrusted);
-      const isRepeatable = method === 'GET';
-      const request = { method, url: at, headers: sent, pools, limits, signal, isRepeatable };
+      const request = { method, url: at, headers: sent, pools, signal };
       const answer = await exchange(body === undefined ? request : { ...request, body });
       if (!REDIRECTS.includes(answer.response.statusCode)) return { ...answer, ways, ...(token && { token }) };
       const next = follow(at, answer.response.headers.location, { method, count: ways.push(answer.response) });

@@ -1,9 +1,10 @@
+/** HTTP requests through undici, with time limits, and errors that name the server. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
 import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import { type Answer, Body, SilentServerError } from './body.js';
+import { untilAborted } from '../until-aborted.js';
 
 /** Milliseconds. */
 export interface TimeLimits {
@@ -11,39 +12,61 @@ export interface TimeLimits {
   connectMs: number;
   /** From connection to response head. */
   answerMs: number;
-  /** Between two pieces of a response body. */
+  /** Between two pieces of a response body. The reader's own time does not count. */
   silenceMs: number;
 }
 
 export interface Exchange {
-  method: 'GET' | 'HEAD' | 'POST' | 'DELETE';
+  method: 'GET' | 'POST' | 'DELETE';
   url: URL;
-  /** Sent verbatim instead of the path and query of `url`. */
-  target?: string;
   headers: Readonly<Record<string, string>>;
-  body?: string | Uint8Array;
+  body?: string;
   pools: Pools;
-  limits: TimeLimits;
   signal: AbortSignal;
-  /** Whether to resend once if the connection breaks before the response: servers may close idle connections. */
-  isRepeatable: boolean;
+}
+
+export interface ResponseHead {
+  readonly statusCode: number;
+  readonly statusText: string;
+  /** Names in lower case. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** A response. The caller must read or destroy its body. */
+export interface Answer {
+  response: ResponseHead;
+  /** For error messages. */
+  name: string;
+  /**
+   * Yields the body; may be called once. Closes the connection if the reader stops early.
+   * @throws LibraryError if the body breaks off; SilentServerError if nothing arrives in time; the signal's reason
+   */
+  read(): AsyncGenerator<Buffer>;
+  /** Closes the connection, unless the body is complete. */
+  destroy(): void;
+}
+
+export class SilentServerError extends LibraryError {
+  constructor(message: string) {
+    super('TRANSIENT', message);
+  }
 }
 
 /** Shorter than the idle timeout of servers. */
 const IDLE_MS = 4000;
 
-const MAX_HEAD_BYTES = 64 * 1024;
-
-/** Maximum number of 1xx responses before the final one. */
-const MAX_INTERIM = 10;
+/** Bytes of a body that wait for the reader; what has arrived meanwhile is one chunk. */
+const BUFFER_BYTES = 1024 * 1024;
 
 /** Connection pools by origin. Not undici's `Agent`: when an old connection closes late, it drops its successor's. */
 export class Pools {
-  private readonly options: { limits: TimeLimits; sockets: number; secure?: SecureContextOptions };
+  readonly limits: TimeLimits;
+  private readonly options: { sockets: number; secure?: SecureContextOptions };
   private readonly byOrigin = new Map<string, Dispatcher>();
 
   /** @param options.sockets maximum connections to each server @param options.secure CA and client certificates */
   constructor(options: { limits: TimeLimits; sockets: number; secure?: SecureContextOptions }) {
+    this.limits = options.limits;
     this.options = options;
   }
 
@@ -51,8 +74,9 @@ export class Pools {
     const { Pool, buildConnector } = await import('undici');
     const known = this.byOrigin.get(origin);
     if (known) return known;
-    const { limits, sockets, secure } = this.options;
-    const connect = buildConnector({ ...secure, timeout: limits.connectMs });
+    const { connectMs, answerMs, silenceMs } = this.limits;
+    const { sockets, secure } = this.options;
+    const connect = buildConnector({ ...secure, timeout: connectMs });
     const pool = new Pool(origin, {
       connections: sockets,
       connect: (options, callback) =>
@@ -64,9 +88,8 @@ export class Pools {
         }),
       keepAliveTimeout: IDLE_MS,
       keepAliveMaxTimeout: IDLE_MS,
-      maxHeaderSize: MAX_HEAD_BYTES,
-      headersTimeout: limits.answerMs,
-      bodyTimeout: 0, // `Body` has its own limit, which excludes the reader's time
+      headersTimeout: answerMs,
+      bodyTimeout: silenceMs,
     });
     this.byOrigin.set(origin, pool);
     return pool;
@@ -77,83 +100,68 @@ export class Pools {
  * Sends a request and waits for the response head. The caller reads the body or destroys it.
  * @throws LibraryError if the connection fails; SilentServerError on a timeout; the signal's reason
  */
-export async function exchange(request: Exchange): Promise<Answer> {
-  const { signal, isRepeatable } = request;
+export async function exchange({ pools, url, method, headers, body, signal }: Exchange): Promise<Answer> {
+  const name = nameOf(url);
   try {
-    return await send(request).catch((error: unknown) => {
-      if (signal.aborted || !isRepeatable || !isBroken(error)) throw error;
-      return send(request);
-    });
+    const pool = await pools.find(url);
+    const path = `${url.pathname}${url.search}`;
+    const sent = { path, method, headers: { ...headers }, body: body ?? null, signal, highWaterMark: BUFFER_BYTES };
+    // undici notices an abort only when a connection is free
+    const answer = await untilAborted(pool.request(sent), signal);
+    const { statusCode, statusText, headers: received, body: arriving } = answer;
+    return {
+      response: { statusCode, statusText, headers: joined(received) },
+      name,
+      read: () => readBody(arriving, { name, silenceMs: pools.limits.silenceMs, signal }),
+      destroy: () => void arriving.on('error', () => {}).destroy(),
+    };
   } catch (error) {
     signal.throwIfAborted();
-    throw explain(request, error);
+    throw explain(name, method, pools.limits, error);
   }
 }
 
-async function send({ pools, signal, url, limits, ...request }: Exchange): Promise<Answer> {
-  const pool = await pools.find(url);
-  signal.throwIfAborted();
-  return await new Promise<Answer>((resolve, reject) => {
-    let controller: Dispatcher.DispatchController | undefined;
-    let body: Body | undefined;
-    let interim = 0;
-    const onAbort = () => {
-      controller?.abort(new Error('aborted'));
-      reject(signal.reason); // also if no connection was free yet
-    };
-    const settle = () => signal.removeEventListener('abort', onAbort);
-    signal.addEventListener('abort', onAbort);
-    const { target = `${url.pathname}${url.search}`, method, headers } = request;
-    pool.dispatch(
-      // `reset`: by default undici closes the connection after a HEAD
-      { origin: url.origin, path: target, method, headers: { ...headers }, body: request.body ?? null, reset: false },
-      {
-        onRequestStart(started) {
-          controller = started;
-          if (signal.aborted) controller.abort(new Error('aborted'));
-        },
-        onResponseStart(source, statusCode, told, statusMessage = '') {
-          if (statusCode < 200) {
-            if (++interim > MAX_INTERIM) source.abort(new Error(`it answers ${interim} times that it will answer`));
-            return;
-          }
-          settle();
-          const [name, { silenceMs }] = [nameOf(url), limits];
-          const arriving = new Body({ name, silenceMs, source });
-          body = arriving;
-          const head = { statusCode, statusMessage, headers: joined(told), destroy: () => arriving.close() };
-          resolve({ response: head, name, read: (each) => arriving.read(each) });
-        },
-        onResponseData: (_source, piece) => body?.add(piece),
-        onResponseEnd: () => body?.complete(),
-        onResponseError(_source, error) {
-          settle();
-          body?.fail(error);
-          reject(error);
-        },
-      },
-    );
-  });
+async function* readBody(
+  body: AsyncIterable<Buffer>,
+  { name, silenceMs, signal }: { name: string; silenceMs: number; signal: AbortSignal },
+): AsyncGenerator<Buffer> {
+  try {
+    for await (const chunk of body) {
+      yield chunk;
+      signal.throwIfAborted();
+    }
+  } catch (error) {
+    signal.throwIfAborted();
+    if (codeOf(error) === 'UND_ERR_BODY_TIMEOUT')
+      throw new SilentServerError(`${name} sent nothing for ${silenceMs / 1000} s`);
+    throw new LibraryError('TRANSIENT', `${name} broke off: ${messageOf(error)}`, { cause: error });
+  }
 }
 
-/** Headers that allow only one value: the first counts. */
-const SINGLE = ['content-length', 'content-range', 'content-type', 'etag', 'location', 'retry-after'];
-
-/** Joins repeated headers, as `node:http` does. */
-function joined(headers: Readonly<Record<string, string | string[] | undefined>>): IncomingHttpHeaders {
-  const entries = Object.entries(headers).map(([name, value]) => {
-    if (!Array.isArray(value)) return [name, value];
-    return [name, SINGLE.includes(name) ? value[0] : value.join(', ')];
-  });
-  return Object.fromEntries(entries);
+/** Reads the rest of an unneeded body, if it is short, so that the connection can be reused. */
+export async function discard(answer: Answer, signal: AbortSignal): Promise<void> {
+  await readText(answer, 64 * 1024).catch(() => signal.throwIfAborted());
 }
 
-function isBroken(error: unknown): boolean {
-  return ['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'].includes(codeOf(error) ?? '');
+/** @throws LibraryError if the body is longer than `maxBytes`; the errors of `Answer.read` */
+export async function readText(answer: Answer, maxBytes: number): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of answer.read()) {
+    bytes += chunk.length;
+    if (bytes > maxBytes)
+      throw new LibraryError('TRANSIENT', `${answer.name} answers with more than ${maxBytes} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString();
 }
 
-function explain({ url, method, limits }: Exchange, error: unknown): LibraryError {
-  const name = nameOf(url);
+/** Joins repeated headers. */
+function joined(headers: IncomingHttpHeaders): Record<string, string> {
+  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value ?? []].flat().join(', ')]));
+}
+
+function explain(name: string, method: string, limits: TimeLimits, error: unknown): LibraryError {
   const code = codeOf(error);
   if (code === 'UND_ERR_CONNECT_TIMEOUT')
     return new SilentServerError(`${name} took no connection within ${limits.connectMs / 1000} s`);

@@ -2,8 +2,8 @@
 import { oneLine } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { RetryLaterError } from '../staging.js';
-import { readText } from './body.js';
 import type { Reply } from './client.js';
+import { readText } from './exchange.js';
 
 export interface Problem {
   status: number;
@@ -25,14 +25,14 @@ const MAX_RETRY_SECONDS = 3600;
 export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Problem> {
   const { response, name } = reply;
   const status = response.statusCode;
-  const body = await readText(reply, { maxBytes: MAX_BYTES, signal }).catch(() => {
+  const body = await readText(reply, MAX_BYTES).catch(() => {
     signal.throwIfAborted();
     return '';
   });
   // some servers put the explanation into headers
   const said = readWords(body, response.headers['content-type']) || joinWords(response.headers);
   // some servers repeat the rejected token, and users see this text
-  const words = oneLine(hide(said || response.statusMessage || '', reply.token), MAX_TEXT).trim();
+  const words = oneLine(hide(said || response.statusText, reply.token), MAX_TEXT).trim();
   const text = `${name} answers ${status}${words === '' ? '' : `: ${words}`}`;
   return { status, text, retryAfterSeconds: readRetryAfter(response.headers['retry-after']) };
 }

@@ -1,5 +1,4 @@
 /** Reads a file over HTTP from an offset, and compares its size, version and checksum with the response headers. */
-import type { IncomingHttpHeaders } from 'node:http';
 import { startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
@@ -51,7 +50,7 @@ export async function* readRange(
     refusePage(reply, { url, size, expected });
     checkVersion(reply, version);
   } catch (error) {
-    reply.response.destroy();
+    reply.destroy();
     throw error;
   }
   const digest = from === 0n ? reply.ways.concat(reply.response).map(({ headers }) => findDigest(headers)) : [];
@@ -59,7 +58,7 @@ export async function* readRange(
   const told = last && `${last.algorithm}:${last.value}` === checksum ? undefined : last;
   const hash = told && (await startHash(told.algorithm));
   let bytes = 0n;
-  for await (const chunk of reply.read(signal)) {
+  for await (const chunk of reply.read()) {
     bytes += BigInt(chunk.length);
     hash?.update(chunk);
     const rest = toSkip > 0n ? chunk.subarray(Number(toSkip < chunk.length ? toSkip : chunk.length)) : chunk;
@@ -105,7 +104,7 @@ function endsAt(reply: Reply, from: bigint): boolean {
   if (reply.response.statusCode !== 416 || from === 0n) return false;
   const [, total] = /^bytes \*\/(\d+)$/.exec(reply.response.headers['content-range'] ?? '') ?? [];
   if (total === undefined) return false;
-  reply.response.destroy();
+  reply.destroy();
   if (BigInt(total) === from) return true;
   throw tellEnd(reply, from, BigInt(total));
 }
@@ -163,10 +162,10 @@ interface Digest {
 }
 
 /** Returns the digest from Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if none is known. */
-function findDigest(headers: IncomingHttpHeaders): Digest | undefined {
+function findDigest(headers: Reply['response']['headers']): Digest | undefined {
   const found = new Map<Algorithm, string>();
   for (const name of ['repr-digest', 'digest']) {
-    for (const item of String(headers[name] ?? '').split(',')) {
+    for (const item of (headers[name] ?? '').split(',')) {
       const [, key = '', text = ''] = /^\s*([\w-]+)=(.*?)\s*$/.exec(item) ?? [];
       const algorithm = NAMES[key.toLowerCase()];
       const value = algorithm && readValue(text, BYTES[algorithm]);

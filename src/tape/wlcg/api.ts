@@ -1,9 +1,8 @@
 /** Calls of the WLCG Tape REST API, version 1, with the variants of different servers. */
 import { quote, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import { readText } from '../http/body.js';
 import type { Reply, SiteClient } from '../http/client.js';
-import { nameOf } from '../http/exchange.js';
+import { nameOf, readText } from '../http/exchange.js';
 import { type Problem, readProblem, toLibraryError } from '../http/problems.js';
 import { untilAborted } from '../until-aborted.js';
 import { type Locality, readLocalities, readStageAnswer, type StageAnswer } from './answers.js';
@@ -46,7 +45,7 @@ export class TapeApi {
     const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata })); // JSON omits undefined fields
     const reply = await this.call({ method: 'POST', place: '/stage', body: { files }, also: REFUSALS }, signal);
     await refuse(reply, signal);
-    const { requestId } = ((await readJson(reply, signal)) ?? {}) as { requestId?: unknown };
+    const { requestId } = ((await readJson(reply)) ?? {}) as { requestId?: unknown };
     const id = toId(requestId) ?? toId(lastOf(reply.response.headers.location ?? ''));
     if (id !== undefined) return id;
     throw new LibraryError('TRANSIENT', `${reply.name} has taken the files and does not say by which name`);
@@ -55,7 +54,7 @@ export class TapeApi {
   /** @returns states by remote path; undefined if the server does not know the stage request */
   async poll(id: string, signal: AbortSignal): Promise<Map<string, StageAnswer> | undefined> {
     const reply = await this.call({ method: 'GET', place: placeOf(id), also: [400, 404, 410] }, signal);
-    if (isFine(reply)) return readStageAnswer(await readJson(reply, signal));
+    if (isFine(reply)) return readStageAnswer(await readJson(reply));
     await readProblem(reply, signal);
     return undefined;
   }
@@ -84,7 +83,7 @@ export class TapeApi {
           signal,
         );
         await refuse(reply, signal);
-        const told = readLocalities(await readJson(reply, signal));
+        const told = readLocalities(await readJson(reply));
         for (const [path, locality] of told) found.set(path, locality);
         const missing = open.filter((path) => !told.has(path));
         open = missing.length < open.length ? missing : []; // a server may answer for some paths only: ask again for the rest
@@ -103,7 +102,7 @@ export class TapeApi {
 
   private async command(sent: Sent, signal: AbortSignal): Promise<void> {
     const reply = await this.call({ ...sent, also: [...REFUSALS, 404, 410] }, signal);
-    if (isFine(reply)) await readText(reply, { maxBytes: MAX_ANSWER, signal });
+    if (isFine(reply)) await readText(reply, MAX_ANSWER);
     else if (reply.response.statusCode === 404 || reply.response.statusCode === 410) await readProblem(reply, signal);
     else await refuse(reply, signal);
   }
@@ -166,8 +165,8 @@ async function refuse(reply: Reply, signal: AbortSignal): Promise<void> {
 }
 
 /** @throws LibraryError if the body is not JSON */
-async function readJson(reply: Reply, signal: AbortSignal): Promise<unknown> {
-  const text = await readText(reply, { maxBytes: MAX_ANSWER, signal });
+async function readJson(reply: Reply): Promise<unknown> {
+  const text = await readText(reply, MAX_ANSWER);
   try {
     return JSON.parse(text);
   } catch (error) {
@@ -245,7 +244,7 @@ class Discovery {
     const { discoveryUrl } = this.settings;
     const reply = await this.client.send({ url: discoveryUrl, headers: { accept: 'application/json' }, signal });
     if (reply.response.statusCode !== 200) throw notFound(await readProblem(reply, signal));
-    const text = await readText(reply, { maxBytes: MAX_DISCOVERY, signal });
+    const text = await readText(reply, MAX_DISCOVERY);
     const base = this.choose(text);
     this.known = { base, at: Date.now() };
     return base;

@@ -1,8 +1,8 @@
 /** Reads a staged file, and explains a failed read: servers report these in many ways. */
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import { SilentServerError } from '../http/body.js';
 import type { SiteClient } from '../http/client.js';
+import { SilentServerError } from '../http/exchange.js';
 import { type Problem, toLibraryError } from '../http/problems.js';
 import { RefusedError, readRange } from '../http/ranges.js';
 import { NotReadyError, type ReadVersion, type StagedFile } from '../staging.js';
