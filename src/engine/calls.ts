@@ -4,9 +4,11 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../context.js';
+import { startDeadline } from '../deadline.js';
 import { messageOf, TapeError } from '../errors.js';
 import { count } from '../signals.js';
 import { LibraryError } from '../tape/backend.js';
+import { untilAborted } from '../tape/until-aborted.js';
 
 export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
 
@@ -164,25 +166,14 @@ export async function within<T>(
   call: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   signal.throwIfAborted();
-  const over = new AbortController();
-  let end: (reason: unknown) => void = () => {};
-  const ended = new Promise<never>((_resolve, reject) => {
-    end = (reason) => {
-      reject(reason);
-      over.abort(reason);
-    };
-  });
-  ended.catch(() => {}); // the caller may no longer await it
-  const onAbort = () => end(signal.reason);
-  const tooLong = () => end(new LibraryError('TRANSIENT', `${what} has not ended in ${seconds} s`));
-  const timer = setTimeout(tooLong, seconds * 1000);
-  signal.addEventListener('abort', onAbort, { once: true });
+  const deadline = startDeadline(seconds * 1000, signal);
   try {
-    const called = call(over.signal);
-    called.catch(() => {}); // after the time limit, its error is ignored
-    return await Promise.race([called, ended]);
+    return await untilAborted(call(deadline.signal), deadline.signal);
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!deadline.signal.aborted) throw error;
+    throw new LibraryError('TRANSIENT', `${what} has not ended in ${seconds} s`);
   } finally {
-    clearTimeout(timer);
-    signal.removeEventListener('abort', onAbort);
+    deadline.end();
   }
 }

@@ -66,7 +66,6 @@ export function createStagingLibrary(
 /** Validates a library before its registration, also on hosts that cannot reach it. @throws SettingsError */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
   const found = findKind(kind);
-  checkSecrets(settings);
   parseSettings(found.settings, settings);
   return { contract: found.contract };
 }
@@ -86,20 +85,4 @@ function findKind(name: string): Kind {
   const kind = Object.hasOwn(kinds, name) ? kinds[name] : undefined;
   if (kind) return kind;
   throw new SettingsError('kind', `must be one of ${Object.keys(kinds).join(', ')}, not ${quote(name)}`);
-}
-
-const SECRET = /(secret|password|passwd|passphrase|tokens?|credentials?|key)$/i;
-
-/** Rejects secrets in settings, which the database and its backups store. No message shows the value. */
-function checkSecrets(settings: unknown, name = 'settings'): void {
-  if (SECRET.test(name)) {
-    const advice = `give ${name}File, the path of a file that has it, or ${name}Env, the name of a variable`;
-    const problem = `must not be in the settings, which anybody may read who reads the database: ${advice}`;
-    throw new SettingsError(name, problem);
-  }
-  if (typeof settings === 'string' && URL.canParse(settings) && new URL(settings).password !== '') {
-    throw new SettingsError(name, 'must not hold a password: it would stand in the database');
-  }
-  if (typeof settings !== 'object' || settings === null) return;
-  for (const [key, value] of Object.entries(settings)) checkSecrets(value, Array.isArray(settings) ? name : key);
 }

@@ -10,7 +10,8 @@ import type { StagingRow } from '../../operations/staging/answers.js';
 import { noteUnread, stageAgain } from '../../operations/staging/answers.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
-import { tapeSeconds, within } from '../calls.js';
+import { untilAborted } from '../../tape/until-aborted.js';
+import { tapeSeconds } from '../calls.js';
 import { PutOffError } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { restSeconds } from './rests.js';
@@ -94,39 +95,39 @@ export class StagedSource implements MountedVolume {
     { from, version }: { from: bigint; version: ReadVersion },
     signal: AbortSignal,
   ): AsyncGenerator<Uint8Array> {
+    const seconds = tapeSeconds(this.ctx.config, this.place.library.ownSeconds?.read);
+    const what = `a read of library ${this.place.name}`;
     const over = new AbortController();
     const stop = () => over.abort(signal.reason);
     signal.addEventListener('abort', stop);
+    const late = new LibraryError('TRANSIENT', `${what} has not ended in ${seconds} s`);
+    let isWaiting = true;
+    const timer = setTimeout(() => isWaiting && over.abort(late), seconds * 1000);
     const iterator = this.place.library.read(file, from, over.signal, version)[Symbol.asyncIterator]();
-    const limit = {
-      seconds: tapeSeconds(this.ctx.config, this.place.library.ownSeconds?.read),
-      signal,
-      what: `a read of library ${this.place.name}`,
-    };
-    let isOver = false;
     let [waitedMs, bytes] = [0, 0];
     try {
       for (;;) {
         const askedAt = performance.now();
-        const next = await within(limit, () => iterator.next()).catch((error: unknown) => {
-          isOver = true; // thrown by the library, or the wait timed out
-          over.abort(error);
-          iterator.return?.().catch(() => {}); // its result is irrelevant
-          throw error;
-        });
-        isOver = next.done === true;
+        const next = await untilAborted(iterator.next(), over.signal);
         if (next.done) return;
+        isWaiting = false;
         waitedMs += performance.now() - askedAt;
         bytes += next.value.length;
         if (bytes >= LEAST_BYTES) [waitedMs, bytes] = [0, 0];
-        else if (waitedMs > limit.seconds * 1000) {
-          throw new LibraryError('TRANSIENT', `${limit.what} has brought ${bytes} bytes in ${limit.seconds} s`);
+        else if (waitedMs > seconds * 1000) {
+          throw new LibraryError('TRANSIENT', `${what} has brought ${bytes} bytes in ${seconds} s`);
         }
         yield next.value;
+        isWaiting = true;
+        timer.refresh();
       }
     } finally {
       signal.removeEventListener('abort', stop);
-      if (!isOver) await iterator.return?.();
+      clearTimeout(timer);
+      const end = iterator.return?.();
+      if (over.signal.aborted)
+        end?.catch(() => {}); // it may hang
+      else await end;
     }
   }
 }

@@ -2,7 +2,6 @@
 import { type ErrorClass, oneLine, TapeError } from '../../errors.js';
 import { DriveError, LibraryError, VolumeError } from '../backend.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
-import { LineSplitter, ProtocolFault } from './lines.js';
 import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.js';
 
 export interface Caller {
@@ -39,56 +38,43 @@ function stopWith(script: Script, signal: AbortSignal): () => void {
   return () => signal.removeEventListener('abort', onAbort);
 }
 
+/** Bytes of an answer, which are in memory. */
+const MAX_ANSWER = 32 * 1024 * 1024;
+
 /**
- * Runs a script. With `onLine`, reads its output. If the script fails, its exit code takes precedence over malformed
- * lines.
- * @param call.onLine throws a ProtocolFault for a malformed line
- * @throws TapeError by exit code; TRANSIENT after `seconds`
+ * Runs a script.
+ * @returns its output; empty unless `isRead`
+ * @throws TapeError by exit code; TRANSIENT after `seconds`, or if it writes too much
  */
 export async function runScript(
   caller: Caller,
-  { what, command, concern, input, onLine }: Call & { input?: string; onLine?: (line: string) => void },
+  { what, command, concern, ...how }: Call & { input?: string; isRead: boolean },
   seconds: number,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<Uint8Array> {
   signal.throwIfAborted();
-  const script = startScript({
-    ...caller,
-    command,
-    isRead: onLine !== undefined,
-    ...(input !== undefined && { input }),
-  });
+  const script = startScript({ ...caller, command, ...how });
   const release = stopWith(script, signal);
   const late = `${what}: it took longer than ${seconds} s`;
   const error = concern === 'all' ? new LibraryError('TRANSIENT', late) : new TapeError('TRANSIENT', late);
   const timer = setTimeout(() => script.stop(error), seconds * 1000);
   try {
-    const fault = onLine && (await readLines(script, onLine));
+    const chunks: Uint8Array[] = [];
+    let bytes = 0;
+    for await (const chunk of script.output()) {
+      bytes += chunk.length;
+      const isTooLong = bytes > MAX_ANSWER;
+      if (isTooLong) script.stop(new LibraryError('TRANSIENT', `${what}: it wrote more than ${MAX_ANSWER} bytes`));
+      else chunks.push(chunk);
+    }
     const failure = findExitError(what, await script.finish(), concern);
     if (failure) throw failure;
-    if (fault) throw new LibraryError('TRANSIENT', `${what}: its answer breaks the protocol: ${fault.message}`);
+    return Buffer.concat(chunks);
   } finally {
     clearTimeout(timer);
     release();
     await script.close();
   }
-}
-
-/** @returns the first malformed line's fault. Reads on after it, because the script may block on a full pipe. */
-async function readLines(script: Script, onLine: (line: string) => void): Promise<ProtocolFault | undefined> {
-  const splitter = new LineSplitter(onLine);
-  let fault: ProtocolFault | undefined;
-  const take = (work: () => void) => {
-    try {
-      if (!fault) work();
-    } catch (error) {
-      if (!(error instanceof ProtocolFault)) throw error;
-      fault = error;
-    }
-  };
-  for await (const chunk of script.output()) take(() => splitter.push(chunk));
-  take(() => splitter.end());
-  return fault;
 }
 
 /**

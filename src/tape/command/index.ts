@@ -7,7 +7,7 @@
 import os from 'node:os';
 import { z } from 'zod';
 import { quote } from '../../errors.js';
-import type { TapeBackend } from '../backend.js';
+import { LibraryError, type TapeBackend } from '../backend.js';
 import {
   type DriveKind,
   flag,
@@ -23,7 +23,7 @@ import {
 } from '../kind.js';
 import type { Demand, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
-import { Answer, writeFiles } from './lines.js';
+import { Answer, ProtocolFault, writeFiles } from './lines.js';
 
 /** Program and arguments. A plain name is searched in PATH. Relative paths depend on the host, so are rejected. */
 const script = () =>
@@ -125,6 +125,7 @@ function createDrives(settings: DriveSettings, caller: Caller): TapeBackend {
         what: `${what} of ${quote(volume)}`,
         command: [...program, '--', volume, drive],
         concern: 'volume' as const,
+        isRead: false,
       });
       signal.throwIfAborted();
       if (mount) await runScript(caller, call('mount', mount), mountSeconds, signal);
@@ -159,9 +160,15 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
       command: id === null ? [...program, '--'] : [...program, '--', id],
       concern: 'all' as const,
       input: writeFiles(files),
-      onLine: (line: string) => answer.take(line),
+      isRead: true,
     };
-    await runScript(caller, request, callSeconds, signal);
+    const output = await runScript(caller, request, callSeconds, signal);
+    try {
+      answer.take(output);
+    } catch (error) {
+      if (!(error instanceof ProtocolFault)) throw error;
+      throw new LibraryError('TRANSIENT', `${what}: its answer breaks the protocol: ${error.message}`);
+    }
     return answer;
   };
   const ask = async ({ id, files }: Demand, signal: AbortSignal) => {

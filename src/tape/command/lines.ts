@@ -3,55 +3,7 @@ import { type ErrorClass, oneLine, quote, TapeError } from '../../errors.js';
 import { showValue as show } from '../kind.js';
 import type { FileState, Kept, StagedFile } from '../staging.js';
 
-/** A path of 4,096 bytes takes six times as much if each byte is escaped. */
-const MAX_LINE_BYTES = 64 * 1024;
-
 export class ProtocolFault extends Error {}
-
-/** Splits bytes into lines, with one line in memory at a time. Skips empty lines. */
-export class LineSplitter {
-  private readonly onLine: (line: string) => void;
-  private readonly decoder = new TextDecoder('utf-8', { fatal: true });
-  private parts: Buffer[] = [];
-  private length = 0;
-
-  constructor(onLine: (line: string) => void) {
-    this.onLine = onLine;
-  }
-
-  /** @throws ProtocolFault if a line is too long or not UTF-8; the errors of `onLine` */
-  push(chunk: Uint8Array): void {
-    let rest = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-    for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
-      this.add(rest.subarray(0, end));
-      this.end();
-      rest = rest.subarray(end + 1);
-    }
-    this.add(rest);
-  }
-
-  /** Ends the current line. The last line may lack a newline. */
-  end(): void {
-    const line = this.decode(Buffer.concat(this.parts));
-    this.parts = [];
-    this.length = 0;
-    if (line.trim() !== '') this.onLine(line);
-  }
-
-  private add(part: Buffer): void {
-    this.length += part.length;
-    if (this.length > MAX_LINE_BYTES) throw new ProtocolFault(`a line is longer than ${MAX_LINE_BYTES} bytes`);
-    if (part.length > 0) this.parts.push(part);
-  }
-
-  private decode(bytes: Buffer): string {
-    try {
-      return this.decoder.decode(bytes);
-    } catch {
-      throw new ProtocolFault(`a line is not UTF-8: ${quote(bytes.toString())}`);
-    }
-  }
-}
 
 /** Writes one line per file. Sizes and positions are JSON integers of up to 64 bits. */
 export function writeFiles(files: readonly StagedFile[]): string {
@@ -66,7 +18,7 @@ export function writeFiles(files: readonly StagedFile[]): string {
 const CLASSES: readonly ErrorClass[] = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'];
 const MAX_ID = 1000;
 
-/** Parses a script's output line by line, and checks it against the files of the call. */
+/** Parses a script's output, and checks it against the files of the call. */
 export class Answer {
   id: string | null = null;
   readonly states = new Map<string, FileState>();
@@ -80,8 +32,12 @@ export class Answer {
     this.words = words;
   }
 
-  /** @throws ProtocolFault if the line violates the protocol */
-  take(line: string): void {
+  /** @throws ProtocolFault if the output violates the protocol */
+  take(output: Uint8Array): void {
+    for (const line of decode(output).split('\n')) if (line.trim() !== '') this.takeLine(line);
+  }
+
+  private takeLine(line: string): void {
     const said = parseObject(line);
     if (said.path === undefined && said.id !== undefined) this.id = readId(said.id);
     else this.takeState(said);
@@ -97,6 +53,14 @@ export class Answer {
     }
     if (state === 'kept') this.kept.set(path, { path, until: readUntil(path, said.until) });
     else this.states.set(path, toState(path, state, said));
+  }
+}
+
+function decode(output: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(output);
+  } catch {
+    throw new ProtocolFault('it is not UTF-8');
   }
 }
 

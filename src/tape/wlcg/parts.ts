@@ -15,19 +15,11 @@ export class CallRefusedError extends LibraryError {
 /** Enough to isolate two or three paths in a thousand; a server that refuses more calls accepts nothing at all. */
 const MAX_REFUSALS = 32;
 
-/** Full calls that must succeed before a larger size is tried. Each refused try doubles the number. */
-const TAKEN_BEFORE_MORE = { least: 32, most: 4096 };
-
 export class Parts {
-  private readonly most: number;
   private limit: number;
-  /** Full calls since the limit last changed. */
-  private taken = 0;
-  private takenBeforeMore = TAKEN_BEFORE_MORE.least;
 
   /** @param limit maximum paths per call */
   constructor(limit: number) {
-    this.most = limit;
     this.limit = limit;
   }
 
@@ -38,8 +30,7 @@ export class Parts {
 
   /**
    * Sends all paths in as few calls as possible.
-   * - A call that is too large is halved. Later calls keep the smaller size until many succeeded, because the server
-   *   may have been short of memory.
+   * - A call that is too large is halved. Later calls keep the smaller size.
    * - A call with an invalid path is halved until that path is isolated.
    * @returns the results of `send`, and of `onRefused` for single paths
    * @throws the errors of `send`; CallRefusedError after too many refusals
@@ -54,15 +45,13 @@ export class Parts {
     const visit = async (part: readonly string[]): Promise<void> => {
       if (part.length > this.limit) return await visitHalves(part, this.limit);
       try {
-        const result = await send(part);
-        if (part.length === this.limit) this.noteTaken();
-        results.push(result);
+        results.push(await send(part));
       } catch (error) {
         if (!(error instanceof CallRefusedError) || ++refusals > MAX_REFUSALS) throw error;
         const [path] = part;
         const half = Math.ceil(part.length / 2);
         if (part.length > 1) {
-          if (error.isTooLarge) this.shrink(half);
+          if (error.isTooLarge) this.limit = Math.min(this.limit, half);
           return await visitHalves(part, half);
         }
         if (error.isTooLarge || path === undefined) throw error;
@@ -75,18 +64,5 @@ export class Parts {
     };
     if (paths.length > 0) await visit(paths);
     return results;
-  }
-
-  private noteTaken(): void {
-    this.taken++;
-    if (this.limit === this.most || this.taken < this.takenBeforeMore) return;
-    this.limit = Math.min(this.limit * 2, this.most);
-    this.taken = 0;
-    this.takenBeforeMore = Math.min(this.takenBeforeMore * 2, TAKEN_BEFORE_MORE.most);
-  }
-
-  private shrink(size: number): void {
-    this.limit = Math.min(this.limit, size);
-    this.taken = 0;
   }
 }
