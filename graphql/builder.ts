@@ -154,6 +154,13 @@ builder.queryType({ description: 'What can be asked.' });
 builder.mutationType({ description: 'What can be done. What a caller can put right is a member of the result.' });
 builder.subscriptionType({ description: 'What can be watched.' });
 
+/** Options of a field or an argument, with its description. */
+export const time = (description: string) => ({ type: 'DateTime', description }) as const;
+export const timeOrNull = (description: string) => ({ type: 'DateTime', nullable: true, description }) as const;
+export const bigInt = (description: string) => ({ type: 'BigInt', description }) as const;
+export const bigIntOrNull = (description: string) => ({ type: 'BigInt', nullable: true, description }) as const;
+export const nullable = (description: string) => ({ nullable: true, description }) as const;
+
 /** Returns the values of an enum with their descriptions. */
 export function describeValues<Name extends string>(texts: Record<Name, string>, end = '') {
   const entries = Object.entries<string>(texts).map(([name, text]) => [name, { description: `${text}${end}` }]);

@@ -3,12 +3,12 @@
 import type { AuditKind } from '../src/audit.js';
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { LegacyUse } from '../src/generated/prisma/client.js';
-import { TokenRole } from '../src/generated/prisma/enums.js';
+import type { TokenRole } from '../src/generated/prisma/enums.js';
 import { type ShownCaller, showCaller } from '../src/operations/access/caller.js';
 import { listLegacyUses } from '../src/operations/access/legacy-uses.js';
 import { createToken, listTokens, revokeToken, type Token } from '../src/operations/access/tokens.js';
 import { listAudit } from '../src/operations/audit/lists.js';
-import { builder, describeValues, pageComplexity } from './builder.js';
+import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
@@ -19,31 +19,20 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
     roles: t.exposeStringList('roles', { description: 'What it is to the service, such as `user`.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', { description: 'It changes nothing, whatever its roles.' }),
     expiresAt: t.field({
-      type: 'DateTime',
-      nullable: true,
-      description: 'When what it shows is good no longer; null where that has no end.',
+      ...timeOrNull('When what it shows is good no longer; null where that has no end.'),
       resolve: ({ expiresAt }) => expiresAt ?? null,
     }),
   }),
 });
 
-builder.queryField('caller', (t) =>
-  t.field({
-    authScopes: { operation: 'showCaller' },
-    type: CallerType,
-    description: 'Whoever asks this: so that one sees whether a token is taken, also where nobody has to show one.',
-    resolve: (_root, _args, ctx) => showCaller(ctx),
-  }),
-);
-
 const RoleType = builder.enumType('TokenRole', {
   description: 'What the bearer of a token is.',
-  values: {
-    [TokenRole.USER]: { description: 'The user of that name, with the quota of that name.' },
-    [TokenRole.VIEWER]: { description: 'Sees everything, and changes nothing.' },
-    [TokenRole.OPERATOR]: { description: 'May do everything.' },
-    [TokenRole.SERVICE]: { description: 'Acts for the users that the token names.' },
-  },
+  values: describeValues<TokenRole>({
+    USER: 'The user of that name, with the quota of that name.',
+    VIEWER: 'Sees everything, and changes nothing.',
+    OPERATOR: 'May do everything.',
+    SERVICE: 'Acts for the users that the token names.',
+  }),
 });
 
 const TokenType = builder.objectRef<Token>('Token').implement({
@@ -55,24 +44,18 @@ const TokenType = builder.objectRef<Token>('Token').implement({
     quotas: t.exposeStringList('quotas', { description: 'Of a service: the users for whom it acts.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', { description: 'It changes nothing, whatever its role.' }),
     note: t.exposeString('note', { description: 'For operators; may be empty.' }),
-    madeAt: t.field({ type: 'DateTime', description: 'When it was made.', resolve: (token) => String(token.madeAt) }),
+    madeAt: t.field({ ...time('When it was made.'), resolve: (token) => String(token.madeAt) }),
     madeBy: t.exposeString('madeBy', { description: 'Who has made it.' }),
     expiresAt: t.field({
-      type: 'DateTime',
-      nullable: true,
-      description: 'From when on it is good no longer; null: it stays so until it is revoked.',
+      ...timeOrNull('From when on it is good no longer; null: it stays so until it is revoked.'),
       resolve: ({ expiresAt }) => expiresAt?.toString(),
     }),
     revokedAt: t.field({
-      type: 'DateTime',
-      nullable: true,
-      description: 'When it was revoked; null: it was not.',
+      ...timeOrNull('When it was revoked; null: it was not.'),
       resolve: ({ revokedAt }) => revokedAt?.toString(),
     }),
     usedAt: t.field({
-      type: 'DateTime',
-      nullable: true,
-      description: 'When it was shown last, to the hour; null: never.',
+      ...timeOrNull('When it was shown last, to the hour; null: never.'),
       resolve: ({ usedAt }) => usedAt?.toString(),
     }),
   }),
@@ -88,16 +71,6 @@ const CreatedToken = builder.objectRef<{ token: Token; secret: string }>('Create
   }),
 });
 
-builder.queryFields((t) => ({
-  tokens: t.connection({
-    authScopes: { operation: 'listTokens' },
-    type: TokenType,
-    description: 'All API tokens that were ever made, oldest first; for operators.',
-    complexity: pageComplexity,
-    resolve: (_root, args, ctx) => resolveIdPage(args, 'Token', (page) => listTokens(ctx, page)),
-  }),
-}));
-
 const CreateTokenInput = builder.inputType('CreateTokenInput', {
   description: 'For whom a token is, and what it is good for.',
   fields: (t) => ({
@@ -109,7 +82,7 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
     quotas: t.stringList({ description: 'Of a service: the users for whom it acts, one at least.' }),
     isReadOnly: t.boolean({ description: 'It changes nothing, whatever its role.' }),
     note: t.string({ description: 'For operators.' }),
-    expiresAt: t.field({ type: 'DateTime', description: 'Unless given, it is good until it is revoked.' }),
+    expiresAt: t.field(time('Unless given, it is good until it is revoked.')),
   }),
 });
 
@@ -136,35 +109,20 @@ builder.mutationFields((t) => ({
 const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
   description: 'What a caller who showed nothing has asked for on one day, of the REST contract.',
   fields: (t) => ({
-    day: t.expose('day', { type: 'DateTime', description: 'Its midnight, UTC.' }),
+    day: t.expose('day', time('Its midnight, UTC.')),
     endpoint: t.exposeString('endpoint', { description: 'Method and path, such as `GET /requests/{id}`.' }),
     address: t.exposeString('address', {
       description: 'Of the caller; empty for those that were too many to tell apart.',
     }),
     user: t.exposeString('user', { description: 'Whose quota was named; empty where none was, or none is known.' }),
-    uses: t.expose('uses', {
-      type: 'BigInt',
-      description: 'How often it was answered; what was asked in the last seconds comes later.',
-    }),
-    refused: t.expose('refused', {
-      type: 'BigInt',
-      description:
-        'How often it was refused, since it is not open to such callers: the user is known then by a path alone.',
-    }),
-    lastAt: t.expose('lastAt', { type: 'DateTime', description: 'When it was for the last time.' }),
+    uses: t.expose('uses', bigInt('How often it was answered; what was asked in the last seconds comes later.')),
+    refused: t.expose(
+      'refused',
+      bigInt('How often it was refused, since it is not open to such callers: the user is known then by a path alone.'),
+    ),
+    lastAt: t.expose('lastAt', time('When it was for the last time.')),
   }),
 });
-
-builder.queryFields((t) => ({
-  legacyUses: t.connection({
-    authScopes: { operation: 'listLegacyUses' },
-    type: LegacyUseType,
-    description:
-      'What callers who showed nothing have asked for in the last 90 days, in vain or not, the latest first; counted while `TAPEGATE_AUTH` has `legacy`.',
-    complexity: pageComplexity,
-    resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
-  }),
-}));
 
 const KindType = builder.enumType('AuditKind', {
   description: 'What a change may be about.',
@@ -188,7 +146,7 @@ const KindType = builder.enumType('AuditKind', {
 const AuditType = builder.prismaObject('Audit', {
   description: 'What somebody has asked for: a change that was made, or what was refused.',
   fields: (t) => ({
-    at: t.expose('at', { type: 'DateTime', description: 'When it was.' }),
+    at: t.expose('at', time('When it was.')),
     who: t.exposeString('who', {
       description: "The caller's name; empty where nobody knows it, and where it was several callers.",
     }),
@@ -196,11 +154,8 @@ const AuditType = builder.prismaObject('Audit', {
       description:
         'How the caller was known, such as `token`; `system` is this program, `unknown` is nobody that a way knows.',
     }),
-    tokenId: t.exposeInt('tokenId', { nullable: true, description: 'The id of its API token.' }),
-    address: t.exposeString('address', {
-      nullable: true,
-      description: 'Where it asked from: in the network, or on which host as a command.',
-    }),
+    tokenId: t.exposeInt('tokenId', nullable('The id of its API token.')),
+    address: t.exposeString('address', nullable('Where it asked from: in the network, or on which host as a command.')),
     operation: t.exposeString('operation', { description: 'What was asked for, such as `createRequest`.' }),
     objectKind: t.field({
       type: KindType,
@@ -220,6 +175,27 @@ const AuditType = builder.prismaObject('Audit', {
 });
 
 builder.queryFields((t) => ({
+  caller: t.field({
+    authScopes: { operation: 'showCaller' },
+    type: CallerType,
+    description: 'Whoever asks this: so that one sees whether a token is taken, also where nobody has to show one.',
+    resolve: (_root, _args, ctx) => showCaller(ctx),
+  }),
+  tokens: t.connection({
+    authScopes: { operation: 'listTokens' },
+    type: TokenType,
+    description: 'All API tokens that were ever made, oldest first; for operators.',
+    complexity: pageComplexity,
+    resolve: (_root, args, ctx) => resolveIdPage(args, 'Token', (page) => listTokens(ctx, page)),
+  }),
+  legacyUses: t.connection({
+    authScopes: { operation: 'listLegacyUses' },
+    type: LegacyUseType,
+    description:
+      'What callers who showed nothing have asked for in the last 90 days, in vain or not, the latest first; counted while `TAPEGATE_AUTH` has `legacy`.',
+    complexity: pageComplexity,
+    resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
+  }),
   audit: t.prismaConnection({
     authScopes: { operation: 'listAudit' },
     type: AuditType,
@@ -231,8 +207,8 @@ builder.queryFields((t) => ({
       operation: t.arg.string({ description: 'What was asked for; a name that nothing has is refused.' }),
       objectKind: t.arg({ type: KindType, description: 'What it was about.' }),
       object: t.arg.string({ description: 'Its id or name, whole.' }),
-      since: t.arg({ type: 'DateTime', description: 'From this time on.' }),
-      until: t.arg({ type: 'DateTime', description: 'Before this time, which is later than `since`.' }),
+      since: t.arg(time('From this time on.')),
+      until: t.arg(time('Before this time, which is later than `since`.')),
     },
     totalCount: (_root, args, ctx) => listAudit(ctx, args, ctx.reader).count(),
     resolve: (query, _root, args, ctx) =>

@@ -10,7 +10,7 @@ import {
   readMeasurements,
   resizeDisk,
 } from '../src/operations/disks/disks.js';
-import { builder, pageComplexity } from './builder.js';
+import { bigInt, bigIntOrNull, builder, nullable, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
 
@@ -25,20 +25,19 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
     mountpoint: t.exposeString('mountpoint', {
       description: 'Absolute path: a file is at the mount point followed by its logical path.',
     }),
-    size: t.expose('size', { type: 'BigInt', description: 'Its allocation, in bytes.' }),
-    used: t.expose('used', { type: 'BigInt', description: 'Bytes that copies take.' }),
-    reserved: t.expose('reserved', { type: 'BigInt', description: 'Bytes kept for recalls that run.' }),
+    size: t.expose('size', bigInt('Its allocation, in bytes.')),
+    used: t.expose('used', bigInt('Bytes that copies take.')),
+    reserved: t.expose('reserved', bigInt('Bytes kept for recalls that run.')),
     free: t.field({
-      type: 'BigInt',
-      nullable: true,
-      description:
+      ...bigIntOrNull(
         'Bytes that are really free on it, whatever its allocation: as engines saw within the last minute, the least where several see it. Null where none could say.',
+      ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.free,
     }),
     problem: t.string({
-      nullable: true,
-      description:
+      ...nullable(
         'What engines saw wrong with it within the last minute, by their hosts; why it is held since it fails; or that it is full, in its own words, and takes nothing new for a while. Null where none saw anything wrong.',
+      ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
     hosts: t.stringList({
@@ -78,9 +77,9 @@ const RemovedDisk = builder.objectRef<ForgottenDisk>('RemovedDisk').implement({
       resolve: ({ id }) => ({ type: 'RestoreDisk', id }),
     }),
     mountpoint: t.exposeString('mountpoint', { description: 'Where it was.' }),
-    size: t.expose('size', { type: 'BigInt', description: 'Its allocation, in bytes.' }),
-    used: t.expose('used', { type: 'BigInt', description: 'Bytes that copies took.' }),
-    reserved: t.expose('reserved', { type: 'BigInt', description: 'Bytes that were kept for recalls.' }),
+    size: t.expose('size', bigInt('Its allocation, in bytes.')),
+    used: t.expose('used', bigInt('Bytes that copies took.')),
+    reserved: t.expose('reserved', bigInt('Bytes that were kept for recalls.')),
     leftBehind: t.exposeStringList('leftBehind', {
       description:
         'Logical paths of files that recalls may have left there, whole or in part: the disk fails, so that nobody could look. The first 100.',

@@ -1,7 +1,6 @@
 /** What the doctor finds by rows alone: restore disks it looks at where they are. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { GraphQLError } from 'graphql';
-import type { Context } from '../src/context.js';
 import { ForbiddenError, InvalidInputError } from '../src/errors.js';
 import type { LookedAt } from '../src/operations/doctor/findings.js';
 import {
@@ -13,7 +12,7 @@ import {
   repairFindings,
   tellUnseen,
 } from '../src/operations/doctor/rows.js';
-import { builder, MAX_PAGE_SIZE, PAGE_SIZE, pageComplexity } from './builder.js';
+import { builder, MAX_PAGE_SIZE, nullable, PAGE_SIZE, pageComplexity } from './builder.js';
 import { createCursors } from './pages.js';
 
 const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
@@ -51,21 +50,6 @@ const LookedAtType = builder.objectRef<LookedAt>('DoctorRows').implement({
 /** Each step looks at all rows of a kind, and the counts at all rows. */
 const LOOK_COMPLEXITY = 500;
 
-/** One for all fields of a page that ask for it. */
-interface Extras {
-  rows(): Promise<LookedAt>;
-}
-
-function extrasOf(ctx: Context): Extras {
-  let rows: Promise<LookedAt> | undefined;
-  return {
-    rows: () => {
-      rows ??= readLookedAt(ctx, ctx.reader);
-      return rows;
-    },
-  };
-}
-
 builder.queryFields((t) => ({
   doctorFindings: t.connection(
     {
@@ -75,10 +59,7 @@ builder.queryFields((t) => ({
         'What is wrong with the rows of the database, kind after kind; for operators. A page may have few findings, or none, and say that more comes: ' +
         'it ends after about 20 s. It is read forwards, and a gateway looks for one reader at a time (`UNAVAILABLE`).',
       complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
-      resolve: async (_root, args, ctx) => {
-        const page = await listFindings(ctx, readPage(args), ctx.reader);
-        return { ...toConnection(args, page), ...extrasOf(ctx) };
-      },
+      resolve: async (_root, args, ctx) => toConnection(args, await listFindings(ctx, readPage(args), ctx.reader)),
     },
     {
       name: 'QueryDoctorFindingsConnection',
@@ -87,12 +68,12 @@ builder.queryFields((t) => ({
           type: LookedAtType,
           complexity: LOOK_COMPLEXITY,
           description: 'How much all pages together look at.',
-          resolve: (page) => (page as unknown as Extras).rows(),
+          resolve: (_page, _args, ctx) => readLookedAt(ctx, ctx.reader),
         }),
         notLookedAt: t.string({
-          nullable: true,
-          description:
+          ...nullable(
             'Which restore disks are not looked at here, with the hosts whose engines look at them, and what is to be done, for people; the first 20. Null: there is none.',
+          ),
           resolve: (_page, _args, ctx) => tellUnseen(ctx),
         }),
       }),
@@ -143,8 +124,7 @@ const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').impl
       resolve: ({ findings }) => findings,
     }),
     next: t.string({
-      nullable: true,
-      description: 'For `after`, to go on; null: all was looked at.',
+      ...nullable('For `after`, to go on; null: all was looked at.'),
       resolve: ({ next }) => next && cursors.write(next),
     }),
   }),

@@ -21,7 +21,7 @@ import {
   WrongQuotaError,
 } from '../src/errors.js';
 import { count } from '../src/signals.js';
-import { builder, describeValues } from './builder.js';
+import { bigInt, builder, describeValues } from './builder.js';
 
 const FailureCode = builder.enumType('FailureCode', {
   description: 'What kind of failure it is; each has a type of its own.',
@@ -56,10 +56,10 @@ builder.objectType(QuotaExceededError, {
   interfaces: [Failure],
   fields: (t) => ({
     user: t.exposeString('user', { description: 'Whose quota it is.' }),
-    size: t.expose('size', { type: 'BigInt', description: 'Of the quota, in bytes.' }),
-    used: t.expose('used', { type: 'BigInt', description: 'Bytes of it that are in use.' }),
-    requested: t.expose('requested', { type: 'BigInt', description: 'Bytes that the files need beside them.' }),
-    available: t.expose('available', { type: 'BigInt', description: 'Bytes that are left of it.' }),
+    size: t.expose('size', bigInt('Of the quota, in bytes.')),
+    used: t.expose('used', bigInt('Bytes of it that are in use.')),
+    requested: t.expose('requested', bigInt('Bytes that the files need beside them.')),
+    available: t.expose('available', bigInt('Bytes that are left of it.')),
   }),
 });
 
@@ -76,27 +76,14 @@ builder.objectType(LimitReachedError, {
   }),
 });
 
-builder.objectType(WrongQuotaError, {
-  name: 'WrongQuota',
-  description: 'The request belongs to another quota.',
-  interfaces: [Failure],
-});
-builder.objectType(ForbiddenError, {
-  name: 'Forbidden',
-  description: 'The caller may not do that.',
-  interfaces: [Failure],
-});
-builder.objectType(NotFoundError, {
-  name: 'NotFound',
-  description: 'There is no such thing.',
-  interfaces: [Failure],
-});
-
-builder.objectType(InUseError, {
-  name: 'InUse',
-  description: 'Something else still needs it.',
-  interfaces: [Failure],
-});
+const plainErrors = [
+  [WrongQuotaError, 'WrongQuota', 'The request belongs to another quota.'],
+  [ForbiddenError, 'Forbidden', 'The caller may not do that.'],
+  [NotFoundError, 'NotFound', 'There is no such thing.'],
+  [InUseError, 'InUse', 'Something else still needs it.'],
+] as const;
+for (const [type, name, description] of plainErrors)
+  builder.objectType(type, { name, description, interfaces: [Failure] });
 
 const contexts = new WeakMap<Error, Context>();
 

@@ -21,33 +21,39 @@ import { readDisks } from '../src/operations/disks/disks.js';
 import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import type { Stage } from '../src/stages.js';
-import { builder, pageComplexity } from './builder.js';
+import {
+  bigInt,
+  bigIntOrNull,
+  builder,
+  describeValues,
+  nullable,
+  pageComplexity,
+  time,
+  timeOrNull,
+} from './builder.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
-import { argumentsOf } from './page-arguments.js';
 import { createBatch, isText, resolveRootPage } from './pages.js';
 import { findVolume, VolumeType } from './tapes.js';
 
 export const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
-  values: {
-    UNVERIFIED: { description: 'On disk; its tape copy is not confirmed, or the file was changed on disk since.' },
-    ONDISK: { description: 'On disk and on tape.' },
-    ONTAPE: { description: 'On tape alone.' },
-    RESTORING: { description: 'On tape; its recall runs.' },
-    RESTORED: { description: 'On tape, with a copy on a restore disk.' },
-  } satisfies Record<Stage, object>,
+  values: describeValues<Stage>({
+    UNVERIFIED: 'On disk; its tape copy is not confirmed, or the file was changed on disk since.',
+    ONDISK: 'On disk and on tape.',
+    ONTAPE: 'On tape alone.',
+    RESTORING: 'On tape; its recall runs.',
+    RESTORED: 'On tape, with a copy on a restore disk.',
+  }),
 });
 
 const ChecksumOriginType = builder.enumType('ChecksumOrigin', {
   description: 'Who says what the checksum of a tape file is.',
-  values: {
-    ARCHIVE: { description: 'Whoever has registered the file.' },
-    FIRST_RESTORE: {
-      description:
-        'Nobody has told one: it was taken when the file was restored for the first time from where it lies now.',
-    },
-  },
+  values: describeValues({
+    ARCHIVE: 'Whoever has registered the file.',
+    FIRST_RESTORE:
+      'Nobody has told one: it was taken when the file was restored for the first time from where it lies now.',
+  }),
 });
 
 type ChecksumOrigin = 'ARCHIVE' | 'FIRST_RESTORE';
@@ -81,13 +87,9 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
   description: 'One file of the catalogue.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Logical path.' }),
-    size: t.expose('size', { type: 'BigInt', description: 'Bytes.' }),
+    size: t.expose('size', bigInt('Bytes.')),
     stage: t.expose('stage', { type: StageType, description: 'Where it is now.' }),
-    verified: t.expose('verified', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When the tape copy was last confirmed; null: never.',
-    }),
+    verified: t.expose('verified', timeOrNull('When the tape copy was last confirmed; null: never.')),
     checksum: t.exposeString('checksum', {
       nullable: true,
       description:
@@ -99,21 +101,17 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       description: 'Who says what the checksum is; null where none is known.',
       resolve: originOf,
     }),
-    spotName: t.exposeString('spotName', {
-      nullable: true,
-      description: 'The storage spot it came from; null where none is known.',
-    }),
+    spotName: t.exposeString('spotName', nullable('The storage spot it came from; null where none is known.')),
     volume: t.field({
       type: VolumeType,
       nullable: true,
       description: 'The volume that has it; null: none is known.',
       resolve: ({ volumeId }, _args, ctx) => findVolume(ctx, volumeId),
     }),
-    position: t.expose('position', {
-      type: 'BigInt',
-      nullable: true,
-      description: 'Its place on the volume: file sequence number or block; null: not known.',
-    }),
+    position: t.expose(
+      'position',
+      bigIntOrNull('Its place on the volume: file sequence number or block; null: not known.'),
+    ),
     disk: t.field({
       type: RestoreDiskType,
       nullable: true,
@@ -121,9 +119,9 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       resolve: (file, _args, ctx) => findDisk(ctx, file),
     }),
     restoredPath: t.string({
-      nullable: true,
-      description:
+      ...nullable(
         'Where the restored copy can be read, also one that was changed by hand since; null where there is none.',
+      ),
       resolve: async (file, _args, ctx) => {
         const disk = await findDisk(ctx, file);
         return disk ? `${disk.mountpoint}${file.diskPath ?? file.path}` : null;
@@ -136,47 +134,67 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
   }),
 });
 
-builder.prismaObjectField(TapeFileType, 'bytesPath', (t) =>
-  t.string({
-    nullable: true,
-    description:
+builder.prismaObjectFields(TapeFileType, (t) => ({
+  bytesPath: t.string({
+    ...nullable(
       'Where the restored copy is read by GET, as a path of the gateway; whether it may be read is seen then. Null: there is none, or the site serves no bytes.',
+    ),
     resolve: async (file, _args, ctx) => {
       if (ctx.config.door.webdav === 'off' || file.stage !== 'RESTORED') return null;
       return (await findDisk(ctx, file)) ? bytesPathOf(file.path) : null;
     },
   }),
-);
+  withdrawnAt: t.expose('withdrawnAt', timeOrNull('Since then nobody can ask for it; null: it is not withdrawn.')),
+  withdrawnWhy: t.exposeString('withdrawnWhy', nullable('Why it is withdrawn; null where nobody has said.')),
+  tapePath: t.string({
+    nullable: true,
+    description:
+      'By which its library finds it, where that is another name than its path: it was renamed here, and not there. For operators and viewers.',
+    // it may be of a folder that is kept from others
+    resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
+  }),
+  copyVolume: t.field({
+    type: VolumeType,
+    nullable: true,
+    description: 'The volume that has the same bytes once more; null: none is known.',
+    resolve: ({ copyVolumeId }, _args, ctx) => findVolume(ctx, copyVolumeId),
+  }),
+  copyPosition: t.expose('copyPosition', bigIntOrNull('Their place on `copyVolume`; null: not known.')),
+  copyError: t.exposeString(
+    'copyError',
+    nullable('Why they could not be read there, if that was tried: the file is read at its other place since then.'),
+  ),
+}));
 
 const CountPrecisionType = builder.enumType('CountPrecision', {
   description: 'How exactly a list is counted.',
-  values: {
-    EXACT: { description: 'Each is counted, however many there are.' },
-    ESTIMATED: {
-      description: 'Up to 10,000 that are soon found are counted; else it is an estimate, and flagged as one.',
-    },
-  },
+  values: describeValues({
+    EXACT: 'Each is counted, however many there are.',
+    ESTIMATED: 'Up to 10,000 that are soon found are counted; else it is an estimate, and flagged as one.',
+  }),
 });
 
 interface CountedFiles extends ListFilesInput {
   count?: 'EXACT' | 'ESTIMATED' | null | undefined;
 }
 
-const counts = new WeakMap<Context, Map<string, Promise<RowCount>>>();
+interface FilesPage {
+  isEstimate: boolean;
+  /** Counts at the first call. */
+  counted: () => Promise<RowCount>;
+}
 
-/** Once for all fields of a request that tell of it. */
-function countFiles(ctx: Context, { match, stages, withdrawn, count }: CountedFiles): Promise<RowCount> {
-  const known = counts.get(ctx) ?? new Map<string, Promise<RowCount>>();
-  counts.set(ctx, known);
-  const key = JSON.stringify([match, stages, withdrawn, count]);
-  let counted = known.get(key);
-  if (!counted) {
-    const list = listFiles(ctx, { match, stages, withdrawn }, ctx.reader);
-    counted =
-      count === 'ESTIMATED' ? list.estimate() : list.count().then((exact) => ({ count: exact, isEstimated: false }));
-    known.set(key, counted);
-  }
-  return counted;
+function countOf(ctx: Context, args: CountedFiles): FilesPage {
+  const isEstimate = args.count === 'ESTIMATED';
+  let counted: Promise<RowCount> | undefined;
+  return {
+    isEstimate,
+    counted: () => {
+      const { count, estimate } = listFiles(ctx, args, ctx.reader);
+      counted ??= isEstimate ? estimate() : count().then((exact) => ({ count: exact, isEstimated: false }));
+      return counted;
+    },
+  };
 }
 
 /** The files of a page; none if only their number is wanted. */
@@ -194,61 +212,14 @@ function asksForCountAlone({ fieldNodes }: GraphQLResolveInfo): boolean {
   return selected.every((each) => each.kind === Kind.FIELD && COUNTS.has(each.name.value));
 }
 
-builder.queryFields((t) => ({
-  tapeFile: t.field({
-    authScopes: { operation: 'getFile' },
-    type: TapeFileType,
-    nullable: true,
-    description: 'A file by its path; null when the catalogue does not know it.',
-    args: { path: t.arg.string({ required: true, description: 'Logical path.' }) },
-    resolve: (_root, { path }, ctx) => getFile(ctx, path),
-  }),
-  tapeFiles: t.connection(
-    {
-      authScopes: { operation: 'listFiles' },
-      type: TapeFileType,
-      description: 'Tape files in order of their paths.',
-      complexity: pageComplexity,
-      args: {
-        match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
-        stages: t.arg({ type: [StageType], description: 'Only files at one of these; at any unless given.' }),
-        withdrawn: t.arg.boolean({
-          description: 'Those that are withdrawn, and no others; without it, they are left out.',
-        }),
-        count: t.arg({
-          type: CountPrecisionType,
-          defaultValue: 'EXACT',
-          description: 'What is wanted of `totalCount`; to count millions of files takes seconds.',
-        }),
-      },
-      resolve: (_root, args, ctx, info) => resolveFiles(ctx, info, args),
-    },
-    {
-      fields: (f) => ({
-        totalCount: f.int({
-          resolve: async (connection, _args, ctx) =>
-            (await countFiles(ctx, argumentsOf<CountedFiles>(connection))).count,
-        }),
-        isCountEstimated: f.boolean({
-          description: 'Is `totalCount` an estimate? Counted only where it is asked for.',
-          resolve: async (connection, _args, ctx) => {
-            const given = argumentsOf<CountedFiles>(connection);
-            return given.count === 'ESTIMATED' && (await countFiles(ctx, given)).isEstimated;
-          },
-        }),
-      }),
-    },
-  ),
-}));
-
 const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({
   description: 'A file has moved from one stage to another; or, without `from`, is at a stage now.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Logical path of the file.' }),
     from: t.expose('from', { type: StageType, nullable: true, description: 'Null: it is at `to` now.' }),
     to: t.expose('to', { type: StageType, description: 'The stage that it is at since then.' }),
-    at: t.expose('at', { type: 'DateTime', description: 'When it moved; without `from`, when that was looked at.' }),
-    eventId: t.expose('eventId', { type: 'BigInt', description: 'Give it as `after` to go on from here.' }),
+    at: t.expose('at', time('When it moved; without `from`, when that was looked at.')),
+    eventId: t.expose('eventId', bigInt('Give it as `after` to go on from here.')),
   }),
 });
 
@@ -265,7 +236,7 @@ builder.subscriptionFields((t) => ({
     args: {
       requestId: t.arg.int({ description: 'Only files of this request; the id that REST knows.' }),
       match: t.arg.string({ description: 'Only files whose path holds it: a plain, case-sensitive substring.' }),
-      after: t.arg({ type: 'BigInt', description: 'The `eventId` of the last message that was seen.' }),
+      after: t.arg(bigInt('The `eventId` of the last message that was seen.')),
     },
     subscribe: (_root, args, ctx) =>
       cancellable((signal) =>
@@ -276,23 +247,11 @@ builder.subscriptionFields((t) => ({
   }),
 }));
 
-builder.prismaObjectField('TapeFile', 'withdrawnAt', (t) =>
-  t.expose('withdrawnAt', {
-    type: 'DateTime',
-    nullable: true,
-    description: 'Since then nobody can ask for it; null: it is not withdrawn.',
-  }),
-);
-
-builder.prismaObjectField('TapeFile', 'withdrawnWhy', (t) =>
-  t.exposeString('withdrawnWhy', { nullable: true, description: 'Why it is withdrawn; null where nobody has said.' }),
-);
-
 const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
   description: 'The files that `withdrawFiles`, `reinstateFiles` or `renameFiles` was about.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'How many there are.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of all of them together.' }),
+    bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
     requests: t.exposeInt('requests', { description: 'Live requests that hold one of them, or wait for one.' }),
   }),
 });
@@ -320,36 +279,6 @@ const ReinstateFilesInput = builder.inputType('ReinstateFilesInput', {
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
 });
-
-builder.mutationFields((t) => ({
-  withdrawFiles: t.field({
-    authScopes: { operation: 'withdrawFiles' },
-    type: ChosenFilesType,
-    description:
-      'Takes files out of the catalogue: they are in no list, and nobody can ask for them. Who waits for one is told; copies on disk stay as long as requests have them.',
-    errors: { types: errors },
-    args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'What is withdrawn.' }) },
-    resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),
-  }),
-  reinstateFiles: t.field({
-    authScopes: { operation: 'reinstateFiles' },
-    type: ChosenFilesType,
-    description: 'Brings withdrawn files back. Requests that wait for them take them in.',
-    errors: { types: errors },
-    args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'What comes back.' }) },
-    resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
-  }),
-}));
-
-builder.prismaObjectField('TapeFile', 'tapePath', (t) =>
-  t.string({
-    nullable: true,
-    description:
-      'By which its library finds it, where that is another name than its path: it was renamed here, and not there. For operators and viewers.',
-    // it may be of a folder that is kept from others
-    resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
-  }),
-);
 
 const RenameFilesInput = builder.inputType('RenameFilesInput', {
   description: 'What is renamed.',
@@ -379,7 +308,7 @@ const ForgottenFilesType = builder.objectRef<ForgottenFiles>('ForgottenFiles').i
   description: 'The files that `forgetFiles` was about.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'How many are forgotten.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of all of them together.' }),
+    bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
     kept: t.exposeInt('kept', {
       description:
         'Withdrawn ones that are not forgotten yet: something of them is on disk, or a live request has them or waits for them.',
@@ -388,6 +317,23 @@ const ForgottenFilesType = builder.objectRef<ForgottenFiles>('ForgottenFiles').i
 });
 
 builder.mutationFields((t) => ({
+  withdrawFiles: t.field({
+    authScopes: { operation: 'withdrawFiles' },
+    type: ChosenFilesType,
+    description:
+      'Takes files out of the catalogue: they are in no list, and nobody can ask for them. Who waits for one is told; copies on disk stay as long as requests have them.',
+    errors: { types: errors },
+    args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'What is withdrawn.' }) },
+    resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),
+  }),
+  reinstateFiles: t.field({
+    authScopes: { operation: 'reinstateFiles' },
+    type: ChosenFilesType,
+    description: 'Brings withdrawn files back. Requests that wait for them take them in.',
+    errors: { types: errors },
+    args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'What comes back.' }) },
+    resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
+  }),
   renameFiles: t.field({
     authScopes: { operation: 'renameFiles' },
     type: ChosenFilesType,
@@ -409,30 +355,6 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-builder.prismaObjectField('TapeFile', 'copyVolume', (t) =>
-  t.field({
-    type: VolumeType,
-    nullable: true,
-    description: 'The volume that has the same bytes once more; null: none is known.',
-    resolve: ({ copyVolumeId }, _args, ctx) => findVolume(ctx, copyVolumeId),
-  }),
-);
-
-builder.prismaObjectField('TapeFile', 'copyPosition', (t) =>
-  t.expose('copyPosition', {
-    type: 'BigInt',
-    nullable: true,
-    description: 'Their place on `copyVolume`; null: not known.',
-  }),
-);
-
-builder.prismaObjectField('TapeFile', 'copyError', (t) =>
-  t.exposeString('copyError', {
-    nullable: true,
-    description: 'Why they could not be read there, if that was tried: the file is read at its other place since then.',
-  }),
-);
-
 /** As many entries as there may be. */
 const FOLDER_COMPLEXITY = 50;
 
@@ -441,7 +363,7 @@ const FolderEntryType = builder.objectRef<Entry>('FolderEntry').implement({
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Absolute.' }),
     isFolder: t.exposeBoolean('isFolder', { description: 'There are files below it.' }),
-    size: t.expose('size', { type: 'BigInt', nullable: true, description: 'Bytes; null for a folder.' }),
+    size: t.expose('size', bigIntOrNull('Bytes; null for a folder.')),
   }),
 });
 
@@ -454,8 +376,52 @@ const FolderType = builder.objectRef<Folder>('Folder').implement({
   }),
 });
 
-builder.queryField('folder', (t) =>
-  t.field({
+builder.queryFields((t) => ({
+  tapeFile: t.field({
+    authScopes: { operation: 'getFile' },
+    type: TapeFileType,
+    nullable: true,
+    description: 'A file by its path; null when the catalogue does not know it.',
+    args: { path: t.arg.string({ required: true, description: 'Logical path.' }) },
+    resolve: (_root, { path }, ctx) => getFile(ctx, path),
+  }),
+  tapeFiles: t.connection(
+    {
+      authScopes: { operation: 'listFiles' },
+      type: TapeFileType,
+      description: 'Tape files in order of their paths.',
+      complexity: pageComplexity,
+      args: {
+        match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
+        stages: t.arg({ type: [StageType], description: 'Only files at one of these; at any unless given.' }),
+        withdrawn: t.arg.boolean({
+          description: 'Those that are withdrawn, and no others; without it, they are left out.',
+        }),
+        count: t.arg({
+          type: CountPrecisionType,
+          defaultValue: 'EXACT',
+          description: 'What is wanted of `totalCount`; to count millions of files takes seconds.',
+        }),
+      },
+      resolve: async (_root, args, ctx, info) => ({
+        ...(await resolveFiles(ctx, info, args)),
+        ...countOf(ctx, args),
+      }),
+    },
+    {
+      fields: (f) => ({
+        totalCount: f.int({ resolve: async (page) => (await (page as FilesPage).counted()).count }),
+        isCountEstimated: f.boolean({
+          description: 'Is `totalCount` an estimate? Counted only where it is asked for.',
+          resolve: async (connection) => {
+            const { isEstimate, counted } = connection as FilesPage;
+            return isEstimate && (await counted()).isEstimated;
+          },
+        }),
+      }),
+    },
+  ),
+  folder: t.field({
     authScopes: { operation: 'listFiles' },
     type: FolderType,
     complexity: FOLDER_COMPLEXITY,
@@ -464,4 +430,4 @@ builder.queryField('folder', (t) =>
     args: { path: t.arg.string({ required: true, description: 'Absolute; `/` is everything.' }) },
     resolve: (_root, { path }, ctx) => showFolder(ctx, path),
   }),
-);
+}));

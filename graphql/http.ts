@@ -1,10 +1,9 @@
 /** GraphQL over HTTP: what a request says, checked before anything is run, and how one that is at fault is answered. */
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
-import { classOf, messageOf, quote, UnavailableError } from '../src/errors.js';
+import { messageOf, quote, UnavailableError } from '../src/errors.js';
 import { HttpError, parseBounded, readJsonBody } from '../src/http-body.js';
-import { idOf } from '../src/request-ids.js';
-import { count } from '../src/signals.js';
+import { answerOf, createErrorHandler as createHandler } from '../src/http-errors.js';
 import { RefusedDocument } from './persisted.js';
 
 export interface Params {
@@ -109,35 +108,20 @@ function nameOf(value: unknown): string {
   return isObject(value) ? 'an object' : `a ${typeof value === 'bigint' ? 'number' : typeof value}`;
 }
 
-export function sendErrors(res: Response, status: number, errors: readonly object[]): void {
-  res.status(status).json({ errors });
-}
+/** Codes of statuses, for programs: the request may succeed later. */
+const STATUS_CODES: Record<number, string> = {
+  401: 'UNAUTHENTICATED',
+  429: 'TOO_MANY_REQUESTS',
+  500: 'INTERNAL_SERVER_ERROR',
+  503: 'UNAVAILABLE',
+};
 
-/** What a program is to tell from other errors: it may come again later. */
-const STATUS_CODES: Record<number, string> = { 401: 'UNAUTHENTICATED', 429: 'TOO_MANY_REQUESTS', 503: 'UNAVAILABLE' };
+export const createErrorHandler = (log: Logger): ErrorRequestHandler => createHandler(log, 'GraphQL', sendError);
 
-/** Express's own would answer with a page that has a stack of files in it. */
-export function createErrorHandler(log: Logger): ErrorRequestHandler {
-  return (error, req, res, _next) => {
-    if (res.headersSent || res.destroyed) {
-      res.destroy();
-      return;
-    }
-    count('tapegate_errors_total', { class: classOf(error) });
-    if (error instanceof HttpError) {
-      res.set(error.headers);
-      const code = error instanceof RefusedDocument ? error.code : STATUS_CODES[error.status];
-      sendErrors(res, error.status, [{ message: error.message, ...(code && { extensions: { code } }) }]);
-      return;
-    }
-    // nobody can tell who asks while the database is away
-    if (error instanceof UnavailableError) {
-      const { message, retryAfterSeconds } = error;
-      res.set('Retry-After', String(retryAfterSeconds));
-      sendErrors(res, 503, [{ message, extensions: { code: 'UNAVAILABLE', retryAfterSeconds } }]);
-      return;
-    }
-    log.error({ err: error, url: req.originalUrl, ...idOf(res) }, 'GraphQL: internal error');
-    sendErrors(res, 500, [{ message: 'Internal error', extensions: { code: 'INTERNAL_SERVER_ERROR' } }]);
-  };
+function sendError(res: Response, error: unknown): void {
+  const { status, message, headers } = answerOf(error);
+  const code = error instanceof RefusedDocument ? error.code : STATUS_CODES[status];
+  const retry = error instanceof UnavailableError ? { retryAfterSeconds: error.retryAfterSeconds } : {};
+  res.status(status).set(headers);
+  res.json({ errors: [{ message, ...(code && { extensions: { code, ...retry } }) }] });
 }

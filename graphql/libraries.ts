@@ -1,6 +1,6 @@
 /** Libraries: the tape systems of the site. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
-import { LibraryContract } from '../src/generated/prisma/enums.js';
+import type { LibraryContract } from '../src/generated/prisma/enums.js';
 import {
   addLibrary,
   type LeftFile,
@@ -16,18 +16,16 @@ import {
   readUsage,
 } from '../src/operations/libraries/libraries.js';
 import { type KeptCopy, readStagingFigures, type StagingFigures } from '../src/operations/staging/stagers.js';
-import { builder, pageComplexity } from './builder.js';
+import { bigInt, bigIntOrNull, builder, describeValues, nullable, pageComplexity, timeOrNull } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
 
 const ContractType = builder.enumType('LibraryContract', {
   description: 'What Tapegate asks of a library.',
-  values: {
-    [LibraryContract.DRIVE]: {
-      description: 'To mount volumes: Tapegate decides which, and in which order they are read.',
-    },
-    [LibraryContract.STAGING]: { description: 'To stage files: the system behind it orders them by itself.' },
-  },
+  values: describeValues<LibraryContract>({
+    DRIVE: 'To mount volumes: Tapegate decides which, and in which order they are read.',
+    STAGING: 'To stage files: the system behind it orders them by itself.',
+  }),
 });
 
 const settings = createBatch(readSettings);
@@ -56,15 +54,11 @@ builder.prismaNode('Library', {
       description: 'Its drives; of one that stages files, what reads from it at the same time.',
       resolve: ({ drives }, _args, ctx) => drives ?? ctx.config.drives,
     }),
-    depthFiles: t.exposeInt('depthFiles', {
-      nullable: true,
-      description: 'Files that may be asked for at the same time, of one that stages; null: as the engine has it.',
-    }),
-    depthBytes: t.expose('depthBytes', {
-      type: 'BigInt',
-      nullable: true,
-      description: 'The same in bytes.',
-    }),
+    depthFiles: t.exposeInt(
+      'depthFiles',
+      nullable('Files that may be asked for at the same time, of one that stages; null: as the engine has it.'),
+    ),
+    depthBytes: t.expose('depthBytes', bigIntOrNull('The same in bytes.')),
     volumes: t.relationCount('volumes', {
       where: { retiredAt: null },
       description: 'Volumes that the catalogue has of it, without those that are retired.',
@@ -97,7 +91,7 @@ const AddLibraryInput = builder.inputType('AddLibraryInput', {
       description: 'How many it has; of one that stages files, what may read from it at the same time. 2 unless given.',
     }),
     depthFiles: t.int({ description: 'Only of one that stages: files that may be asked for at the same time.' }),
-    depthBytes: t.field({ type: 'BigInt', description: 'The same in bytes.' }),
+    depthBytes: t.field(bigInt('The same in bytes.')),
   }),
 });
 
@@ -115,7 +109,7 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
     depthFiles: t.int({
       description: 'Only of one that stages: files that may be asked for at the same time. Null: as the engine has it.',
     }),
-    depthBytes: t.field({ type: 'BigInt', description: 'The same in bytes.' }),
+    depthBytes: t.field(bigInt('The same in bytes.')),
   }),
 });
 
@@ -123,15 +117,14 @@ const LeftFileType = builder.objectRef<LeftFile>('LeftFile').implement({
   description: 'A file that a library was asked for, and was not told that nobody needs it.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Its path in the catalogue.' }),
-    demand: t.exposeString('demand', {
-      nullable: true,
-      description: 'What the system called the demand; null where it gives no names, or none has arrived.',
-    }),
-    until: t.expose('until', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When it leaves the disk of the system by itself; null where it has not said.',
-    }),
+    demand: t.exposeString(
+      'demand',
+      nullable('What the system called the demand; null where it gives no names, or none has arrived.'),
+    ),
+    until: t.expose(
+      'until',
+      timeOrNull('When it leaves the disk of the system by itself; null where it has not said.'),
+    ),
   }),
 });
 
@@ -146,7 +139,7 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
       description:
         'Files that may stay staged, or still come, at the tape system: it was not told that nobody needs them.',
     }),
-    leftBytes: t.expose('leftBytes', { type: 'BigInt', description: 'The same in bytes.' }),
+    leftBytes: t.expose('leftBytes', bigInt('The same in bytes.')),
     left: t.expose('left', { type: [LeftFileType], description: 'Of these the first thousand, by demands and paths.' }),
   }),
 });
@@ -208,12 +201,8 @@ const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
   description: 'A file that nobody needs any more, and that its library keeps on disk all the same.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Its logical path.' }),
-    size: t.expose('size', { type: 'BigInt', description: 'Bytes.' }),
-    until: t.expose('until', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When it leaves there by itself; null: the library does not say.',
-    }),
+    size: t.expose('size', bigInt('Bytes.')),
+    until: t.expose('until', timeOrNull('When it leaves there by itself; null: the library does not say.')),
   }),
 });
 
@@ -224,13 +213,12 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
     ready: t.exposeInt('ready', { description: 'Files that can be read there.' }),
     releasing: t.exposeInt('releasing', { description: 'Files of which it is to be told that nobody needs them.' }),
     kept: t.exposeInt('kept', { description: 'Files that nobody needs, and that leave its disk by themselves.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Of all these.' }),
-    restUntil: t.expose('restUntil', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'Until when it is left alone, since it could not answer, or not be read. Null: it is not.',
-    }),
-    problem: t.exposeString('problem', { nullable: true, description: 'What it said then, for people.' }),
+    bytes: t.expose('bytes', bigInt('Of all these.')),
+    restUntil: t.expose(
+      'restUntil',
+      timeOrNull('Until when it is left alone, since it could not answer, or not be read. Null: it is not.'),
+    ),
+    problem: t.exposeString('problem', nullable('What it said then, for people.')),
     nextKept: t.field({
       type: [KeptCopyType],
       description: 'Of the files that are kept, those that leave first; 100 at most.',
@@ -255,8 +243,8 @@ const UsageType = builder.objectRef<RequestUsage>('LibraryUsage').implement({
   description: 'What a library was sent of one kind of request.',
   fields: (t) => ({
     request: t.exposeString('request', { description: 'As the documentation of the system calls it: `GetObject`.' }),
-    sent: t.expose('sent', { type: 'BigInt', description: 'How many, also those whose answers were lost.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of files that came with the answers.' }),
+    sent: t.expose('sent', bigInt('How many, also those whose answers were lost.')),
+    bytes: t.expose('bytes', bigInt('Bytes of files that came with the answers.')),
   }),
 });
 

@@ -1,6 +1,6 @@
 /** Webhooks: what is told to programs elsewhere, and what came of it. */
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../src/errors.js';
-import { WebhookEvent, WebhookMessageState } from '../src/generated/prisma/enums.js';
+import { WebhookEvent, type WebhookMessageState } from '../src/generated/prisma/enums.js';
 import { listWaitingMail, type MailWait, type WaitingMail } from '../src/operations/mail/outbox.js';
 import { eventTypes } from '../src/operations/webhooks/news.js';
 import {
@@ -15,7 +15,7 @@ import {
   testWebhook,
   type WebhookWithSecret,
 } from '../src/operations/webhooks/webhooks.js';
-import { builder, describeValues, pageComplexity } from './builder.js';
+import { builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const EventType = builder.enumType('WebhookEvent', {
@@ -47,41 +47,34 @@ const EventType = builder.enumType('WebhookEvent', {
 
 const StateType = builder.enumType('WebhookMessageState', {
   description: 'What came of a message.',
-  values: {
-    [WebhookMessageState.PENDING]: { description: 'It is to be sent, or tried again.' },
-    [WebhookMessageState.SENT]: { description: 'Its receiver has taken it.' },
-    [WebhookMessageState.GIVEN_UP]: {
-      description: 'It was refused for days. Switching the webhook on has it tried again.',
-    },
-  },
+  values: describeValues<WebhookMessageState>({
+    PENDING: 'It is to be sent, or tried again.',
+    SENT: 'Its receiver has taken it.',
+    GIVEN_UP: 'It was refused for days. Switching the webhook on has it tried again.',
+  }),
 });
 
 const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
   description: 'A URL that is told of the requests of a quota, or of all.',
   fields: (t) => ({
     webhookId: t.exposeInt('id', { description: 'For `setWebhook` and the others.' }),
-    user: t.exposeString('user', { nullable: true, description: 'Of the quota; null: it is told of all.' }),
+    user: t.exposeString('user', nullable('Of the quota; null: it is told of all.')),
     url: t.exposeString('url', { description: 'What is called.' }),
     events: t.expose('events', { type: [EventType], description: 'Of what it is told.' }),
     note: t.exposeString('note', { description: 'For people; may be empty.' }),
-    madeAt: t.expose('madeAt', { type: 'DateTime', description: 'When it was made.' }),
+    madeAt: t.expose('madeAt', time('When it was made.')),
     madeBy: t.exposeString('madeBy', { description: 'Who has made it.' }),
     isEnabled: t.boolean({ description: 'It is on.', resolve: ({ disabledAt }) => disabledAt === null }),
-    disabledAt: t.expose('disabledAt', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When it was switched off, by somebody or for its failures; null: it is on.',
-    }),
-    disabledReason: t.exposeString('disabledReason', { nullable: true, description: 'Why it was switched off.' }),
-    failingSince: t.expose('failingSince', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'Since when it takes nothing; null: it does.',
-    }),
+    disabledAt: t.expose(
+      'disabledAt',
+      timeOrNull('When it was switched off, by somebody or for its failures; null: it is on.'),
+    ),
+    disabledReason: t.exposeString('disabledReason', nullable('Why it was switched off.')),
+    failingSince: t.expose('failingSince', timeOrNull('Since when it takes nothing; null: it does.')),
     failures: t.exposeInt('failures', { description: 'Tries in a row that have failed.' }),
-    lastError: t.exposeString('lastError', { nullable: true, description: 'Why the last one did.' }),
-    sentAt: t.expose('sentAt', { type: 'DateTime', nullable: true, description: 'When it took a message last.' }),
-    nextTryAt: t.expose('nextTryAt', { type: 'DateTime', description: 'It is called no earlier.' }),
+    lastError: t.exposeString('lastError', nullable('Why the last one did.')),
+    sentAt: t.expose('sentAt', timeOrNull('When it took a message last.')),
+    nextTryAt: t.expose('nextTryAt', time('It is called no earlier.')),
     waiting: t.exposeInt('waiting', { description: 'Messages that are still to be sent.' }),
   }),
 });
@@ -93,19 +86,17 @@ const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement(
       description: '`webhook-id`, by which its receiver knows one that comes twice.',
     }),
     type: t.exposeString('type', { description: 'Such as `request.finished`.' }),
-    requestId: t.exposeInt('requestId', { nullable: true, description: 'Of what it tells.' }),
+    requestId: t.exposeInt('requestId', nullable('Of what it tells.')),
     body: t.exposeString('body', { description: 'The JSON, exactly as it goes out.' }),
     state: t.expose('state', { type: StateType, description: 'What came of it.' }),
     attempts: t.exposeInt('attempts', { description: 'How often it was tried.' }),
-    createdAt: t.expose('createdAt', { type: 'DateTime', description: 'When it was written.' }),
+    createdAt: t.expose('createdAt', time('When it was written.')),
     nextTryAt: t.field({
-      type: 'DateTime',
-      nullable: true,
-      description: 'It is tried no earlier; null where it is not any more.',
+      ...timeOrNull('It is tried no earlier; null where it is not any more.'),
       resolve: ({ state, nextTryAt }) => (state === 'PENDING' ? nextTryAt : null),
     }),
-    sentAt: t.expose('sentAt', { type: 'DateTime', nullable: true, description: 'When its receiver took it.' }),
-    lastError: t.exposeString('lastError', { nullable: true, description: 'Why the last try failed.' }),
+    sentAt: t.expose('sentAt', timeOrNull('When its receiver took it.')),
+    lastError: t.exposeString('lastError', nullable('Why the last try failed.')),
   }),
 });
 
@@ -118,25 +109,6 @@ const WithSecretType = builder.objectRef<WebhookWithSecret>('WebhookWithSecret')
     }),
   }),
 });
-
-builder.queryFields((t) => ({
-  webhooks: t.connection({
-    authScopes: { operation: 'listWebhooks' },
-    type: WebhookType,
-    description: 'The webhooks of the quotas that the caller manages, and for operators all; oldest first.',
-    complexity: pageComplexity,
-    resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
-  }),
-  webhookMessages: t.connection({
-    authScopes: { operation: 'listWebhookMessages' },
-    type: MessageType,
-    description: 'What a webhook was told of late, and is to be told; newest first.',
-    complexity: pageComplexity,
-    args: { webhookId: t.arg.int({ required: true, description: 'Of the webhook.' }) },
-    resolve: (_root, { webhookId, ...args }, ctx) =>
-      resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
-  }),
-}));
 
 const CreateInput = builder.inputType('CreateWebhookInput', {
   description: 'What is to be told of what.',
@@ -230,17 +202,30 @@ const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement(
   fields: (t) => ({
     user: t.exposeString('user', { description: 'Whose requests they are about.' }),
     letters: t.exposeInt('letters', { description: 'How many wait.' }),
-    since: t.expose('since', { type: 'DateTime', description: 'When the oldest of them was written.' }),
+    since: t.expose('since', time('When the oldest of them was written.')),
     waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'What the first of them waits for.' }),
-    nextAt: t.expose('nextAt', { type: 'DateTime', description: 'The first of them is sent no earlier.' }),
-    lastError: t.exposeString('lastError', {
-      nullable: true,
-      description: 'Why the last try of that one failed; null before one has.',
-    }),
+    nextAt: t.expose('nextAt', time('The first of them is sent no earlier.')),
+    lastError: t.exposeString('lastError', nullable('Why the last try of that one failed; null before one has.')),
   }),
 });
 
 builder.queryFields((t) => ({
+  webhooks: t.connection({
+    authScopes: { operation: 'listWebhooks' },
+    type: WebhookType,
+    description: 'The webhooks of the quotas that the caller manages, and for operators all; oldest first.',
+    complexity: pageComplexity,
+    resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
+  }),
+  webhookMessages: t.connection({
+    authScopes: { operation: 'listWebhookMessages' },
+    type: MessageType,
+    description: 'What a webhook was told of late, and is to be told; newest first.',
+    complexity: pageComplexity,
+    args: { webhookId: t.arg.int({ required: true, description: 'Of the webhook.' }) },
+    resolve: (_root, { webhookId, ...args }, ctx) =>
+      resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
+  }),
   waitingMail: t.connection({
     authScopes: { operation: 'listWaitingMail' },
     type: WaitingMailType,

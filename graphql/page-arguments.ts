@@ -13,13 +13,6 @@ declare global {
   }
 }
 
-const givenTo = new WeakMap<object, object>();
-
-/** What the list was asked with that a connection is a page of. */
-export function argumentsOf<Arguments extends object>(connection: object): Partial<Arguments> {
-  return givenTo.get(connection) ?? {};
-}
-
 interface ConnectionShape {
   edges: readonly unknown[];
   pageInfo: { startCursor: unknown; endCursor: unknown };
@@ -46,7 +39,6 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
         if (value != null && value < 0) throw badArgument(`${name} must not be negative, as ${value} is`);
       }
       const page = (await resolver(root, given, ctx, info)) as ConnectionShape;
-      givenTo.set(page, given);
       if (page.edges.length === 0) {
         // who asks again from here gets what has come meanwhile, and not the whole list
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;

@@ -13,31 +13,28 @@ import {
   watchEnd,
 } from '../src/operations/plan/waiting.js';
 import { timeOf } from '../src/time.js';
-import { builder, describeValues, pageComplexity } from './builder.js';
+import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
 
 /** Reading the plan looks at the whole queue. */
 export const PLAN_COMPLEXITY = 500;
 
-const timeOrNull = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
+const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
 
 export const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   description: 'When it may be done. The cost model knows neither what breaks nor who comes next.',
   fields: (t) => ({
     earliest: t.field({
-      type: 'DateTime',
-      description: 'If the drives did nothing else, and libraries that stage files were as quick as they can be.',
+      ...time('If the drives did nothing else, and libraries that stage files were as quick as they can be.'),
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
-      type: 'DateTime',
-      description: 'By the plan, with the queue as it is, and what files have taken at libraries that stage them.',
+      ...time('By the plan, with the queue as it is, and what files have taken at libraries that stage them.'),
       resolve: (range) => timeOf(range.planned),
     }),
     latest: t.field({
-      type: 'DateTime',
-      description: 'What nine of ten requests keep when many ask at once, with all that comes after them.',
+      ...time('What nine of ten requests keep when many ask at once, with all that comes after them.'),
       resolve: (range) => timeOf(range.latest),
     }),
   }),
@@ -51,16 +48,16 @@ const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
   fields: (t) => ({
     name: t.exposeString('name', { description: 'As the engine calls it.' }),
     isClaimed: t.exposeBoolean('isClaimed', { description: 'An engine that lives holds it.' }),
-    host: t.exposeString('host', { nullable: true, description: 'Where its engine runs; for viewers and operators.' }),
+    host: t.exposeString('host', nullable('Where its engine runs; for viewers and operators.')),
     library: t.exposeString('library', { description: 'The name of its library.' }),
     isOpen: t.exposeBoolean('isOpen', { description: 'Neither it nor its library is out of service.' }),
-    volume: t.exposeString('volume', { nullable: true, description: 'The volume that it has mounted; null: none.' }),
+    volume: t.exposeString('volume', nullable('The volume that it has mounted; null: none.')),
     filesRunning: t.exposeInt('filesRunning', { description: 'Files that it has in hand.' }),
-    bytesRunning: t.expose('bytesRunning', { type: 'BigInt', description: 'Bytes that it has in hand.' }),
-    rate: t.exposeFloat('rate', {
-      nullable: true,
-      description: 'Bytes a second that it has read of late; null: no engine has it, or one that does not say.',
-    }),
+    bytesRunning: t.expose('bytesRunning', bigInt('Bytes that it has in hand.')),
+    rate: t.exposeFloat(
+      'rate',
+      nullable('Bytes a second that it has read of late; null: no engine has it, or one that does not say.'),
+    ),
   }),
 });
 
@@ -69,8 +66,8 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
   fields: (t) => ({
     user: t.exposeString('user', { description: 'Who waits.' }),
     files: t.exposeInt('files', { description: 'Files that the user waits for there.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
-    oldest: t.expose('oldest', { type: 'DateTime', description: 'When the oldest of them was asked for.' }),
+    bytes: t.expose('bytes', bigInt('Bytes of these.')),
+    oldest: t.expose('oldest', time('When the oldest of them was asked for.')),
     priority: t.exposeInt('priority', { description: 'The highest among them.' }),
   }),
 });
@@ -78,39 +75,29 @@ const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
 const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
   description: 'A volume with work.',
   fields: (t) => ({
-    place: t.exposeInt('place', { nullable: true, description: 'From 1 on; null when no drive can come to it.' }),
+    place: t.exposeInt('place', nullable('From 1 on; null when no drive can come to it.')),
     volume: t.exposeString('volume', { description: 'Its name.' }),
     library: t.exposeString('library', { description: 'The name of its library.' }),
     medium: t.exposeString('medium', {
       description: 'The cost model that the plan goes by: `lto-8`, `lto-9` or `linear`.',
     }),
     files: t.exposeInt('files', { description: 'Files that wait on it.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
+    bytes: t.expose('bytes', bigInt('Bytes of these.')),
     users: t.expose('users', { type: [PlanUserType], description: 'Who waits for them.' }),
-    drive: t.exposeString('drive', {
-      nullable: true,
-      description: 'The drive that has it mounted or will come to it first; null: none can.',
-    }),
+    drive: t.exposeString('drive', nullable('The drive that has it mounted or will come to it first; null: none can.')),
     isMounted: t.exposeBoolean('isMounted', { description: 'A drive has it now.' }),
-    reason: t.exposeString('reason', {
-      nullable: true,
-      description: 'For people: why it stands there; null: there is nothing to tell.',
-    }),
-    problem: t.exposeString('problem', {
-      nullable: true,
-      description: 'For people: why drives leave it alone for a while; null: they do not.',
-    }),
+    reason: t.exposeString('reason', nullable('For people: why it stands there; null: there is nothing to tell.')),
+    problem: t.exposeString(
+      'problem',
+      nullable('For people: why drives leave it alone for a while; null: they do not.'),
+    ),
     start: t.field({
-      type: 'DateTime',
-      nullable: true,
-      description: 'When a drive comes to it by the plan; null: none can.',
-      resolve: (volume) => timeOrNull(volume.start),
+      ...timeOrNull('When a drive comes to it by the plan; null: none can.'),
+      resolve: (volume) => formatTime(volume.start),
     }),
     end: t.field({
-      type: 'DateTime',
-      nullable: true,
-      description: 'When the last of its files is read by the plan; null: no drive can come to it.',
-      resolve: (volume) => timeOrNull(volume.end),
+      ...timeOrNull('When the last of its files is read by the plan; null: no drive can come to it.'),
+      resolve: (volume) => formatTime(volume.end),
     }),
   }),
 });
@@ -118,15 +105,14 @@ const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
 const PlanType = builder.objectRef<Plan>('Plan').implement({
   description: 'What the drives do and will do, made from the same queue and by the same rules as their choices.',
   fields: (t) => ({
-    at: t.field({ type: 'DateTime', description: 'When the plan was made.', resolve: (plan) => timeOf(plan.now) }),
+    at: t.field({ ...time('When the plan was made.'), resolve: (plan) => timeOf(plan.now) }),
     drives: t.expose('drives', { type: [PlanDriveType], description: 'All drives of the site.' }),
     filesWaiting: t.int({
       description: 'Files that wait on all volumes.',
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.files, 0),
     }),
     bytesWaiting: t.field({
-      type: 'BigInt',
-      description: 'Bytes of these.',
+      ...bigInt('Bytes of these.'),
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.bytes, 0n),
     }),
     queue: t.connection({
@@ -146,25 +132,15 @@ const WaitingReasonType = builder.enumType('WaitingReason', {
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({
   description: 'Files of a request that wait on one volume for one reason.',
   fields: (t) => ({
-    volume: t.exposeString('volume', {
-      nullable: true,
-      description: 'Its name; null: the catalogue knows no volume of them.',
-    }),
-    place: t.exposeInt('place', {
-      nullable: true,
-      description: 'Of the volume in the queue, from 1 on; null: it has none.',
-    }),
+    volume: t.exposeString('volume', nullable('Its name; null: the catalogue knows no volume of them.')),
+    place: t.exposeInt('place', nullable('Of the volume in the queue, from 1 on; null: it has none.')),
     reason: t.expose('reason', { type: WaitingReasonType, description: 'Why they wait.' }),
     explanation: t.exposeString('explanation', {
       description: 'The same for people, with the words of an operator or of the last error.',
     }),
     files: t.exposeInt('files', { description: 'How many.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
-    nextTry: t.expose('nextTry', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'None of them is tried again before; null: at any time.',
-    }),
+    bytes: t.expose('bytes', bigInt('Bytes of these.')),
+    nextTry: t.expose('nextTry', timeOrNull('None of them is tried again before; null: at any time.')),
   }),
 });
 
@@ -172,16 +148,12 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
   description: 'Where a request stands in the plan.',
   fields: (t) => ({
     at: t.field({
-      type: 'DateTime',
-      description: 'When this was read, by the clock that the other times go by.',
+      ...time('When this was read, by the clock that the other times go by.'),
       resolve: (waiting) => timeOf(waiting.at),
     }),
     files: t.exposeInt('files', { description: 'Files that wait.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
-    place: t.exposeInt('place', {
-      nullable: true,
-      description: 'Of its next volume in the queue, from 1 on; null: it has none there.',
-    }),
+    bytes: t.expose('bytes', bigInt('Bytes of these.')),
+    place: t.exposeInt('place', nullable('Of its next volume in the queue, from 1 on; null: it has none there.')),
     parts: t.connection({
       type: WaitingPartType,
       description: 'By volume and reason, in order of their places.',
@@ -196,7 +168,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
         'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, one has yet to look whether a changed copy is there, or nobody knows how long a library takes that stages files.',
       resolve: (waiting) => waiting.end ?? null,
     }),
-    endUnknown: t.exposeString('endUnknown', { nullable: true, description: END_UNKNOWN }),
+    endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
 });
 
@@ -212,21 +184,11 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
   }),
 );
 
-builder.queryFields((t) => ({
-  plan: t.field({
-    authScopes: { operation: 'showPlan' },
-    type: PlanType,
-    description: 'The plan as it is now.',
-    complexity: PLAN_COMPLEXITY,
-    resolve: (_root, _args, ctx) => showPlan(ctx),
-  }),
-}));
-
 const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
   description: 'When a request will be done, as far as it can be told.',
   fields: (t) => ({
     requestId: t.exposeInt('requestId', { description: 'The id that REST knows.' }),
-    at: t.expose('at', { type: 'DateTime', description: 'When this was told.' }),
+    at: t.expose('at', time('When this was told.')),
     end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
@@ -265,7 +227,7 @@ const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').impleme
   fields: (t) => ({
     library: t.exposeString('library', { description: 'Its name.' }),
     files: t.exposeInt('files', { description: 'Files that it would be asked for.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
+    bytes: t.expose('bytes', bigInt('Bytes of these.')),
     amount: t.exposeString('amount', { description: AMOUNT }),
     currency: t.exposeString('currency', { description: CURRENCY }),
     note: t.exposeString('note', { description: 'For people: what it is made of.' }),
@@ -276,20 +238,20 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
   description: 'What a request would take.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'Files that the catalogue knows.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of these.' }),
+    bytes: t.expose('bytes', bigInt('Bytes of these.')),
     filesUnknown: t.exposeInt('filesUnknown', { description: 'Paths that the catalogue does not know (yet).' }),
     unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first twenty of these.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there already.' }),
-    bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt', description: 'Bytes of these.' }),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('Bytes of these.')),
     filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
       description: 'Of the files on disk, the ones at their primary place: no restore disk has them.',
     }),
-    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', { type: 'BigInt', description: 'Bytes of these.' }),
+    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', bigInt('Bytes of these.')),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', { description: 'Files that others have asked for already.' }),
     filesToRecall: t.exposeInt('filesToRecall', {
       description: 'Files to come from tape, those on their way included.',
     }),
-    bytesToRecall: t.expose('bytesToRecall', { type: 'BigInt', description: 'Bytes of these.' }),
+    bytesToRecall: t.expose('bytesToRecall', bigInt('Bytes of these.')),
     filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
       description: 'Files on no volume that is known: they would fail.',
     }),
@@ -297,15 +259,10 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     mounts: t.exposeInt('mounts', { description: 'Of these, the ones that no drive has mounted.' }),
     volumesSuspended: t.exposeInt('volumesSuspended', { description: 'Of these, the ones out of service.' }),
     user: t.string({ description: 'Whose quota would be charged.', resolve: ({ quota }) => quota.user }),
-    quotaSize: t.field({ type: 'BigInt', description: 'Bytes of the quota.', resolve: ({ quota }) => quota.size }),
-    quotaUsed: t.field({
-      type: 'BigInt',
-      description: 'Bytes in use before the request.',
-      resolve: ({ quota }) => quota.used,
-    }),
+    quotaSize: t.field({ ...bigInt('Bytes of the quota.'), resolve: ({ quota }) => quota.size }),
+    quotaUsed: t.field({ ...bigInt('Bytes in use before the request.'), resolve: ({ quota }) => quota.used }),
     quotaUsedAfter: t.field({
-      type: 'BigInt',
-      description: 'Bytes in use after it, were it made.',
+      ...bigInt('Bytes in use after it, were it made.'),
       resolve: ({ quota }) => quota.usedAfter,
     }),
     isEnough: t.exposeBoolean('isEnough', { description: 'The files fit into the quota.' }),
@@ -329,11 +286,18 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
         'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, or nobody knows how long a library takes that stages files.',
       resolve: (estimate) => estimate.end ?? null,
     }),
-    endUnknown: t.exposeString('endUnknown', { nullable: true, description: END_UNKNOWN }),
+    endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
 });
 
 builder.queryFields((t) => ({
+  plan: t.field({
+    authScopes: { operation: 'showPlan' },
+    type: PlanType,
+    description: 'The plan as it is now.',
+    complexity: PLAN_COMPLEXITY,
+    resolve: (_root, _args, ctx) => showPlan(ctx),
+  }),
   estimateRequest: t.field({
     authScopes: { operation: 'estimateRequest' },
     type: EstimateType,

@@ -1,7 +1,7 @@
 /** Users and their quotas. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError, UnknownUserError } from '../src/errors.js';
 import type { PathRule } from '../src/generated/prisma/client.js';
-import { MemberKind, PathAction, RuleKind } from '../src/generated/prisma/enums.js';
+import type { MemberKind, PathAction, RuleKind } from '../src/generated/prisma/enums.js';
 import { type Member, readMembers, removeMember, setMember } from '../src/operations/access/members.js';
 import {
   type AlikeFolder,
@@ -22,7 +22,7 @@ import {
 import { readDriveSecondsOf } from '../src/operations/quotas/shares.js';
 import { countRequestsOf, readRequestsOf } from '../src/operations/requests/rows.js';
 import { type ForgetResult, forgetUser } from '../src/operations/users/forget.js';
-import { builder, pageComplexity } from './builder.js';
+import { bigInt, builder, describeValues, pageComplexity } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { compareKeys, createBatch, isText, pageOf, type RowKey, resolveInnerPage, resolveRootPage } from './pages.js';
 import { type Counted, RequestConnection, RequestType } from './requests.js';
@@ -40,10 +40,9 @@ const QuotaType = builder.prismaNode('Quota', {
   description: "A user and the user's allowance.",
   fields: (t) => ({
     user: t.exposeString('user', { description: 'Its name.' }),
-    size: t.expose('size', { type: 'BigInt', description: 'Bytes that it may hold at a time.' }),
+    size: t.expose('size', bigInt('Bytes that it may hold at a time.')),
     used: t.field({
-      type: 'BigInt',
-      description: 'Bytes that the live requests hold.',
+      ...bigInt('Bytes that the live requests hold.'),
       resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
     }),
     email: t.exposeString('email', { description: 'Where mail goes that names no address of its own; may be empty.' }),
@@ -68,30 +67,6 @@ const QuotaType = builder.prismaNode('Quota', {
   }),
 });
 
-builder.queryFields((t) => ({
-  quota: t.field({
-    authScopes: { operation: 'getQuota' },
-    type: QuotaType,
-    nullable: true,
-    description: 'A quota by its user; null when there is none.',
-    args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
-    resolve: (_root, { user }, ctx) => orNull(getQuota(ctx, user)),
-  }),
-  quotas: t.connection(
-    {
-      authScopes: { operation: 'listQuotasByPage' },
-      type: QuotaType,
-      description: 'All quotas, in order of their users.',
-      complexity: pageComplexity,
-      resolve: async (_root, args, ctx) => {
-        const { page, count } = listQuotasByPage(ctx);
-        return { ...(await resolveRootPage(args, { name: 'user', isKey: isText }, page)), totalCount: count };
-      },
-    },
-    { fields: (f) => ({ totalCount: f.int({ resolve: (connection) => (connection as Counted).totalCount() }) }) },
-  ),
-}));
-
 builder.prismaObjectField(RequestType, 'quota', (t) =>
   t.field({ type: QuotaType, description: 'Which is charged for it.', resolve: ({ quota }) => quota }),
 );
@@ -100,7 +75,7 @@ const SetQuotaInput = builder.inputType('SetQuotaInput', {
   description: 'Whose quota it is, and what of it is set; the rest stays as it is.',
   fields: (t) => ({
     user: t.string({ required: true, description: 'Its name.' }),
-    size: t.field({ type: 'BigInt', description: 'Bytes that it may hold at a time; a new quota needs it.' }),
+    size: t.field(bigInt('Bytes that it may hold at a time; a new quota needs it.')),
     email: t.string({ description: 'Where mail goes that names no address of its own; empty: nowhere.' }),
     notes: t.string({ description: 'For operators.' }),
     weight: t.float({ description: 'Who has twice the weight may have twice the drive time; 1 unless it is set.' }),
@@ -146,10 +121,10 @@ builder.mutationFields((t) => ({
 
 const MemberKindType = builder.enumType('MemberKind', {
   description: 'Who a member of a quota is.',
-  values: {
-    [MemberKind.USER]: { description: 'One user.' },
-    [MemberKind.GROUP]: { description: 'Every user of a group, as the way says by which the user is known.' },
-  },
+  values: describeValues<MemberKind>({
+    USER: 'One user.',
+    GROUP: 'Every user of a group, as the way says by which the user is known.',
+  }),
 });
 
 const MemberType = builder.objectRef<Member>('QuotaMember').implement({
@@ -195,20 +170,20 @@ const RemoveMemberInput = builder.inputType('RemoveMemberInput', {
 
 const PathActionType = builder.enumType('PathAction', {
   description: 'What is done with a file.',
-  values: {
-    [PathAction.LIST]: { description: 'To see that there is one.' },
-    [PathAction.REQUEST]: { description: 'To have it restored.' },
-    [PathAction.FETCH]: { description: 'To be told where its restored copy is.' },
-  },
+  values: describeValues<PathAction>({
+    LIST: 'To see that there is one.',
+    REQUEST: 'To have it restored.',
+    FETCH: 'To be told where its restored copy is.',
+  }),
 });
 
 const RuleKindType = builder.enumType('RuleKind', {
   description: 'For whom a rule holds.',
-  values: {
-    [RuleKind.EVERYBODY]: { description: 'Any caller.' },
-    [RuleKind.USER]: { description: 'One user; `service:` and its name for a service.' },
-    [RuleKind.GROUP]: { description: 'Every user of a group.' },
-  },
+  values: describeValues<RuleKind>({
+    EVERYBODY: 'Any caller.',
+    USER: 'One user; `service:` and its name for a service.',
+    GROUP: 'Every user of a group.',
+  }),
 });
 
 const AlikeFolderType = builder.objectRef<AlikeFolder>('AlikeFolder').implement({
@@ -264,6 +239,27 @@ const PathRuleInput = builder.inputType('PathRuleInput', {
 const keyOf = ({ prefix, action, kind, name }: PathRule): RowKey => [null, prefix, action, kind, name];
 
 builder.queryFields((t) => ({
+  quota: t.field({
+    authScopes: { operation: 'getQuota' },
+    type: QuotaType,
+    nullable: true,
+    description: 'A quota by its user; null when there is none.',
+    args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
+    resolve: (_root, { user }, ctx) => orNull(getQuota(ctx, user)),
+  }),
+  quotas: t.connection(
+    {
+      authScopes: { operation: 'listQuotasByPage' },
+      type: QuotaType,
+      description: 'All quotas, in order of their users.',
+      complexity: pageComplexity,
+      resolve: async (_root, args, ctx) => {
+        const { page, count } = listQuotasByPage(ctx);
+        return { ...(await resolveRootPage(args, { name: 'user', isKey: isText }, page)), totalCount: count };
+      },
+    },
+    { fields: (f) => ({ totalCount: f.int({ resolve: (connection) => (connection as Counted).totalCount() }) }) },
+  ),
   pathRules: t.connection({
     authScopes: { operation: 'listPathRules' },
     type: PathRuleType,
@@ -279,6 +275,19 @@ builder.queryFields((t) => ({
     },
   }),
 }));
+
+const ForgottenUser = builder.objectRef<ForgetResult>('ForgottenUser').implement({
+  description: 'A user of whom nothing is kept any more, and in what a pseudonym stands in its place.',
+  fields: (t) => ({
+    pseudonym: t.exposeString('pseudonym', { description: 'What stands in place of the name.' }),
+    requests: t.exposeInt('requests', { description: 'Requests that were told of the user.' }),
+    letters: t.exposeInt('letters', { description: 'Mail to the user; what was not sent yet is not sent any more.' }),
+    tokens: t.exposeInt('tokens', {
+      description: 'Tokens that had the name; those that are called so are revoked, of whatever role.',
+    }),
+    auditRows: t.exposeInt('auditRows', { description: 'Rows of the audit.' }),
+  }),
+});
 
 builder.mutationFields((t) => ({
   setMember: t.field({
@@ -314,22 +323,6 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
     resolve: (_root, { input }, ctx) => removePathRule(ctx, input),
   }),
-}));
-
-const ForgottenUser = builder.objectRef<ForgetResult>('ForgottenUser').implement({
-  description: 'A user of whom nothing is kept any more, and in what a pseudonym stands in its place.',
-  fields: (t) => ({
-    pseudonym: t.exposeString('pseudonym', { description: 'What stands in place of the name.' }),
-    requests: t.exposeInt('requests', { description: 'Requests that were told of the user.' }),
-    letters: t.exposeInt('letters', { description: 'Mail to the user; what was not sent yet is not sent any more.' }),
-    tokens: t.exposeInt('tokens', {
-      description: 'Tokens that had the name; those that are called so are revoked, of whatever role.',
-    }),
-    auditRows: t.exposeInt('auditRows', { description: 'Rows of the audit.' }),
-  }),
-});
-
-builder.mutationFields((t) => ({
   forgetUser: t.field({
     authScopes: { operation: 'forgetUser' },
     type: ForgottenUser,

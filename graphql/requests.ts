@@ -10,7 +10,7 @@ import {
   UnknownUserError,
   WrongQuotaError,
 } from '../src/errors.js';
-import { AwaitedReason, ErrorClass, HoldState, RecallState, RequestState } from '../src/generated/prisma/enums.js';
+import type { AwaitedReason, ErrorClass, HoldState, RecallState, RequestState } from '../src/generated/prisma/enums.js';
 import { visibleQuotas } from '../src/operations/policy.js';
 import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/recalls/queue.js';
 import { createRequest } from '../src/operations/requests/create.js';
@@ -27,7 +27,16 @@ import {
 } from '../src/operations/requests/rows.js';
 import { retryRequest, setPriority, updateRequest } from '../src/operations/requests/update.js';
 import { type RequestProgress, watchRequest } from '../src/operations/requests/watch.js';
-import { builder, pageComplexity } from './builder.js';
+import {
+  bigInt,
+  bigIntOrNull,
+  builder,
+  describeValues,
+  nullable,
+  pageComplexity,
+  time,
+  timeOrNull,
+} from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
 import { TapeFileType } from './files.js';
@@ -35,14 +44,14 @@ import { createBatch, isInt, resolveInnerPage, resolveRootPage } from './pages.j
 
 export const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
-  values: {
-    [RequestState.QUEUED]: { description: 'No recall has begun.' },
-    [RequestState.RESTORING]: { description: 'A recall has begun, and files are still to come.' },
-    [RequestState.COMPLETED]: { description: 'Every file that the catalogue knows is on disk.' },
-    [RequestState.PARTIAL]: { description: 'Nothing is left to do, and some files have failed.' },
-    [RequestState.EXPIRED]: { description: 'Its retention is over, and its files are let go.' },
-    [RequestState.CANCELLED]: { description: 'It was ended before that.' },
-  },
+  values: describeValues<RequestState>({
+    QUEUED: 'No recall has begun.',
+    RESTORING: 'A recall has begun, and files are still to come.',
+    COMPLETED: 'Every file that the catalogue knows is on disk.',
+    PARTIAL: 'Nothing is left to do, and some files have failed.',
+    EXPIRED: 'Its retention is over, and its files are let go.',
+    CANCELLED: 'It was ended before that.',
+  }),
 });
 const [awaitedCounts, releasedCounts] = [createBatch(countAwaited), createBatch(countReleased)];
 const [primaryCounts, mountpointsOf] = [createBatch(countAtPrimaryPlace), createBatch(readMountpoints)];
@@ -60,84 +69,67 @@ export const RequestType = builder.prismaNode('Request', {
       description: 'The substring of the paths that it takes; empty when it lists files.',
     }),
     label: t.exposeString('label', { description: 'For people.' }),
-    requestDate: t.expose('requestDate', { type: 'DateTime', description: 'When it was made.' }),
-    retention: t.expose('retention', { type: 'DateTime', description: 'When its files are let go.' }),
-    notifyOnFirstFile: t.exposeString('notifyOnFirstFile', {
-      nullable: true,
-      description: 'The address that is told when the first file is on disk; null: none.',
-    }),
-    notifyOnLastFile: t.exposeString('notifyOnLastFile', {
-      nullable: true,
-      description: 'The address that is told when nothing is left to do; null: none.',
-    }),
-    maxFiles: t.exposeInt('maxFiles', {
-      nullable: true,
-      description: 'Files that it may hold at most; null: no limit.',
-    }),
-    maxBytes: t.expose('maxBytes', {
-      type: 'BigInt',
-      nullable: true,
-      description: 'Bytes that it may hold at most; null: no limit.',
-    }),
-    tapestoreRequestStart: t.expose('tapestoreRequestStart', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When its first recall began; null: none has.',
-    }),
-    tapestoreRequestEnd: t.expose('tapestoreRequestEnd', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When its last recall ended; null: none has begun, or some have not ended.',
-    }),
-    firstFilesOnDisk: t.expose('firstFilesOnDisk', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When its first file was on disk; null: none has been.',
-    }),
-    lastFilesOnDisk: t.expose('lastFilesOnDisk', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When nothing was left to do; null: something is.',
-    }),
+    requestDate: t.expose('requestDate', time('When it was made.')),
+    retention: t.expose('retention', time('When its files are let go.')),
+    notifyOnFirstFile: t.exposeString(
+      'notifyOnFirstFile',
+      nullable('The address that is told when the first file is on disk; null: none.'),
+    ),
+    notifyOnLastFile: t.exposeString(
+      'notifyOnLastFile',
+      nullable('The address that is told when nothing is left to do; null: none.'),
+    ),
+    maxFiles: t.exposeInt('maxFiles', nullable('Files that it may hold at most; null: no limit.')),
+    maxBytes: t.expose('maxBytes', bigIntOrNull('Bytes that it may hold at most; null: no limit.')),
+    tapestoreRequestStart: t.expose(
+      'tapestoreRequestStart',
+      timeOrNull('When its first recall began; null: none has.'),
+    ),
+    tapestoreRequestEnd: t.expose(
+      'tapestoreRequestEnd',
+      timeOrNull('When its last recall ended; null: none has begun, or some have not ended.'),
+    ),
+    firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When its first file was on disk; null: none has been.')),
+    lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When nothing was left to do; null: something is.')),
     restoredBelow: t.stringList({
       description:
         'Mount points of the restore disks that have files of it: each is there under its archive path. Empty where that is not so of one of them, since files were renamed: `restoredPath` of each says where it is.',
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),
+    filesTotal: t.exposeInt('filesTotal', { description: 'Files that it holds, of all states but RELEASED.' }),
+    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there.' }),
+    filesFailed: t.exposeInt('filesFailed', { description: 'Files that were given up.' }),
+    bytesTotal: t.expose('bytesTotal', bigInt('Bytes of all its files.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('Bytes of those that are there.')),
+    filesUnknown: t.int({
+      description: 'Paths that the catalogue does not know (yet).',
+      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.unknown ?? 0,
+    }),
+    filesRefused: t.int({
+      description: 'Files that found no room in the quota when they appeared.',
+      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.refused ?? 0,
+    }),
+    filesOverLimit: t.int({
+      description: "Files that were beyond the request's own limits when they appeared.",
+      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.overLimit ?? 0,
+    }),
+    hasMoreLeftOut: t.boolean({
+      description: 'Was more left out of it than these counts and awaited paths tell? It joins when there is room.',
+      resolve: ({ leftOutSize }) => leftOutSize !== null && leftOutSize > 0, // of none it is not known whether it may have them
+    }),
+    filesAtPrimaryPlace: t.int({
+      description: 'Of the files that are there, those at their primary place: no restore disk has them.',
+      resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
+    }),
+    filesReleased: t.int({
+      description: 'Files that were let go before the end of the request; no other count has them.',
+      resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
+    }),
+    priority: t.exposeInt('priority', {
+      description: 'Files of requests with a greater one are recalled first; 0 is usual.',
+    }),
   }),
 });
-
-builder.prismaObjectFields('Request', (t) => ({
-  filesTotal: t.exposeInt('filesTotal', { description: 'Files that it holds, of all states but RELEASED.' }),
-  filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there.' }),
-  filesFailed: t.exposeInt('filesFailed', { description: 'Files that were given up.' }),
-  bytesTotal: t.expose('bytesTotal', { type: 'BigInt', description: 'Bytes of all its files.' }),
-  bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt', description: 'Bytes of those that are there.' }),
-  filesUnknown: t.int({
-    description: 'Paths that the catalogue does not know (yet).',
-    resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.unknown ?? 0,
-  }),
-  filesRefused: t.int({
-    description: 'Files that found no room in the quota when they appeared.',
-    resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.refused ?? 0,
-  }),
-  filesOverLimit: t.int({
-    description: "Files that were beyond the request's own limits when they appeared.",
-    resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.overLimit ?? 0,
-  }),
-  hasMoreLeftOut: t.boolean({
-    description: 'Was more left out of it than these counts and awaited paths tell? It joins when there is room.',
-    resolve: ({ leftOutSize }) => leftOutSize !== null && leftOutSize > 0, // of none it is not known whether it may have them
-  }),
-  filesAtPrimaryPlace: t.int({
-    description: 'Of the files that are there, those at their primary place: no restore disk has them.',
-    resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
-  }),
-  filesReleased: t.int({
-    description: 'Files that were let go before the end of the request; no other count has them.',
-    resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
-  }),
-}));
 
 /** The one list of requests, wherever it is. */
 export const RequestConnection = builder.connectionObject(
@@ -188,16 +180,10 @@ export const CreateRequestInput = builder.inputType('CreateRequestInput', {
     quota: t.string({ required: true, description: 'The user whose quota is charged.' }),
     pattern: t.string({ description: 'A plain, case-sensitive substring of paths; files that appear later join.' }),
     files: t.stringList({ description: 'Logical paths, also such that the catalogue does not know yet.' }),
-    retention: t.field({
-      type: 'DateTime',
-      description: 'When its files are let go: five days from now unless given.',
-    }),
+    retention: t.field(time('When its files are let go: five days from now unless given.')),
     label: t.string({ description: 'For people; the pattern or the first path unless given.' }),
     maxFiles: t.int({ description: 'Files that it may hold at most; more at once are refused, later ones stay out.' }),
-    maxBytes: t.field({
-      type: 'BigInt',
-      description: 'Bytes that it may hold at most; more at once are refused, later files stay out.',
-    }),
+    maxBytes: t.field(bigInt('Bytes that it may hold at most; more at once are refused, later files stay out.')),
     notifyOnFirstFile: t.string({ description: "An e-mail address; an empty one means the quota's own." }),
     notifyOnLastFile: t.string({ description: "An e-mail address; an empty one means the quota's own." }),
   }),
@@ -208,45 +194,18 @@ const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
   fields: (t) => ({
     id: t.int({ required: true, description: 'The id that REST knows.' }),
     quota: t.string({ description: "When given, it must be the request's own." }),
-    retention: t.field({ type: 'DateTime', description: 'One in the past ends the request, a later one revives it.' }),
+    retention: t.field(time('One in the past ends the request, a later one revives it.')),
     label: t.string({ description: 'For people.' }),
     maxFiles: t.int({
       description: 'In files. Null removes the limit; a greater one lets files join at once that stayed out for it.',
     }),
-    maxBytes: t.field({ type: 'BigInt', description: 'The same in bytes.' }),
+    maxBytes: t.field(bigInt('The same in bytes.')),
     notifyOnFirstFile: t.string({ description: "Null removes it; an empty one means the quota's own." }),
     notifyOnLastFile: t.string({ description: "Null removes it; an empty one means the quota's own." }),
   }),
 });
 
 const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
-
-builder.mutationFields((t) => ({
-  createRequest: t.field({
-    authScopes: { operation: 'createRequest' },
-    type: RequestType,
-    description: 'Asks for files, and charges the quota for those that the catalogue knows.',
-    errors: { types: takingErrors },
-    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'What is asked for.' }) },
-    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
-  }),
-  updateRequest: t.field({
-    authScopes: { operation: 'updateRequest' },
-    type: RequestType,
-    description: 'Changes what it is given; ends or revives the request by its retention.',
-    errors: { types: [...takingErrors, WrongQuotaError, NotFoundError] },
-    args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'What is changed, and to what.' }) },
-    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
-  }),
-  cancelRequest: t.field({
-    authScopes: { operation: 'cancelRequest' },
-    type: RequestType,
-    description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
-    errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
-    resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
-  }),
-}));
 
 const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress').implement({
   description: 'Where a request stands after one step.',
@@ -256,15 +215,14 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
     filesTotal: t.exposeInt('filesTotal', { description: 'Files that it holds.' }),
     filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there.' }),
     filesFailed: t.exposeInt('filesFailed', { description: 'Files that were given up.' }),
-    bytesTotal: t.expose('bytesTotal', { type: 'BigInt', description: 'Bytes of all its files.' }),
-    bytesOnDisk: t.expose('bytesOnDisk', { type: 'BigInt', description: 'Bytes of those that are there.' }),
-    eta: t.expose('eta', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'The end, at the rate so far; null: it cannot be told, or something is out of service.',
-    }),
-    at: t.expose('at', { type: 'DateTime', description: 'When the step was made.' }),
-    eventId: t.expose('eventId', { type: 'BigInt', description: 'Give it as `after` to go on from here.' }),
+    bytesTotal: t.expose('bytesTotal', bigInt('Bytes of all its files.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('Bytes of those that are there.')),
+    eta: t.expose(
+      'eta',
+      timeOrNull('The end, at the rate so far; null: it cannot be told, or something is out of service.'),
+    ),
+    at: t.expose('at', time('When the step was made.')),
+    eventId: t.expose('eventId', bigInt('Give it as `after` to go on from here.')),
   }),
 });
 
@@ -277,7 +235,7 @@ builder.subscriptionFields((t) => ({
       'With `after`, the steps since that event.',
     args: {
       id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
-      after: t.arg({ type: 'BigInt', description: 'The `eventId` of the last message that was seen.' }),
+      after: t.arg(bigInt('The `eventId` of the last message that was seen.')),
     },
     subscribe: (_root, { id, after }, ctx) =>
       cancellable((signal) => watchFromPlace(ctx, after, (place) => watchRequest(ctx, { id, after: place }, signal))),
@@ -287,30 +245,30 @@ builder.subscriptionFields((t) => ({
 
 const HoldStateType = builder.enumType('HoldState', {
   description: 'How it goes with one file of a request.',
-  values: {
-    [HoldState.WAITING]: { description: 'It is still to come.' },
-    [HoldState.ON_DISK]: { description: 'It is there.' },
-    [HoldState.FAILED]: { description: 'It was given up.' },
-    [HoldState.RELEASED]: { description: 'It was let go before the end of the request.' },
-  },
+  values: describeValues<HoldState>({
+    WAITING: 'It is still to come.',
+    ON_DISK: 'It is there.',
+    FAILED: 'It was given up.',
+    RELEASED: 'It was let go before the end of the request.',
+  }),
 });
 export const ErrorClassType = builder.enumType('ErrorClass', {
   description: 'What went wrong, which decides whether and when it is tried again.',
-  values: {
-    [ErrorClass.TRANSIENT]: { description: 'It may pass by itself.' },
-    [ErrorClass.PERMANENT]: { description: 'It will not change by trying.' },
-    [ErrorClass.MEDIA]: { description: 'The cartridge.' },
-    [ErrorClass.SPACE]: { description: 'No room, in the restore area or at a library.' },
-    [ErrorClass.POLICY]: { description: 'A rule of the site.' },
-  },
+  values: describeValues<ErrorClass>({
+    TRANSIENT: 'It may pass by itself.',
+    PERMANENT: 'It will not change by trying.',
+    MEDIA: 'The cartridge.',
+    SPACE: 'No room, in the restore area or at a library.',
+    POLICY: 'A rule of the site.',
+  }),
 });
 const AwaitedReasonType = builder.enumType('AwaitedReason', {
   description: 'Why a request has no file for a path.',
-  values: {
-    [AwaitedReason.UNKNOWN]: { description: 'The catalogue does not know it (yet).' },
-    [AwaitedReason.QUOTA_FULL]: { description: 'There was no room in the quota when it appeared.' },
-    [AwaitedReason.LIMIT]: { description: "It was beyond the request's own limits when it appeared." },
-  },
+  values: describeValues<AwaitedReason>({
+    UNKNOWN: 'The catalogue does not know it (yet).',
+    QUOTA_FULL: 'There was no room in the quota when it appeared.',
+    LIMIT: "It was beyond the request's own limits when it appeared.",
+  }),
 });
 
 const HoldType = builder.prismaObject('Hold', {
@@ -318,14 +276,14 @@ const HoldType = builder.prismaObject('Hold', {
   description: "One request's claim on one file.",
   fields: (t) => ({
     file: t.field({ type: TapeFileType, description: 'The file that is held.', resolve: ({ file }) => file }),
-    size: t.expose('size', { type: 'BigInt', description: 'Bytes charged for it.' }),
+    size: t.expose('size', bigInt('Bytes charged for it.')),
     state: t.expose('state', { type: HoldStateType, description: 'How it goes with it.' }),
     errorClass: t.expose('errorClass', {
       type: ErrorClassType,
       nullable: true,
       description: 'Of what the file failed; null: it has not.',
     }),
-    error: t.exposeString('error', { nullable: true, description: 'For people: why it failed; null: it has not.' }),
+    error: t.exposeString('error', nullable('For people: why it failed; null: it has not.')),
   }),
 });
 
@@ -359,10 +317,10 @@ builder.prismaObjectFields('Request', (t) => ({
 
 const RecallStateType = builder.enumType('RecallState', {
   description: 'Whether a recall has begun.',
-  values: {
-    [RecallState.WAITING]: { description: 'Not yet, or it is tried again.' },
-    [RecallState.RUNNING]: { description: 'A drive has it in hand.' },
-  },
+  values: describeValues<RecallState>({
+    WAITING: 'Not yet, or it is tried again.',
+    RUNNING: 'A drive has it in hand.',
+  }),
 });
 
 const tries = createBatch<string, Tries>((ctx, keys) => readTries(ctx, keys.map(holdOf)));
@@ -381,8 +339,7 @@ builder.prismaObjectFields('Hold', (t) => ({
     resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.state ?? null,
   }),
   attempts: t.int({
-    nullable: true,
-    description: 'Tries that have failed; null when it waits for no recall.',
+    ...nullable('Tries that have failed; null when it waits for no recall.'),
     resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.attempts ?? null,
   }),
   lastErrorClass: t.field({
@@ -392,34 +349,14 @@ builder.prismaObjectFields('Hold', (t) => ({
     resolve: async (hold, _args, ctx) => hold.errorClass ?? (await triesOf(ctx, hold))?.errorClass ?? null,
   }),
   lastError: t.string({
-    nullable: true,
-    description:
+    ...nullable(
       'Why the last try failed, or the next one cannot begin, or why the file was given up; null: nothing has failed.',
+    ),
     resolve: async (hold, _args, ctx) => hold.error ?? (await triesOf(ctx, hold))?.error ?? null,
   }),
   nextTry: t.field({
-    type: 'DateTime',
-    nullable: true,
-    description: 'Not before this time; null when it runs, may begin at any time, or will not.',
+    ...timeOrNull('Not before this time; null when it runs, may begin at any time, or will not.'),
     resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.nextTry ?? null,
-  }),
-}));
-
-builder.prismaObjectField('Request', 'priority', (t) =>
-  t.exposeInt('priority', { description: 'Files of requests with a greater one are recalled first; 0 is usual.' }),
-);
-
-builder.mutationFields((t) => ({
-  setPriority: t.field({
-    authScopes: { operation: 'setPriority' },
-    type: RequestType,
-    description: 'Says which requests go first.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: {
-      id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
-      priority: t.arg.int({ required: true, description: 'From -1000 to 1000; a greater one goes first.' }),
-    },
-    resolve: async (_root, input, ctx) => getRequest(ctx, await setPriority(ctx, input)),
   }),
 }));
 
@@ -432,7 +369,50 @@ const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
   }),
 });
 
+const RetryRequestInput = builder.inputType('RetryRequestInput', {
+  description: 'Which request has its failed files tried again.',
+  fields: (t) => ({
+    id: t.int({ required: true, description: 'The id that REST knows.' }),
+    quota: t.string({ description: 'When given, it must be the quota of the request.' }),
+  }),
+});
+
 builder.mutationFields((t) => ({
+  createRequest: t.field({
+    authScopes: { operation: 'createRequest' },
+    type: RequestType,
+    description: 'Asks for files, and charges the quota for those that the catalogue knows.',
+    errors: { types: takingErrors },
+    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'What is asked for.' }) },
+    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
+  }),
+  updateRequest: t.field({
+    authScopes: { operation: 'updateRequest' },
+    type: RequestType,
+    description: 'Changes what it is given; ends or revives the request by its retention.',
+    errors: { types: [...takingErrors, WrongQuotaError, NotFoundError] },
+    args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'What is changed, and to what.' }) },
+    resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
+  }),
+  cancelRequest: t.field({
+    authScopes: { operation: 'cancelRequest' },
+    type: RequestType,
+    description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
+    errors: { types: [NotFoundError, ForbiddenError] },
+    args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
+    resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
+  }),
+  setPriority: t.field({
+    authScopes: { operation: 'setPriority' },
+    type: RequestType,
+    description: 'Says which requests go first.',
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
+    args: {
+      id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
+      priority: t.arg.int({ required: true, description: 'From -1000 to 1000; a greater one goes first.' }),
+    },
+    resolve: async (_root, input, ctx) => getRequest(ctx, await setPriority(ctx, input)),
+  }),
   releaseFiles: t.field({
     authScopes: { operation: 'releaseFiles' },
     type: RequestType,
@@ -443,17 +423,6 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'Which files.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),
   }),
-}));
-
-const RetryRequestInput = builder.inputType('RetryRequestInput', {
-  description: 'Which request has its failed files tried again.',
-  fields: (t) => ({
-    id: t.int({ required: true, description: 'The id that REST knows.' }),
-    quota: t.string({ description: 'When given, it must be the quota of the request.' }),
-  }),
-});
-
-builder.mutationFields((t) => ({
   retryRequest: t.field({
     authScopes: { operation: 'retryRequest' },
     type: RequestType,

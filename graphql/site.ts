@@ -11,7 +11,7 @@ import {
   watchRequests,
   watchSite,
 } from '../src/operations/site/watch.js';
-import { builder, describeValues } from './builder.js';
+import { bigInt, builder, describeValues, nullable, time, timeOrNull } from './builder.js';
 import { RequestStateType } from './requests.js';
 
 const SitePartType = builder.enumType('SitePart', {
@@ -22,7 +22,7 @@ const SitePartType = builder.enumType('SitePart', {
 const SiteChangeType = builder.objectRef<SiteChange>('SiteChange').implement({
   description: 'That something of the site has changed.',
   fields: (t) => ({
-    at: t.expose('at', { type: 'DateTime', description: 'When this was told.' }),
+    at: t.expose('at', time('When this was told.')),
     parts: t.expose('parts', {
       type: [SitePartType],
       description: 'What has changed since the message before; all parts at first.',
@@ -42,7 +42,7 @@ const RequestChangeType = builder.objectRef<RequestChange>('RequestChange').impl
 const RequestChangesType = builder.objectRef<RequestChanges>('RequestChanges').implement({
   description: 'Which requests have changed since the message before.',
   fields: (t) => ({
-    at: t.expose('at', { type: 'DateTime', description: 'When this was told.' }),
+    at: t.expose('at', time('When this was told.')),
     requests: t.field({
       type: [RequestChangeType],
       description: 'In no particular order, at most 1,000.',
@@ -80,35 +80,35 @@ const HISTORY_COMPLEXITY = 100;
 const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
   description: 'What the site did in some minutes; of days before, in an hour.',
   fields: (t) => ({
-    at: t.expose('at', { type: 'DateTime', description: 'When it began.' }),
+    at: t.expose('at', time('When it began.')),
     seconds: t.exposeInt('seconds', { description: 'How long it is.' }),
     filesRestored: t.exposeInt('filesRestored', { description: 'Files that were put on a restore disk.' }),
-    bytesRestored: t.expose('bytesRestored', { type: 'BigInt', description: 'Bytes of these.' }),
+    bytesRestored: t.expose('bytesRestored', bigInt('Bytes of these.')),
     filesFailed: t.exposeInt('filesFailed', {
       description: 'Files of requests that were given up; one that two requests wait for is two.',
     }),
-    filesWaiting: t.exposeInt('filesWaiting', {
-      nullable: true,
-      description: 'Files in the queue as it was once; of an hour the mean. Null where nobody could look.',
-    }),
-    oldestSeconds: t.exposeFloat('oldestSeconds', {
-      nullable: true,
-      description: 'How long the first of these had waited, in seconds; of an hour the most. Null as above.',
-    }),
-    drivesInUse: t.exposeFloat('drivesInUse', {
-      nullable: true,
-      description: 'Drives that had a volume mounted; of an hour the mean. Null as above.',
-    }),
-    drives: t.exposeInt('drives', { nullable: true, description: 'All drives. Null as above.' }),
+    filesWaiting: t.exposeInt(
+      'filesWaiting',
+      nullable('Files in the queue as it was once; of an hour the mean. Null where nobody could look.'),
+    ),
+    oldestSeconds: t.exposeFloat(
+      'oldestSeconds',
+      nullable('How long the first of these had waited, in seconds; of an hour the most. Null as above.'),
+    ),
+    drivesInUse: t.exposeFloat(
+      'drivesInUse',
+      nullable('Drives that had a volume mounted; of an hour the mean. Null as above.'),
+    ),
+    drives: t.exposeInt('drives', nullable('All drives. Null as above.')),
   }),
 });
 
 const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
   description: 'What was used of a quota at some time.',
   fields: (t) => ({
-    at: t.expose('at', { type: 'DateTime', description: 'When it was so.' }),
-    used: t.expose('used', { type: 'BigInt', description: 'Bytes that live requests held.' }),
-    size: t.expose('size', { type: 'BigInt', description: 'Bytes that the quota had.' }),
+    at: t.expose('at', time('When it was so.')),
+    used: t.expose('used', bigInt('Bytes that live requests held.')),
+    size: t.expose('size', bigInt('Bytes that the quota had.')),
   }),
 });
 
@@ -125,10 +125,10 @@ builder.prismaObjectField('Quota', 'history', (t) =>
 
 const ProcessKindType = builder.enumType('ProcessKind', {
   description: 'What a process does.',
-  values: {
-    GATEWAY: { description: 'It answers requests.' },
-    ENGINE: { description: 'It works with the drives and the disks.' },
-  },
+  values: describeValues({
+    GATEWAY: 'It answers requests.',
+    ENGINE: 'It works with the drives and the disks.',
+  }),
 });
 
 const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').implement({
@@ -138,8 +138,8 @@ const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').i
     host: t.exposeString('host', { description: 'Where it runs.' }),
     pid: t.exposeInt('pid', { description: 'Its number there.' }),
     version: t.exposeString('version', { description: 'Of the program.' }),
-    startedAt: t.expose('startedAt', { type: 'DateTime', description: 'When it began.' }),
-    seenAt: t.expose('seenAt', { type: 'DateTime', description: 'When it last said that it lives.' }),
+    startedAt: t.expose('startedAt', time('When it began.')),
+    seenAt: t.expose('seenAt', time('When it last said that it lives.')),
     isAlive: t.exposeBoolean('isAlive', {
       description: 'It has said so of late; it ends without a word where it is killed.',
     }),
@@ -168,13 +168,9 @@ const KeptType = builder.objectRef<Kept>('Kept').implement({
   fields: (t) => ({
     kind: t.expose('kind', { type: KeptKindType, description: 'Which it is.' }),
     days: t.exposeInt('days', { description: 'For how long it is kept, as the process that answers is configured.' }),
-    rows: t.exposeFloat('rows', { nullable: true, description: 'About how many; null: nobody has looked yet.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'What it takes in the database, indexes included.' }),
-    oldest: t.expose('oldest', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When the oldest was written; null: there is none.',
-    }),
+    rows: t.exposeFloat('rows', nullable('About how many; null: nobody has looked yet.')),
+    bytes: t.expose('bytes', bigInt('What it takes in the database, indexes included.')),
+    oldest: t.expose('oldest', timeOrNull('When the oldest was written; null: there is none.')),
   }),
 });
 
@@ -196,7 +192,7 @@ builder.queryFields((t) => ({
       'What the site did, in order of time, at most 3,000 points: each five minutes of the last two days, each hour of the 90 days before. For viewers and operators.',
     args: {
       since: t.arg({ type: 'DateTime', required: true, description: 'Points that begin then or later.' }),
-      until: t.arg({ type: 'DateTime', description: 'Points that begin before; now unless given.' }),
+      until: t.arg(time('Points that begin before; now unless given.')),
     },
     resolve: (_root, args, ctx) => readHistory(ctx, args),
   }),

@@ -1,6 +1,6 @@
 /** What operators take out of service, and put back. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
-import { SuspensionKind, SuspensionMode } from '../src/generated/prisma/enums.js';
+import { SuspensionKind, type SuspensionMode } from '../src/generated/prisma/enums.js';
 import {
   listSuspensions,
   readSuspensionsOf,
@@ -9,26 +9,26 @@ import {
   type SuspensionKey,
   suspend,
 } from '../src/operations/suspensions.js';
-import { builder, pageComplexity } from './builder.js';
+import { builder, describeValues, pageComplexity, time, timeOrNull } from './builder.js';
 import { createBatch, createCursors, resolveCursorPage } from './pages.js';
 
 const KindType = builder.enumType('SuspensionKind', {
   description: 'What can be taken out of service.',
-  values: {
-    [SuspensionKind.VOLUME]: { description: 'Its files wait.' },
-    [SuspensionKind.DRIVE]: { description: 'The other drives go on.' },
-    [SuspensionKind.USER]: { description: 'Files that another user waits for too are recalled all the same.' },
-    [SuspensionKind.BACKEND]: { description: 'All drives of a library.' },
-    [SuspensionKind.DISK]: { description: 'A restore disk: recalls go to the others, or wait.' },
-  },
+  values: describeValues<SuspensionKind>({
+    VOLUME: 'Its files wait.',
+    DRIVE: 'The other drives go on.',
+    USER: 'Files that another user waits for too are recalled all the same.',
+    BACKEND: 'All drives of a library.',
+    DISK: 'A restore disk: recalls go to the others, or wait.',
+  }),
 });
 
 const ModeType = builder.enumType('SuspensionMode', {
   description: 'How something is out of service. Nothing new begins in either.',
-  values: {
-    [SuspensionMode.HELD]: { description: 'What runs is stopped, and waits again; it does not count as a try.' },
-    [SuspensionMode.DRAINING]: { description: 'What runs goes on to its end.' },
-  },
+  values: describeValues<SuspensionMode>({
+    HELD: 'What runs is stopped, and waits again; it does not count as a try.',
+    DRAINING: 'What runs goes on to its end.',
+  }),
 });
 
 const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
@@ -38,12 +38,11 @@ const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
     name: t.exposeString('name', { description: 'Of the volume, drive or library; the user; the mount point.' }),
     mode: t.expose('mode', { type: ModeType, description: 'What became of what ran.' }),
     reason: t.exposeString('reason', { description: 'For people; may be empty.' }),
-    since: t.expose('since', { type: 'DateTime', description: 'When it was taken out of service.' }),
-    nextTry: t.expose('nextTry', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'When the engine tries by itself whether it works again; null: it stays so until it is resumed.',
-    }),
+    since: t.expose('since', time('When it was taken out of service.')),
+    nextTry: t.expose(
+      'nextTry',
+      timeOrNull('When the engine tries by itself whether it works again; null: it stays so until it is resumed.'),
+    ),
   }),
 });
 

@@ -13,7 +13,7 @@ import {
   setMedium,
 } from '../src/operations/catalogue/volumes.js';
 import { listDrives, readClaimed, readDriveHosts } from '../src/operations/recalls/drives.js';
-import { builder, pageComplexity } from './builder.js';
+import { bigInt, builder, nullable, pageComplexity, timeOrNull } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, isText, readListPage } from './pages.js';
 
@@ -41,7 +41,7 @@ export const VolumeType = builder.prismaNode('Volume', {
       description: 'What it is, for the cost model of the plan: `lto-8`, `lto-9`, or `linear` where nobody has said.',
     }),
     library: t.relation('library', { description: 'The tape system that it is in.' }),
-    drive: t.relation('drive', { nullable: true, description: 'The drive that has it mounted; null: none.' }),
+    drive: t.relation('drive', nullable('The drive that has it mounted; null: none.')),
     filesWaiting: t.relationCount('recalls', {
       where: { state: 'WAITING' },
       description: 'Files that are still to be read from it.',
@@ -53,12 +53,16 @@ export const VolumeType = builder.prismaNode('Volume', {
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
     }),
     bytes: t.field({
+      ...bigInt('Bytes of these files together; for viewers and operators.'),
       authScopes: { operation: 'readVolumeFiguresOf' },
-      type: 'BigInt',
-      description: 'Bytes of these files together; for viewers and operators.',
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),
+    retiredAt: t.expose(
+      'retiredAt',
+      timeOrNull('Since then no file is on it, and none comes there; null: it is in use.'),
+    ),
+    retiredWhy: t.exposeString('retiredWhy', nullable('Why it was retired; null where nobody has said.')),
   }),
 });
 
@@ -69,16 +73,16 @@ builder.prismaNode('Drive', {
   fields: (t) => ({
     name: t.exposeString('name', { description: 'As the engine calls it.' }),
     library: t.relation('library', { description: 'The tape system that it belongs to.' }),
-    volume: t.relation('volume', { nullable: true, description: 'The volume it has mounted; null: none.' }),
+    volume: t.relation('volume', nullable('The volume it has mounted; null: none.')),
     isClaimed: t.boolean({
       description: 'An engine that lives holds it.',
       resolve: async ({ id }, _args, ctx) => (await claimed(ctx, id)) ?? false,
     }),
     host: t.string({
-      authScopes: { operation: 'readDriveHosts' },
-      nullable: true,
-      description:
+      ...nullable(
         'Where the engine runs that holds it; null: none does, or one of a version that does not say. For viewers and operators.',
+      ),
+      authScopes: { operation: 'readDriveHosts' },
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? null,
     }),
     filesRunning: t.relationCount('recalls', {
@@ -128,39 +132,11 @@ const ChangedVolumes = builder.objectRef<{ volumes: number; medium: string }>('C
   }),
 });
 
-builder.mutationFields((t) => ({
-  setVolume: t.field({
-    authScopes: { operation: 'setMedium' },
-    type: ChangedVolumes,
-    description: 'Says of which medium volumes are, which the planner goes by.',
-    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetVolumeInput, required: true, description: 'Which volumes, and what.' }) },
-    resolve: async (_root, { input: { names, all, medium } }, ctx) => {
-      if ((names?.length ?? 0) > 0 === (all === true)) {
-        throw new InvalidInputError('names', 'must be given, or else all be true');
-      }
-      return { medium, volumes: await setMedium(ctx, { medium, names: all ? undefined : (names ?? []) }) };
-    },
-  }),
-}));
-
-builder.prismaObjectField('Volume', 'retiredAt', (t) =>
-  t.expose('retiredAt', {
-    type: 'DateTime',
-    nullable: true,
-    description: 'Since then no file is on it, and none comes there; null: it is in use.',
-  }),
-);
-
-builder.prismaObjectField('Volume', 'retiredWhy', (t) =>
-  t.exposeString('retiredWhy', { nullable: true, description: 'Why it was retired; null where nobody has said.' }),
-);
-
 const MovedVolumeType = builder.objectRef<ChosenFiles>('MovedVolume').implement({
   description: 'The files that had their first or second copy on the volume.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'How many there are.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of all of them together.' }),
+    bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
     requests: t.exposeInt('requests', { description: 'Live requests that hold one of them, or wait for one.' }),
   }),
 });
@@ -169,7 +145,7 @@ const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').impl
   description: 'The files that had their first or second copy on the volume; some may have been withdrawn before.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'How many there are.' }),
-    bytes: t.expose('bytes', { type: 'BigInt', description: 'Bytes of all of them together.' }),
+    bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
     elsewhere: t.exposeInt('elsewhere', { description: 'Those with another copy, where they are read from now on.' }),
     withdrawn: t.exposeInt('withdrawn', { description: 'Those that were nowhere else, and are withdrawn with it.' }),
     requests: t.exposeInt('requests', { description: 'Live requests that hold one of them, or wait for one.' }),
@@ -208,6 +184,19 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
 });
 
 builder.mutationFields((t) => ({
+  setVolume: t.field({
+    authScopes: { operation: 'setMedium' },
+    type: ChangedVolumes,
+    description: 'Says of which medium volumes are, which the planner goes by.',
+    errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
+    args: { input: t.arg({ type: SetVolumeInput, required: true, description: 'Which volumes, and what.' }) },
+    resolve: async (_root, { input: { names, all, medium } }, ctx) => {
+      if ((names?.length ?? 0) > 0 === (all === true)) {
+        throw new InvalidInputError('names', 'must be given, or else all be true');
+      }
+      return { medium, volumes: await setMedium(ctx, { medium, names: all ? undefined : (names ?? []) }) };
+    },
+  }),
   moveVolume: t.field({
     authScopes: { operation: 'moveVolume' },
     type: MovedVolumeType,

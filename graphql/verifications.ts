@@ -1,7 +1,7 @@
 /** Tape copies that could not be confirmed. */
 import { ForbiddenError, InvalidInputError } from '../src/errors.js';
 import { listVerifications, verifyAgain } from '../src/operations/catalogue/verifications.js';
-import { builder, pageComplexity } from './builder.js';
+import { builder, nullable, pageComplexity, time, timeOrNull } from './builder.js';
 import { isBigInt, readListPage } from './pages.js';
 import { ErrorClassType } from './requests.js';
 
@@ -12,20 +12,13 @@ const VerificationType = builder.prismaObject('Verification', {
     attempts: t.exposeInt('attempts', { description: 'Tries that have failed.' }),
     errorClass: t.expose('errorClass', { type: ErrorClassType, description: 'Of the last try.' }),
     error: t.exposeString('error', { description: 'What was wrong the last time.' }),
-    at: t.expose('at', { type: 'DateTime', description: 'When that was.' }),
-    nextTry: t.expose('notBefore', {
-      type: 'DateTime',
-      nullable: true,
-      description: 'Not before this time; null: it is not tried again by itself.',
-    }),
+    at: t.expose('at', time('When that was.')),
+    nextTry: t.expose('notBefore', timeOrNull('Not before this time; null: it is not tried again by itself.')),
   }),
 });
 
 builder.prismaObjectField('TapeFile', 'verification', (t) =>
-  t.relation('verification', {
-    nullable: true,
-    description: 'Why its tape copy is not confirmed; null: reading it back has not failed.',
-  }),
+  t.relation('verification', nullable('Why its tape copy is not confirmed; null: reading it back has not failed.')),
 );
 
 const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implement({

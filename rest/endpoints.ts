@@ -5,12 +5,13 @@
 import type { ErrorRequestHandler, Request, Router } from 'express';
 import type { Logger } from 'pino';
 import type { Context } from '../src/context.js';
+import { createErrorHandler } from '../src/http-errors.js';
 import * as files from './files.js';
 import { arrayOfOne, type JsonSchema, pathForms, queryForms, refTo } from './forms.js';
 import * as quotas from './quotas.js';
 import * as requests from './requests.js';
 import { sendError } from './respond.js';
-import { createErrorHandler, createRouter, type Handler, type Route } from './routes.js';
+import { createRouter, type Handler, type Route } from './routes.js';
 
 export interface Parameter {
   name: string;
@@ -262,4 +263,4 @@ export function createRestRouter(contextOf: (req: Request) => Context, log: Logg
 }
 
 /** Must follow the router. */
-export const createRestErrorHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, sendError);
+export const createRestErrorHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendError);

@@ -1,25 +1,12 @@
 /**
  * Sends responses of the REST contract: an array of one object, exactly `application/json`, `Vary: Accept,
- * Accept-Encoding`. Maps error codes to statuses.
+ * Accept-Encoding`.
  */
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import type { Response } from 'express';
 import { openBody, sendEncoded } from '../src/encodings.js';
-import { OverShareError, UnavailableError, UnconfirmedError, UserError, type UserErrorCode } from '../src/errors.js';
-import { HttpError } from '../src/http-body.js';
-
-const statusOf: Record<UserErrorCode, number> = {
-  INVALID_INPUT: 400,
-  UNKNOWN_USER: 403,
-  QUOTA_EXCEEDED: 403,
-  LIMIT_REACHED: 403,
-  WRONG_QUOTA: 403,
-  NOT_FOUND: 404,
-  FORBIDDEN: 403,
-  IN_USE: 409,
-  EVENTS_GONE: 410,
-};
+import { answerOf } from '../src/http-errors.js';
 
 export function start(res: Response, status: number): void {
   res.status(status);
@@ -38,19 +25,6 @@ export function sendText(res: Response, status: number, text: string): void {
 function sendWhole(res: Response, status: number, bytes: Buffer): void {
   start(res, status);
   sendEncoded(res, bytes);
-}
-
-/** Returns the status and message of any error; an internal error reveals no more. */
-export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
-  if (error instanceof HttpError) return error;
-  if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
-  // not 503, which makes clients retry
-  if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
-  if (error instanceof UnavailableError) {
-    const status = error instanceof OverShareError ? 429 : 503;
-    return { status, message: error.message, headers: { 'Retry-After': String(error.retryAfterSeconds) } };
-  }
-  return { status: 500, message: 'Internal error', headers: {} };
 }
 
 export function sendError(res: Response, error: unknown): void {

@@ -1,12 +1,7 @@
-/** What the routers of REST share: tables of routes, and the answer to an error of a handler. */
+/** Routers of REST, from tables of routes. */
 import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
-import type { Logger } from 'pino';
 import type { Context } from '../src/context.js';
-import { classOf, logFailure } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
-import { idOf } from '../src/request-ids.js';
-import { count } from '../src/signals.js';
-import { answerOf } from './respond.js';
 
 export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
 
@@ -43,29 +38,4 @@ export function createRouter(
   });
   router.use(onError);
   return router;
-}
-
-/**
- * Must follow a router.
- * @param present sends an error
- */
-export function createErrorHandler(log: Logger, present: (res: Response, error: unknown) => void): ErrorRequestHandler {
-  return (error, req, res, _next) => {
-    const isGone = res.destroyed || res.closed;
-    if (res.headersSent || isGone) {
-      // the client must see that the list is incomplete
-      if (!isGone) logFailure(log, error, 'REST: an answer broke off', { url: req.originalUrl, ...idOf(res) });
-      res.destroy();
-      return;
-    }
-    // express throws this for invalid percent-encoding
-    const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
-    count('tapegate_errors_total', { class: classOf(known) });
-    if (!isExpected(known)) logFailure(log, error, 'REST: internal error', { url: req.originalUrl, ...idOf(res) });
-    present(res, known);
-  };
-}
-
-function isExpected(error: unknown): boolean {
-  return error instanceof HttpError || answerOf(error).status < 500; // one of the protocol was meant
 }

@@ -1,14 +1,7 @@
 /** The gateway: everything it serves over HTTP, put together in one place. */
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import express, {
-  type ErrorRequestHandler,
-  type Express,
-  type NextFunction,
-  type Request,
-  type RequestHandler,
-  type Response,
-} from 'express';
+import express, { type Express, type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import type { Logger } from 'pino';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createBytesHandler } from '../rest/bytes/router.js';
@@ -29,8 +22,7 @@ import type { Context } from './context.js';
 import { createDashboard } from './dashboard.js';
 import { Standbys } from './database/standbys.js';
 import { CopyDoor } from './engine/disk/copy-door.js';
-import { classOf, ForbiddenError } from './errors.js';
-import { HttpError } from './http-body.js';
+import { answerOf, createErrorHandler } from './http-errors.js';
 import { checkTarget } from './http-target.js';
 import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js';
 import { createPlainServer, listen } from './listen.js';
@@ -38,7 +30,6 @@ import { tellMetrics } from './metrics/listener.js';
 import { type Metrics, openMetrics } from './metrics/metrics.js';
 import { allowMetrics } from './operations/site/figures.js';
 import { idOf } from './request-ids.js';
-import { count } from './signals.js';
 
 export interface Gateway {
   url: string;
@@ -87,7 +78,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   app.use(REST, createRestErrorHandler(ctx.log));
   mountDoorErrors(app, ctx);
   app.use(GRAPHQL, graphql.onError);
-  app.use(createErrorHandler(ctx));
+  app.use(createErrorHandler(ctx.log, 'HTTP', sendError));
   return app;
 }
 
@@ -127,14 +118,9 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
   };
 }
 
-function createErrorHandler(ctx: Context): ErrorRequestHandler {
-  return (error, req, res, _next) => {
-    const known = error instanceof HttpError ? error : new HttpError(500, 'Internal error');
-    count('tapegate_errors_total', { class: classOf(error) });
-    if (known !== error) ctx.log.error({ err: error, url: req.originalUrl, ...idOf(res) }, 'internal error');
-    if (res.headersSent || res.destroyed) return void res.destroy();
-    res.status(known.status).set(known.headers).json({ error: known.message });
-  };
+function sendError(res: Response, error: unknown): void {
+  const { status, message, headers } = answerOf(error);
+  res.status(status).set(headers).json({ error: message });
 }
 
 export async function startGateway(ctx: Context): Promise<Gateway> {
@@ -248,11 +234,7 @@ export const METRICS_PATH = '/metrics';
 
 export function mountMetrics(app: Express, metrics: Metrics, contextFor: (req: Request) => Context): void {
   app.get(METRICS_PATH, async (req, res) => {
-    try {
-      allowMetrics(contextFor(req));
-    } catch (error) {
-      throw error instanceof ForbiddenError ? new HttpError(403, error.message) : error;
-    }
+    allowMetrics(contextFor(req));
     await tellMetrics(metrics, res);
   });
 }

@@ -7,10 +7,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import type { Logger } from 'pino';
-import { answerOf } from '../rest/respond.js';
 import type { Context } from './context.js';
 import { codeOf, InvalidInputError, logFailure, quote, UnavailableError, UserError } from './errors.js';
 import { HttpError } from './http-body.js';
+import { answerOf } from './http-errors.js';
 import { importRows } from './operations/catalogue/import.js';
 import type { ImportResult } from './operations/catalogue/import-incoming.js';
 import { ImportError } from './operations/catalogue/import-lines.js';

@@ -4,8 +4,8 @@ import type { ErrorRequestHandler, Request, Response, Router } from 'express';
 import type { Logger } from 'pino';
 import type { Context } from '../../src/context.js';
 import { UserError } from '../../src/errors.js';
-import { answerOf } from '../respond.js';
-import { createErrorHandler, createRouter, type Route } from '../routes.js';
+import { answerOf, createErrorHandler } from '../../src/http-errors.js';
+import { createRouter, type Route } from '../routes.js';
 import * as calls from './calls.js';
 
 const routes: Route[] = [
@@ -22,7 +22,7 @@ export function createTapeRouter(contextOf: (req: Request) => Context, log: Logg
 }
 
 /** Sends errors of the API and of file bytes as problems (RFC 7807). */
-export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, sendProblem);
+export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendProblem);
 
 /** Not 403 for a limit, because 403 means that a retry cannot help. */
 const statusOf = (error: unknown, status: number): number =>

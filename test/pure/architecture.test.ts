@@ -61,6 +61,7 @@ const mayImport: [part: string, from: string][] = [
   ['crash', 'environment source-positions'],
   ['mail', 'generated/ bytes'],
   ['http-body', 'errors'],
+  ['http-errors', 'errors http-body request-ids signals'],
   ['json', ''],
   ['encodings', ''],
   ['http-target', 'errors http-body remembered'],
@@ -86,8 +87,11 @@ const mayImport: [part: string, from: string][] = [
   ],
   ['simulator/', 'planner/'],
   ['web/', 'generated/'],
-  ['rest/', `${domain} operations/ cancellable config context encodings http-body package-root`],
-  ['graphql/', `${domain} operations/ access/ generated/ cancellable context encodings http-body package-root`],
+  ['rest/', `${domain} operations/ cancellable config context encodings http-body http-errors package-root`],
+  [
+    'graphql/',
+    `${domain} operations/ access/ generated/ cancellable context encodings http-body http-errors package-root`,
+  ],
 ];
 
 /** Connects the parts, and may import all of them. */
@@ -229,7 +233,7 @@ const rules: Rule[] = [
   {
     rule: 'only the endpoints know HTTP',
     pattern: /from 'express'/,
-    only: 'access/ rest/ graphql/ app dashboard encodings',
+    only: 'access/ rest/ graphql/ app dashboard encodings http-errors',
     finds: "from 'express'",
   },
   {
