@@ -21,7 +21,6 @@ interface State {
   step: Step;
   since: number;
   rows?: number | undefined;
-  of?: number | undefined;
   bytes: number;
 }
 
@@ -48,10 +47,10 @@ export function createImportView(
     out.write(out.isTTY ? `\r\x1b[K${text.slice(0, Math.max((out.columns ?? 80) - 1, 0))}` : `${text}\n`);
   };
   const timer = setInterval(say, EVERY_MS[out.isTTY ? 'terminal' : 'other']);
-  const tell: ImportView['tell'] = ({ step, rows, of }) => {
+  const tell: ImportView['tell'] = ({ step, rows }) => {
     const isOther = step !== state?.step;
     if (isOther && !out.isTTY) say(); // what came of the last one
-    state = { step, rows, of, bytes: state?.bytes ?? 0, since: state && !isOther ? state.since : performance.now() };
+    state = { step, rows, bytes: state?.bytes ?? 0, since: state && !isOther ? state.since : performance.now() };
   };
   const meter = (countsLines = false) =>
     createMeter((bytes, lines) => {
@@ -71,28 +70,23 @@ const verbs: Record<Step, string> = {
   reading: 'read',
   sending: 'sent',
   comparing: 'comparing the rows with what is known',
-  adding: 'added',
+  adding: 'adding new files',
   settling: 'settling what follows',
   waiting: 'all is sent: the gateway takes it over',
 };
 
-function describe({ step, rows, of, bytes }: State, size: number | undefined, elapsed: number): string {
+function describe({ step, rows, bytes }: State, size: number | undefined, elapsed: number): string {
   const seconds = Math.max(elapsed, 0.001);
-  const isOfFile = step === 'reading' || step === 'sending';
-  if (!isOfFile && step !== 'adding') return `${verbs[step]}, ${formatDuration(seconds)}`;
+  if (step !== 'reading' && step !== 'sending') return `${verbs[step]}, ${formatDuration(seconds)}`;
   const what = step === 'sending' ? 'lines' : 'rows';
-  const counted =
-    rows === undefined
-      ? []
-      : [`${formatCount(rows)}${of === undefined ? '' : ` of ${formatCount(of)}`} ${what} ${verbs[step]}`];
-  const read = `${formatBytes(bytes)}${size === undefined ? '' : ` of ${formatBytes(size)}`}${rows === undefined ? ` ${verbs[step]}` : ''}`;
-  const rate =
-    rows === undefined
-      ? `${formatBytes(Math.round(bytes / seconds))}/s`
-      : `${formatCount(Math.round(rows / seconds))} ${what}/s`;
-  const part = isOfFile ? bytes / (size ?? Number.NaN) : (rows ?? 0) / (of ?? Number.NaN);
+  const read = `${formatBytes(bytes)}${size === undefined ? '' : ` of ${formatBytes(size)}`}`;
+  const part = bytes / (size ?? Number.NaN);
   const left = part > 0 && part < 1 ? [`${formatDuration(Math.ceil(seconds / part - seconds))} left`] : [];
-  return printable([...counted, ...(isOfFile ? [read] : []), rate, ...left].join(', '));
+  const done =
+    rows === undefined
+      ? [`${read} ${verbs[step]}`, `${formatBytes(Math.round(bytes / seconds))}/s`]
+      : [`${formatCount(rows)} ${what} ${verbs[step]}`, read, `${formatCount(Math.round(rows / seconds))} ${what}/s`];
+  return printable([...done, ...left].join(', '));
 }
 
 const formatCount = (count: number) => count.toLocaleString('en');

@@ -123,9 +123,6 @@ test('on a terminal, one line shows rows, bytes, rate and remaining time', async
   view?.tell({ step: 'comparing' });
   vi.advanceTimersByTime(65_000);
   expect(shown(out.text)).toBe('comparing the rows with what is known, 1m05s');
-  view?.tell({ step: 'adding', rows: 500, of: 2000 });
-  vi.advanceTimersByTime(10_000);
-  expect(shown(out.text)).toBe('500 of 2,000 rows added, 50 rows/s, 30s left');
   view?.end();
   expect(shown(out.text)).toBe('');
   expect(out.text).not.toContain('\n');

@@ -20,7 +20,7 @@ import {
   refuseTapeNames,
   type StandingFile,
 } from './import-checks.js';
-import { type ImportResult, incomingColumns, type TellImport, tellAdding } from './import-incoming.js';
+import { type ImportResult, incomingColumns, type TellImport } from './import-incoming.js';
 import { moveFiles } from './moves.js';
 import { forgetVerifications } from './verifications.js';
 import { isSamePlace, isSameSource, isSameVersion, placeOfFile } from './versions.js';
@@ -28,13 +28,8 @@ import { type Complete, findUnlisted, reinstateListed, withdrawLeaving } from '.
 
 const MAX_BYTES = 2n ** 63n - 1n;
 
-interface Told {
-  tell: TellImport;
-  count: number;
-}
-
 export interface Applying {
-  told?: Told | undefined;
+  tell?: TellImport | undefined;
   complete?: Complete | undefined;
   standing?: readonly StandingFile[] | undefined;
 }
@@ -47,12 +42,13 @@ export interface Applying {
 export async function applyIncoming(
   ctx: Context,
   tx: Transaction,
-  { told, complete, standing = [] }: Applying,
+  { tell, complete, standing = [] }: Applying,
 ): Promise<ImportResult> {
   await refuseDuplicates(tx);
   await addVolumes(ctx, tx);
-  const added = await addFresh(ctx, tx, told);
-  told?.tell({ step: 'settling' });
+  tell?.({ step: 'adding' });
+  const added = await addFresh(tx);
+  tell?.({ step: 'settling' });
   await lockCatalogue(tx, 'alone');
   await refuseOvertaken(tx, standing);
   await refuseRetired(tx);
@@ -83,19 +79,13 @@ export async function applyIncoming(
 /**
  * Adds new files. Creates the temporary tables `fresh` (their ids) and `old` (rows of known files). @returns how many
  */
-async function addFresh(ctx: Context, tx: Transaction, told: Told | undefined): Promise<number> {
+async function addFresh(tx: Transaction): Promise<number> {
   await tx.query(
     sql`CREATE TEMP TABLE old ON COMMIT DROP AS
         SELECT f.id, i.line FROM incoming i JOIN tape_file f ON f.path = i.path`,
   );
   await tx.query(sql`ANALYZE old`);
   await tx.query(sql`CREATE TEMP TABLE fresh (id bigint) ON COMMIT DROP`);
-  if (!told) return await insertFresh(tx);
-  const [old] = await tx.query<{ count: bigint }>(sql`SELECT count(*) FROM old`);
-  return await tellAdding(ctx, { of: told.count - Number(old?.count ?? 0), tell: told.tell }, () => insertFresh(tx));
-}
-
-async function insertFresh(tx: Transaction): Promise<number> {
   // in order of paths, so that concurrent imports of the same files do not deadlock
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (

@@ -2,7 +2,6 @@
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
-import type { Context } from '../../context.js';
 import { toUnavailable } from '../../database/line.js';
 import { sql } from '../../database/sql.js';
 import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
@@ -10,9 +9,8 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 /** No other transaction sees the changes before the commit. */
 export interface ImportProgress {
   step: 'reading' | 'comparing' | 'adding' | 'settling';
-  /** Rows of the step so far, and the number of all rows if known. */
+  /** Rows that were read so far. */
   rows?: number;
-  of?: number;
 }
 
 export type TellImport = (progress: ImportProgress) => void;
@@ -51,10 +49,8 @@ export const incomingColumns = [
 
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library`;
 
-/**
- * Creates and fills the table, which is dropped with the connection. @returns the number of rows @throws ImportError
- */
-export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<number> {
+/** Creates and fills the table, which is dropped with the connection. @throws ImportError */
+export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<void> {
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
@@ -79,7 +75,6 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?
   });
   tell?.({ step: 'comparing' });
   await client.query(sql`ANALYZE incoming`);
-  return total;
 }
 
 function copyLine(row: CatalogueRow): string {
@@ -92,39 +87,4 @@ const COPY_ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': 
 
 function escapeCopy(text: string): string {
   return text.replace(/[\\\t\n\r]/g, (character) => COPY_ESCAPES[character] ?? character);
-}
-
-const LOOK_MS = 1000;
-
-/** Reports new files every second by the sequence of ids, visible before the commit. Concurrent imports distort it. */
-export async function tellAdding<Done>(
-  ctx: Context,
-  { of, tell }: { of: number; tell: TellImport },
-  work: () => Promise<Done>,
-): Promise<Done> {
-  // the import does not wait for a connection of the pool, which may have none free
-  const readLastId = () =>
-    ctx.db.pool.query<{ last: bigint }>(sql`SELECT last_value AS last FROM tape_file_id_seq`).then(
-      ({ rows }) => rows[0]?.last,
-      () => undefined,
-    );
-  tell({ step: 'adding', rows: 0, of });
-  const before = readLastId();
-  let [isLooking, isOver] = [false, false];
-  const timer = setInterval(async () => {
-    if (isLooking) return;
-    isLooking = true;
-    const [first, last] = [await before, await readLastId()];
-    isLooking = false;
-    if (isOver || first === undefined || last === undefined) return;
-    tell({ step: 'adding', rows: Math.min(Number(last - first), of), of });
-  }, LOOK_MS);
-  try {
-    const done = await work();
-    tell({ step: 'adding', rows: of, of });
-    return done;
-  } finally {
-    isOver = true;
-    clearInterval(timer);
-  }
 }

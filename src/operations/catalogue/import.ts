@@ -58,10 +58,10 @@ async function takeIn(
   const client = await ctx.db.importPool.connect();
   try {
     await client.query(sql`SET statement_timeout = 0`); // the source may be slow
-    const count = await loadIncoming(client, rows, tell);
+    await loadIncoming(client, rows, tell);
     return await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
-        const result = await applyIncoming(ctx, tx, { told: tell && { tell, count }, complete, standing });
+        const result = await applyIncoming(ctx, tx, { tell, complete, standing });
         if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix } }));
         wanted?.throwIfAborted();
         if (isDryRun) throw new DryRunEnd(result);
@@ -72,11 +72,10 @@ async function takeIn(
     if (error instanceof DryRunEnd) return error.result;
     throw error;
   } finally {
-    const isWhole = await client.query(sql`DROP TABLE IF EXISTS pg_temp.incoming`).then(
-      () => client.query(sql`RESET statement_timeout`).then(() => true),
-      () => false,
+    await client.query(sql`DROP TABLE IF EXISTS pg_temp.incoming; RESET statement_timeout`).then(
+      () => client.release(),
+      () => client.release(true),
     );
-    client.release(!isWhole);
   }
 }
 

@@ -8,7 +8,6 @@ import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { logFailure } from '../../errors.js';
-import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../event-table.js';
 import type { EventFeed } from '../../events.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { isClaimed } from '../conditions.js';
@@ -22,11 +21,10 @@ const REST_TIMES = 10;
 const MOST_KEPT = 1000;
 
 interface Source<Item> {
-  /** Called for the first watcher. @returns a function for the end of the last one */
-  begin(): () => void;
   /** Returns the changes since the last check by key; undefined if unknown, as at the first check. */
   look(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
+  end?(): void;
 }
 
 interface Told<Item> {
@@ -42,13 +40,14 @@ interface Watcher<Item> {
 }
 
 class Watchers<Item> {
-  private readonly source: Source<Item>;
+  private readonly open: () => Source<Item>;
   private readonly watchers = new Set<Watcher<Item>>();
   private isRunning = false;
   private hasLooked = false;
 
-  constructor(source: Source<Item>) {
-    this.source = source;
+  /** @param open called for the first watcher; the source ends with the last one */
+  constructor(open: () => Source<Item>) {
+    this.open = open;
   }
 
   /** Yields `hasMore` first, so that a client which then reads everything misses no change. */
@@ -79,21 +78,21 @@ class Watchers<Item> {
 
   private async run(): Promise<void> {
     this.isRunning = true;
-    const end = this.source.begin();
+    const source = this.open();
     while (this.watchers.size > 0) {
       const startedAt = performance.now();
       try {
-        this.tell(await this.source.look());
+        this.tell(await source.look());
         this.hasLooked = true;
       } catch (error) {
-        this.source.onError(error);
+        source.onError(error);
       }
       const tookMs = performance.now() - startedAt;
       await sleep(Math.max(EVERY_MS, tookMs * REST_TIMES), undefined, { ref: false });
     }
     this.hasLooked = false;
     this.isRunning = false;
-    end();
+    source.end?.();
   }
 
   private tell(changed: ReadonlyMap<string | number, Item> | undefined): void {
@@ -159,17 +158,12 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 function createSiteMarks(ctx: Context): Source<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let hasRung = false;
+  // changes of only the order of the queue, such as a priority, write no event
+  const end = ctx.events.onRing('recall', () => {
+    hasRung = true;
+  });
   return {
-    begin: () => {
-      // changes of only the order of the queue, such as a priority, write no event
-      const end = ctx.events.onRing('recall', () => {
-        hasRung = true;
-      });
-      return () => {
-        end();
-        before = undefined;
-      };
-    },
+    end,
     look: async () => {
       const isQueueChanged = hasRung;
       hasRung = false;
@@ -192,7 +186,7 @@ export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenera
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now } = ctx;
   // a context without the reader of this caller, since the checks continue without it
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now };
-  const watchers = siteWatchers.get(events) ?? new Watchers(createSiteMarks(own));
+  const watchers = siteWatchers.get(events) ?? new Watchers(() => createSiteMarks(own));
   siteWatchers.set(events, watchers);
   for await (const { items, hasMore } of watchers.watch(() => true, signal)) {
     yield { at: ctx.now(), parts: hasMore ? PARTS : items };
@@ -211,72 +205,30 @@ export interface RequestChanges extends Told<RequestChange> {
 
 /** Requests of one check. More of them count as unknown changes. */
 const MOST = 1000;
-/** Requests whose figures are remembered. An event of any other request counts as a change. */
-const MOST_KNOWN = 10_000;
 
-type Figures = Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed'>;
+/** Selects requests with a change in a range of events. More files on disk, or failed ones, are no change. */
+const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
+  SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b
+    JOIN event e ON e.batch_id = b.id AND e.id BETWEEN b.first_id AND b.last_id
+    JOIN request r ON r.id = e.request_id JOIN quota q ON q.id = r.quota_id
+    LEFT JOIN LATERAL (SELECT * FROM event o WHERE o.request_id = e.request_id AND o.id < e.id ORDER BY o.id DESC LIMIT 1) o ON true
+  WHERE b.last_number > ${after} AND b.first_number <= ${upTo} AND NOT b.is_pruned
+    AND ((o.state, o.files_total) IS DISTINCT FROM (e.state, e.files_total)
+      OR (o.files_on_disk, o.files_failed) = (e.files_on_disk, e.files_failed))
+  LIMIT ${MOST + 1}`;
 
-const filter = {
-  accepts: (event: AnyEvent): event is ProgressEvent => !isStageEvent(event),
-  condition: sql`e.request_id IS NOT NULL`,
-};
-
-function watchChangedRequests(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source<RequestChange> {
-  const known = new Map<number, Figures>();
-  const changed = new Set<number>();
-  let following: Promise<void> | undefined;
-  let stop = new AbortController();
-  /** More files on disk, or failed ones, are no change. An event with the same figures as before is a change. */
-  const note = ({ requestId, state, filesTotal, filesOnDisk, filesFailed }: ProgressEvent) => {
-    const before = known.get(requestId);
-    known.delete(requestId);
-    known.set(requestId, { state, filesTotal, filesOnDisk, filesFailed });
-    const oldest = known.size > MOST_KNOWN ? known.keys().next().value : undefined;
-    if (oldest !== undefined) known.delete(oldest);
-    const isSame = before?.state === state && before.filesTotal === filesTotal;
-    const isFurther = before?.filesOnDisk !== filesOnDisk || before?.filesFailed !== filesFailed;
-    if (!(isSame && isFurther) && changed.size <= MOST) changed.add(requestId);
-  };
-  /** The collected changes are lost, so all watchers must read everything again. */
-  const fail = (error: unknown) => {
-    logFailure(ctx.log, error, 'which requests have changed');
-    stop.abort();
-    stop = new AbortController();
-    following = undefined;
-  };
-  const follow = async (newest: bigint, { signal }: AbortController) => {
-    try {
-      for await (const event of ctx.events.follow(newest, filter, signal)) note(event);
-    } catch (error) {
-      if (!signal.aborted) fail(error);
-    }
-  };
+function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source<RequestChange> {
+  let last: bigint | undefined;
   return {
-    begin: () => {
-      stop = new AbortController();
-      return () => {
-        stop.abort();
-        following = undefined;
-        known.clear();
-        changed.clear();
-      };
-    },
     look: async () => {
-      if (!following) {
-        following = follow(await ctx.events.newestId(), stop);
-        changed.clear();
-        return undefined;
-      }
-      const ids = [...changed];
-      changed.clear();
-      if (ids.length === 0) return new Map();
-      if (ids.length > MOST) return undefined;
-      const { rows } = await ctx.db.pool.query<RequestChange>(
-        sql`SELECT r.id AS "requestId", q."user" AS quota, r.state FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ANY(${ids}::int[])`,
-      );
-      return new Map(rows.map((row) => [row.requestId, row]));
+      const [after, newest] = [last, await ctx.events.newestId()];
+      if (after === newest) return new Map();
+      const { rows } =
+        after === undefined ? {} : await ctx.db.pool.query<RequestChange>(changedRequests(after, newest));
+      last = newest; // after the read, so that the next one repeats it if it fails
+      return rows && rows.length <= MOST ? new Map(rows.map((row) => [row.requestId, row])) : undefined;
     },
-    onError: fail,
+    onError: (error) => logFailure(ctx.log, error, 'which requests have changed'),
   };
 }
 
@@ -286,7 +238,7 @@ const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');
   const { db, events, log } = ctx;
-  const watchers = requestWatchers.get(events) ?? new Watchers(watchChangedRequests({ db, events, log }));
+  const watchers = requestWatchers.get(events) ?? new Watchers(() => createRequestMarks({ db, events, log }));
   requestWatchers.set(events, watchers);
   const isVisible = ({ quota }: RequestChange) => hasQuota(ctx.caller.reads, quota);
   for await (const told of watchers.watch(isVisible, signal)) yield { ...told, at: ctx.now() };
