@@ -76,31 +76,6 @@ test.each(['EIO', 'EROFS', 'ENOSPC'])(
   },
 );
 
-test('the doctor reports a folder that its disk does not remove, and logs why', async () => {
-  const id = await restore('/doctor-fails/file');
-  disk.beforeRmdir = () => {
-    throw Object.assign(new Error('EROFS: the disk fails'), { code: 'EROFS' });
-  };
-  await cancel(app, id);
-  await removeAll();
-  const warn = vi.spyOn(app.ctx.log, 'warn');
-  const doctor = async () => {
-    const found: object[] = [];
-    await examine(app.ctx, { repair: true, checksums: false }, (finding) => found.push(finding));
-    return found;
-  };
-  const left = { kind: 'folder-left', thing: place('doctor-fails') };
-  expect(await doctor()).toContainEqual(expect.objectContaining({ ...left, isRepaired: false }));
-  expect(warn.mock.calls).toContainEqual([{ folder: place('doctor-fails') }, expect.stringContaining('EROFS')]);
-  disk.beforeRmdir = () => {
-    throw new Error('a mistake of the program');
-  };
-  await expect(doctor()).rejects.toThrow('a mistake of the program');
-  disk.beforeRmdir = () => {};
-  warn.mockRestore();
-  expect(await doctor()).toContainEqual(expect.objectContaining({ ...left, isRepaired: true }));
-});
-
 /** Each change makes a directory untrusted. */
 const changes: [what: string, change: (directory: string) => void, isAllowed: boolean, problem: string][] = [
   [

@@ -118,22 +118,14 @@ export function checkTapeCopies(facts: Facts, report: Report): void {
   }
 }
 
-/** Directories that Tapegate made are recorded, exist, and are not empty. */
+/** No directory that Tapegate made is empty. */
 export function checkDirectories(facts: Facts, index: Index, report: Report): void {
   const { changedPaths } = facts.observed;
   const removed = facts.files.map((file) => copyPathOf(file, index)).filter((place) => changedPaths.has(place ?? ''));
   const emptied = new Set(removed.map((place = '') => path.dirname(place)));
-  for (const directory of facts.directories) {
-    const { recorded, found } = directory;
+  for (const directory of facts.directories.filter(({ isEmpty, isLikeOwn }) => isEmpty && isLikeOwn)) {
     const place = placeOf(directory);
-    if (changedPaths.has(place)) continue;
-    // without an inode, an engine was killed before it could record which one it had made
-    if (recorded && (!found || (recorded.ino !== null && recorded.ino !== found.ino))) {
-      const is = found ? `has ${found.ino}` : 'is missing';
-      report('directory-record', `${place} is recorded with inode ${recorded.ino}, and ${is}`);
-    } else if (found?.isLikeOwn && found.isEmpty && !emptied.has(place)) {
-      report('directory-empty', `${place} is empty, and is ${recorded ? '' : 'not '}recorded`);
-    } else if (found?.isLikeOwn && !recorded) report('directory-unrecorded', `${place} was made, and is not recorded`);
+    if (!changedPaths.has(place) && !emptied.has(place)) report('directory-empty', `${place} is empty`);
   }
 }
 

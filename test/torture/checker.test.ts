@@ -248,12 +248,6 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
       run(setFailed(`error_class = 'POLICY', error = 'EEXIST: /proc/self/fd/7/a, in ${app.restoreDir}'`)),
   },
   'directory-empty': { 'a directory that was made is empty': ({ makeDirectory }) => makeDirectory('/s/empty') },
-  'directory-unrecorded': { 'the directory of a copy is not recorded': 'DELETE FROM made_folder' },
-  'directory-record': {
-    'a recorded directory is missing': `INSERT INTO made_folder (disk_id, path, ino) VALUES (1, '/s/none', 1)`,
-    'a directory that was to be made is missing': `INSERT INTO made_folder (disk_id, path) VALUES (1, '/s/none')`,
-    'a directory has another inode': 'UPDATE made_folder SET ino = ino + 1',
-  },
 
   'drive-twice': {
     'two engines claim a drive': [
@@ -455,7 +449,6 @@ const harmless: Record<string, Steps> = {
     ({ observed }) => observed.changedPaths.add(placeOf('s/emptied/a')),
     observe({ archivePaths: { root: undefined, losses: [] } }),
   ],
-  'an engine was killed before it recorded which directory it had made': 'UPDATE made_folder SET ino = NULL',
   'a demand with an unknown name ends with its lifetime': stage('demanded', []),
   'a demand was recorded for another file': stage('demanded', [addStaging('ASKED', { name: `'demand-2'` }), FORGET]),
   'a failed file of a moved volume waits again': waitAgain({ isMoved: true }),

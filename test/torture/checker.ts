@@ -56,8 +56,6 @@ export const violationKinds = {
   'file-restoring': 'a file is RESTORING',
   'file-unheld': 'no live request holds a restored file',
   'directory-empty': 'a directory that was made for copies is empty',
-  'directory-record': 'a directory is recorded as made by Tapegate, and is missing, or another one',
-  'directory-unrecorded': 'a directory was made for copies, and is not recorded',
   'drive-twice': 'two engines had a drive at the same time',
   'process-stuck': 'a process did not end when asked to',
   'answer-internal': 'a call returned an internal error',

@@ -18,13 +18,12 @@ export interface Copy {
   sha256: string | null;
 }
 
-/** A directory that exists, or that is recorded as made by Tapegate. */
 export interface Directory {
   mountpoint: string;
   path: string;
-  /** The inode is null if an engine was killed before it recorded it. */
-  recorded?: { ino: bigint | null };
-  found?: { ino: bigint; isEmpty: boolean; isLikeOwn: boolean };
+  isEmpty: boolean;
+  /** Whether it looks as Tapegate makes it. */
+  isLikeOwn: boolean;
 }
 
 /** The mode of directories that src/engine/disk makes. */
@@ -65,25 +64,17 @@ async function hashFile(file: string): Promise<string> {
   return hash.digest('hex');
 }
 
-export async function scanDirectories(
-  mountpoint: string,
-  recorded: readonly { path: string; ino: bigint | null }[],
-): Promise<Directory[]> {
-  const directories = new Map<string, Directory>();
+export async function scanDirectories(mountpoint: string): Promise<Directory[]> {
+  const directories: Directory[] = [];
   const owner = (await statOrNone(path.join(mountpoint, markerName)))?.uid;
   for await (const { place, entry } of walk(mountpoint)) {
     if (!entry.isDirectory()) continue;
     const [stats, entries] = await Promise.all([statOrNone(place), readdir(place).catch(ignoreMissing)]);
     if (!stats || !entries) continue;
     const isLikeOwn = stats.uid === owner && (stats.mode & 0o7777n) === DIRECTORY_MODE;
-    const found = { ino: BigInt.asIntN(64, stats.ino), isEmpty: entries.length === 0, isLikeOwn };
-    const below = place.slice(mountpoint.length);
-    directories.set(below, { mountpoint, path: below, found });
+    directories.push({ mountpoint, path: place.slice(mountpoint.length), isEmpty: entries.length === 0, isLikeOwn });
   }
-  for (const { path: below, ino } of recorded) {
-    directories.set(below, { mountpoint, path: below, ...directories.get(below), recorded: { ino } });
-  }
-  return [...directories.values()];
+  return directories;
 }
 
 /** Reads all links below a directory: their targets by their paths below it. */

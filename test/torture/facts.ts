@@ -7,7 +7,6 @@ import type {
   Event,
   Hold,
   LeftBehind,
-  MadeFolder,
   Notification,
   Quota,
   Recall,
@@ -67,7 +66,6 @@ export interface Stored {
   messages: WebhookMessage[];
   stageEvents: StageEvent[];
   progressEvents: ProgressEvent[];
-  madeDirectories: MadeFolder[];
   /** Successful changes of requests and tokens in the audit. */
   audit: { operation: string; id: number; rows: number }[];
   unnumberedEvents: Event[];
@@ -102,7 +100,6 @@ const STATEMENTS: Record<keyof Stored, string> = {
   messages: 'SELECT * FROM webhook_message ORDER BY id',
   stageEvents: 'SELECT * FROM numbered_event WHERE file_id IS NOT NULL ORDER BY number',
   progressEvents: 'SELECT * FROM numbered_event WHERE request_id IS NOT NULL ORDER BY number',
-  madeDirectories: 'SELECT * FROM made_folder ORDER BY disk_id, path',
   audit: `SELECT operation, object::int AS id, count(*)::int AS rows FROM audit
      WHERE kind IN ('REQUEST', 'TOKEN') AND result = 'DONE' GROUP BY 1, 2 ORDER BY 2, 1`,
   unnumberedEvents:
@@ -176,19 +173,13 @@ export async function readFacts(query: Query, observed: Observed): Promise<Facts
   const [{ now } = { now: '' }] = await query<{ now: string }>("SELECT timezone('utc', clock_timestamp()) AS now");
   const stored: Record<string, object[]> = {};
   for (const [name, statement] of Object.entries(STATEMENTS)) stored[name] = (await query(statement)).map(toCamelCase);
-  const { disks, madeDirectories } = stored as unknown as Stored;
+  const { disks } = stored as unknown as Stored;
   const { root } = observed.archivePaths;
-  const scanned = disks.map(({ id, mountpoint }) =>
-    scanDirectories(
-      mountpoint,
-      madeDirectories.filter(({ diskId }) => diskId === id),
-    ),
-  );
   return {
     ...(stored as unknown as Stored),
     now,
     copies: (await Promise.all(disks.map(({ mountpoint }) => scanCopies(mountpoint)))).flat(),
-    directories: (await Promise.all(scanned)).flat(),
+    directories: (await Promise.all(disks.map(({ mountpoint }) => scanDirectories(mountpoint)))).flat(),
     links: root === undefined ? new Map() : await readLinks(root),
     observed,
   };

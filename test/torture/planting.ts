@@ -87,8 +87,8 @@ interface Soil {
   observed: Observed;
   /** Replaces or removes what is at a path on the restore disk; undone afterwards. */
   replace(file: string, bytes?: Uint8Array): { ino: bigint; mtimeNs: bigint };
-  /** Creates and records an empty directory, as Tapegate does; undone afterwards. */
-  makeDirectory(directory: string): Promise<unknown>;
+  /** Creates an empty directory, as Tapegate does; undone afterwards. */
+  makeDirectory(directory: string): void;
 }
 
 /** A statement, with `:complete`, `:partial` and `:cancelled` for the ids of requests, or a function. */
@@ -122,12 +122,10 @@ export async function findPlanted(steps: Steps, { keepsWebhooks = false } = {}):
       writeFileSync(place, bytes);
       return lstatSync(place, { bigint: true });
     },
-    makeDirectory: async (directory) => {
+    makeDirectory: (directory) => {
       mkdirSync(placeOf(directory));
       chmodSync(placeOf(directory), 0o755);
       undo.push(() => rmSync(placeOf(directory), { recursive: true }));
-      const { ino } = lstatSync(placeOf(directory), { bigint: true });
-      await run(`INSERT INTO made_folder (disk_id, path, ino) VALUES (1, '${directory}', ${ino})`);
     },
   };
   try {

@@ -129,16 +129,6 @@ CREATE TABLE "disk_measurement" (
   CONSTRAINT "disk_measurement_pkey" PRIMARY KEY ("disk_id", "host")
 );
 
-CREATE TABLE "made_folder" (
-  "disk_id" INTEGER NOT NULL,
-  "path" TEXT NOT NULL,
-  "ino" BIGINT,
-  "birth_ns" BIGINT,
-
-  CONSTRAINT "made_folder_pkey" PRIMARY KEY ("disk_id", "path"),
-  CONSTRAINT "made_folder_disk_id_fkey" FOREIGN KEY ("disk_id") REFERENCES "restore_disk" ("id") ON DELETE CASCADE ON UPDATE CASCADE
-);
-
 -- The catalogue -------------------------------------------------------------------------------------------------------
 
 -- The words of a path, for patterns that contain one: the parts between delimiters, as in src/operations/pattern-lookup.ts.
@@ -282,14 +272,6 @@ CREATE TABLE "archive_link" (
   CONSTRAINT "archive_link_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
 CREATE INDEX "archive_link_look_at_file_id_idx" ON "archive_link" ("look_at", "file_id");
-
-CREATE TABLE "link_folder" (
-  "path" TEXT COLLATE "C" NOT NULL,
-  "ino" BIGINT,
-  "birth_ns" BIGINT,
-
-  CONSTRAINT "link_folder_pkey" PRIMARY KEY ("path")
-);
 
 -- Users and their quotas ----------------------------------------------------------------------------------------------
 

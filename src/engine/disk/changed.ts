@@ -27,7 +27,7 @@ export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = ne
 async function lookFor(ctx: Context, disks: FailingDisks, copy: ChangedCopy): Promise<'there' | 'gone' | 'unknown'> {
   try {
     if (await ofDisk(disks.calls, copy, () => isThere(copy))) return 'there';
-    await removeEmptyFolders(ctx, copy, (call) => ofDisk(disks.calls, copy, call));
+    await ofDisk(disks.calls, copy, () => removeEmptyFolders(copy));
     return 'gone';
   } catch (error) {
     if (error instanceof UnavailableError) throw error;

@@ -190,7 +190,7 @@ async function tidyAfter(ctx: Context, disks: FailingDisks, gone: readonly Noted
   const failed = new Set<string>();
   for (const [folder, copy] of left) {
     try {
-      await removeEmptyFolders(ctx, copy, (call) => ofDisk(disks.calls, copy, call));
+      await ofDisk(disks.calls, copy, () => removeEmptyFolders(copy));
     } catch (error) {
       if (error instanceof UnavailableError) throw error;
       await tellFailure(ctx, disks, { copy, error, what: 'removed with its folders' });
@@ -245,9 +245,8 @@ export async function removeLeftBehind(
     });
     const tidied: LeftBehind[] = [];
     for (const left of over) {
-      const tidy = () => removeEmptyFolders(ctx, left, (call) => ofDisk(disks.calls, left, call));
-      await trying(ctx, left, async () => {
-        await tidy();
+      await tryOn(ctx, disks, left, async () => {
+        await removeEmptyFolders(left);
         tidied.push(left);
       });
     }
@@ -297,12 +296,8 @@ async function tryOn(
   left: LeftBehind,
   call: (tick: () => void) => Promise<unknown>,
 ): Promise<void> {
-  await trying(ctx, left, () => ofDisk(disks.calls, left, call));
-}
-
-async function trying(ctx: Context, left: LeftBehind, call: () => Promise<unknown>): Promise<void> {
   try {
-    await call();
+    await ofDisk(disks.calls, left, call);
   } catch (error) {
     ctx.log.warn({ path: left.path }, `what a recall left cannot be looked at; it is tried again: ${messageOf(error)}`);
   }

@@ -2,19 +2,14 @@
  * Unrecorded files with the right bytes in the places of copies. They may be any user's. After the database was
  * restored to an earlier state, an operator may know that they are Tapegate's copies.
  */
-import { lstat } from 'node:fs/promises';
-import path from 'node:path';
 import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
-import { type MadeFolder, noteMade, readFolderNotes } from '../../operations/disks/folders.js';
 import { type Adoption, adoptCopies, readStanding } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
 import { checksumOf } from '../checksum.js';
 import { inodeOf, lookAt } from '../disk/copy.js';
 import { isSame } from '../disk/entry.js';
-import { foldersOf, isAsMade, traitsOf } from '../disk/made-folders.js';
-import { rootOf } from '../disk/marker.js';
-import { type CopyPlace, openExisting, withCopy } from '../disk/restore-area.js';
+import { type CopyPlace, withCopy } from '../disk/restore-area.js';
 import type { Examination } from './examination.js';
 
 const PAGE = 200;
@@ -51,27 +46,7 @@ export type Adoptable = CopyPlace & {
 /** @returns false if the bytes differ or cannot be compared; the file is then left as it is */
 export async function adoptFile(ctx: Context, file: Adoptable): Promise<boolean> {
   const found = await readTraits(file);
-  if (found === undefined || (await adoptCopies(ctx, [found])).length !== 1) return false;
-  await adoptFolders(ctx, file);
-  return true;
-}
-
-/** Adopts directories that look like Tapegate's: a database that lost the copy's record lost theirs too. */
-async function adoptFolders(ctx: Context, place: CopyPlace): Promise<void> {
-  const dirs = foldersOf(place.path);
-  const notes = await readFolderNotes(ctx, place.diskId, dirs);
-  const root = await rootOf(place);
-  const made: MadeFolder[] = [];
-  for (const dir of dirs.filter((folder) => !notes.has(folder))) {
-    const parent = await openExisting(root, path.dirname(dir));
-    try {
-      const stats = await lstat(path.join(parent.at, path.basename(dir)), { bigint: true });
-      if (await isAsMade(stats, parent)) made.push({ path: dir, ...traitsOf(stats) });
-    } finally {
-      await parent.handle.close();
-    }
-  }
-  if (made.length > 0) await noteMade(ctx, place.diskId, made);
+  return found !== undefined && (await adoptCopies(ctx, [found])).length === 1;
 }
 
 async function readTraits(file: Adoptable): Promise<Adoption | undefined> {

@@ -1,54 +1,34 @@
-/**
- * Compares files, partial files and Tapegate's directories on the restore disks with the database. Only a record
- * identifies a directory as Tapegate's.
- */
+/** Compares files and partial files on the restore disks with the database, and looks for untrusted directories. */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
-import { codeOf, messageOf, TapeError, UnavailableError } from '../../errors.js';
+import { codeOf, messageOf, TapeError } from '../../errors.js';
 import type { DiskRow } from '../../operations/disks/disks.js';
-import {
-  type FolderNote,
-  forgetFolders,
-  listFolderNotes,
-  noteMade,
-  readFolderNotes,
-} from '../../operations/disks/folders.js';
 import { type LeftBehind, readLeftOn } from '../../operations/disks/left-behind.js';
-import {
-  findUsedFolders,
-  type PlaceNote,
-  type RunningPart,
-  readNote,
-  readNotes,
-  readRunning,
-} from '../../operations/doctor/copies.js';
-import { type Finding, PASSING_MS } from '../../operations/doctor/findings.js';
+import { type PlaceNote, type RunningPart, readNote, readNotes, readRunning } from '../../operations/doctor/copies.js';
+import type { Finding } from '../../operations/doctor/findings.js';
 import { lookAt, recogniseCopy, removeSeen } from '../disk/copy.js';
 import { isSame } from '../disk/entry.js';
 import { describeUntrusted, findProblem, readTrusted } from '../disk/exposure.js';
-import { isNoted, lookAtFolder, removeEmptyFolders, traitsOf } from '../disk/made-folders.js';
+import { removeEmptyFolders } from '../disk/made-folders.js';
 import { type MarkedDisk, markerName, rootOf } from '../disk/marker.js';
 import { lookBeside, parsePartialName } from '../disk/partial-file.js';
 import { asLeft } from '../disk/removal.js';
-import { type CopyPlace, openExisting } from '../disk/restore-area.js';
+import type { CopyPlace } from '../disk/restore-area.js';
 import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
  * Reports files that are not recorded copies: partial files, copies of files recorded elsewhere, unknown files. Then
- * reports unreadable or untrusted directories, and problems of Tapegate's own directories.
+ * reports unreadable or untrusted directories.
  * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
   const folders: Finding[] = [];
-  const empty: string[] = [];
-  const onFolder = ({ folder, path: below, error, untrusted, isEmpty }: MetFolder) => {
+  const onFolder = ({ folder, error, untrusted }: MetFolder) => {
     exam.counts.folders++;
-    if (isEmpty) empty.push(below);
     const tell = (kind: string, expected: string, found: string) =>
       folders.push({ kind, thing: folder, expected, found, isRepaired: false });
     if (error !== undefined) tell('folder-unreadable', 'a list', codeOf(error) ?? 'an error');
@@ -71,7 +51,6 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
     yield* examineEntries(ctx, exam, marked, others);
   }
   yield* folders;
-  yield* examineFolders(ctx, exam, disk, empty);
 }
 
 /** Reports partial files without a running recall, which killed processes left. */
@@ -165,7 +144,7 @@ async function isLeftCopy(left: readonly LeftBehind[], seen: BigIntStats): Promi
 async function tryRemove(ctx: Context, place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   try {
     const isRemoved = await removeSeen(place, seen);
-    if (isRemoved) await removeEmptyFolders(ctx, place);
+    if (isRemoved) await removeEmptyFolders(place);
     return isRemoved;
   } catch (error) {
     ctx.log.error({ err: error, path: place.path }, `it cannot be removed: ${messageOf(error)}`);
@@ -189,139 +168,6 @@ async function findStats(place: CopyPlace): Promise<BigIntStats | undefined> {
   }
 }
 
-const PAGE = 500;
-
-/**
- * Reports records of missing directories, then empty directories that have no record or were left over.
- * @param empty empty directories found by the walk, below the mount point
- * @throws TapeError TRANSIENT if the disk is absent
- */
-async function* examineFolders(
-  ctx: Context,
-  exam: Examination,
-  disk: DiskRow,
-  empty: readonly string[],
-): AsyncGenerator<Finding> {
-  const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
-  const gone = await findGoneNotes(ctx, marked);
-  const found = await findEmpty(ctx, marked, empty);
-  if (gone.length === 0 && found.length === 0) return;
-  await sleep(PASSING_MS); // a directory being created or removed is recorded, but briefly missing
-  yield* tellGone(ctx, exam, marked, gone);
-  yield* tellEmpty(ctx, exam, marked, found);
-}
-
-type GoneNote = FolderNote & { found: string };
-
-async function findGoneNotes(ctx: Context, disk: MarkedDisk): Promise<GoneNote[]> {
-  const gone: GoneNote[] = [];
-  for (let after = ''; ; ) {
-    const notes = await listFolderNotes(ctx, { diskId: disk.diskId, after, limit: PAGE });
-    gone.push(...(await keepGone(disk, notes)));
-    if (notes.length < PAGE) return gone;
-    after = notes.at(-1)?.path ?? after;
-  }
-}
-
-async function keepGone(disk: MarkedDisk, notes: readonly FolderNote[]): Promise<GoneNote[]> {
-  const gone: GoneNote[] = [];
-  for (const note of notes) {
-    const found = await findInstead(disk, note);
-    if (found !== undefined) gone.push({ ...note, found });
-  }
-  return gone;
-}
-
-/** Describes what replaced a recorded directory; undefined if it is there. */
-async function findInstead(disk: MarkedDisk, note: FolderNote): Promise<string | undefined> {
-  const root = await rootOf(disk);
-  try {
-    const parent = await openExisting(root, path.dirname(note.path));
-    try {
-      const stats = await lstat(path.join(parent.at, path.basename(note.path)), { bigint: true });
-      if (!stats.isDirectory()) return 'no folder';
-      return isNoted(note, stats) ? undefined : 'another folder';
-    } finally {
-      await parent.handle.close();
-    }
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return 'nothing';
-    if (error instanceof TapeError && error.errorClass === 'POLICY') return error.message;
-    throw error;
-  }
-}
-
-/** Reads the records again: a directory that was recreated or purged has another record, or none. */
-async function* tellGone(
-  ctx: Context,
-  exam: Examination,
-  disk: MarkedDisk,
-  before: readonly GoneNote[],
-): AsyncGenerator<Finding> {
-  for (let at = 0; at < before.length; at += PAGE) {
-    const page = before.slice(at, at + PAGE);
-    const paths = page.map((note) => note.path);
-    const notes = await readFolderNotes(ctx, disk.diskId, paths);
-    const used = await findUsedFolders(ctx, disk.diskId, paths);
-    const isStill = (note: GoneNote) => !used.has(note.path) && notes.get(note.path)?.version === note.version;
-    const gone = await keepGone(disk, page.filter(isStill));
-    const forgotten = exam.repair ? await forgetFolders(ctx, disk.diskId, gone) : new Set<string>();
-    for (const { path: dir, found } of gone) {
-      const [thing, expected] = [disk.mountpoint + dir, 'the folder that Tapegate has made'];
-      yield { kind: 'note-without-folder', thing, expected, found, isRepaired: forgotten.has(dir) };
-    }
-  }
-}
-
-/** Skips directories that cannot be examined. @throws TapeError TRANSIENT if the disk is absent */
-async function look(ctx: Context, disk: MarkedDisk, dir: string): ReturnType<typeof lookAtFolder> {
-  return (await lookAtFolder(disk, dir).catch(passOver(ctx, disk.mountpoint + dir))) ?? 'kept';
-}
-
-/** Logs a file system error for one directory, and continues. */
-function passOver(ctx: Context, folder: string): (error: unknown) => undefined {
-  return (error) => {
-    if (error instanceof TapeError || error instanceof UnavailableError) throw error;
-    if (!/^E[A-Z]/.test(codeOf(error) ?? '')) throw error;
-    ctx.log.warn({ folder }, `a folder is passed over: ${messageOf(error)}`);
-  };
-}
-
-/** Keeps unused directories that look as Tapegate creates them. */
-async function findEmpty(ctx: Context, disk: MarkedDisk, empty: readonly string[]): Promise<string[]> {
-  const found: string[] = [];
-  for (const dir of empty) if (typeof (await look(ctx, disk, dir)) === 'object') found.push(dir);
-  if (found.length === 0) return found;
-  const used = await findUsedFolders(ctx, disk.diskId, found);
-  return found.filter((dir) => !used.has(dir));
-}
-
-async function* tellEmpty(
-  ctx: Context,
-  exam: Examination,
-  disk: MarkedDisk,
-  before: readonly string[],
-): AsyncGenerator<Finding> {
-  for (let at = 0; at < before.length; at += PAGE) {
-    const page = before.slice(at, at + PAGE);
-    // before the checks: a later record belongs to another directory
-    const notes = await readFolderNotes(ctx, disk.diskId, page);
-    const used = await findUsedFolders(ctx, disk.diskId, page);
-    for (const dir of page.filter((folder) => !used.has(folder))) {
-      const seen = await look(ctx, disk, dir);
-      if (typeof seen !== 'object') continue;
-      const isOurs = isNoted(notes.get(dir), seen);
-      const thing = disk.mountpoint + dir;
-      const mends = isOurs ? exam.repair : exam.adopt === true;
-      if (mends && !isOurs) await noteMade(ctx, disk.diskId, [{ path: dir, ...traitsOf(seen) }]);
-      if (mends) await removeEmptyFolders(ctx, { ...disk, path: path.join(dir, 'file') }).catch(passOver(ctx, thing));
-      const isRepaired = mends && (await look(ctx, disk, dir)) === 'missing';
-      const expected = isOurs ? 'a copy in a folder that Tapegate has made' : 'a folder that Tapegate has noted';
-      yield { kind: isOurs ? 'folder-left' : 'folder-unnoted', thing, expected, found: 'an empty folder', isRepaired };
-    }
-  }
-}
-
 /** An entry on a disk; `path` is below the mount point, like a logical path. */
 interface Entry {
   path: string;
@@ -331,12 +177,9 @@ interface Entry {
 interface MetFolder {
   /** Path on disk. */
   folder: string;
-  /** Path below the mount point. */
-  path: string;
   error?: unknown;
   /** Why it is untrusted; undefined for a trusted one, and for the mount point. */
   untrusted?: string | undefined;
-  isEmpty: boolean;
 }
 
 const BATCH = 500;
@@ -362,10 +205,8 @@ async function* walkDisk(
   const pending = ['/'];
   for (let folder = pending.pop(); folder !== undefined; folder = pending.pop()) {
     const at = path.join(root, folder);
-    let isEmpty = true;
     try {
       for await (const entry of await opendir(at)) {
-        isEmpty = false;
         const below = path.join(folder, entry.name);
         if (folder === '/' && (entry.name.startsWith(markerName) || entry.name === FOREIGN)) continue;
         if (entry.isDirectory()) {
@@ -378,11 +219,10 @@ async function* walkDisk(
         batch = [];
       }
       const problem = folder === '/' ? undefined : findProblem({ directory: at, root }, await lstat(at), trusted);
-      onFolder({ folder: at, path: folder, untrusted: problem && describeUntrusted(problem), isEmpty });
+      onFolder({ folder: at, untrusted: problem && describeUntrusted(problem) });
     } catch (error) {
       // a name that is not UTF-8 was decoded with replacement characters, and cannot be opened
-      if (codeOf(error) !== 'ENOENT' || folder.includes('\uFFFD'))
-        onFolder({ folder: at, path: folder, error, isEmpty: false });
+      if (codeOf(error) !== 'ENOENT' || folder.includes('\uFFFD')) onFolder({ folder: at, error });
     }
   }
   if (batch.length > 0) yield batch;

@@ -82,7 +82,7 @@ class Looks {
   async tidy(recall: LeftBehind): Promise<boolean> {
     if (this.failing.has(recall.diskId)) return false;
     try {
-      await removeEmptyFolders(this.ctx, recall, (call) => ofDisk(this.lease.calls, recall, call));
+      await ofDisk(this.lease.calls, recall, () => removeEmptyFolders(recall));
       return true;
     } catch (error) {
       if (error instanceof UnavailableError) throw error;

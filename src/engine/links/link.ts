@@ -1,29 +1,14 @@
 /**
  * Makes and removes links at archive paths, and their directories.
  *
- * A link replaces only a link into the restore area, a dangling link, or empty directories that were created for links.
- * Links in the path of the directory are followed, because archives use them.
- *
- * Each directory is recorded before it is created (operations/links/folders.ts). It is removed if it is empty and a
- * link takes its place, or ten minutes after a link in it was removed: in archives, small directories are often
- * restored and released. A record without an inode means that an engine was about to create the directory; a directory
- * of this process's user at that path counts as this one.
+ * A link replaces only a link into the restore area, or a dangling link. Links in the path of the directory are
+ * followed, because archives use them.
  */
-import { type BigIntStats, lstatSync, readlinkSync, renameSync, rmdirSync, unlinkSync } from 'node:fs';
-import { lstat, mkdir, open, readlink, stat, symlink, unlink } from 'node:fs/promises';
+import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
+import { lstat, mkdir, open, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
-import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';
 import type { Link } from '../../operations/links/links.js';
-import {
-  forgetLinkFolders,
-  type LinkFolder,
-  noteMadeLinkFolder,
-  noteMakingLinkFolder,
-  readLinkFolders,
-  readLinkFoldersIn,
-} from '../../operations/links/links.js';
-import { isNoted, traitsOf } from '../disk/made-folders.js';
 
 /** Another file is at the archive path. */
 class InTheWayError extends Error {}
@@ -38,7 +23,6 @@ const ATTEMPTS = 20;
  * @throws InTheWayError; errors of the file system
  */
 export async function makeLink(
-  ctx: Context,
   { at, target }: Link,
   { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
 ): Promise<void> {
@@ -48,8 +32,8 @@ export async function makeLink(
   for (let attempt = 1; ; attempt++) {
     try {
       await refuseForeign(path.dirname(at));
-      await makeLinkFolder(ctx, path.dirname(at));
-      return await placeLink(ctx, { at, target }, { fileId, mountpoints });
+      await mkdir(path.dirname(at), { recursive: true });
+      return await placeLink({ at, target }, { fileId, mountpoints });
     } catch (error) {
       if (codeOf(error) !== 'ENOENT' || attempt === ATTEMPTS) throw error;
     }
@@ -57,7 +41,6 @@ export async function makeLink(
 }
 
 async function placeLink(
-  ctx: Context,
   { at, target }: Link,
   { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
 ): Promise<void> {
@@ -67,9 +50,6 @@ async function placeLink(
     if (codeOf(error) !== 'EEXIST') throw error;
     const there = await lookAtLink(at);
     if (there?.target === target) return;
-    if (there?.stats.isDirectory() && (await removeLinkFolder(ctx, at))) {
-      return await placeLink(ctx, { at, target }, { fileId, mountpoints });
-    }
     if (there && !(await mayReplace(there, at, mountpoints))) throw tellInTheWay(at, there.target);
     await replaceLink({ at, target }, there, fileId);
   }
@@ -152,66 +132,30 @@ function tellInTheWay(at: string, target: string | null): InTheWayError {
 }
 
 function isBelow(file: string, folder: string): boolean {
-  return file.startsWith(`${folder}/`);
+  return file.startsWith(folder.endsWith('/') ? folder : `${folder}/`);
 }
 
-/** Creates missing directories; does not record TAPEGATE_LINK_ROOT and its parents. @throws file system errors */
-async function makeLinkFolder(ctx: Context, folder: string): Promise<void> {
-  const root = path.resolve(ctx.config.linkRoot ?? '/');
-  const missing: string[] = [];
-  for (let dir = folder; dir !== root && dir !== '/'; dir = path.dirname(dir)) {
-    if (await statFolder(dir)) break;
-    missing.unshift(dir);
-  }
-  // only the root itself: if other directories have disappeared, the next attempt creates and records them
-  if (missing[0] !== undefined && path.dirname(missing[0]) === root) await mkdir(root, { recursive: true });
-  for (const dir of missing) {
-    await noteMakingLinkFolder(ctx, dir);
-    try {
-      await mkdir(dir);
-      await noteMadeLinkFolder(ctx, { path: dir, ...traitsOf(await lstat(dir, { bigint: true })) });
-    } catch (error) {
-      if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created it
-    }
+/** Mode of directories that `makeLink` creates. */
+const FOLDER_MODE = 0o777 & ~process.umask();
+
+/**
+ * Removes the directories above a removed link, innermost first, while they are empty and look as `makeLink` creates
+ * them: another owner, group or mode was set by someone who wants to keep them.
+ * @param root TAPEGATE_LINK_ROOT, which stays
+ */
+export async function tidyLinkFolders(root: string, at: string): Promise<void> {
+  for (let dir = path.dirname(at); dir !== '/' && isBelow(dir, root); dir = path.dirname(dir)) {
+    if (!(await removeEmptyLinkFolder(dir))) return;
   }
 }
 
-/** Removes empty directories above a link that were created for links, innermost first. */
-export async function tidyLinkFolders(ctx: Context, at: string): Promise<void> {
-  const dirs: string[] = [];
-  for (let dir = path.dirname(at); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
-  const notes = await readLinkFolders(ctx, dirs);
-  const gone: LinkFolder[] = [];
-  for (const dir of dirs) {
-    const note = notes.get(dir);
-    if (note ? !(await removeNoted(note)) : await statFolder(dir)) break;
-    if (note) gone.push(note);
-  }
-  await forgetGoneFolders(ctx, gone);
-}
-
-/** Removes a directory that contains only directories created for links. @returns whether it is gone */
-async function removeLinkFolder(ctx: Context, at: string): Promise<boolean> {
-  const gone: LinkFolder[] = [];
-  for (const note of await readLinkFoldersIn(ctx, at)) if (await removeNoted(note)) gone.push(note);
-  await forgetGoneFolders(ctx, gone);
-  return gone.at(-1)?.path === at;
-}
-
-/** Syncs the removals before the records are deleted: after a crash, a directory could return without a record. */
-async function forgetGoneFolders(ctx: Context, gone: readonly LinkFolder[]): Promise<void> {
-  for (const above of new Set(gone.map((note) => path.dirname(note.path)))) await syncLinkFolder(above);
-  await forgetLinkFolders(ctx, gone);
-}
-
-/** @returns whether it is gone */
-async function removeNoted(note: LinkFolder): Promise<boolean> {
-  if (!(await statFolder(note.path))) return true; // asynchronous, so that a hung file system blocks only this call
-  // check and removal are synchronous, so that a directory put there meanwhile is not removed
+/** @returns whether the directory is gone */
+async function removeEmptyLinkFolder(dir: string): Promise<boolean> {
   try {
-    const stats = lstatSync(note.path, { bigint: true });
-    if (!stats.isDirectory() || !isOfThisUser(stats) || !isNoted(note, stats)) return false;
-    rmdirSync(note.path);
+    const [stats, above] = [await lstat(dir), await lstat(path.dirname(dir))];
+    const isOwn = stats.uid === process.geteuid?.() && [process.getegid?.(), above.gid].includes(stats.gid);
+    if (!stats.isDirectory() || !isOwn || (stats.mode & 0o777) !== FOLDER_MODE) return false;
+    await rmdir(dir); // refuses a directory with contents
     return true;
   } catch (error) {
     if (isNothing(error)) return true;
@@ -221,18 +165,6 @@ async function removeNoted(note: LinkFolder): Promise<boolean> {
 }
 
 const STAYING = ['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'EROFS'];
-
-/** A directory with another owner was changed on purpose. */
-function isOfThisUser({ uid }: BigIntStats): boolean {
-  return uid === BigInt(process.geteuid?.() ?? 0);
-}
-
-async function statFolder(dir: string): Promise<BigIntStats | undefined> {
-  return await lstat(dir, { bigint: true }).catch((error: unknown) => {
-    if (!isNothing(error)) throw error;
-    return undefined;
-  });
-}
 
 interface Standing {
   /** Target of the link; null if it is not a link. */

@@ -68,7 +68,7 @@ export class LinkKeeper {
     const links = await noteEarlyLinks(this.ctx, copies);
     const mountpoints = await listMountpoints(this.ctx);
     // the job reports obstacles
-    for (const link of links) await makeLink(this.ctx, link, { ...link, mountpoints }).catch(() => {});
+    for (const link of links) await makeLink(link, { ...link, mountpoints }).catch(() => {});
   }
 
   private async settle(due: readonly DueLink[]): Promise<void> {
@@ -80,9 +80,14 @@ export class LinkKeeper {
         problems.set(fileId, messageOf(error));
       });
     };
-    for (const { fileId, noted, wanted, isThere } of due) {
-      if (noted && !isSameLink(noted, wanted)) await trying(fileId, () => removeLink(noted));
-      if (noted && !wanted && !isThere) await trying(fileId, () => tidyLinkFolders(this.ctx, noted.at));
+    const unwanted = due.flatMap(({ fileId, noted, wanted }) =>
+      noted && !isSameLink(noted, wanted) ? [{ fileId, ...noted }] : [],
+    );
+    for (const { fileId, ...link } of unwanted) await trying(fileId, () => removeLink(link));
+    await this.sync(unwanted, trying);
+    const { linkRoot } = this.ctx.config;
+    if (linkRoot !== undefined) {
+      for (const { fileId, at } of unwanted) await trying(fileId, () => tidyLinkFolders(linkRoot, at));
     }
     const wanted = due.flatMap((link) =>
       link.wanted && !problems.has(link.fileId) ? [{ ...link, ...link.wanted }] : [],
@@ -92,9 +97,8 @@ export class LinkKeeper {
       wanted.filter((link) => !link.isThere || !isSameLink(link, link.noted)),
     );
     const made = wanted.filter((link) => changed.has(link.fileId) || (link.isThere && isSameLink(link, link.noted)));
-    for (const { fileId, ...link } of made)
-      await trying(fileId, () => makeLink(this.ctx, link, { fileId, mountpoints }));
-    await this.sync(due, trying);
+    for (const { fileId, ...link } of made) await trying(fileId, () => makeLink(link, { fileId, mountpoints }));
+    await this.sync(made, trying);
     const isMade = new Set(made.map(({ fileId }) => fileId));
     const settled = due.filter((link) => link.wanted === null || isMade.has(link.fileId) || problems.has(link.fileId));
     const noted = await noteSettled(
@@ -109,14 +113,12 @@ export class LinkKeeper {
 
   /** Syncs before anything is recorded, so that recorded links and removals are durable. */
   private async sync(
-    due: readonly DueLink[],
+    links: readonly (Link & Pick<DueLink, 'fileId'>)[],
     trying: (fileId: bigint, call: () => Promise<void>) => Promise<void>,
   ): Promise<void> {
     const folders = new Map<string, bigint[]>();
-    for (const { fileId, noted, wanted } of due) {
-      for (const link of [noted, wanted]) {
-        if (link) folders.set(path.dirname(link.at), [...(folders.get(path.dirname(link.at)) ?? []), fileId]);
-      }
+    for (const { fileId, at } of links) {
+      folders.set(path.dirname(at), [...(folders.get(path.dirname(at)) ?? []), fileId]);
     }
     for (const [folder, fileIds] of folders) {
       let synced: Promise<void> | undefined;

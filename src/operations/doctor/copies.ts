@@ -159,13 +159,3 @@ export async function readRunning(ctx: Context, fileIds: readonly bigint[]): Pro
   const { rows } = await ctx.db.pool.query<RunningPart>(sql`${runningParts} AND file_id = ANY(${fileIds}::bigint[])`);
   return rows;
 }
-
-/** Finds directories in which a running recall may make a directory or put a copy. */
-export async function findUsedFolders(ctx: Context, diskId: number, folders: readonly string[]): Promise<Set<string>> {
-  const { rows } = await ctx.db.pool.query<{ folder: string }>(
-    sql`SELECT DISTINCT d.folder FROM recall c JOIN tape_file f ON f.id = c.file_id
-          JOIN unnest(${folders}::text[]) AS d (folder) ON starts_with(${placeOnDisk}, d.folder || '/')
-        WHERE c.state = 'RUNNING' AND c.disk_id = ${diskId}`,
-  );
-  return new Set(rows.map((row) => row.folder));
-}
