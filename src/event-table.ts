@@ -58,7 +58,7 @@ export interface NumberRange {
 export const RANGE = 4000n;
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
-const COLUMNS = sql`${NUMBER} AS id, e.batch_id::text AS "batchId", e.at, e.file_id AS "fileId", CASE WHEN e.file_id IS NOT NULL THEN coalesce(f.path, '/.tapegate-forgotten/' || e.file_id) END AS path, e.from_stage AS "from",
+const COLUMNS = sql`${NUMBER} AS id, e.batch_id::text AS "batchId", e.at, e.file_id AS "fileId", f.path, e.from_stage AS "from",
   e.to_stage AS "to", e.request_ids AS "requestIds", e.request_id AS "requestId", e.state, e.files_total AS "filesTotal",
   e.files_on_disk AS "filesOnDisk", e.files_failed AS "filesFailed", e.bytes_total AS "bytesTotal",
   e.bytes_on_disk AS "bytesOnDisk"`;

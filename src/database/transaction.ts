@@ -63,7 +63,6 @@ export const longTransactions: ReadonlySet<string> = new Set([
   'compactRequest',
   'adoptRequest',
   'checkRenames',
-  'readTold',
   'moveVolume',
   'retireVolume',
 ]);

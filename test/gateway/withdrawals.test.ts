@@ -2,12 +2,9 @@
 import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
-import { forgetFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { addFiles, addPaths, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
 import { send } from '../support/http.js';
-import { AS_AN_IMPORT, whileLocked } from '../support/locks.js';
 import { cancel, made, retry, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
 import { get, makeRequest, readUsed } from '../support/rest.js';
@@ -257,12 +254,9 @@ async function purge(path: string, more: object = {}): Promise<{ message?: strin
   return (await askData<{ result: { message?: string } }>(app, query, { input: { path, ...more } })).result;
 }
 
-const compact = () =>
-  compactRequests({ ...app.ctx, config: { ...app.ctx.config, requestDays: 0 } }, new AbortController().signal);
-
 const wrong = { why: 'wrong' };
 
-test('a file that is in no request is removed completely, and its path is free', async () => {
+test('a purged file is in no list, and its path is free', async () => {
   await addPaths(app.ctx, '/purged-eight/a', '/purged-eight/b');
   expect((await purge('/purged-eight/a')).message).toBe('file "/purged-eight/a": not withdrawn');
   await withdraw('/purged-eight/a', wrong);
@@ -339,38 +333,6 @@ test('a purged file stays hidden from callers who could not list it: by id, by p
   const [first] = await take(stream, 1);
   stream.close();
   expect(first?.stageChanges.path).toBe('/plain/x');
-});
-
-test('a request that is compacted during a purge still lists the purged file', async () => {
-  await addPaths(app.ctx, '/race/a', '/race/b');
-  const id = await makeRequest(app, { quota: 'ann', files: ['/race/a', '/race/b'] });
-  await withdraw('/race/a', wrong);
-  await cancel(app, id);
-  const { purged } = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
-    const purged = forgetFiles(app.ctx, { path: '/race/a' });
-    await waiters(1); // the purge has read which files are in requests
-    await compact();
-    return { purged };
-  });
-  await purged;
-  expect(await pathsOf(id)).toEqual([expect.stringMatching(/^\/\.tapegate-forgotten\/\d+\/race\/a$/), '/race/b']);
-});
-
-test('a file that is withdrawn during a purge stays in its requests', async () => {
-  await addPaths(app.ctx, '/later/a', '/later/b', '/later/c');
-  const id = await makeRequest(app, { quota: 'ann', files: ['/later/b'] });
-  await cancel(app, id);
-  await compact();
-  await withdraw('/later/a', wrong);
-  const { purged } = await whileLocked(app, AS_AN_IMPORT, async (waiters) => {
-    const purged = forgetFiles(app.ctx, { path: '/later/' });
-    await waiters(1); // the purge has read which files are in requests
-    await app.ctx.db.pool.query(`UPDATE tape_file SET withdrawn_at = now() WHERE path = '/later/b'`);
-    return { purged };
-  });
-  expect(await purged).toMatchObject({ files: 2 });
-  expect(await pathsOf(id)).toEqual([expect.stringMatching(/^\/\.tapegate-forgotten\/\d+\/later\/b$/)]);
-  expect(await update(app, { id, label: 'known' })).toMatchObject({ __typename: 'Request' });
 });
 
 test('after its request is revived, a purged file is failed and not on disk', async () => {

@@ -80,7 +80,6 @@ export async function readPathFilter(
   if (rows.length === 0) return undefined;
   return (told) => {
     const path = told.replace(/^\/\.tapegate-forgotten\/\d+/, '');
-    if (path === '') return false; // its former path is unknown
     const rule = rows.find(({ prefix }) => path === prefix || path.startsWith(`${prefix}/`));
     return rule?.isAllowed ?? true;
   };

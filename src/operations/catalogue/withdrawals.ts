@@ -225,8 +225,8 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
   OR EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK') AND ${isLive}))`;
 
 /**
- * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. A file that was
- * never in a request is deleted. Any other keeps its row, under a path that no file of the catalogue can have.
+ * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. For requests and
+ * events, each keeps its row under a path that no file of the catalogue can have.
  * @throws InvalidInputError; NotFoundError if none is withdrawn; InUseError if all are in use
  */
 export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<ForgottenFiles> {
@@ -243,11 +243,10 @@ export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<For
       }
       if (chosen.files === 0) throw await inUse(ctx, path, chosen.kept);
       if (isDryRun) return chosen;
-      const told = await readTold(ctx, which);
       const done = await inSteps(
         ctx,
         { which: sql`${which} AND NOT ${isInUse}`, note: (step) => note({ given: { ...step } }) },
-        (tx) => forgetStep(ctx, tx, told),
+        (tx) => forgetStep(ctx, tx),
         (work) => transaction(ctx.db.pool, 'forgetFiles', work),
       );
       return { ...done, kept: chosen.kept };
@@ -280,31 +279,7 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
   return new InUseError(`${quote(first.path)} cannot be forgotten yet: ${first.why}${others}`);
 }
 
-interface Told {
-  ids: ReadonlySet<bigint>;
-  /** The oldest transaction that may have been running. Files withdrawn by it or later were not searched. */
-  since: string;
-}
-
-/**
- * Reads which files requests refer to. Searches compact requests once for all files, since no request takes in a
- * withdrawn file later. Searches plain request files in the same snapshot: they may be compacted before their step.
- */
-async function readTold(ctx: Context, which: Sql): Promise<Told> {
-  return await transaction(ctx.db.pool, 'readTold', async (tx) => {
-    const [begun] = await tx.query<{ since: string }>(
-      sql`SELECT pg_snapshot_xmin(pg_current_snapshot())::xid::text AS since`,
-    );
-    const rows = await tx.query<{ id: bigint }>(
-      sql`WITH chosen AS MATERIALIZED (SELECT f.id FROM tape_file f WHERE ${which})
-          SELECT DISTINCT u.id FROM hold_bundle b CROSS JOIN LATERAL unnest(b.file_ids) AS u (id) WHERE u.id IN (SELECT id FROM chosen)
-          UNION SELECT c.id FROM chosen c WHERE EXISTS (SELECT FROM hold h WHERE h.file_id = c.id)`,
-    );
-    return { ids: new Set(rows.map(({ id }) => id)), since: begun?.since ?? '0' };
-  });
-}
-
-async function forgetStep(ctx: Context, tx: Transaction, told: Told): Promise<void> {
+async function forgetStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockLeaving(tx);
   // a file may have come into use before the lock
   await tx.query(
@@ -312,16 +287,10 @@ async function forgetStep(ctx: Context, tx: Transaction, told: Told): Promise<vo
   );
   await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
   await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
-  const rows = await tx.query<{ id: bigint; isTold: boolean }>(
-    sql`SELECT l.id, age(f.xmin) <= age(${told.since}::xid) OR EXISTS (SELECT FROM hold h WHERE h.file_id = l.id)
-          OR EXISTS (SELECT FROM bulk_file b WHERE b.file_id = l.id) AS "isTold" FROM leaving l JOIN tape_file f ON f.id = l.id`,
-  );
-  const stay = rows.filter(({ id, isTold }) => isTold || told.ids.has(id)).map(({ id }) => id);
   await tx.query(
     // the whole old path, however long: it stays readable, and path rules still apply (access/paths.ts)
     sql`UPDATE tape_file f SET forgotten_at = ${ctx.now()}::timestamp, path = '/.tapegate-forgotten/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
-        WHERE f.id = ANY(${stay}::bigint[])`,
+        FROM leaving l WHERE f.id = l.id`,
   );
-  await tx.query(sql`DELETE FROM tape_file f USING leaving l WHERE f.id = l.id AND f.id <> ALL(${stay}::bigint[])`);
 }
