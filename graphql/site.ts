@@ -150,7 +150,7 @@ const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').i
 });
 
 const keptTexts: Record<KeptKind, string> = {
-  REQUESTS: 'Requests and their files: so long after its end a request is kept in a compact form, without end.',
+  REQUESTS: 'Requests and their files, also ended ones. They are kept without end.',
   EVENTS: 'What is told to those who watch.',
   MAIL: 'Letters: their texts go so long after the end of their request.',
   AUDIT: 'Who has asked for which change.',
@@ -167,7 +167,10 @@ const KeptType = builder.objectRef<Kept>('Kept').implement({
   description: 'What is kept of what was, and what it takes.',
   fields: (t) => ({
     kind: t.expose('kind', { type: KeptKindType, description: 'Which it is.' }),
-    days: t.exposeInt('days', { description: 'For how long it is kept, as the process that answers is configured.' }),
+    days: t.exposeInt(
+      'days',
+      nullable('For how long it is kept, as the process that answers is configured; null: without end.'),
+    ),
     rows: t.exposeFloat('rows', nullable('About how many; null: nobody has looked yet.')),
     bytes: t.expose('bytes', bigInt('What it takes in the database, indexes included.')),
     oldest: t.expose('oldest', timeOrNull('When the oldest was written; null: there is none.')),

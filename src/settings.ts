@@ -232,7 +232,7 @@ export const schema = z.object({
     'days for which events are kept; a client that resumes after an older one gets `EVENTS_GONE`, and starts again',
   ),
   requestDays: setting('TAPEGATE_REQUEST_DAYS', days(0), '30').describe(
-    'days after its end for which a request is kept as it was; then it is kept in a compact form with the same answers',
+    'days after the end of a request for which the text of its emails, and WLCG stage requests, are kept',
   ),
   expiryNoticeHours: setting('TAPEGATE_EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
     'hours before a request expires at which an email says so, once for each retention, with the command that extends it; 0: none. It goes to the address of the last email of the request, or of the first; a request that is kept for less than that gets none. For engines',

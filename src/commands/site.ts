@@ -47,7 +47,7 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
     ['KEPT', 'FOR', 'ROWS', 'SIZE', 'SINCE'],
     kept.map(({ kind, days, rows, bytes, oldest }) => [
       kind.toLowerCase().replaceAll('_', ' '),
-      plural(days, 'day'),
+      days === null ? 'always' : plural(days, 'day'),
       rows && Math.round(rows),
       formatBytes(bytes),
       oldest && formatTime(oldest),

@@ -5,7 +5,7 @@
  * - A lock without waiting (`SKIP LOCKED`, `NOWAIT`) may be taken at any time: it closes no circle. A transaction that
  * needs a locked row and may not wait is run again (transaction.ts).
  * - A write locks its row as well, unless the transaction has inserted the row.
- * - A request's lock covers its request files and unresolved paths, in rows and in bundles. A file's lock covers its
+ * - A request's lock covers its request files and unresolved paths. A file's lock covers its
  * verification results. (No lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock
  * covers its messages.
  * - Only its sender locks an email of the outbox. Claims of removals are taken and returned as the last lock.

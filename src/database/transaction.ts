@@ -60,7 +60,6 @@ export const longTransactions: ReadonlySet<string> = new Set([
   'releaseFiles',
   'retryRequest',
   'joinAwaited',
-  'compactRequest',
   'adoptRequest',
   'checkRenames',
   'moveVolume',

@@ -21,10 +21,10 @@ import { queueExpiring } from '../operations/mail/notifications.js';
 import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
 import { failUnplaced, failWithdrawnRecalls } from '../operations/recalls/ends.js';
 import { findAbandoned, leaveAllUnreadable } from '../operations/recalls/queue.js';
-import { compactRequests, pruneEvents } from '../operations/requests/compaction.js';
 import { expireRequests } from '../operations/requests/ends.js';
 import { joinAwaited } from '../operations/requests/joins.js';
 import { writeHistory } from '../operations/site/curves.js';
+import { pruneEmails, pruneEvents } from '../operations/site/pruning.js';
 import { queueNearEnds, queueWebhooks } from '../operations/webhooks/news.js';
 import { pruneMessages } from '../operations/webhooks/outbox.js';
 import type { TapeBackend } from '../tape/backend.js';
@@ -97,7 +97,6 @@ const UNMARKED_MS = 60_000;
 const MAIL_MS = 2000;
 const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
-const COMPACT_MS = 60_000;
 const CURVES_MS = 15_000;
 const DISKS_MS = 1000;
 const LOOK_MS = 10_000;
@@ -261,7 +260,7 @@ function listPasses(
     { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'audit', everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
     { name: 'curves', everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
-    { name: 'compaction', everyMs: COMPACT_MS, run: () => compactRequests(ctx, stop) },
+    { name: 'emails', everyMs: HISTORY_MS, run: () => pruneEmails(ctx, stop) },
     { name: 'bulks', everyMs: HISTORY_MS, run: () => pruneBulks(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },

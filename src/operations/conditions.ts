@@ -36,7 +36,7 @@ export const isUnheld = sql`NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id 
 
 /** A live request contains the file, looked up by key, regardless of PostgreSQL's estimates. */
 export const isHeldByKeys = (fileId: Sql): Sql => sql`EXISTS (
-  SELECT FROM (SELECT h.request_id FROM hold h WHERE h.file_id = ${fileId} AND h.state <> 'RELEASED' OFFSET 0) h
+  SELECT FROM (SELECT h.request_id FROM hold h WHERE h.file_id = ${fileId} AND NOT h.is_ended AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
 /** The recall `c` waits, for lookups by file. The index of the queue would be read whole for each file. */

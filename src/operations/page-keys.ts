@@ -140,7 +140,7 @@ export async function readPage<Row extends object>(
 
 /** A list within a list. The integers of `key` give the order. */
 export interface InnerList {
-  table: 'any_hold' | 'any_awaited_path' | 'request';
+  table: 'hold' | 'awaited_path' | 'request';
   parent: 'request_id' | 'quota_id';
   key: 'ordinal' | 'id';
   /** Of the row `c` and joined tables. */
@@ -199,11 +199,6 @@ function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): 
   const conditions = [sql`c.${parent} = p.id`];
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
-  if (place.key === 'ordinal') {
-    // do not unpack bundles outside of the page
-    if (wish.above !== undefined) conditions.push(sql`c.last_ordinal > ${wish.above}`);
-    if (wish.below !== undefined) conditions.push(sql`c.first_ordinal < ${wish.below}`);
-  }
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);
   return allOf(conditions);
 }

@@ -2,7 +2,6 @@
 import { beforeEach, expect, test } from 'vitest';
 import { readUnheld } from '../../src/operations/disks/removals.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { compactRequests } from '../../src/operations/requests/compaction.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/operations/requests/ends.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
@@ -60,7 +59,7 @@ test('the end of a large request costs its own files, also if PostgreSQL believe
   expect(done.read.hold ?? 0).toBeLessThan(MANY * 10);
 });
 
-test('the removal of copies reads the files of an ended request in pages, each once, also once it is compacted', async () => {
+test('the removal of copies reads the files of an ended request in pages, each once', async () => {
   await addFiles(
     app.ctx,
     pathsOf('/left').map(({ path }, n) => ({ path, stage: n % 2 === 0 ? 'RESTORED' : 'ONTAPE' })),
@@ -80,10 +79,5 @@ test('the removal of copies reads the files of an ended request in pages, each o
   await releaseFiles(app.ctx, { id, match: '/left/1' }); // 1, 10 to 19 and 100 to 199: half of them are restored
   expect(await readCopies()).toEqual({ pages: 1, copies: 55, files: 55 });
   await cancelRequest(app.ctx, id);
-  const all = { pages: 3, copies: MANY / 2, files: MANY / 2 };
-  expect(await readCopies()).toEqual(all);
-  await compactRequests({ ...app.ctx, config: { ...app.ctx.config, requestDays: 0 } }, new AbortController().signal);
-  const { rows } = await app.ctx.db.pool.query('SELECT form FROM request WHERE id = $1', [id]);
-  expect(rows).toEqual([{ form: 'COMPACT' }]);
-  expect(await readCopies()).toEqual(all);
+  expect(await readCopies()).toEqual({ pages: 3, copies: MANY / 2, files: MANY / 2 });
 });

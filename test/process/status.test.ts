@@ -29,7 +29,7 @@ interface ProcessStatus {
 interface Status {
   processes: ProcessStatus[];
   /** Null if one of its tables is locked. */
-  kept: { kind: string; days: number; rows: number | null; bytes: number; oldest: string | null }[] | null;
+  kept: { kind: string; days: number | null; rows: number | null; bytes: number; oldest: string | null }[] | null;
 }
 
 async function readStatus(url = gateway.url): Promise<Status> {

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startEngine } from '../../src/engine/runner.js';
 import { TapeError } from '../../src/errors.js';
 import { removeQuota, setQuota } from '../../src/operations/quotas/quotas.js';
-import { pruneEvents } from '../../src/operations/requests/compaction.js';
+import { pruneEvents } from '../../src/operations/site/pruning.js';
 import { queueNearEnds } from '../../src/operations/webhooks/news.js';
 import { claimMessage, noteMessage, pruneMessages } from '../../src/operations/webhooks/outbox.js';
 import {

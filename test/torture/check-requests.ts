@@ -32,6 +32,7 @@ function checkHold(hold: Hold, file: FileFact | undefined, report: Report): void
   if (!file) return; // a foreign key prevents that
   const name = `the hold of request ${hold.requestId} on file ${hold.fileId}`;
   const isOnDisk = onDiskStages.includes(file.stage);
+  if (hold.isEnded) report('hold-lost', `${name} is marked as one of an ended request`);
   if (hold.size !== file.size) report('hold-size', `${name} is charged ${hold.size} bytes, the file has ${file.size}`);
   if (hold.state === 'ON_DISK') {
     if (!isOnDisk) report('hold-without-copy', `${name} is ON_DISK, and the file is ${file.stage}`);
@@ -100,11 +101,10 @@ function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
   }
 }
 
-/** In rows or in bundles, a request has each file that moved for it, and each once. */
+/** A request has each file that moved for it, and a live one sees all of its files. */
 function checkHeld(facts: Facts, report: Report): void {
   const held = new Set<string>();
   for (const { requestId, fileId } of facts.holds) {
-    if (held.has(`${requestId}/${fileId}`)) report('hold-lost', `request ${requestId} has file ${fileId} twice`);
     held.add(`${requestId}/${fileId}`);
   }
   const moved = facts.stageEvents.flatMap(({ fileId, requestIds }) => requestIds.map((id) => `${id}/${fileId}`));
@@ -149,9 +149,7 @@ function checkCounts(request: RequestFact, holds: readonly Hold[], report: Repor
 }
 
 function checkState(request: RequestFact, report: Report): void {
-  const { id, state, form, filesOnDisk, filesFailed, filesTotal } = request;
-  if (form === 'ROWS' && request.hasBundles) report('request-form', `request ${id} is stored in rows, and has bundles`);
-  if (form === 'COMPACT' && request.hasRows) report('request-form', `request ${id} is compact, and has rows`);
+  const { id, state, filesOnDisk, filesFailed, filesTotal } = request;
   if (!isLive(request)) {
     if (!request.isReleased) report('request-unreleased', `request ${id} has ended as ${state} and is not released`);
     return;

@@ -110,12 +110,9 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
     'a hold says that a file was withdrawn': setFailed(`error_class = 'POLICY', error = 'withdrawn from the archive'`),
   },
   'hold-lost': {
-    'a bundle has another file than the request had': `WITH gone AS (DELETE FROM hold WHERE request_id = :cancelled RETURNING *)
-        INSERT INTO hold_bundle (request_id, first_ordinal, last_ordinal, file_ids, ordinals, sizes, states)
-        SELECT request_id, ordinal, ordinal, ARRAY[(SELECT id FROM tape_file WHERE path = '/s/bad')], ARRAY[ordinal], ARRAY[size],
-          ARRAY[state] FROM gone; UPDATE request SET form = 'COMPACT' WHERE id = :cancelled`,
+    'a request lacks a file that moved for it': 'DELETE FROM hold WHERE request_id = :cancelled',
+    'a file of a live request is marked as one of an ended request': 'UPDATE hold SET is_ended = true',
   },
-  'request-form': { 'a compact request has rows': set('cancelled', `form = 'COMPACT'`) },
   'request-early': {
     'a request expired days before its retention': change(
       'cancelled',

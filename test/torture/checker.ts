@@ -19,7 +19,8 @@ export const violationKinds = {
   'hold-without-copy': 'a hold is ON_DISK, and its file is not on disk',
   'hold-not-satisfied': 'a hold is FAILED, and its file is on disk',
   'hold-size': 'a hold is charged another size than that of its file',
-  'hold-lost': 'a request lacks a file that moved for it, in rows or in bundles, or has it twice',
+  'hold-lost':
+    'a request lacks a file that moved for it, or a live request has a file that is marked as one of an ended request',
   'join-missed': 'a live request neither holds nor awaits a requested file, or awaits one that could join',
   'copy-untried': 'a file failed that has a second copy on tape, and that copy was not tried',
   'volume-left': 'a retired volume has files',
@@ -27,7 +28,6 @@ export const violationKinds = {
   'withdrawn-never': 'a hold says that its file was withdrawn, and nobody did that',
   'request-lost': 'a request whose id was returned does not exist',
   'request-counts': 'the counts of a request are not those of its holds',
-  'request-form': 'a request is stored in another form than it says',
   'request-state': 'the state of a request does not follow from its holds',
   'request-early': 'a request expired before its retention',
   'request-times': 'the times of a request contradict each other or its state',

@@ -29,7 +29,7 @@ import type { Watch } from './watchers.js';
 /** Runs a statement. Integers are exact, times are text. */
 export type Query = <Row extends object>(text: string) => Promise<Row[]>;
 
-export type RequestFact = Request & { user: string; hasRows: boolean; hasBundles: boolean };
+export type RequestFact = Request & { user: string };
 /** `copyPath` is where the copy belongs, below its mount point. */
 export type FileFact = TapeFile & { copyPath: string; volume: string | null };
 type Required<T> = { [Name in keyof T]: NonNullable<T[Name]> };
@@ -72,12 +72,9 @@ export interface Stored {
 }
 
 const STATEMENTS: Record<keyof Stored, string> = {
-  requests: `SELECT r.*, q."user",
-       EXISTS (SELECT FROM hold h WHERE h.request_id = r.id) OR EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id) AS has_rows,
-       EXISTS (SELECT FROM hold_bundle b WHERE b.request_id = r.id) OR EXISTS (SELECT FROM path_bundle b WHERE b.request_id = r.id) AS has_bundles
-     FROM request r JOIN quota q ON q.id = r.quota_id ORDER BY r.id`,
-  holds: 'SELECT * FROM any_hold ORDER BY request_id, file_id',
-  awaited: 'SELECT * FROM any_awaited_path ORDER BY request_id, path',
+  requests: 'SELECT r.*, q."user" FROM request r JOIN quota q ON q.id = r.quota_id ORDER BY r.id',
+  holds: 'SELECT * FROM hold ORDER BY request_id, file_id',
+  awaited: 'SELECT * FROM awaited_path ORDER BY request_id, path',
   files: `SELECT f.*, coalesce(f.disk_path, f.path) AS copy_path, v.name AS volume
      FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id ORDER BY f.id`,
   verifications: 'SELECT * FROM verification ORDER BY file_id',

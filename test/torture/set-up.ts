@@ -193,7 +193,7 @@ function startProcesses(
         TAPEGATE_WEBHOOK_HOSTS: '127.0.0.1',
         TAPEGATE_LINK_ROOT: linkRoot,
         TAPEGATE_MAIL_RATE: String(MAIL_RATES.mailRate),
-        TAPEGATE_REQUEST_DAYS: '0', // ended requests become compact with the next job
+        TAPEGATE_REQUEST_DAYS: '0', // emails of ended requests lose their text with the next job
         CLOCK_SECONDS: String(own.pick(CLOCK_OFFSETS)),
         FAULT_SEED: String(own.integer(0, 2 ** 32 - 1)),
       }),

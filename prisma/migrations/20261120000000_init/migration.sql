@@ -13,7 +13,6 @@ CREATE TYPE "NotificationKind" AS ENUM ('FIRST_FILE', 'LAST_FILE', 'EXPIRING');
 CREATE TYPE "NotificationState" AS ENUM ('PENDING', 'SENT', 'LOGGED', 'REJECTED');
 CREATE TYPE "SuspensionKind" AS ENUM ('VOLUME', 'DRIVE', 'USER', 'BACKEND', 'DISK');
 CREATE TYPE "SuspensionMode" AS ENUM ('HELD', 'DRAINING');
-CREATE TYPE "RequestForm" AS ENUM ('ROWS', 'MIXED', 'COMPACT');
 CREATE TYPE "TokenRole" AS ENUM ('USER', 'VIEWER', 'OPERATOR', 'SERVICE');
 CREATE TYPE "MemberKind" AS ENUM ('USER', 'GROUP');
 CREATE TYPE "PathAction" AS ENUM ('LIST', 'REQUEST', 'FETCH');
@@ -351,7 +350,6 @@ CREATE TABLE "request" (
   "max_bytes" BIGINT,
   "max_files" INTEGER,
   "priority" INTEGER NOT NULL DEFAULT 0,
-  "form" "RequestForm" NOT NULL DEFAULT 'ROWS',
   "made_by" TEXT,
   "ruled_by" TEXT,
   "ruled_groups" TEXT[],
@@ -362,8 +360,6 @@ CREATE TABLE "request" (
   CONSTRAINT "request_counts_check" CHECK (
     "files_on_disk" >= 0 AND "files_failed" >= 0 AND "files_on_disk" + "files_failed" <= "files_total"
     AND "bytes_on_disk" >= 0 AND "bytes_on_disk" <= "bytes_total"),
-  -- Only ended requests are compact: a program that does not know bundles cannot revive a request without its files.
-  CONSTRAINT "request_form_check" CHECK ("form" = 'ROWS' OR "state" IN ('EXPIRED', 'CANCELLED')),
   CONSTRAINT "request_quota_id_fkey" FOREIGN KEY ("quota_id") REFERENCES "quota" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
 CREATE INDEX "request_quota_id_id_idx" ON "request" ("quota_id", "id");
@@ -372,8 +368,6 @@ CREATE INDEX "request_retention_idx" ON "request" ("retention");
 CREATE INDEX "request_live_idx" ON "request" ("retention") WHERE "state" NOT IN ('EXPIRED', 'CANCELLED');
 CREATE INDEX "request_live_pattern_idx" ON "request" ("id") WHERE "state" NOT IN ('EXPIRED', 'CANCELLED') AND "pattern" <> '';
 CREATE INDEX "request_unreleased_idx" ON "request" ("id") WHERE NOT "is_released";
--- Ended requests that are not compact yet.
-CREATE INDEX "request_to_compact_idx" ON "request" ("retention", "id") WHERE "state" IN ('EXPIRED', 'CANCELLED') AND "form" <> 'COMPACT';
 CREATE INDEX "request_live_quota_idx" ON "request" ("quota_id") WHERE "state" NOT IN ('EXPIRED', 'CANCELLED');
 CREATE INDEX "request_left_out_idx" ON "request" ("id") WHERE "left_out_size" IS NOT NULL;
 
@@ -385,12 +379,14 @@ CREATE TABLE "hold" (
   "state" "HoldState" NOT NULL DEFAULT 'WAITING',
   "error_class" "ErrorClass",
   "error" TEXT,
+  "is_ended" BOOLEAN NOT NULL DEFAULT false,
 
   CONSTRAINT "hold_pkey" PRIMARY KEY ("request_id", "file_id"),
   CONSTRAINT "hold_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE,
   CONSTRAINT "hold_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
-CREATE INDEX "hold_file_id_idx" ON "hold" ("file_id");
+-- The live requests that contain a file, however many ended ones contained it.
+CREATE INDEX "hold_file_id_is_ended_idx" ON "hold" ("file_id", "is_ended");
 CREATE UNIQUE INDEX "hold_request_id_ordinal_key" ON "hold" ("request_id", "ordinal");
 
 CREATE TABLE "awaited_path" (
@@ -405,43 +401,6 @@ CREATE TABLE "awaited_path" (
 CREATE INDEX "awaited_path_path_idx" ON "awaited_path" ("path");
 -- The first path of a request that waits for its quota, and the first that waits for its limit.
 CREATE INDEX "awaited_path_request_id_reason_path_idx" ON "awaited_path" ("request_id", "reason", "path");
-
--- Ended requests are compact: their holds and awaited paths are arrays. Statements on `hold` never read them.
-CREATE TABLE "hold_bundle" (
-  "request_id" INTEGER NOT NULL,
-  "first_ordinal" INTEGER NOT NULL,
-  "last_ordinal" INTEGER NOT NULL,
-  "file_ids" BIGINT[],
-  "ordinals" INTEGER[],
-  "sizes" BIGINT[],
-  "states" "HoldState"[],
-  "error_classes" "ErrorClass"[],
-  "errors" TEXT[],
-
-  CONSTRAINT "hold_bundle_pkey" PRIMARY KEY ("request_id", "last_ordinal"),
-  -- Arrays of different lengths would give holds the state of others.
-  CONSTRAINT "hold_bundle_check" CHECK (
-    "first_ordinal" <= "last_ordinal" AND cardinality("file_ids") = cardinality("ordinals")
-    AND cardinality("sizes") = cardinality("ordinals") AND cardinality("states") = cardinality("ordinals")
-    AND coalesce(cardinality("error_classes") = cardinality("ordinals"), true)
-    AND coalesce(cardinality("errors") = cardinality("ordinals"), true)),
-  CONSTRAINT "hold_bundle_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
-);
-
-CREATE TABLE "path_bundle" (
-  "request_id" INTEGER NOT NULL,
-  "first_ordinal" INTEGER NOT NULL,
-  "last_ordinal" INTEGER NOT NULL,
-  "paths" TEXT[],
-  "ordinals" INTEGER[],
-  "reasons" "AwaitedReason"[],
-
-  CONSTRAINT "path_bundle_pkey" PRIMARY KEY ("request_id", "last_ordinal"),
-  CONSTRAINT "path_bundle_check" CHECK (
-    "first_ordinal" <= "last_ordinal" AND cardinality("paths") = cardinality("ordinals")
-    AND cardinality("reasons") = cardinality("ordinals")),
-  CONSTRAINT "path_bundle_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
-);
 
 CREATE TABLE "bulk" (
   "id" UUID NOT NULL,
@@ -654,7 +613,7 @@ CREATE TABLE "notification" (
 CREATE UNIQUE INDEX "notification_message_id_key" ON "notification" ("message_id");
 CREATE UNIQUE INDEX "notification_request_id_kind_key" ON "notification" ("request_id", "kind");
 CREATE INDEX "notification_pending_idx" ON "notification" ("next_try_at") WHERE "state" = 'PENDING';
--- Emails whose text is still to be removed when their request is compacted.
+-- Emails whose text is still to be removed some time after the end of their request.
 CREATE INDEX "notification_told_idx" ON "notification" ("request_id") WHERE "state" <> 'PENDING' AND "body" <> '';
 -- Waiting emails by user.
 CREATE INDEX "notification_waiting_idx" ON "notification" ("quota_id", "next_try_at", "id") WHERE "state" = 'PENDING';
@@ -837,25 +796,7 @@ CREATE TABLE "oldest_program" (
 CREATE VIEW "live_hold" AS
   SELECT h.request_id, h.file_id, h.ordinal, h.size, h.state, r.quota_id, r.priority, r.request_date
   FROM "hold" h JOIN "request" r ON r.id = h.request_id
-  WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') AND h.state <> 'RELEASED';
-
--- All holds, in rows and in bundles, to read those of some requests. A condition on the request applies to both tables; conditions on
--- `first_ordinal` and `last_ordinal` skip bundles.
-CREATE VIEW "any_hold" AS
-  SELECT h.request_id, h.file_id, h.ordinal, h.size, h.state, h.error_class, h.error,
-    h.ordinal AS first_ordinal, h.ordinal AS last_ordinal
-  FROM "hold" h
-  UNION ALL
-  SELECT b.request_id, u.file_id, u.ordinal, u.size, u.state, u.error_class, u.error, b.first_ordinal, b.last_ordinal
-  FROM "hold_bundle" b CROSS JOIN LATERAL unnest(b.file_ids, b.ordinals, b.sizes, b.states, b.error_classes, b.errors)
-    AS u (file_id, ordinal, size, state, error_class, error);
-
--- The same for awaited paths.
-CREATE VIEW "any_awaited_path" AS
-  SELECT a.request_id, a.path, a.ordinal, a.reason, a.ordinal AS first_ordinal, a.ordinal AS last_ordinal FROM "awaited_path" a
-  UNION ALL
-  SELECT b.request_id, u.path, u.ordinal, u.reason, b.first_ordinal, b.last_ordinal
-  FROM "path_bundle" b CROSS JOIN LATERAL unnest(b.paths, b.ordinals, b.reasons) AS u (path, ordinal, reason);
+  WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') AND NOT h.is_ended AND h.state <> 'RELEASED';
 
 -- Suspensions by the id of the thing instead of its name. A retired volume counts as suspended: older programs leave it alone, too.
 CREATE VIEW "suspended_volume" AS

@@ -180,16 +180,10 @@ async function findBulk(ctx: Context, id: string): Promise<BulkRow> {
   return bulk;
 }
 
-/** Selects a row for each file. Reads each compact request once. */
+/** Selects a row for each file. */
 function filesOf(ctx: Context, id: string): Sql {
   const isOver = sql`(NOT ${isLive} OR r.retention <= ${ctx.now()}::timestamp)`;
   return sql`
-    WITH compact AS MATERIALIZED (
-      SELECT p.request_id, h.file_id, h.state, h.error FROM (
-        SELECT DISTINCT r.id AS request_id FROM bulk_file b JOIN request r ON r.id = b.request_id
-        WHERE b.bulk_id = ${id}::uuid AND r.form <> 'ROWS'
-      ) p CROSS JOIN LATERAL (SELECT h.file_id, h.state, h.error FROM any_hold h WHERE h.request_id = p.request_id OFFSET 0) h
-    )
     SELECT b.ordinal, b.given, b.problem, CASE
         WHEN b.problem IS NOT NULL THEN 'FAILED'
         WHEN b.was_on_disk OR h.state = 'ON_DISK' THEN 'COMPLETED'
@@ -205,8 +199,7 @@ function filesOf(ctx: Context, id: string): Sql {
       greatest(r.tapestore_request_end, r.last_files_on_disk, CASE WHEN ${isOver} THEN r.retention END) AS "requestEnd"
     FROM bulk_file b LEFT JOIN request r ON r.id = b.request_id
       LEFT JOIN LATERAL (
-        SELECT h.state, h.error FROM (SELECT * FROM hold h WHERE h.request_id + 0 = b.request_id AND h.file_id = b.file_id OFFSET 0) h
-        UNION ALL SELECT h.state, h.error FROM compact h WHERE h.request_id = b.request_id AND h.file_id = b.file_id LIMIT 1
+        SELECT h.state, h.error FROM hold h WHERE h.request_id + 0 = b.request_id AND h.file_id = b.file_id OFFSET 0
       ) h ON true
       LEFT JOIN LATERAL (SELECT c.state, c.started_at FROM recall c WHERE c.file_id = b.file_id OFFSET 0) c ON h.state = 'WAITING'
     WHERE b.bulk_id = ${id}::uuid`;

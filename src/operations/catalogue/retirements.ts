@@ -80,7 +80,7 @@ type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promi
 
 /** Both copies of the file `f` are unreadable: one has an error in the catalogue, the other in live requests. */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
-  SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND h.state = 'FAILED' AND ${isLive}
+  SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
 /** The file `f` has another copy on a volume in use, with a position and no failed try. */

@@ -222,7 +222,7 @@ const isForgettable = sql`(${isWithdrawn} AND f.forgotten_at IS NULL)`;
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
   OR EXISTS (SELECT FROM left_behind l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
-  OR EXISTS (SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK') AND ${isLive}))`;
+  OR EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')))`;
 
 /**
  * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. For requests and

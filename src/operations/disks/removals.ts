@@ -55,8 +55,8 @@ export async function readUnheld(
 ): Promise<{ copies: UnheldCopy[]; last: number | undefined }> {
   const { rows } = await ctx.db.pool.query<{ seen: number; last: number } & (UnheldCopy | { fileId: null })>(
     sql`WITH page AS MATERIALIZED (
-          SELECT o.ordinal, o.file_id, o.state FROM any_hold o
-          WHERE o.request_id = ${page.requestId} AND o.ordinal > ${page.after} AND o.last_ordinal > ${page.after}
+          SELECT o.ordinal, o.file_id, o.state FROM hold o
+          WHERE o.request_id = ${page.requestId} AND o.ordinal > ${page.after}
             AND (o.state = 'RELEASED' OR (SELECT NOT (${isLive}) FROM request r WHERE r.id = ${page.requestId}))
           ORDER BY o.ordinal LIMIT ${page.limit}
         )
@@ -72,15 +72,20 @@ export async function readUnheld(
 }
 
 /**
- * Records that all released files of a request have left, unless there are new ones. @returns whether it is recorded
+ * Records that all released files of a request have left, unless there are new ones. Marks the files of an ended request,
+ * so that later reads of the live requests of a file skip them. @returns whether it is recorded
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
     // lock first, check in a second statement, which sees the releases of earlier lock holders
     await lockRequests(tx, sql`r.id = ${requestId}`);
+    tx.send(
+      sql`UPDATE hold h SET is_ended = true FROM request r
+          WHERE r.id = ${requestId} AND NOT (${isLive}) AND h.request_id = r.id AND NOT h.is_ended`,
+    );
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
-            SELECT FROM any_hold o ${fileOfHold(sql`'RESTORED', 'RESTORING'`)}
+            SELECT FROM hold o ${fileOfHold(sql`'RESTORED', 'RESTORING'`)}
             WHERE o.request_id = ${requestId} AND ${isLeft}) RETURNING r.id`,
     );
     return cleared.length > 0;
@@ -89,7 +94,7 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
 
 /** No request contains the file `f`, and no ended request would have it removed. */
 export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
-  SELECT h.file_id FROM any_hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
+  SELECT h.file_id FROM hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
 type SeenCopy = Pick<NotedCopy, 'fileId' | 'version'>;
 

@@ -90,7 +90,7 @@ const requestCounts: FaultKind = {
       format(${figures}, c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk) AS expected,
       format(${figures}, r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk) AS found
     FROM request r CROSS JOIN LATERAL (
-      SELECT ${holdCounts} FROM any_hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
+      SELECT ${holdCounts} FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
     ) c
     WHERE r.id > ${after} AND (c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk)
       <> (r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk)
@@ -98,31 +98,8 @@ const requestCounts: FaultKind = {
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairCounts', async (tx) => {
       const ids = await lockRequests(tx, sql`r.id = ANY(${keys}::int[])`);
-      await recountRequests(tx, ids, ctx.now(), anyHoldOf(ids));
+      await recountRequests(tx, ids, ctx.now());
       await advanceRequests(ctx, tx, ids);
-    }),
-};
-
-/** A condition on each request alone would unpack all bundles. */
-const anyHoldOf = (ids: readonly number[]) => sql`(SELECT * FROM any_hold WHERE request_id = ANY(${ids}::int[])) h`;
-
-const hasBundles = sql`(EXISTS (SELECT FROM hold_bundle b WHERE b.request_id = r.id)
-  OR EXISTS (SELECT FROM path_bundle b WHERE b.request_id = r.id))`;
-const hasRows = sql`(EXISTS (SELECT FROM hold h WHERE h.request_id = r.id)
-  OR EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id))`;
-
-/** An ended request in a wrong form is marked MIXED, and the next compaction makes it compact. */
-const requestForm: FaultKind = {
-  kind: 'request-form',
-  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing,
-      CASE r.form WHEN 'ROWS' THEN 'its files in rows' ELSE 'its files in bundles' END AS expected,
-      CASE r.form WHEN 'ROWS' THEN 'bundles' ELSE 'rows' END AS found
-    FROM request r WHERE r.id > ${after} AND ((r.form = 'ROWS' AND ${hasBundles}) OR (r.form = 'COMPACT' AND ${hasRows}))
-    ORDER BY r.id LIMIT ${limit}`,
-  repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, 'repairForm', async (tx) => {
-      const ids = await lockRequests(tx, sql`r.id = ANY(${keys}::int[]) AND NOT (${isLive})`);
-      await tx.query(sql`UPDATE request SET form = 'MIXED' WHERE id = ANY(${ids}::int[])`);
     }),
 };
 
@@ -142,7 +119,6 @@ const requestState: FaultKind = {
 export const counterFaults: readonly FaultKind[] = [
   diskUsed,
   diskReserved,
-  requestForm,
   requestCounts,
   requestState,
   quotaUsed,

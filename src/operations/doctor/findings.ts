@@ -95,8 +95,7 @@ function keysOf(faults: readonly Fault[]): Set<bigint> {
 
 /** Numbers of checked rows, so that an empty result is not mistaken for health. */
 export const lookedAt = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
-  (SELECT count(*) FROM hold) + (SELECT coalesce(sum(cardinality(file_ids)), 0)::bigint FROM hold_bundle) AS holds,
-  (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
+  (SELECT count(*) FROM hold) AS holds, (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 
 export type LookedAt = Record<'quotas' | 'requests' | 'holds' | 'recalls' | 'disks', bigint>;
 

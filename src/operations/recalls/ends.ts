@@ -228,7 +228,7 @@ async function dateLateRequests(
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
           SELECT h.request_id, min(c.started_at) AS started_at FROM recall c JOIN hold h ON h.file_id = c.file_id
-          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isRunUnder(lease)} AND h.state = 'WAITING'
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isRunUnder(lease)} AND NOT h.is_ended AND h.state = 'WAITING'
           GROUP BY h.request_id
         ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${isLive} RETURNING r.id`,
   );

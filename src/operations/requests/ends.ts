@@ -2,7 +2,7 @@
 import type { Context } from '../../context.js';
 import { lockRecalls, lockRequests } from '../../database/locks.js';
 import { planFor, plannedByKeys, plannedFreely } from '../../database/planning.js';
-import { raw, type Sql, sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import { recordProgress } from '../../event-writes.js';
@@ -164,42 +164,35 @@ function checkChoice(input: ReleaseFilesInput): Choice {
   return match === '' ? { paths } : { match };
 }
 
-/**
- * Whether to read tables once instead of by key. `+ 0` keeps PostgreSQL from reading the whole request for each file.
- * Ended requests may be in bundles, which have no keys; nothing of them is changed.
- */
-async function planRelease(tx: Transaction, { form, filesTotal }: LockedRequest, choice: Choice): Promise<boolean> {
-  return (
-    form !== 'ROWS' || (await planFor(tx, 'paths' in choice ? choice.paths.length : filesTotal, ['hold', 'tape_file']))
-  );
+/** Whether to read tables once instead of by key. `+ 0` keeps PostgreSQL from reading the whole request for each file. */
+async function planRelease(tx: Transaction, { filesTotal }: LockedRequest, choice: Choice): Promise<boolean> {
+  return await planFor(tx, 'paths' in choice ? choice.paths.length : filesTotal, ['hold', 'tape_file']);
 }
 
 /** Creates the table `chosen` of paths to release, with requested files. @throws InvalidInputError if there are none */
 async function chooseFiles(
   tx: Transaction,
-  { id: requestId, form }: LockedRequest,
+  { id: requestId }: LockedRequest,
   choice: Choice,
   isTogether: boolean,
 ): Promise<void> {
-  const [holds, awaited] =
-    form === 'ROWS' ? [raw('hold'), raw('awaited_path')] : [raw('any_hold'), raw('any_awaited_path')];
   if ('match' in choice) {
     const file = sql`tape_file f WHERE f.id = h.file_id AND strpos(f.path, ${choice.match}) > 0`;
     const held = isTogether
-      ? sql`${holds} h, ${file} AND`
+      ? sql`hold h, ${file} AND`
       : sql`hold h CROSS JOIN LATERAL (SELECT f.id, f.path FROM ${file} OFFSET 0) f WHERE`;
     await tx.query(
       sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
        SELECT f.path, f.id AS file_id, false AS is_awaited FROM ${held} h.request_id = ${requestId}
        UNION ALL
-       SELECT path, NULL, true FROM ${awaited} WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
+       SELECT path, NULL, true FROM awaited_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
     );
     if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
     throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
   }
   const places = isTogether
-    ? sql`LEFT JOIN (tape_file f JOIN ${holds} h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
-       LEFT JOIN ${awaited} a ON a.request_id = ${requestId} AND a.path = c.path`
+    ? sql`LEFT JOIN (tape_file f JOIN hold h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
+       LEFT JOIN awaited_path a ON a.request_id = ${requestId} AND a.path = c.path`
     : sql`LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
        LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id + 0 = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
        LEFT JOIN LATERAL (SELECT a.path FROM awaited_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`;

@@ -130,7 +130,7 @@ export async function waitAgain(
 }
 
 /** Looks up request files file by file. Without statistics PostgreSQL would read a whole new request for each batch. */
-const eachHold = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id OFFSET 0) h`;
+const eachHold = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 
 /** The request `r` is live and contains one of the files. */
 function holdsOneOf(fileIds: readonly bigint[]): Sql {
@@ -193,7 +193,7 @@ export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonl
         ), changed AS (
           UPDATE hold h SET error_class = o.error_class, error = o.error,
             state = CASE WHEN o.error_class IS NULL THEN 'ON_DISK' ELSE 'FAILED' END::"HoldState"
-          FROM told o WHERE h.file_id = o.file_id AND h.request_id + 0 = o.request_id AND h.state = o.before
+          FROM told o WHERE h.file_id = o.file_id AND NOT h.is_ended AND h.request_id + 0 = o.request_id AND h.state = o.before
           RETURNING h.request_id, h.size, h.state, o.before
         ), delta AS (
           SELECT request_id,

@@ -76,20 +76,15 @@ const recountOf = (requestIds: readonly number[], now: string) => sql`
     ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
   ) n WHERE t.id = n.id`;
 
-/** Recounts locked requests. @param holds a table of request files `h`; those of ended requests may be in bundles */
-export async function recountRequests(
-  tx: Transaction,
-  requestIds: readonly number[],
-  now: string,
-  holds = sql`hold h`,
-): Promise<void> {
+/** Recounts locked requests. */
+export async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   await tx.query(
     sql`UPDATE request r SET files_total = c.files, files_on_disk = c.on_disk, files_failed = c.failed,
           bytes_total = c.bytes, bytes_on_disk = c.bytes_on_disk,
           last_arrival = CASE WHEN c.on_disk > r.files_on_disk THEN ${now}::timestamp ELSE r.last_arrival END
         FROM (
           SELECT i.id, ${holdCounts} FROM unnest(${requestIds}::int[]) AS i (id)
-            LEFT JOIN ${holds} ON h.request_id = i.id AND h.state <> 'RELEASED' GROUP BY i.id
+            LEFT JOIN hold h ON h.request_id = i.id AND h.state <> 'RELEASED' GROUP BY i.id
         ) c WHERE r.id = c.id`,
   );
 }

@@ -1,4 +1,4 @@
-/** Reads requests and their contents, also of compact requests (compaction.ts). */
+/** Reads requests and their contents. */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { prepared } from '../../database/prepared.js';
@@ -14,7 +14,7 @@ import {
   type Request,
   type TapeFile,
 } from '../../generated/prisma/client.js';
-import type { RequestForm, RequestState } from '../../generated/prisma/enums.js';
+import type { RequestState } from '../../generated/prisma/enums.js';
 import { mayPath, mayPathOfRequest } from '../access/paths.js';
 import { diskOfCopy, isAtPrimaryPlace, isLive } from '../conditions.js';
 import { checkText } from '../input.js';
@@ -33,7 +33,6 @@ export interface LockedRequest extends Limits {
   first: string | null;
   last: string | null;
   state: RequestState;
-  form: RequestForm;
   /** Null if every left-out file has a recorded path (left-out.ts). */
   leftOutSize: bigint | null;
   quotaId: number;
@@ -66,7 +65,7 @@ export async function lockOwnRequest(
 export async function lockRequest(tx: Transaction, id: number, isVisible = sql`true`): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.form, r.left_out_size AS "leftOutSize", q.id AS "quotaId", q."user", r.made_by AS "madeBy",
+          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.left_out_size AS "leftOutSize", q.id AS "quotaId", q."user", r.made_by AS "madeBy",
           r.bytes_total AS "bytesTotal", r.files_total AS "filesTotal"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisible} ${locking.request}`,
   );
@@ -206,9 +205,9 @@ export async function streamRequestPaths<T>(
   consume: (pages: ListPages<{ path: string }>) => Promise<T>,
 ): Promise<T> {
   const list = sql`SELECT path FROM (
-      SELECT f.path, h.ordinal FROM any_hold h JOIN tape_file f ON f.id = h.file_id
+      SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id
       WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)}
-      UNION ALL SELECT f.path, f.ordinal FROM any_awaited_path f WHERE f.request_id = ${requestId} AND ${mayPathOfRequest(ctx)}
+      UNION ALL SELECT f.path, f.ordinal FROM awaited_path f WHERE f.request_id = ${requestId} AND ${mayPathOfRequest(ctx)}
     ) p ORDER BY ordinal`;
   return await readList<{ path: string }, T>(ctx, list, consume);
 }
@@ -254,11 +253,11 @@ const byId = (ctx: Context, id: number) => sql`
         THEN coalesce(string_agg(to_json(l.path)::text, ',' ORDER BY l.ordinal) FILTER (WHERE l.is_seen), '') END AS paths
       FROM (
         SELECT f.path, h.ordinal, h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} AS is_seen
-        FROM (SELECT file_id, ordinal, state FROM any_hold WHERE request_id = r.id LIMIT ${ONE_MORE}) h
+        FROM (SELECT file_id, ordinal, state FROM hold WHERE request_id = r.id LIMIT ${ONE_MORE}) h
           JOIN tape_file f ON f.id = h.file_id
         UNION ALL
         SELECT f.path, f.ordinal, ${mayPathOfRequest(ctx)}
-        FROM (SELECT path, ordinal FROM any_awaited_path WHERE request_id = r.id LIMIT ${ONE_MORE}) f
+        FROM (SELECT path, ordinal FROM awaited_path WHERE request_id = r.id LIMIT ${ONE_MORE}) f
       ) l
     ) p ON r.files_total <= ${MOST}
   WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`;
@@ -282,7 +281,7 @@ export async function readHolds(
   const join = sql`LEFT JOIN LATERAL (
     SELECT f.* FROM tape_file f WHERE f.id = c.file_id AND ${mayPathOfRequest(ctx)} OFFSET 0
   ) f ON true`;
-  const holds = { ...list, table: 'any_hold', columns: holdColumns, join, isSeen: sql`f.id IS NOT NULL` } as const;
+  const holds = { ...list, table: 'hold', columns: holdColumns, join, isSeen: sql`f.id IS NOT NULL` } as const;
   const pages = await readInnerPages<HoldWithFile>(ctx, holds, requestIds, wish);
   for (const { row } of [...pages.values()].flat()) if (row) row.file = takeFile(row);
   return pages;
@@ -296,7 +295,7 @@ export async function readAwaited(
   wish: PageWish,
 ): Promise<Map<number, PageItem<AwaitedPath>[]>> {
   const isSeen = sql`EXISTS (SELECT FROM (SELECT c.path) f WHERE ${mayPathOfRequest(ctx)})`;
-  const awaited = { ...list, table: 'any_awaited_path', columns: awaitedColumns, isSeen } as const;
+  const awaited = { ...list, table: 'awaited_path', columns: awaitedColumns, isSeen } as const;
   return await readInnerPages<AwaitedPath>(ctx, awaited, requestIds, wish);
 }
 
@@ -314,7 +313,7 @@ export async function countAwaited(ctx: Context, requestIds: readonly number[]):
     sql`SELECT request_id AS id, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown,
        count(*) FILTER (WHERE reason = 'QUOTA_FULL')::int AS refused,
        count(*) FILTER (WHERE reason = 'LIMIT')::int AS "overLimit"
-     FROM any_awaited_path WHERE request_id = ANY(${requestIds}::int[]) GROUP BY request_id`,
+     FROM awaited_path WHERE request_id = ANY(${requestIds}::int[]) GROUP BY request_id`,
   );
   return new Map(rows.map(({ id, ...counts }) => [id, counts]));
 }
@@ -322,7 +321,7 @@ export async function countAwaited(ctx: Context, requestIds: readonly number[]):
 /** Counts the released files of requests, by request id. Requests without any are absent. */
 export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; released: number }>(
-    sql`SELECT request_id AS id, count(*)::int AS released FROM any_hold
+    sql`SELECT request_id AS id, count(*)::int AS released FROM hold
      WHERE request_id = ANY(${requestIds}::int[]) AND state = 'RELEASED' GROUP BY request_id`,
   );
   return new Map(rows.map(({ id, released }) => [id, released]));
@@ -331,7 +330,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
 /** Counts the files at their primary path, by request id. Requests without any are absent. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const { rows } = await ctx.db.pool.query<{ id: number; files: number }>(
-    sql`SELECT h.request_id AS id, count(*)::int AS files FROM any_hold h JOIN tape_file f ON f.id = h.file_id
+    sql`SELECT h.request_id AS id, count(*)::int AS files FROM hold h JOIN tape_file f ON f.id = h.file_id
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPlace} GROUP BY h.request_id`,
   );
   return new Map(rows.map(({ id, files }) => [id, files]));
@@ -344,7 +343,7 @@ export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly num
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
     sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
-        FROM any_hold h JOIN tape_file f ON f.id = h.file_id
+        FROM hold h JOIN tape_file f ON f.id = h.file_id
           JOIN restore_disk k ON k.id = ${diskOfCopy}
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${mayPath(ctx, 'FETCH')}
         GROUP BY h.request_id HAVING bool_and(f.disk_path IS NULL)`,

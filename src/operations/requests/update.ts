@@ -22,7 +22,6 @@ import {
   refund,
 } from '../quotas/charges.js';
 import { takeTurn } from '../turn.js';
-import { unpackRequest } from './compaction.js';
 import { addressOf, checkNotification } from './create.js';
 import { endOverdue, endRequests } from './ends.js';
 import { settleRequests } from './holds.js';
@@ -182,10 +181,9 @@ async function reviveRequest(
   // an overdue request that has not been ended yet is still charged and counted
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
-  if (request.form !== 'ROWS') await unpackRequest(tx, request.id);
   await leaveMissing(tx, request.id);
   await tx.query(
-    sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size
+    sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size, is_ended = false
         FROM tape_file f WHERE h.request_id = ${request.id} AND f.id = h.file_id AND h.state <> 'RELEASED'`,
   );
   const [sum] = await tx.query<{ files: number; bytes: string }>(

@@ -269,7 +269,7 @@ function presentStages(
     const isListed = mayPath(ctx, 'LIST');
     return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} AND ${isOffered} AND ${isListed} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
   }
-  return sql`SELECT ${columns} FROM any_hold h JOIN tape_file f ON f.id = h.file_id
+  return sql`SELECT ${columns} FROM hold h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} ${isMatch}
     ORDER BY h.file_id LIMIT ${PAGE}`;
 }

@@ -14,8 +14,8 @@ export type KeptKind = (typeof keptKinds)[number];
 
 export interface Kept {
   kind: KeptKind;
-  /** By the settings of this process. */
-  days: number;
+  /** By the settings of this process; null if it is kept without end. */
+  days: number | null;
   /** Estimated by PostgreSQL; null if there is no estimate yet. */
   rows: number | null;
   /** Of tables and indexes. */
@@ -25,7 +25,7 @@ export interface Kept {
 
 const sources: Record<KeptKind, { tables: readonly string[]; oldest: Sql }> = {
   REQUESTS: {
-    tables: ['request', 'hold', 'awaited_path', 'hold_bundle', 'path_bundle'],
+    tables: ['request', 'hold', 'awaited_path'],
     oldest: sql`SELECT request_date FROM request ORDER BY id LIMIT 1`,
   },
   EVENTS: { tables: ['event', 'event_batch'], oldest: sql`SELECT at FROM event ORDER BY id LIMIT 1` },
@@ -51,7 +51,7 @@ export async function readKept(ctx: Context): Promise<Kept[]> {
   });
   const rows = await queryWithin<Omit<Kept, 'days'>>(ctx.db.pool, join(parts, ' UNION ALL '), LOOK_MS);
   const { requestDays, eventDays, auditDays } = ctx.config;
-  const days = { REQUESTS: requestDays, EVENTS: eventDays, MAIL: requestDays, AUDIT: auditDays };
+  const days = { REQUESTS: null, EVENTS: eventDays, MAIL: requestDays, AUDIT: auditDays };
   const fixed = { WEBHOOK_MESSAGES: MESSAGE_DAYS, CURVES: CURVE_DAYS };
   return rows.map((row) => ({ ...row, days: { ...days, ...fixed }[row.kind] }));
 }
