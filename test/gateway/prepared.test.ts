@@ -28,7 +28,7 @@ test('a request that is read repeatedly is prepared once, and again when the sta
   const names = await namesOf();
   for (let n = 0; n < 8; n++) expect((await get(app, `/requests/${id}`)).text).toBe(first.text);
   expect(first.status).toBe(200);
-  expect(names.filter(({ statement }) => statement.includes('FROM hold'))).toHaveLength(1);
+  expect(names.filter(({ statement }) => statement.includes('to_json(l.path)'))).toHaveLength(1);
   expect(await namesOf()).toEqual(names);
   for (const change of [
     'ALTER TABLE request ALTER COLUMN label TYPE varchar(300)',
@@ -41,7 +41,7 @@ test('a request that is read repeatedly is prepared once, and again when the sta
     for (const { status, text } of answers) expect([change, status, text]).toEqual([change, 200, first.text]);
   }
   await app.ctx.db.streamPool.query(
-    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%FROM hold%'`,
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%to_json(l.path)%'`,
   );
   await waitFor('the connection to be gone', async () => pool.totalCount === 0);
   expect(await get(app, `/requests/${id}`)).toMatchObject({ status: 200, text: first.text });

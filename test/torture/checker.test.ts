@@ -110,7 +110,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
     'a hold says that a file was withdrawn': setFailed(`error_class = 'POLICY', error = 'withdrawn from the archive'`),
   },
   'hold-lost': {
-    'a request lacks a file that moved for it': 'DELETE FROM hold WHERE request_id = :cancelled',
+    'a request has another file than the one that moved for it': `UPDATE hold SET file_id = (SELECT id FROM tape_file WHERE path = '/s/bad') WHERE request_id = :cancelled`,
     'a file of a live request is marked as one of an ended request': 'UPDATE hold SET is_ended = true',
   },
   'request-early': {
