@@ -150,27 +150,19 @@ export interface LeastPace {
   bytesPerSecond: number;
 }
 
-/** Resolution of the window. */
-const PARTS = 60;
-
-interface Mark {
-  /** Milliseconds that the list had waited for the reader. */
-  at: number;
-  /** Bytes that the reader had taken. */
-  bytes: number;
-}
-
+/**
+ * A reader's credit in milliseconds, at most a window: waiting for the reader uses it up, and bytes that it takes restore
+ * it. So a reader without credit took less than it must for about a window.
+ */
 class ReaderPace {
   private readonly least: LeastPace;
-  private bytes = 0;
-  private waitedMs = 0;
+  private creditMs: number;
   /** When the list began to wait; undefined while the reader waits for the list. */
   private since: number | undefined;
-  /** From the last mark before the window. */
-  private marks: Mark[] = [{ at: 0, bytes: 0 }];
 
   constructor(least: LeastPace) {
     this.least = least;
+    this.creditMs = least.windowMs;
   }
 
   /** The reader gets a page. */
@@ -180,27 +172,22 @@ class ReaderPace {
 
   /** The reader has taken the page, and wants the next. */
   end(): void {
-    this.waitedMs = this.elapsedMs;
+    this.creditMs = this.leftMs;
     this.since = undefined;
   }
 
   took(bytes: number): void {
-    this.bytes += bytes;
-    const at = this.elapsedMs;
-    if (at - (this.marks.at(-1)?.at ?? 0) >= this.least.windowMs / PARTS) this.marks.push({ at, bytes: this.bytes });
-    const from = at - this.least.windowMs;
-    while ((this.marks[1]?.at ?? Number.POSITIVE_INFINITY) <= from) this.marks.shift();
-  }
-
-  /** Whether the reader took less than it must. False until the list has waited for it for a whole window. */
-  get isSlow(): boolean {
     const { windowMs, bytesPerSecond } = this.least;
-    const from = this.elapsedMs - windowMs;
-    const before = this.marks.findLast(({ at }) => at <= from);
-    return before !== undefined && this.bytes - before.bytes < (bytesPerSecond * windowMs) / 1000;
+    const restored = Math.max(this.leftMs, -windowMs) + (bytes / bytesPerSecond) * 1000;
+    this.creditMs = Math.min(restored, windowMs);
+    if (this.since !== undefined) this.since = performance.now();
   }
 
-  private get elapsedMs(): number {
-    return this.since === undefined ? this.waitedMs : this.waitedMs + performance.now() - this.since;
+  get isSlow(): boolean {
+    return this.leftMs <= 0;
+  }
+
+  private get leftMs(): number {
+    return this.since === undefined ? this.creditMs : this.creditMs - (performance.now() - this.since);
   }
 }
