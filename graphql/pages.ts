@@ -134,49 +134,51 @@ export interface PageQuery {
 
 /**
  * Reads a page of a Prisma connection by the value of its key.
- * @param key the field of the cursor, and its type
  * @param load reads the rows with the fields that GraphQL needs
  */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
   query: Query,
-  key: { name: string; isKey: (value: unknown) => value is Key },
+  key: ListKey<Key>,
   load: (page: KeyPage<Key>, fields: Omit<Query, keyof PageQuery>) => Promise<Row[]>,
 ): Promise<Row[]> {
   const { cursor, take, skip: _, ...fields } = query;
-  const from = cursor?.[key.name];
-  if (cursor && (!key.isKey(from) || isTooLarge(from))) {
-    throw badCursor(typeof from === 'bigint' ? String(from) : JSON.stringify(from));
-  }
-  return await load({ from: from as Key | undefined, isBackward: take < 0, limit: Math.abs(take) }, fields);
+  const from = cursor && checkKey(cursor[key.name], key);
+  return await load({ from, isBackward: take < 0, limit: Math.abs(take) }, fields);
+}
+
+/** The field that orders a list, and its type. */
+interface ListKey<Key> {
+  name: string;
+  isKey: (value: unknown) => value is Key;
+}
+
+/** @throws GraphQLError if a cursor has another value */
+function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>): Key {
+  if (isKey(value) && !isTooLarge(value)) return value;
+  throw badCursor(typeof value === 'bigint' ? String(value) : JSON.stringify(value));
 }
 
 /**
  * Returns a page of a root list with the cursors of Pothos' `prismaConnection`, but rows of our own statement.
- * @param key the field that orders the list, and its type
  * @param page reads the rows of a page
  */
 export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
   args: DefaultConnectionArguments,
-  key: { name: string; isKey: (value: unknown) => value is Key },
+  key: ListKey<Key>,
   page: (page: KeyPage<Key>) => Promise<Row[]>,
 ) {
-  const { before, after, first, last } = args;
   checkDirection(args);
-  const limit = Math.min(first ?? last ?? PAGE_SIZE, MAX_PAGE_SIZE) + 1; // one more shows whether there is another page
-  const isBackward = before != null || last != null;
-  const cursor = before ?? after;
-  const from = cursor == null ? undefined : { cursor: { [key.name]: parsePrismaCursor(cursor) } };
-  const rows = await readListPage({ ...from, take: isBackward ? -limit : limit, skip: from ? 1 : 0 }, key, page);
-  const hasMore = rows.length === limit;
-  const shown = hasMore ? rows.slice(isBackward ? 1 : 0, isBackward ? undefined : -1) : rows;
-  const edges = shown.map((node) => ({ cursor: formatPrismaCursor(node as Record<string, unknown>, key.name), node }));
-  const pageInfo = {
-    startCursor: edges[0]?.cursor ?? null,
-    endCursor: edges.at(-1)?.cursor ?? null,
-    hasPreviousPage: after != null || (isBackward && hasMore),
-    hasNextPage: before != null || (last == null && hasMore),
+  const cursors: Cursors<Key> = {
+    write: (value) => formatPrismaCursor({ [key.name]: value }, key.name),
+    read: (cursor) => checkKey(parsePrismaCursor(cursor), key),
   };
-  return { edges, pageInfo };
+  return await resolveCursorPage(args, cursors, {
+    keyOf: (row: Row) => (row as Record<string, unknown>)[key.name] as Key,
+    find: async ({ before, after, limit, inverted = false }) => {
+      const rows = await page({ from: before ?? after, isBackward: inverted, limit });
+      return inverted ? rows.reverse() : rows;
+    },
+  });
 }
 
 /** @throws PothosValidationError as `prismaConnection` does */
@@ -199,30 +201,27 @@ export const isBigInt = (value: unknown): value is bigint => typeof value === 'b
 /** The sort key of a row: a number (null sorts last), and unique names. */
 export type RowKey = readonly [order: number | null, ...names: string[]];
 
-/**
- * Returns a page by the values of the keys. A cursor follows its row, or marks the position of its key once the row has
- * gone.
- * @param rows in the order of `compareKeys`
- */
-export function pageOf<Row>(args: DefaultConnectionArguments, rows: readonly Row[], keyOf: (row: Row) => RowKey) {
-  const { after, before, first, last } = args;
-  const placeOf = (cursor: string): { index: number; isThere: boolean } => {
-    const key = rowCursors.read(cursor);
-    const index = rows.findIndex((row) => isSame(keyOf(row), key));
-    if (index >= 0) return { index, isThere: true };
-    const next = rows.findIndex((row) => compareKeys(keyOf(row), key) > 0);
-    return { index: next < 0 ? rows.length : next, isThere: false };
+/** Returns a page by the values of the keys. @param rows in the order of `compareKeys` */
+export function pageOf<Row extends object>(
+  args: DefaultConnectionArguments,
+  rows: readonly Row[],
+  keyOf: (row: Row) => RowKey,
+) {
+  /** A cursor follows its row, or marks the position of its key once the row has gone. */
+  const keyNow = (key: RowKey) => {
+    const row = rows.find((each) => isSame(keyOf(each), key));
+    return row ? keyOf(row) : key;
   };
-  const lower = after == null ? undefined : placeOf(after);
-  let start = lower ? lower.index + (lower.isThere ? 1 : 0) : 0;
-  let end = Math.max(before == null ? rows.length : placeOf(before).index, start);
-  const size = Math.min(Math.max(first ?? last ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
-  if (last != null || (before != null && first == null)) start = Math.max(start, end - size);
-  else end = Math.min(end, start + size);
-  const edges = rows.slice(start, end).map((node) => ({ cursor: rowCursors.write(keyOf(node)), node }));
-  const startCursor = edges[0]?.cursor ?? null;
-  const endCursor = edges.at(-1)?.cursor ?? null;
-  return { edges, pageInfo: { startCursor, endCursor, hasPreviousPage: start > 0, hasNextPage: end < rows.length } };
+  return resolveCursorPage(args, rowCursors, {
+    keyOf,
+    find: async ({ before, after, limit, inverted }) => {
+      const [low, high] = [after && keyNow(after), before && keyNow(before)];
+      const within = rows
+        .filter((row) => !low || compareKeys(keyOf(row), low) > 0)
+        .filter((row) => !high || compareKeys(keyOf(row), high) < 0);
+      return (inverted ? within.reverse() : within).slice(0, limit);
+    },
+  });
 }
 
 export function compareKeys([a, ...names]: RowKey, [b, ...others]: RowKey): number {
