@@ -1,6 +1,6 @@
 /** Webhooks: what is told to programs elsewhere, and what came of it. */
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../src/errors.js';
-import { WebhookEvent, type WebhookMessageState } from '../src/generated/prisma/enums.js';
+import type { WebhookEvent, WebhookMessageState } from '../src/generated/prisma/enums.js';
 import { listWaitingMail, type MailWait, type WaitingMail } from '../src/operations/mail/outbox.js';
 import { eventTypes } from '../src/operations/webhooks/news.js';
 import {
@@ -20,29 +20,15 @@ import { resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const EventType = builder.enumType('WebhookEvent', {
   description: 'What a webhook may be told of.',
-  values: {
-    [WebhookEvent.REQUEST_STARTED]: {
-      description: `\`${eventTypes.REQUEST_STARTED}\`: the first recall of a request began.`,
-    },
-    [WebhookEvent.REQUEST_FIRST_FILE]: {
-      description: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request can be read.`,
-    },
-    [WebhookEvent.REQUEST_FINISHED]: {
-      description: `\`${eventTypes.REQUEST_FINISHED}\`: each file of a request is on disk; again, where more were to come since.`,
-    },
-    [WebhookEvent.REQUEST_FAILED]: {
-      description: `\`${eventTypes.REQUEST_FAILED}\`: nothing is left to do for a request, and some of its files have failed.`,
-    },
-    [WebhookEvent.REQUEST_EXPIRING]: {
-      description: `\`${eventTypes.REQUEST_EXPIRING}\`: a request has a short time to its retention; once for each retention.`,
-    },
-    [WebhookEvent.REQUEST_ENDED]: {
-      description: `\`${eventTypes.REQUEST_ENDED}\`: a request has expired, or was cancelled.`,
-    },
-    [WebhookEvent.QUOTA_NEARLY_FULL]: {
-      description: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: nine tenths of a quota are used; again once it had room in between.`,
-    },
-  },
+  values: describeValues<WebhookEvent>({
+    REQUEST_STARTED: `\`${eventTypes.REQUEST_STARTED}\`: the first recall of a request began.`,
+    REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request can be read.`,
+    REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: each file of a request is on disk; again, where more were to come since.`,
+    REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: nothing is left to do for a request, and some of its files have failed.`,
+    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request has a short time to its retention; once for each retention.`,
+    REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request has expired, or was cancelled.`,
+    QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: nine tenths of a quota are used; again once it had room in between.`,
+  }),
 });
 
 const StateType = builder.enumType('WebhookMessageState', {

@@ -168,23 +168,25 @@ export class Refusals {
     this.minute = minute;
     const { name, way, tokenId } = asker;
     const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
+    const group = isKnown ? JSON.stringify([way, name, tokenId]) : '';
     // an authenticated caller counts once, from all its addresses; others count by address
-    const key = JSON.stringify([deed.operation, code, way, name, tokenId, isKnown ? '' : asker.address]);
-    const known = this.repeats.get(key);
-    if (known) {
-      known.count++;
+    const own = JSON.stringify([group || [way, name, asker.address], deed.operation, code]);
+    const rows = this.rows.get(group) ?? 0;
+    const isFirst = !this.repeats.has(own);
+    if (isFirst && rows < MAX_ROWS) {
+      this.rows.set(group, rows + 1);
+      this.repeats.set(own, { asker, deed: { ...deed, object: '', given: {} }, code, count: 0 });
+      this.write(auditRow(now, asker, deed, code));
       return;
     }
     // beyond the limit, refusals are counted together
-    const place = isKnown ? JSON.stringify([way, name, tokenId]) : '';
-    const rows = this.rows.get(place) ?? 0;
-    if (rows >= MAX_ROWS) {
-      this.noteOther(isKnown ? asker : { ...asker, name: '', address: undefined }, deed, code);
-      return;
-    }
-    this.rows.set(place, rows + 1);
-    this.repeats.set(key, { asker, deed: { ...deed, object: '', given: {} }, code, count: 0 });
-    this.write(auditRow(now, asker, deed, code));
+    const key = isFirst ? JSON.stringify(['others', group || way, deed.operation, code]) : own;
+    const others = isKnown ? asker : { ...asker, name: '', address: undefined };
+    const blank = { operation: deed.operation, kind: 'NONE', object: '' } as const;
+    const repeats = this.repeats.get(key) ?? { asker: others, deed: blank, code, count: 0 };
+    repeats.count++;
+    this.repeats.set(key, repeats);
+    this.wait();
   }
 
   /** Removes the names from pending counts: a user was forgotten, and may be among them. */
@@ -199,16 +201,6 @@ export class Refusals {
     this.flush();
     clearTimeout(this.timer);
     await this.turn;
-  }
-
-  private noteOther(asker: Asker, { operation }: Deed, code: string): void {
-    const key = JSON.stringify(['others', asker.way, asker.name, asker.tokenId, operation, code]);
-    const known = this.repeats.get(key);
-    if (known) known.count++;
-    else {
-      this.repeats.set(key, { asker, deed: { operation, kind: 'NONE', object: '' }, code, count: 1 });
-      this.wait();
-    }
   }
 
   private flush(): void {

@@ -43,10 +43,9 @@ export const plannedByKeys = () =>
 export function byKeys(tx: Transaction): Transaction {
   tx.send(plannedByKeys());
   return {
+    ...tx,
     query: (statement) => tx.query(prepared(statement)),
     send: (statement) => tx.send(prepared(statement)),
-    beforeCommit: (key, task) => tx.beforeCommit(key, task),
-    afterCommit: (tell) => tx.afterCommit(tell),
   };
 }
 
