@@ -33,7 +33,7 @@ const fixedLimits = {
   /** Active requests of a user: ten a second for the five days of the default retention. */
   openRequests: 5_000_000,
   /** Of the active requests of a user: open patterns, and unresolved paths. */
-  standingPatterns: 10_000,
+  standingPatterns: 1000,
   awaitedPaths: 10_000_000,
   /** Recorded paths of a user that do not fit into the quota or a limit. */
   leftOutPaths: 100_000,

@@ -51,7 +51,7 @@ export const recallLost: FaultKind = {
       );
       const fileIds = returned.map((recall) => recall.fileId);
       await moveFiles(ctx, tx, fileIds, { from: 'RESTORING', to: 'ONTAPE' });
-      await dropRecalls(tx, { files: idsOf(fileIds), count: fileIds.length });
+      await dropRecalls(tx, idsOf(fileIds));
       const reserved = returned.flatMap(({ diskId, ...recall }) => (diskId === null ? [] : [{ ...recall, diskId }]));
       await freeReserved(tx, reserved, new Set());
       await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
@@ -71,11 +71,7 @@ const recallUnheld: FaultKind = {
     WHERE c.state = 'WAITING' AND c.file_id > ${after} AND NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)
     ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
-    await transaction(
-      ctx.db.pool,
-      'repairUnheld',
-      async (tx) => await dropRecalls(tx, { files: idsOf(keys), count: keys.length }),
-    ),
+    await transaction(ctx.db.pool, 'repairUnheld', async (tx) => await dropRecalls(tx, idsOf(keys))),
 };
 
 const fileOrphaned: FaultKind = {

@@ -1,4 +1,5 @@
 /** Why requests wait, their position in the plan, and when they may end. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type AwaitedPart, type EndRange, rangeOf } from '../../planner/end-range.js';
@@ -82,7 +83,7 @@ const UNTOLD: ReadonlySet<WaitingReason> = new Set([
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
-  const plan = await readPlan(ctx);
+  const plan = await ctx.events.shared.read('plan', () => readPlan(ctx)); // thousands may watch an end
   const byRequest = new Map<number, Row[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
   const room = await readRoom(ctx);
@@ -253,13 +254,35 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
   const finished = untilFinished(ctx, id, signal).finally(() => over.abort());
   finished.catch(() => {}); // thrown below
   let told: RequestEnd | undefined;
-  for await (const waiting of Looks.of(ctx).follow(id, AbortSignal.any([signal, over.signal]))) {
-    const end = waiting?.end;
+  for await (const end of lookAgain(ctx, id, AbortSignal.any([signal, over.signal]))) {
     if (told && !hasMoved(told.end, end)) continue;
     told = { requestId: id, at: ctx.now(), end };
     yield told;
   }
   await finished;
+}
+
+/** Yields the planned end at once, every ten seconds, and after something was suspended or resumed. */
+async function* lookAgain(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<EndRange | undefined> {
+  const read = async () => (await readWaiting(ctx, [id])).get(id)?.end;
+  let changed = new AbortController();
+  const unlisten = ctx.events.onRing('suspension', () => changed.abort());
+  try {
+    yield await read();
+    while (!signal.aborted) {
+      await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => {});
+      if (signal.aborted) return;
+      changed = new AbortController();
+      // an unreachable database is asked again
+      const seen = await read().then(
+        (end) => ({ end }),
+        () => undefined,
+      );
+      if (seen) yield seen.end;
+    }
+  } finally {
+    unlisten();
+  }
 }
 
 async function untilFinished(ctx: Context, id: number, signal: AbortSignal): Promise<void> {
@@ -270,85 +293,4 @@ async function untilFinished(ctx: Context, id: number, signal: AbortSignal): Pro
 function hasMoved(before: EndRange | undefined, now: EndRange | undefined): boolean {
   if (!before || !now) return before !== now;
   return now.planned < before.earliest || now.planned > before.latest;
-}
-
-type Listener = (waiting: Waiting | undefined) => void;
-
-/** Reads the plan once in this process for all requests with watched ends. */
-class Looks {
-  private static readonly all = new WeakMap<Context['events'], Looks>();
-
-  private readonly ctx: Context;
-  private readonly listeners = new Map<number, Set<Listener>>();
-  private unlisten: (() => void) | undefined;
-  private timer: NodeJS.Timeout | undefined;
-
-  constructor(ctx: Context) {
-    this.ctx = ctx;
-  }
-
-  static of(ctx: Context): Looks {
-    const known = Looks.all.get(ctx.events) ?? new Looks(ctx);
-    Looks.all.set(ctx.events, known);
-    return known;
-  }
-
-  /** Yields what a request waits for, the present first. Skips reads that the watcher was too slow for. */
-  async *follow(id: number, signal: AbortSignal): AsyncGenerator<Waiting | undefined> {
-    let wake = () => {};
-    let seen: { waiting: Waiting | undefined } | undefined;
-    const end = this.listen(id, (waiting) => {
-      seen = { waiting };
-      wake();
-    });
-    signal.addEventListener('abort', () => wake(), { once: true });
-    try {
-      yield (await readWaiting(this.ctx, [id])).get(id);
-      while (!signal.aborted) {
-        if (!seen) {
-          await new Promise<void>((resolve) => {
-            wake = resolve;
-          });
-        } else {
-          const { waiting } = seen;
-          seen = undefined;
-          yield waiting;
-        }
-      }
-    } finally {
-      end();
-    }
-  }
-
-  private listen(id: number, listener: Listener): () => void {
-    const mine = this.listeners.get(id) ?? new Set();
-    this.listeners.set(id, mine.add(listener));
-    this.unlisten ??= this.ctx.events.onRing('suspension', () => this.lookIn(0));
-    if (!this.timer) this.lookIn(LOOK_MS);
-    return () => {
-      mine.delete(listener);
-      if (mine.size === 0) this.listeners.delete(id);
-      if (this.listeners.size === 0) this.stop();
-    };
-  }
-
-  private lookIn(ms: number): void {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.look(), ms).unref();
-  }
-
-  /** Ignores an unreachable database until the next read. */
-  private async look(): Promise<void> {
-    const ids = [...this.listeners.keys()];
-    const waiting = await readWaiting(this.ctx, ids).catch(() => undefined);
-    if (waiting) for (const id of ids) for (const listener of this.listeners.get(id) ?? []) listener(waiting.get(id));
-    if (this.listeners.size > 0) this.lookIn(LOOK_MS);
-  }
-
-  private stop(): void {
-    clearTimeout(this.timer);
-    this.timer = undefined;
-    this.unlisten?.();
-    this.unlisten = undefined;
-  }
 }

@@ -36,14 +36,14 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: 
     const [row] = await tx.query<{ id: number }>(insertAdopted(request, quota.id, isLive));
     if (!row) return false;
     const { id } = row;
-    const { files, unknown, bytes } = await holdFiles(tx, request);
+    const { unknown, bytes } = await holdFiles(tx, request);
     if (isLive) {
       await tx.query(
         sql`UPDATE quota q SET used = q.used + ${bytes}::numeric, open_requests = q.open_requests + 1, awaited_paths = q.awaited_paths + ${unknown},
               standing_patterns = q.standing_patterns + ${request.pattern === '' ? 0 : 1} WHERE q.id = ${quota.id}`,
       );
       await noteTold(tx, request);
-      await settleRequests(ctx, tx, [id], { files, isNew: true });
+      await settleRequests(ctx, tx, [id], { isNew: true });
     } else await recountRequests(tx, [id], ctx.now());
     await tx.query(note);
     return true;
@@ -62,16 +62,16 @@ function insertAdopted(r: AdoptedRequest, quotaId: number, isLive: boolean): Sql
 async function holdFiles(
   tx: Transaction,
   { id, pattern, files }: AdoptedRequest,
-): Promise<{ files: number; unknown: number; bytes: string }> {
+): Promise<{ unknown: number; bytes: string }> {
   const listed = files
     ? sql`SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n) LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered}`
     : sql`SELECT f.path, row_number() OVER (ORDER BY f.path) AS n, f.id, f.size FROM tape_file f WHERE ${holdsText(pattern)} AND ${isOffered}`;
-  const [row] = await tx.query<{ files: number; unknown: number; bytes: string }>(
+  const [row] = await tx.query<{ unknown: number; bytes: string }>(
     sql`WITH listed AS MATERIALIZED (${listed}), held AS (
           INSERT INTO hold (request_id, file_id, ordinal, size) SELECT ${id}, l.id, l.n, l.size FROM listed l WHERE l.id IS NOT NULL
         ), noted AS (
           INSERT INTO awaited_path (request_id, path, ordinal) SELECT ${id}, l.path, l.n FROM listed l WHERE l.id IS NULL
-        ) SELECT count(l.id)::int AS files, (count(*) - count(l.id))::int AS unknown, coalesce(sum(l.size), 0)::text AS bytes FROM listed l`,
+        ) SELECT (count(*) - count(l.id))::int AS unknown, coalesce(sum(l.size), 0)::text AS bytes FROM listed l`,
   );
   if (!row) throw new Error(`request ${id} was not stored`);
   return row;

@@ -114,7 +114,6 @@ async function store(
     const { id, files } = await storeFiles(ctx, tx, request, checked.bulk);
     if (id === undefined) return { id };
     await settleRequests(ctx, tx, [id], {
-      files,
       isNew: true,
       isTold: addresses.first !== null || addresses.last !== null,
     });

@@ -1,7 +1,7 @@
 /** Ends requests that have expired or are cancelled, releases single files, and returns their charges. */
 import type { Context } from '../../context.js';
 import { lockRecalls, lockRequests } from '../../database/locks.js';
-import { planFor, plannedByKeys, plannedFreely } from '../../database/planning.js';
+import { plannedByKeys, plannedFreely } from '../../database/planning.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
@@ -68,14 +68,13 @@ export async function endRequests(
   const ids = await lockRequests(tx, sql`${isLive} AND (${which})`);
   if (ids.length === 0) return 0;
   const retention = state === 'CANCELLED' ? sql`least(retention, ${ctx.now()}::timestamp)` : sql`retention`;
-  const ended = await tx.query<Charge & { files: number }>(
+  const ended = await tx.query<Charge>(
     sql`UPDATE request SET state = ${state}, is_released = false, retention = ${retention}
-        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes, files_total AS files, 1 AS "openRequests",
+        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes, 1 AS "openRequests",
           (pattern <> '')::int AS "standingPatterns", ${unknownPathsOf('request')} AS "awaitedPaths"`,
   );
   refund(tx, ended);
-  const files = ended.reduce((sum, request) => sum + request.files, 0);
-  await dropRecalls(tx, { files: sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`, count: files });
+  await dropRecalls(tx, sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`);
   recordProgress(ctx, tx, ids);
   noteStep(ctx, tx, state === 'EXPIRED' ? 'expired' : 'cancelled', ids);
   return ids.length;
@@ -83,18 +82,15 @@ export async function endRequests(
 
 /**
  * Removes waiting recalls that no live request needs. The engine stops running ones (recalls/queue.ts).
- * @param what.files a query that returns the ids of the released files; `count` is their approximate number
+ * @param files a query that returns the ids of the released files
  */
-export async function dropRecalls(tx: Transaction, { files, count }: { files: Sql; count: number }): Promise<void> {
-  const isTogether = await planFor(tx, count, ['hold']);
-  const isOne = isTogether ? sql`c.file_id IN (${files})` : sql`c.file_id = ANY(ARRAY(${files}))`;
+export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
+  const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
+  tx.send(plannedByKeys());
   // lock first, check in a second statement: it sees request files of earlier lock holders, and recalls that have just
   // stopped running
   await lockRecalls(tx, isOne);
-  const isHeld = isTogether
-    ? sql`EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)`
-    : isHeldByKeys(sql`c.file_id`);
-  tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeld}`);
+  tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeldByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
 }
 
@@ -133,14 +129,14 @@ export async function releaseFiles(
         throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are let go already`);
       }
       const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
-      const isTogether = await planRelease(tx, request, choice);
-      await chooseFiles(tx, request, choice, isTogether);
+      tx.send(plannedByKeys());
+      await chooseFiles(tx, request, choice);
       if (isOver) return;
-      const held = await letGoHolds(tx, request.id, isTogether);
-      const dropped = await dropAwaited(tx, request.id, isTogether);
+      const held = await letGoHolds(tx, request.id);
+      const dropped = await dropAwaited(tx, request.id);
       if (held.files + dropped.paths + keptOut === 0) return;
       refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
-      await dropRecalls(tx, { files: sql`SELECT file_id FROM chosen`, count: held.files });
+      await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
       tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
       tx.send(plannedByKeys());
       await recountAndAdvance(ctx, tx, [request.id]);
@@ -164,41 +160,26 @@ function checkChoice(input: ReleaseFilesInput): Choice {
   return match === '' ? { paths } : { match };
 }
 
-/** Whether to read tables once instead of by key. `+ 0` keeps PostgreSQL from reading the whole request for each file. */
-async function planRelease(tx: Transaction, { filesTotal }: LockedRequest, choice: Choice): Promise<boolean> {
-  return await planFor(tx, 'paths' in choice ? choice.paths.length : filesTotal, ['hold', 'tape_file']);
-}
-
 /** Creates the table `chosen` of paths to release, with requested files. @throws InvalidInputError if there are none */
-async function chooseFiles(
-  tx: Transaction,
-  { id: requestId }: LockedRequest,
-  choice: Choice,
-  isTogether: boolean,
-): Promise<void> {
+async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, choice: Choice): Promise<void> {
   if ('match' in choice) {
-    const file = sql`tape_file f WHERE f.id = h.file_id AND strpos(f.path, ${choice.match}) > 0`;
-    const held = isTogether
-      ? sql`hold h, ${file} AND`
-      : sql`hold h CROSS JOIN LATERAL (SELECT f.id, f.path FROM ${file} OFFSET 0) f WHERE`;
     await tx.query(
       sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
-       SELECT f.path, f.id AS file_id, false AS is_awaited FROM ${held} h.request_id = ${requestId}
+       SELECT f.path, f.id AS file_id, false AS is_awaited FROM hold h CROSS JOIN LATERAL (
+         SELECT f.id, f.path FROM tape_file f WHERE f.id = h.file_id AND strpos(f.path, ${choice.match}) > 0 OFFSET 0
+       ) f WHERE h.request_id = ${requestId}
        UNION ALL
        SELECT path, NULL, true FROM awaited_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
     );
     if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
     throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
   }
-  const places = isTogether
-    ? sql`LEFT JOIN (tape_file f JOIN hold h ON h.file_id = f.id AND h.request_id = ${requestId}) ON f.path = c.path
-       LEFT JOIN awaited_path a ON a.request_id = ${requestId} AND a.path = c.path`
-    : sql`LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
-       LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id + 0 = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
-       LEFT JOIN LATERAL (SELECT a.path FROM awaited_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`;
   await tx.query(
     sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
-     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path) ${places}`,
+     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path)
+       LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
+       LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id + 0 = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
+       LEFT JOIN LATERAL (SELECT a.path FROM awaited_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`,
   );
   const [foreign] = await tx.query<{ path: string; count: number }>(
     sql`SELECT min(path COLLATE "C") AS path, count(*)::int AS count FROM chosen
@@ -209,15 +190,9 @@ async function chooseFiles(
   throw new InvalidInputError('paths', `has what request ${requestId} does not hold: ${quote(foreign.path)}${more}`);
 }
 
-async function letGoHolds(
-  tx: Transaction,
-  requestId: number,
-  isTogether: boolean,
-): Promise<{ files: number; bytes: bigint }> {
-  const chosen = sql`SELECT file_id FROM chosen WHERE file_id IS NOT NULL`;
-  const which = isTogether
-    ? sql`h.request_id = ${requestId} AND h.file_id IN (${chosen})`
-    : sql`h.request_id + 0 = ${requestId} AND h.file_id = ANY(ARRAY(${chosen}))`;
+async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {
+  // `+ 0` keeps PostgreSQL from reading the whole request for each file
+  const which = sql`h.request_id + 0 = ${requestId} AND h.file_id = ANY(ARRAY(SELECT file_id FROM chosen WHERE file_id IS NOT NULL))`;
   const [sum] = await tx.query<{ files: number; bytes: bigint }>(
     sql`WITH gone AS (
        UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL
@@ -228,24 +203,15 @@ async function letGoHolds(
 }
 
 /** Deletes awaited paths. Released request files keep patterns from taking their files. @returns numbers of paths */
-async function dropAwaited(
-  tx: Transaction,
-  requestId: number,
-  isTogether: boolean,
-): Promise<{ paths: number; unknown: number }> {
-  const chosen = sql`SELECT path FROM chosen WHERE is_awaited`;
-  const which = isTogether
-    ? sql`a.request_id = ${requestId} AND a.path IN (${chosen})`
-    : sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(${chosen}))`;
-  const file = isTogether
-    ? sql`JOIN tape_file f ON f.path = d.path`
-    : sql`CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.path = d.path OFFSET 0) f`;
+async function dropAwaited(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
+  const which = sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(SELECT path FROM chosen WHERE is_awaited))`;
   const [row] = await tx.query<{ paths: number; unknown: number }>(
     sql`WITH dropped AS (
        DELETE FROM awaited_path a WHERE ${which} RETURNING a.path, a.ordinal, a.reason
      ), kept_out AS (
        INSERT INTO hold (request_id, file_id, ordinal, size, state)
-       SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d ${file} JOIN request r ON r.id = ${requestId}
+       SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d
+         CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.path = d.path OFFSET 0) f JOIN request r ON r.id = ${requestId}
        WHERE ${isAllowedIn('REQUEST')}
      ) SELECT count(*)::int AS paths, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown FROM dropped`,
   );

@@ -8,7 +8,7 @@
  */
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRecalls, lockRequests } from '../../database/locks.js';
-import { planFor } from '../../database/planning.js';
+import { plannedByKeys } from '../../database/planning.js';
 import { prepared } from '../../database/prepared.js';
 import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
@@ -20,26 +20,22 @@ import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
  * Updates request files by the stage of their files: ON_DISK if the file is on disk, otherwise with a recall. A file
  * with a changed copy gets no recall until an engine has checked that copy (disks/removals.ts). Updates counts, states
  * and mail. The requests are live and locked. Calling it twice is safe.
- * @param options.files approximate number of files, if known; `isTold`: false suppresses mail; `isNew`: no file can
- *   have been withdrawn
+ * @param options.isTold false suppresses mail; `isNew`: no file can have been withdrawn
  */
 export async function settleRequests(
   ctx: Context,
   tx: Transaction,
   requestIds: readonly number[],
-  { files = 0, isTold = true, isNew = false }: { files?: number; isTold?: boolean; isNew?: boolean } = {},
+  { isTold = true, isNew = false }: { isTold?: boolean; isNew?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
   const now = ctx.now(); // once, so that all changes have the same time
   const which = sql`h.request_id = ANY(${requestIds}::int[])`;
-  const isTogether = await planFor(tx, files, ['hold', 'tape_file']);
-  const send = (statement: Sql) => tx.send(isTogether ? statement : prepared(statement));
-  const waited = isTogether ? waitedTogether(which) : waitedByKeys(which);
-  send(lockServed(waited));
-  send(isTogether ? satisfyTogether(which) : satisfyByKeys(which));
-  if (!isNew) send(failWithdrawn(which));
-  send(queueRecalls(waited, now));
-  await recountAndAdvance(ctx, tx, requestIds, { now, isTogether, isTold });
+  const waited = waitedByKeys(which);
+  const statements = [lockServed(waited), satisfyByKeys(which), ...(isNew ? [] : [failWithdrawn(which)])];
+  tx.send(plannedByKeys());
+  for (const statement of [...statements, queueRecalls(waited, now)]) tx.send(prepared(statement));
+  await recountAndAdvance(ctx, tx, requestIds, { now, isTold });
 }
 
 /**

@@ -41,16 +41,15 @@ export function hasBegun(which = sql`true`): Sql {
 /**
  * Recounts live requests and updates their states and times in one statement. The requests are locked. The caller has
  * set how it is planned (database/planning.ts).
- * @param options.isTogether many requests: the statement is not prepared; `isTold`: mail may be due
+ * @param options.isTold mail may be due
  */
 export async function recountAndAdvance(
   ctx: Context,
   tx: Transaction,
   requestIds: readonly number[],
-  { now = ctx.now(), isTogether = false, isTold = true }: { now?: string; isTogether?: boolean; isTold?: boolean } = {},
+  { now = ctx.now(), isTold = true }: { now?: string; isTold?: boolean } = {},
 ): Promise<void> {
-  const recount = recountOf(requestIds, now);
-  tx.send(isTogether ? recount : prepared(recount));
+  tx.send(prepared(recountOf(requestIds, now)));
   if (isTold) {
     tx.send(plannedFreely());
     await queueMail(ctx, tx, requestIds);

@@ -201,7 +201,7 @@ async function reviveRequest(
   );
   if (isCounted) await joinRequest(ctx, tx, request);
   else await joinCounted(ctx, tx, request, quota);
-  await settleRequests(ctx, tx, [request.id], { files: held.files });
+  await settleRequests(ctx, tx, [request.id]);
 }
 
 /** Adds files and counts the remaining unknown paths: those that the catalogue now knows no longer count. */
