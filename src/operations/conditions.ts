@@ -6,8 +6,6 @@ export const isLive = sql`r.state NOT IN ('EXPIRED', 'CANCELLED')`;
 /** The file `f` has a changed copy in the restore area. Other UNVERIFIED files are at their primary path. */
 export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NOT NULL)`;
 
-export const isWithoutCopy = sql`(f.stage = 'RESTORED' AND f.disk_id IS NULL)`;
-
 export const isOrphan = sql`(f.stage = 'RESTORING'
   AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING'))`;
 

@@ -30,14 +30,14 @@ async function readPage(args: string): Promise<Connection<Node>> {
 const describeFinding = ({ kind, thing, isRepaired, needsHost }: Node) =>
   `${kind} ${thing}${isRepaired ? ' repaired' : ''}${needsHost ? ' on a host' : ''}`;
 
-/** Adds a disk and three quotas with wrong charges, two restored files without a copy, and one that no request contains. */
+/** Adds a disk and three quotas with wrong charges, two files that are restored without a recall, and a copy that no request contains. */
 async function plant(): Promise<void> {
   for (const user of ['ann', 'ben', 'cem']) await addQuota(app.ctx, user, 10n ** 9n);
   await app.ctx.db.pool.query('UPDATE quota SET used = 5');
   const { id } = await setDisk(app.ctx, { mountpoint: '/mnt/r', size: 10n ** 9n });
   await addFiles(app.ctx, [{ path: '/r/1' }, { path: '/r/2' }, { path: '/r/3' }]);
-  await app.ctx.db.pool.query(`UPDATE tape_file SET stage = 'RESTORED'`);
-  await app.ctx.db.pool.query(`UPDATE tape_file SET disk_id = $1 WHERE path = '/r/3'`, [id]);
+  await app.ctx.db.pool.query(`UPDATE tape_file SET stage = 'RESTORING'`);
+  await app.ctx.db.pool.query(`UPDATE tape_file SET stage = 'RESTORED', disk_id = $1 WHERE path = '/r/3'`, [id]);
 }
 
 const repairable = [
@@ -45,8 +45,8 @@ const repairable = [
   'quota-used user ann',
   'quota-used user ben',
   'quota-used user cem',
-  'restored-without-copy /r/1',
-  'restored-without-copy /r/2',
+  'restoring-without-recall /r/1',
+  'restoring-without-recall /r/2',
 ];
 const planted = [...repairable, 'restored-without-hold /r/3 on a host'];
 
@@ -100,7 +100,7 @@ test('findings are repaired in pages if only rows are wrong, and the audit recor
     begun,
     done({ found: 4, repaired: 4, kinds: ['disk-used', 'quota-used'] }),
     begun,
-    done({ found: 3, repaired: 2, kinds: ['restored-without-copy', 'restored-without-hold'] }),
+    done({ found: 3, repaired: 2, kinds: ['restoring-without-recall', 'restored-without-hold'] }),
   ]);
 });
 

@@ -5,7 +5,6 @@
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { messageOf, UnavailableError } from '../../errors.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
 import { nameFailing } from '../../operations/disks/failing.js';
 import { findStillLeft, forgetLeft, type LeftBehind, readLeft } from '../../operations/disks/left-behind.js';
@@ -18,12 +17,12 @@ import {
   markCleared,
   readUnheld,
   type UnclearedRequest,
-  type UnheldCopy,
 } from '../../operations/disks/removals.js';
 import { type CopyState, compareCopy, type LeftCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
 import { lookBeside, partialName, removePartialSeen } from './partial-file.js';
+import type { CopyPlace } from './restore-area.js';
 
 const PAGE = 200;
 
@@ -92,9 +91,11 @@ async function clearRequest(
     const failing = new Set<number>(); // since this page was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
-      const states = await statesOf(ctx, disks, { copies, failing });
-      const pick = (wanted: State) => copies.filter((_, index) => states[index] === wanted);
-      const left = await letGo(ctx, { unchanged: pick('unchanged'), changed: pick('changed') });
+      const looks = await eachOf(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
+      const pick = (isPicked: (state: CopyState) => boolean) =>
+        looks.filter(({ result }) => isPicked(result)).map(({ copy }) => copy);
+      const [unchanged, changed] = [pick((state) => state !== 'changed'), pick((state) => state === 'changed')];
+      const left = await letGo(ctx, { unchanged, changed });
       if (left.length < copies.length) isWhole = false;
     }
     if (stop.aborted) return false; // the request stays marked
@@ -103,46 +104,36 @@ async function clearRequest(
   return isWhole && !(await markCleared(ctx, requestId));
 }
 
-/** @param of.failing ids of disks that are skipped, because each call may take long to fail */
-async function statesOf(
-  ctx: Context,
-  disks: FailingDisks,
-  { copies, failing }: { copies: readonly UnheldCopy[]; failing: Set<number> },
-): Promise<State[]> {
-  const states: State[] = [];
-  for (let at = 0; at < copies.length; at += LOOKS) {
-    const looks = copies.slice(at, at + LOOKS).map((copy) => stateOf(ctx, disks, { copy, failing }));
-    states.push(...(await Promise.all(looks)));
-  }
-  return states;
+interface Each<C extends CopyPlace> {
+  copies: readonly C[];
+  /** Ids of disks that are skipped, because each call may take long to fail; grows. */
+  failing?: Set<number>;
+  /** Completes the log line of a failure. */
+  what: string;
 }
 
-type State = 'unchanged' | 'changed' | 'unknown';
-
-async function stateOf(
+/**
+ * Calls `call` for each copy on its disk, several at once. Logs and omits failures; of a failing disk only once, whose
+ * copies then wait.
+ */
+async function eachOf<C extends CopyPlace, T>(
   ctx: Context,
   disks: FailingDisks,
-  { copy, failing }: { copy: UnheldCopy; failing: Set<number> },
-): Promise<State> {
-  if (!hasPlace(copy)) return 'unchanged';
-  if (failing.has(copy.diskId)) return 'unknown';
-  try {
-    return (await ofDisk(disks.calls, copy, (tick) => compareCopy(copy, tick))) === 'changed' ? 'changed' : 'unchanged';
-  } catch (error) {
-    if (await tellFailure(ctx, disks, { copy, error, what: 'looked at' })) failing.add(copy.diskId);
-    return 'unknown';
-  }
-}
-
-/** Logs a failure; of a failing disk only once, whose copies then wait. @returns whether the disk is at fault */
-async function tellFailure(
-  ctx: Context,
-  disks: FailingDisks,
-  { copy, error, what }: { copy: NotedCopy; error: unknown; what: string },
-): Promise<boolean> {
-  if ((await disks.blame(copy, error)) !== undefined) return true;
-  ctx.log.error({ err: error, path: copy.path }, `a copy that nobody holds cannot be ${what}; it is tried again`);
-  return false;
+  { copies, failing = new Set(), what }: Each<C>,
+  call: (copy: C, tick: () => void) => Promise<T>,
+): Promise<{ copy: C; result: T }[]> {
+  const done: { copy: C; result: T }[] = [];
+  const callOne = async (copy: C) => {
+    if (failing.has(copy.diskId)) return;
+    try {
+      done.push({ copy, result: await ofDisk(disks.calls, copy, (tick) => call(copy, tick)) });
+    } catch (error) {
+      if ((await disks.blame(copy, error)) !== undefined) failing.add(copy.diskId);
+      else ctx.log.error({ err: error, path: copy.path }, `an unneeded copy cannot be ${what}; it is tried again`);
+    }
+  };
+  for (let at = 0; at < copies.length; at += LOOKS) await Promise.all(copies.slice(at, at + LOOKS).map(callOne));
+  return done;
 }
 
 async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal): Promise<number> {
@@ -163,13 +154,13 @@ async function removeClaimed(
   disks: FailingDisks,
   copies: readonly NotedCopy[],
 ): Promise<{ gone: NotedCopy[]; changed: NotedCopy[] }> {
-  const looks = await eachOf(ctx, disks, copies, recogniseCopy);
+  const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, recogniseCopy);
   const leaving = await findLeaving(
     ctx,
     looks.map(({ copy }) => copy),
   );
   const found = new Map(looks.filter(({ copy }) => leaving.has(copy.fileId)).map((look) => [look.copy, look.result]));
-  const taken = await eachOf(ctx, disks, [...found.keys()], async (copy) => {
+  const taken = await eachOf(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (copy) => {
     const look = found.get(copy);
     return look !== undefined && look !== 'changed' && (await takeAway(copy, look));
   });
@@ -184,45 +175,12 @@ async function removeClaimed(
  * Removes empty directories of removed copies, also of those removed earlier, before a process was killed.
  * @returns copies for which this is done; the others are left to a later run
  */
-async function tidyAfter(ctx: Context, disks: FailingDisks, gone: readonly NotedCopy[]): Promise<NotedCopy[]> {
-  const tidied: NotedCopy[] = [];
-  const left = new Map(gone.map((copy) => [path.join(copy.mountpoint, path.dirname(copy.path)), copy]));
-  const failed = new Set<string>();
-  for (const [folder, copy] of left) {
-    try {
-      await ofDisk(disks.calls, copy, () => removeEmptyFolders(copy));
-    } catch (error) {
-      if (error instanceof UnavailableError) throw error;
-      await tellFailure(ctx, disks, { copy, error, what: 'removed with its folders' });
-      failed.add(folder);
-    }
-  }
-  for (const copy of gone) if (!failed.has(path.join(copy.mountpoint, path.dirname(copy.path)))) tidied.push(copy);
-  return tidied;
-}
-
-/** Calls `call` for each copy. Logs and omits failures. */
-async function eachOf<T>(
-  ctx: Context,
-  disks: FailingDisks,
-  copies: readonly NotedCopy[],
-  call: (copy: NotedCopy, tick: () => void) => Promise<T>,
-): Promise<{ copy: NotedCopy; result: T }[]> {
-  const done: { copy: NotedCopy; result: T }[] = [];
-  const failing = new Set<number>();
-  for (const copy of copies) {
-    if (failing.has(copy.diskId)) continue;
-    try {
-      done.push({ copy, result: await ofDisk(disks.calls, copy, (tick) => call(copy, tick)) });
-    } catch (error) {
-      if (await tellFailure(ctx, disks, { copy, error, what: 'removed' })) failing.add(copy.diskId);
-    }
-  }
-  return done;
-}
-
-function hasPlace(copy: UnheldCopy): copy is NotedCopy {
-  return copy.mountpoint !== null && copy.diskId !== null;
+async function tidyAfter<C extends CopyPlace>(ctx: Context, disks: FailingDisks, gone: readonly C[]): Promise<C[]> {
+  const folderOf = (copy: C) => path.join(copy.mountpoint, path.dirname(copy.path));
+  const copies = [...new Map(gone.map((copy) => [folderOf(copy), copy])).values()];
+  const done = await eachOf(ctx, disks, { copies, what: 'removed with its folders' }, removeEmptyFolders);
+  const tidied = new Set(done.map(({ copy }) => folderOf(copy)));
+  return gone.filter((copy) => tidied.has(folderOf(copy)));
 }
 
 /** @returns the number of recalls that left nothing behind, or have been cleaned up */
@@ -243,13 +201,7 @@ export async function removeLeftBehind(
       look: async (left, tick) => (left.ino === null ? 'changed' : await recogniseCopy(asLeft(left), tick)),
       take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(asLeft(left), found)),
     });
-    const tidied: LeftBehind[] = [];
-    for (const left of over) {
-      await tryOn(ctx, disks, left, async () => {
-        await removeEmptyFolders(left);
-        tidied.push(left);
-      });
-    }
+    const tidied = await tidyAfter(ctx, disks, over);
     if (tidied.length > 0) await forgetLeft(ctx, tidied);
     count += tidied.length;
     if (page.length < PAGE) break;
@@ -271,36 +223,16 @@ async function removeEach<Look>(
   all: readonly LeftBehind[],
   { look, take }: Removing<Look>,
 ): Promise<LeftBehind[]> {
-  const looks: { left: LeftBehind; found: Look }[] = [];
-  for (const left of all) {
-    await tryOn(ctx, disks, left, async (tick) => looks.push({ left, found: await look(left, tick) }));
-  }
+  const looks = await eachOf(ctx, disks, { copies: all, what: 'looked at' }, look);
   const still = await findStillLeft(
     ctx,
-    looks.map(({ left }) => left),
+    looks.map(({ copy }) => copy),
   );
-  const done: LeftBehind[] = [];
-  for (const { left, found } of looks) {
-    const known = still.get(left.id);
-    if (!known) continue;
-    await tryOn(ctx, disks, left, async () => {
-      if (await take(left, found, known.isNoted)) done.push(left);
-    });
-  }
-  return done;
-}
-
-async function tryOn(
-  ctx: Context,
-  disks: FailingDisks,
-  left: LeftBehind,
-  call: (tick: () => void) => Promise<unknown>,
-): Promise<void> {
-  try {
-    await ofDisk(disks.calls, left, call);
-  } catch (error) {
-    ctx.log.warn({ path: left.path }, `what a recall left cannot be looked at; it is tried again: ${messageOf(error)}`);
-  }
+  const found = new Map(looks.filter(({ copy }) => still.has(copy.id)).map((seen) => [seen.copy, seen.result]));
+  const taken = await eachOf(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (left) =>
+    take(left, found.get(left) as Look, still.get(left.id)?.isNoted === true),
+  );
+  return taken.filter(({ result }) => result).map(({ copy }) => copy);
 }
 
 /** The ctime of a recall's file is unknown: its bytes are compared, if their checksum is known. */

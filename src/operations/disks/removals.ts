@@ -21,12 +21,6 @@ import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
 
-/** A restored file to remove; the disk is null if the catalogue does not know it. */
-export type UnheldCopy = Omit<NotedCopy, 'diskId' | 'mountpoint'> & {
-  diskId: number | null;
-  mountpoint: string | null;
-};
-
 export interface UnclearedRequest {
   id: number;
   version: string;
@@ -52,8 +46,8 @@ const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByK
 export async function readUnheld(
   ctx: Context,
   page: { requestId: number; after: number; limit: number },
-): Promise<{ copies: UnheldCopy[]; last: number | undefined }> {
-  const { rows } = await ctx.db.pool.query<{ seen: number; last: number } & (UnheldCopy | { fileId: null })>(
+): Promise<{ copies: NotedCopy[]; last: number | undefined }> {
+  const { rows } = await ctx.db.pool.query<{ seen: number; last: number } & (NotedCopy | { fileId: null })>(
     sql`WITH page AS MATERIALIZED (
           SELECT o.ordinal, o.file_id, o.state FROM hold o
           WHERE o.request_id = ${page.requestId} AND o.ordinal > ${page.after}
@@ -62,11 +56,11 @@ export async function readUnheld(
         )
         SELECT p.*, c.* FROM (SELECT count(*)::int AS seen, max(ordinal) AS last FROM page) p LEFT JOIN (
           SELECT ${copyColumns} FROM page o JOIN request r ON r.id = ${page.requestId} ${fileOfHold(sql`'RESTORED'`)}
-            LEFT JOIN restore_disk k ON k.id = f.disk_id
+            JOIN restore_disk k ON k.id = f.disk_id
           WHERE ${isLeft} AND NOT ${isOnFailingDisk} ORDER BY o.ordinal
         ) c ON true`,
   );
-  const copies = rows.filter((row): row is { seen: number; last: number } & UnheldCopy => row.fileId !== null);
+  const copies = rows.filter((row): row is { seen: number; last: number } & NotedCopy => row.fileId !== null);
   const [first] = rows;
   return { copies, last: first && first.seen === page.limit ? first.last : undefined };
 }

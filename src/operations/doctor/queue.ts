@@ -14,7 +14,6 @@ import {
   isServed,
   isStagingWanted,
   isWaiting,
-  isWithoutCopy,
 } from '../conditions.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { returnOrphans } from '../disks/removals.js';
@@ -151,25 +150,6 @@ const holdAhead: FaultKind = {
     }),
 };
 
-/** An import of an older version could cause this; no job would look for the copy or recall it. */
-const restoredUncopied: FaultKind = {
-  kind: 'restored-without-copy',
-  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
-      'a noted copy, its file being RESTORED' AS expected, 'none' AS found
-    FROM tape_file f WHERE ${isWithoutCopy} AND f.id > ${after} ORDER BY f.id LIMIT ${limit}`,
-  repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, 'repairUncopied', async (tx) => {
-      const requestIds = await lockHolders(tx, keys);
-      const uncopied = await tx.query<{ id: bigint }>(
-        sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${keys}::bigint[]) AND ${isWithoutCopy}`,
-      );
-      const fileIds = uncopied.map((file) => file.id);
-      const moved = await moveFiles(ctx, tx, fileIds, { from: 'RESTORED', to: 'ONTAPE' });
-      await waitAgain(tx, requestIds, moved);
-      await settleRequests(ctx, tx, requestIds);
-    }),
-};
-
 /** Must come first: other repairs would repair it without a report. An engine checks changed copies first. */
 export const holdUnserved: FaultKind = {
   kind: 'hold-without-recall',
@@ -186,14 +166,7 @@ export const holdUnserved: FaultKind = {
     }),
 };
 
-export const queueFaults: readonly FaultKind[] = [
-  fileOrphaned,
-  restoredUncopied,
-  recallAstray,
-  recallMisplaced,
-  holdAhead,
-  recallUnheld,
-];
+export const queueFaults: readonly FaultKind[] = [fileOrphaned, recallAstray, recallMisplaced, holdAhead, recallUnheld];
 
 const PATIENCE_MINUTES = 15;
 const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_MINUTES})`;
