@@ -45,7 +45,10 @@ export async function migrate(
     for (const migration of migrations) {
       const before = known.get(migration.name);
       if (before === migration.checksum) continue;
-      if (before !== undefined) throw new Error(`migration ${migration.name} was changed after it was applied`);
+      if (before !== undefined)
+        throw new Error(
+          `migration ${migration.name} was changed after it was applied: use an empty database, or the version that created this one`,
+        );
       await apply(client, migration);
       applied.push(migration.name);
     }
