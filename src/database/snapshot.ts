@@ -147,25 +147,6 @@ export async function askSoon<Row extends object>(
   }
 }
 
-/** Does the same for several statements in one snapshot. Each has a second. */
-async function readSoon<T>(
-  { db, share, reader }: Asker,
-  work: (snapshot: Snapshot) => Promise<T>,
-): Promise<{ answer: T } | undefined> {
-  const { leave } = await db.looks.enter(share, reader);
-  try {
-    return await withSnapshot(db.pool, async (snapshot) => {
-      await snapshot.query(sql`SELECT set_config('statement_timeout', ${String(SHORT_MS)}, true)`);
-      return { answer: await work(snapshot) };
-    });
-  } catch (error) {
-    if (isLate(error)) return undefined;
-    throw error;
-  } finally {
-    leave();
-  }
-}
-
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
@@ -180,57 +161,38 @@ export async function askAtLength<Row extends object>(
   reader?: AbortSignal,
 ): Promise<Row[]> {
   const soon = await askSoon<Row>({ db, share, reader }, statement);
-  return soon ?? (await readLong({ db, share, reader }, ({ query }) => query<Row>(statement)));
-}
-
-/**
- * Does the same for several statements in one snapshot. Each has a second.
- * @param work may be called twice
- */
-export async function readAtLength<T>(
-  { db, share }: Asker,
-  work: (snapshot: Snapshot) => Promise<T>,
-  reader?: AbortSignal,
-): Promise<T> {
-  const soon = await readSoon({ db, share, reader }, work);
-  return soon ? soon.answer : await readLong({ db, share, reader }, work);
-}
-
-async function readLong<T>({ db, share, reader }: Asker, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
+  if (soon) return soon;
   const { leave } = await db.longReads.enter(share, reader);
   try {
     checkWanted(reader);
-    return await forReader(db, work, reader);
+    return await withSnapshot(db.streamPool, ({ query }) => cancelWith(db, query, statement, reader));
+  } catch (error) {
+    checkWanted(reader);
+    throw error;
   } finally {
     leave();
   }
 }
 
 /** Cancels the statement when the reader leaves; it would run on otherwise. */
-async function forReader<T>(
+async function cancelWith<Row extends object>(
   db: Database,
-  work: (snapshot: Snapshot) => Promise<T>,
+  query: Snapshot['query'],
+  statement: Sql,
   reader: AbortSignal | undefined,
-): Promise<T> {
+): Promise<Row[]> {
+  const [own] = await query<{ pid: number }>(sql`SELECT pg_backend_pid() AS pid`);
   let cancelled: Promise<unknown> | undefined;
+  const cancel = () => {
+    cancelled ??= db.pool.query(sql`SELECT pg_cancel_backend(${own?.pid}::int)`).catch(() => {});
+  };
+  reader?.addEventListener('abort', cancel);
   try {
-    return await withSnapshot(db.streamPool, async (snapshot) => {
-      const [own] = await snapshot.query<{ pid: number }>(sql`SELECT pg_backend_pid() AS pid`);
-      const cancel = () => {
-        cancelled ??= db.pool.query(sql`SELECT pg_cancel_backend(${own?.pid}::int)`).catch(() => {});
-      };
-      reader?.addEventListener('abort', cancel);
-      try {
-        checkWanted(reader);
-        return await work(snapshot);
-      } finally {
-        reader?.removeEventListener('abort', cancel);
-        await cancelled; // it would hit the next user of the connection
-      }
-    });
-  } catch (error) {
     checkWanted(reader);
-    throw error;
+    return await query<Row>(statement);
+  } finally {
+    reader?.removeEventListener('abort', cancel);
+    await cancelled; // it would hit the next user of the connection
   }
 }
 

@@ -1,8 +1,9 @@
 /** Estimates a request without storing anything. */
 import type { Context } from '../../context.js';
-import { readAtLength, type Snapshot } from '../../database/snapshot.js';
+import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { UnknownUserError } from '../../errors.js';
+import type { AskDatabase } from '../../event-table.js';
 import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
@@ -88,11 +89,8 @@ export async function estimateRequest(
   allow(ctx, 'estimateRequest', user);
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
-  const { groups, known, unknownPaths } = await readAtLength(
-    ctx,
-    (snapshot) => readGroups(snapshot, wish, mayPath(ctx, 'REQUEST'), ctx.now()),
-    reader,
-  );
+  const ask: AskDatabase = (statement) => askAtLength(ctx, statement, reader);
+  const { groups, known, unknownPaths } = await readGroups(ask, wish, mayPath(ctx, 'REQUEST'), ctx.now());
   const used = await readUsed(ctx, quota);
   const sum = (chosen: readonly Group[]) => ({
     files: chosen.reduce((total, group) => total + group.files, 0),
@@ -141,7 +139,7 @@ export async function estimateRequest(
 const NAMED_PATHS = 20;
 
 async function readGroups(
-  snapshot: Snapshot,
+  ask: AskDatabase,
   wish: Wish,
   isAllowed: Sql,
   now: string,
@@ -149,7 +147,7 @@ async function readGroups(
   const isNamed = wish.files ? sql`f.path = ANY(${wish.files}::text[])` : holdsText(wish.pattern);
   const isWished = sql`${isNamed} AND ${isOffered} AND ${isAllowed}`;
   const isThere = sql`g.state <> 'RELEASING' AND (g.state NOT IN ('READY', 'KEPT') OR g.ready_until IS NULL OR g.ready_until > ${now})`;
-  const groups = await snapshot.query<Group>(
+  const groups = await ask<Group>(
     sql`SELECT w.*, v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium,
           EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
           EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
@@ -165,7 +163,7 @@ async function readGroups(
           WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6, 7, g.state IN ('INTENDED', 'ASKED')
         ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );
-  const unknown = await snapshot.query<{ path: string }>(
+  const unknown = await ask<{ path: string }>(
     sql`SELECT l.path FROM unnest(${wish.files ?? []}::text[]) WITH ORDINALITY AS l (path, n)
         WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = l.path AND ${isOffered} AND ${isAllowed}) ORDER BY l.n LIMIT ${NAMED_PATHS}`,
   );
