@@ -24,7 +24,7 @@ async function serve(answer: (socket: net.Socket) => void) {
   return { url: new URL(`http://127.0.0.1:${await listen(server)}/a?b=c`) };
 }
 
-const createPools = () => new Pools({ limits, sockets: 1 });
+const createPools = () => new Pools({ limits, sockets: 1, secure: async () => ({}) });
 
 const ask = (pools: Pools, url: URL, signal = quiet()) => exchange({ method: 'GET', url, headers: {}, pools, signal });
 
@@ -85,6 +85,6 @@ test('a request waits for a free connection, until it is aborted', async () => {
 test('a server that accepts a connection and does not begin TLS fails after its time limit', async () => {
   const { url } = await serve(() => {});
   url.protocol = 'https:';
-  const pools = new Pools({ limits: { ...limits, connectMs: 500 }, sockets: 1 });
+  const pools = new Pools({ limits: { ...limits, connectMs: 500 }, sockets: 1, secure: async () => ({}) });
   await expectFailure(ask(pools, url), SilentServerError, 'TRANSIENT', /\/a took no connection within 0\.5 s$/);
 });

@@ -93,6 +93,10 @@ export class WlcgServer {
     return (await Promise.all(counts)).reduce((sum, count) => sum + count, 0);
   }
 
+  closeConnections(): void {
+    for (const server of this.servers) server.closeAllConnections();
+  }
+
   moveBase(base: string): void {
     this.base = base;
   }

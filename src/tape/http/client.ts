@@ -44,22 +44,16 @@ export interface Reply extends Answer {
 const MAX_REDIRECTS = 5;
 const REDIRECTS = [301, 302, 303, 307, 308];
 
-interface SecurePools {
-  options: object;
-  trusted: Pools;
-  others: Pools;
-}
-
 export class SiteClient {
   private readonly options: ClientOptions;
-  private readonly identity: Identity;
-  private readonly plain: Pools;
-  private secure: SecurePools | undefined;
+  private readonly trusted: Pools;
+  private readonly others: Pools;
 
   constructor(options: ClientOptions) {
+    const { limits, sockets, identity } = options;
     this.options = options;
-    this.identity = new Identity(options.identity);
-    this.plain = new Pools(options);
+    this.trusted = new Pools({ limits, sockets, secure: () => readIdentity(identity) });
+    this.others = new Pools({ limits, sockets, secure: () => readIdentity(identity.ca ? { ca: identity.ca } : {}) });
   }
 
   /**
@@ -75,7 +69,7 @@ export class SiteClient {
       const sent: Record<string, string> = { ...headers, 'user-agent': 'tapegate', 'accept-encoding': 'identity' };
       const token = isTrusted && place ? await readToken(place, env) : undefined;
       if (token !== undefined) sent.authorization = `Bearer ${token}`;
-      const pools = await this.findPools(at, isTrusted);
+      const pools = isTrusted ? this.trusted : this.others;
       const request = { method, url: at, headers: sent, pools, signal };
       const answer = await exchange(body === undefined ? request : { ...request, body });
       if (!REDIRECTS.includes(answer.response.statusCode)) return { ...answer, ways, ...(token && { token }) };
@@ -83,19 +77,6 @@ export class SiteClient {
       await discard(answer, signal);
       at = next;
     }
-  }
-
-  /** Returns the pool for a URL. Connections with replaced certificates close when idle. */
-  private async findPools({ protocol }: URL, isTrusted: boolean): Promise<Pools> {
-    if (protocol === 'http:') return this.plain;
-    const secure = await this.identity.read();
-    if (this.secure?.options !== secure) {
-      const { limits, sockets } = this.options;
-      const trusted = new Pools({ limits, sockets, secure });
-      const others = new Pools({ limits, sockets, secure: secure.ca ? { ca: secure.ca } : {} });
-      this.secure = { options: secure, trusted, others };
-    }
-    return this.secure[isTrusted ? 'trusted' : 'others'];
   }
 }
 
@@ -119,40 +100,23 @@ export interface IdentityFiles {
   key?: string;
 }
 
-/** CA and client certificates, reread when their files change: grid certificates change every few hours. */
-class Identity {
-  private readonly files: [keyof IdentityFiles, string][];
-  private known: { version: string; options: SecureContextOptions } = { version: '', options: {} };
-
-  constructor(files: IdentityFiles) {
-    this.files = Object.entries(files) as [keyof IdentityFiles, string][];
-  }
-
-  /**
-   * @returns the same object until a file changes
-   * @throws LibraryError POLICY if a file is unreadable or invalid, or other users may read the key
-   */
-  async read(): Promise<SecureContextOptions> {
-    try {
-      const stats = await Promise.all(this.files.map(([, file]) => stat(file)));
-      const version = stats.map(({ ino, mtimeMs, size }) => `${ino} ${mtimeMs} ${size}`).join();
-      if (version === this.known.version) return this.known.options;
-      for (const [index, [part, file]] of this.files.entries()) {
-        const mode = stats[index]?.mode ?? 0;
-        if (part === 'key' && (mode & 0o007) !== 0)
-          throw new Error(`everybody on this host may read ${file}: chmod o= is needed`);
-      }
-      const parts = await Promise.all(this.files.map(async ([part, file]) => [part, await readFile(file)] as const));
-      const options: SecureContextOptions = Object.fromEntries(parts);
-      createSecureContext(options); // reports an invalid file here, not once per connection
-      this.known = { version, options };
-      return options;
-    } catch (error) {
-      const names = this.files.map(([, file]) => file).join(', ');
-      throw new LibraryError('POLICY', `the certificates (${names}) cannot be used: ${messageOf(error)}`, {
-        cause: error,
-      });
-    }
+/**
+ * Reads the files for each new connection: grid certificates change every few hours.
+ * @throws LibraryError POLICY if a file is unreadable or invalid, or other users may read the key
+ */
+async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
+  try {
+    const { mode } = files.key ? await stat(files.key) : { mode: 0 };
+    if ((mode & 0o007) !== 0) throw new Error(`everybody on this host may read ${files.key}: chmod o= is needed`);
+    const parts = Object.entries(files).map(async ([part, file]) => [part, await readFile(file)] as const);
+    const options: SecureContextOptions = Object.fromEntries(await Promise.all(parts));
+    createSecureContext(options); // reports an invalid file
+    return options;
+  } catch (error) {
+    const names = Object.values(files).join(', ');
+    throw new LibraryError('POLICY', `the certificates (${names}) cannot be used: ${messageOf(error)}`, {
+      cause: error,
+    });
   }
 }
 

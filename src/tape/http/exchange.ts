@@ -58,14 +58,21 @@ const IDLE_MS = 4000;
 /** Bytes of a body that wait for the reader; what has arrived meanwhile is one chunk. */
 const BUFFER_BYTES = 1024 * 1024;
 
+interface PoolOptions {
+  limits: TimeLimits;
+  /** Maximum connections to each server. */
+  sockets: number;
+  /** Returns CA and client certificate for a new connection over TLS. */
+  secure: () => Promise<SecureContextOptions>;
+}
+
 /** Connection pools by origin. Not undici's `Agent`: when an old connection closes late, it drops its successor's. */
 export class Pools {
   readonly limits: TimeLimits;
-  private readonly options: { sockets: number; secure?: SecureContextOptions };
+  private readonly options: PoolOptions;
   private readonly byOrigin = new Map<string, Dispatcher>();
 
-  /** @param options.sockets maximum connections to each server @param options.secure CA and client certificates */
-  constructor(options: { limits: TimeLimits; sockets: number; secure?: SecureContextOptions }) {
+  constructor(options: PoolOptions) {
     this.limits = options.limits;
     this.options = options;
   }
@@ -76,16 +83,19 @@ export class Pools {
     if (known) return known;
     const { connectMs, answerMs, silenceMs } = this.limits;
     const { sockets, secure } = this.options;
-    const connect = buildConnector({ ...secure, timeout: connectMs });
+    const secureOf = async (protocol: string) => (protocol === 'https:' ? await secure() : {});
     const pool = new Pool(origin, {
       connections: sockets,
-      connect: (options, callback) =>
-        connect(options, (...result) => {
-          const [, socket] = result;
-          // a server that rejects a certificate sends an alert, then closes: undici would report only the close
-          socket?.on('error', (error) => socket.destroy(error));
-          callback(...result);
-        }),
+      connect: (options, callback) => {
+        const connect = (found: SecureContextOptions) =>
+          buildConnector({ ...found, timeout: connectMs })(options, (...result) => {
+            const [, socket] = result;
+            // a server that rejects a certificate sends an alert, then closes: undici would report only the close
+            socket?.on('error', (error) => socket.destroy(error));
+            callback(...result);
+          });
+        secureOf(options.protocol).then(connect, (error: Error) => callback(error, null));
+      },
       keepAliveTimeout: IDLE_MS,
       keepAliveMaxTimeout: IDLE_MS,
       headersTimeout: answerMs,
@@ -117,7 +127,7 @@ export async function exchange({ pools, url, method, headers, body, signal }: Ex
     };
   } catch (error) {
     signal.throwIfAborted();
-    throw explain(name, method, pools.limits, error);
+    throw error instanceof LibraryError ? error : explain(name, method, pools.limits, error);
   }
 }
 

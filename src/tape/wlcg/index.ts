@@ -1,4 +1,5 @@
 /** The library type `wlcg`: dCache, EOS with CTA, StoRM Tape, or another Tapegate, through the WLCG Tape REST API. */
+import { LRUCache } from 'lru-cache';
 import { TapeError } from '../../errors.js';
 import { SiteClient } from '../http/client.js';
 import type { Site, StagingKind } from '../kind.js';
@@ -240,20 +241,16 @@ const MAX_PATHS = 100_000;
  * a completely released stage request is deleted. The cache only saves calls; another process polls the server.
  */
 class SeenDemands {
-  private readonly seen = new Map<string, Seen>();
-  private paths = 0;
+  private readonly seen = new LRUCache<string, Seen>({
+    maxSize: MAX_PATHS,
+    sizeCalculation: ({ rest, released }) => rest.size + released.size + 1,
+  });
 
   note(id: string, answers: ReadonlyMap<string, StageAnswer>): void {
     const released = this.seen.get(id)?.released ?? new Set();
-    this.forget(id);
     const rest: Seen['rest'] = new Map();
     for (const [path, { word }] of answers) if (word !== 'failed' && !released.has(path)) rest.set(path, word);
     this.seen.set(id, { rest, released });
-    this.paths += rest.size + released.size;
-    for (const oldest of this.seen.keys()) {
-      if (this.paths <= MAX_PATHS || oldest === id) break;
-      this.forget(oldest);
-    }
   }
 
   areReady(id: string, paths: readonly string[]): boolean {
@@ -267,14 +264,7 @@ class SeenDemands {
     if (!seen) return false;
     for (const path of paths) if (seen.rest.delete(path)) seen.released.add(path);
     if (seen.rest.size > 0) return false;
-    this.forget(id);
-    return true;
-  }
-
-  private forget(id: string): void {
-    const seen = this.seen.get(id);
-    if (!seen) return;
-    this.paths -= seen.rest.size + seen.released.size;
     this.seen.delete(id);
+    return true;
   }
 }
