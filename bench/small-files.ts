@@ -8,7 +8,7 @@
 import path from 'node:path';
 import { archiveTree } from '../src/engine/archive.js';
 import { setQuota } from '../src/operations/quotas/quotas.js';
-import { createBackend } from '../src/tape/kinds.js';
+import { createFirstLibrary } from '../src/tape/kinds.js';
 import { inTurns, tellFigure } from './figures.js';
 import { seconds, withBench, writeFiles } from './kit.js';
 import { copyAll, restoreAll } from './restores.js';
@@ -20,7 +20,7 @@ const rounds = Number(process.env.ROUNDS ?? 5);
 await withBench(async (ctx, dir, startEngine) => {
   const source = path.join(dir, 'source');
   await writeFiles(source, count, size);
-  const backend = createBackend('directory', { dataDir: ctx.config.dataDir });
+  const backend = createFirstLibrary({ dataDir: ctx.config.dataDir });
   const signal = new AbortController().signal;
   const archive = await seconds(() =>
     archiveTree(ctx, backend, { dir: source, prefix: '/bench', volumeSize: BigInt((count * size) / 4) }, { signal }),

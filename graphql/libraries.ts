@@ -9,6 +9,7 @@ import {
   setLibrary,
 } from '../src/operations/libraries/changes.js';
 import {
+  FIRST_NAME,
   getLibrary,
   listLibraries,
   type RequestUsage,
@@ -37,11 +38,11 @@ builder.prismaNode('Library', {
   fields: (t) => ({
     name: t.string({
       description: 'As operators call it; the first one goes by its kind.',
-      resolve: ({ name }, _args, ctx) => name ?? ctx.config.tapeBackend,
+      resolve: ({ name }) => name ?? FIRST_NAME,
     }),
     kind: t.string({
       description: 'What it is, such as `directory`.',
-      resolve: ({ kind }, _args, ctx) => kind ?? ctx.config.tapeBackend,
+      resolve: ({ kind }) => kind ?? FIRST_NAME,
     }),
     contract: t.expose('contract', { type: ContractType, description: 'What is asked of it.' }),
     settings: t.string({

@@ -1,6 +1,7 @@
 /** What operators take out of service, and put back. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { SuspensionKind, type SuspensionMode } from '../src/generated/prisma/enums.js';
+import { FIRST_NAME } from '../src/operations/libraries/libraries.js';
 import {
   listSuspensions,
   readSuspensionsOf,
@@ -74,7 +75,7 @@ builder.prismaObjectField('RestoreDisk', 'suspension', (t) =>
 builder.prismaObjectField('Library', 'suspension', (t) =>
   t.field({
     ...common,
-    resolve: ({ name }, _args, ctx) => libraries(ctx, name ?? ctx.config.tapeBackend),
+    resolve: ({ name }, _args, ctx) => libraries(ctx, name ?? FIRST_NAME),
   }),
 );
 

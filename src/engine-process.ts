@@ -19,7 +19,7 @@ import { Forwarding } from './metrics/forwarded.js';
 import { openTraces } from './open-traces.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from './operations/libraries/libraries.js';
 import { attach } from './runtime.js';
-import { createBackend } from './tape/kinds.js';
+import { createFirstLibrary } from './tape/kinds.js';
 
 const ALIVE_MS = 1000;
 
@@ -90,8 +90,7 @@ async function begin({
 }
 
 function openLibrary(ctx: Context, library: Library): DriveWork {
-  const { tapeBackend, dataDir } = config;
-  if (library.id === FIRST_LIBRARY) return mountVolumes(createBackend(tapeBackend, { dataDir }));
+  if (library.id === FIRST_LIBRARY) return mountVolumes(createFirstLibrary(config));
   return workOf(ctx, library, environment);
 }
 

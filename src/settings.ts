@@ -214,9 +214,6 @@ export const schema = z.object({
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
     'the same for a drive (mount, locate, read, unmount) and for calls to a staging library. A longer time in the settings of a library (`mountSeconds`, `seconds`, `callSeconds`) takes precedence',
   ),
-  tapeBackend: setting('TAPEGATE_TAPE_BACKEND', oneOf('directory', 'memory'), 'directory').describe(
-    'type of the first library, and its name: `directory`, or `memory` for trials. `library add` adds others',
-  ),
   smtpUrl: optional('SMTP_URL', url({ protocols: ['smtp:', 'smtps:'], needsHost: true })).describe(
     '`smtp://user:password@host:port` or `smtps://…`. A password is sent only over TLS (STARTTLS) with a valid certificate (`NODE_EXTRA_CA_CERTS` names an authority of the site), or to this host; otherwise mail waits. Unset: mail is logged and kept, until an engine with a mail server sends it',
   ),

@@ -8,7 +8,7 @@ import type { ArchiveProgress, ArchiveResult } from '../engine/archive.js';
 import { plural } from '../plural.js';
 import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
-import { CommandError, UsageError } from './failure.js';
+import { CommandError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
 import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
@@ -34,13 +34,8 @@ interface ArchiveOptions extends OutputOptions {
 
 async function archiveDirectory(config: Config, dir: string, options: ArchiveOptions): Promise<void> {
   const volumeSize = readSize('--volume-size', options.volumeSize);
-  if (options.move && config.tapeBackend === 'memory') {
-    throw new UsageError(
-      '--move would remove files whose tape copies end with this process (TAPEGATE_TAPE_BACKEND=memory)',
-    );
-  }
   const { archiveTree } = await import('../engine/archive.js');
-  const { createBackend } = await import('../tape/kinds.js');
+  const { createFirstLibrary } = await import('../tape/kinds.js');
   const isDir = await stat(dir).then(
     (stats) => stats.isDirectory(),
     () => false,
@@ -49,7 +44,7 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
   const abort = new AbortController();
   onInterrupt(() => abort.abort(new CommandError('stopped; run it again to go on')));
   const result = await withContext(config, (ctx) => {
-    const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
+    const backend = createFirstLibrary(config);
     const input = {
       dir: path.resolve(dir),
       volumeSize,

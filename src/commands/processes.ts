@@ -13,9 +13,8 @@ import { codeOf, logFailure, messageOf } from '../errors.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { packageRoot } from '../package-root.js';
 import type { Makes, Runtime } from '../runtime.js';
-import type { TapeBackend } from '../tape/backend.js';
 import { readEnvironment } from './context.js';
-import { environment, ownLog, whenStopped } from './io.js';
+import { ownLog, whenStopped } from './io.js';
 import { printable, printLine, printText } from './output.js';
 
 export function registerProcesses(program: Command): void {
@@ -62,7 +61,7 @@ Gateway:
   TAPEGATE_STREAMS, TAPEGATE_REQUEST_FILES, TAPEGATE_PATTERN_LENGTH, TAPEGATE_DATABASE_READ_URL,
   TAPEGATE_READ_WAIT_MS, TAPEGATE_LEAVE_SECONDS
 Engine:
-  TAPEGATE_TAPE_BACKEND, TAPEGATE_TAPE_TIMEOUT, TAPEGATE_DISK_TIMEOUT, TAPEGATE_ENGINE_WEIGHT,
+  TAPEGATE_TAPE_TIMEOUT, TAPEGATE_DISK_TIMEOUT, TAPEGATE_ENGINE_WEIGHT,
   TAPEGATE_RESTORE_MODE, TAPEGATE_RESTORE_GROUP, TAPEGATE_LINK_ROOT
 Mail, webhooks and records:
   SMTP_URL, TAPEGATE_MAIL_FROM, TAPEGATE_MAIL_TO, TAPEGATE_MAIL_RATE, TAPEGATE_EXPIRY_NOTICE_HOURS,
@@ -122,15 +121,15 @@ async function startParts(
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
   closers.unshift(await keepHeartbeat(ctx, parts));
-  const { createBackend } = await import('../tape/kinds.js');
-  const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
   let demo: Demo | undefined;
   if (parts.demo) {
     const { makeDemo } = await import('../demo.js');
-    demo = await makeDemo(ctx, backend);
+    const { createFirstLibrary } = await import('../tape/kinds.js');
+    demo = await makeDemo(ctx, createFirstLibrary(config));
   }
   if (parts.engine) {
-    const engine = await startTheEngine(runtime, backend);
+    const { startEngineProcesses } = await import('./engine-processes.js');
+    const engine = await startEngineProcesses(runtime);
     closers.unshift(() => engine.stop());
   }
   const tellAt = async (metrics?: Metrics) => {
@@ -206,16 +205,6 @@ async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Prom
     );
     return async () => {};
   });
-}
-
-/** Starts the engine in processes of its own, unless the volumes are in the memory of this one. */
-async function startTheEngine(runtime: Runtime, backend: TapeBackend): Promise<{ stop(): Promise<void> }> {
-  if (runtime.ctx.config.tapeBackend === 'memory') {
-    const { startEngine } = await import('../engine/runner.js');
-    return await startEngine(runtime.ctx, backend, { env: environment() });
-  }
-  const { startEngineProcesses } = await import('./engine-processes.js');
-  return await startEngineProcesses(runtime);
 }
 
 async function listen(ctx: Context): Promise<Gateway> {

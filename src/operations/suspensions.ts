@@ -13,7 +13,7 @@ import { audited, type Note } from './audit/audited.js';
 import { needsRoom } from './conditions.js';
 import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './health/circuits.js';
 import { checkText } from './input.js';
-import { FIRST_LIBRARY } from './libraries/libraries.js';
+import { FIRST_LIBRARY, FIRST_NAME } from './libraries/libraries.js';
 import { allow, isVisibleQuota } from './policy.js';
 
 export type { SuspensionMode };
@@ -94,7 +94,7 @@ async function checkKey(ctx: Context, { kind, name: given }: SuspensionKey): Pro
   if (!Object.hasOwn(SuspensionKind, kind)) {
     throw new InvalidInputError('kind', `must be one of ${Object.keys(SuspensionKind).join(', ')}, not ${quote(kind)}`);
   }
-  const isFirst = kind === 'BACKEND' && name === ctx.config.tapeBackend;
+  const isFirst = kind === 'BACKEND' && name === FIRST_NAME;
   const isThere = isFirst || (await ctx.db.pool.query(findByName(kind, name))).rowCount !== 0;
   if (!isThere) throw new NotFoundError(`there is no ${nameOf({ kind, name })}`);
   return { kind, name };

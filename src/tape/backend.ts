@@ -1,9 +1,6 @@
 /** The contract of drive libraries: Tapegate decides which volume to mount, and the order in which it reads files. */
 import { TapeError } from '../errors.js';
 
-/** Library types that TAPEGATE_TAPE_BACKEND accepts for the first library. */
-export const backendNames = ['directory', 'memory'] as const;
-
 /** The volume, or its file system, is unavailable: not a failure of a file. Errors of `mount` count as this. */
 export class VolumeError extends TapeError {}
 

@@ -1,6 +1,6 @@
 /**
- * The registry of library types, one line each. `tapegate library add --kind` accepts the names in `kinds`,
- * TAPEGATE_TAPE_BACKEND those in `firstTypes`. The AWS SDK and undici are loaded on the first request that needs them.
+ * The registry of library types, one line each. `tapegate library add --kind` accepts the names in `kinds`. The
+ * AWS SDK and undici are loaded on the first request that needs them.
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../errors.js';
@@ -9,7 +9,6 @@ import { command, commandStaging } from './command/index.js';
 import { createDirectoryBackend, directory } from './directory.js';
 import { type Kind, parseSettings, type Site } from './kind.js';
 import { ltfs } from './ltfs/index.js';
-import { createMemoryBackend } from './memory.js';
 import { s3 } from './s3/index.js';
 import type { StagingLibrary, StagingTerms } from './staging.js';
 import { wlcg } from './wlcg/index.js';
@@ -23,15 +22,9 @@ export const kinds: Record<string, Kind> = {
   wlcg,
 };
 
-/** Types of the first library, which `archive` writes to. */
-const firstTypes = {
-  directory: (dataDir: string) => createDirectoryBackend(path.join(dataDir, 'library')),
-  memory: () => createMemoryBackend(),
-} satisfies Record<string, (dataDir: string) => WritableBackend>;
-
-/** Creates the first library. @param name value of TAPEGATE_TAPE_BACKEND */
-export function createBackend(name: keyof typeof firstTypes, { dataDir }: { dataDir: string }): WritableBackend {
-  return firstTypes[name](dataDir);
+/** Creates the first library, which `archive` writes to. */
+export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableBackend {
+  return createDirectoryBackend(path.join(dataDir, 'library'));
 }
 
 export interface RegisteredLibrary {

@@ -5,11 +5,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest, expireRequests } from '../../src/operations/requests/ends.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, expectToFit, useBrowser, type Window } from '../support/chromium.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const BROKEN = '/sets/broken/2024/sst_monthly_mean_of_the_northern_atlantic_ocean.nc';

@@ -3,11 +3,11 @@ import { readFileSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, signIn, useBrowser, type Window } from '../support/chromium.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { findFreePort } from '../support/ports.js';
 import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
 

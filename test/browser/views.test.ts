@@ -2,10 +2,10 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, expectToFit, signIn, useBrowser, type Window } from '../support/chromium.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { resume } from '../support/suspend.js';
 import { createGate } from '../support/wait.js';
 

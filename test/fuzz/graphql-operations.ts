@@ -105,7 +105,7 @@ const NAMES: Record<string, readonly string[]> = {
   VOLUME: volumes,
   DRIVE: ['drive-1', 'drive-2'],
   DISK: ['~m0~', '~m1~'],
-  BACKEND: ['memory', 'directory'],
+  BACKEND: ['directory'],
   USER: users.map(({ user: name }) => name),
   GROUP: ['group'],
   EVERYBODY: [],

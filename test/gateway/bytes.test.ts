@@ -25,11 +25,11 @@ import { expect, test } from 'vitest';
 import type { DoorConfig } from '../../src/config.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped, putOnTape } from '../support/factories.js';
 import { sendBytes } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import {
   bearer,
   callTape,

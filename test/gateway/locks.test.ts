@@ -3,9 +3,9 @@ import { advisoryKeys, lockRecalls, lockRequests } from '../../src/database/lock
 import { sql } from '../../src/database/sql.js';
 import { transaction } from '../../src/database/transaction.js';
 import { placeFiles } from '../../src/operations/catalogue/volumes.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takingsOf, watchLocks } from '../support/lock-watch.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { makeRequest, put } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';

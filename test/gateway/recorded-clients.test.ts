@@ -1,9 +1,9 @@
 /** Recorded requests of gfal2 2.21.3 and davix 0.8.4. The clients themselves: `npm run test:clients`. */
 import { expect, test } from 'vitest';
 import { createToken } from '../../src/operations/access/tokens.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { sendAsIs } from '../support/http.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 

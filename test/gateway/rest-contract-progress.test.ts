@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { type MailServer, startMailServer } from '../support/mail-server.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { get, makeRequest, read, readRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 

@@ -1,9 +1,9 @@
 /** Commands on a running Tapegate: `hold`, `drain`, `resume`, `suspensions`, `show` and `priority`. */
 import { afterAll, afterEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, type Result, runCli } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries } from '../support/suspend.js';

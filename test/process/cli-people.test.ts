@@ -2,8 +2,8 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, cliFile, makeDataDir, runCli, runProgram, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';

@@ -1,9 +1,9 @@
 /** Where commands say that restored files are, and how users change and end their requests. */
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';

@@ -2,10 +2,10 @@
 import { afterEach, expect, test } from 'vitest';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { LibraryError, type TapeBackend } from '../../src/tape/backend.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';

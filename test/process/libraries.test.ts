@@ -2,12 +2,12 @@
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { findIllegalMoves, readRestored } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped, checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { startS3Server } from '../support/s3-server.js';
@@ -293,8 +293,7 @@ test('a change of a library changes only the given settings, and none if one is 
     message: expect.stringMatching(/^settings\.folder must be given/),
   });
   expect(await set({ name: 'directory', drives: 5 })).toMatchObject({
-    message:
-      'name must not be "directory": it is the first library, of which TAPEGATE_TAPE_BACKEND and DRIVES tell what it is',
+    message: 'name must not be "directory": it is the first library, of which DRIVES tells what it is',
   });
   expect(await set({ name: 'plain' })).toMatchObject({ drives: 4, settings: '{"folder":"/tapes"}' });
 });

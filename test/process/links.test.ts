@@ -19,12 +19,12 @@ import { makeLink, removeLink, tidyLinkFolders } from '../../src/engine/links/li
 import { beginLinks, LinkKeeper } from '../../src/engine/links/pass.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import type { Finding } from '../../src/operations/doctor/findings.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { listTree, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';

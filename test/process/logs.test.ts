@@ -2,11 +2,11 @@
 import { pino } from 'pino';
 import { beforeEach, expect, test } from 'vitest';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
 import { startBeside } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';

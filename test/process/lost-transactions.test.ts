@@ -3,7 +3,6 @@ import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:f
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { prepareIdle, withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
@@ -11,6 +10,7 @@ import { addTaped, checksumOf } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData } from '../support/graphql.js';
+import { createMemoryBackend, type MemoryBackend } from '../support/memory-backend.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';

@@ -8,12 +8,12 @@ import { afterAll, afterEach, expect, test } from 'vitest';
 import { sendMail } from '../../src/engine/notify.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createMailTransport } from '../../src/mail.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds, secondsBetween } from '../../src/time.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { type MailServer, Refusal, startMailServer } from '../support/mail-server.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { askForMail, type Email, never, readEmail, sendDue } from '../support/outbox.js';
 import { listen } from '../support/ports.js';
 import { cleanUp, startCli, stop } from '../support/process.js';
@@ -348,8 +348,7 @@ test.runIf(openssl)('a remote server whose certificate the host trusts gets the 
   const tls = { disabledCommands: [], key: readFileSync(key), cert: readFileSync(cert) };
   const { server, logins, urlOf } = await startLoginServer(tls);
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'warn', NODE_EXTRA_CA_CERTS: cert };
-  const engine = { TAPEGATE_TAPE_BACKEND: 'memory', SMTP_URL: urlOf() }; // an engine on this library is one process
-  const working = startCli(['work'], { env: { ...env, ...engine } });
+  const working = startCli(['work'], { env: { ...env, SMTP_URL: urlOf() } });
   const id = await askForMail(app, 'trusted');
   // due for the real clock of the process as well
   await app.ctx.db.pool.query(`UPDATE notification SET next_try_at = '2000-01-01'`);

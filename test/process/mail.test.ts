@@ -2,7 +2,6 @@
 import { appendFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { readRestored, readStage } from '../support/engine-watch.js';
@@ -10,6 +9,7 @@ import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { type MailServer, startMailServer } from '../support/mail-server.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cancel, made, release } from '../support/mutations.js';
 import { askForMail } from '../support/outbox.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';

@@ -60,8 +60,7 @@ test('an engine alone listens at TAPEGATE_METRICS_LISTEN only, and reports a por
     return (sampleOf(now, 'tapegate_engine_processes', { part: 'drive' }) ?? 0) > 0 && now;
   });
   expect(samplesOf(text, 'tapegate_http_answers_in_hand')).toEqual([]);
-  const memory = { ...env, TAPEGATE_TAPE_BACKEND: 'memory', TAPEGATE_METRICS_LISTEN: new URL(url).port }; // an engine of one process
-  const other = await runCli(['work'], { env: memory });
+  const other = await runCli(['work'], { env: { ...env, TAPEGATE_METRICS_LISTEN: new URL(url).port } });
   expect(other).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('(TAPEGATE_METRICS_LISTEN): another process has the port'),

@@ -1,12 +1,12 @@
 /** Restores through staging libraries of each type, from the request to the file on disk, by one engine. */
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { findIllegalMoves, listTree, readDisks, readRestored } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cancel } from '../support/mutations.js';
 import { addKind, openCommand, openS3, openWlcg, putFiles, type RealKind } from '../support/real-kinds.js';
 import { type RequestView, viewRequest } from '../support/request-view.js';

@@ -2,9 +2,9 @@
 import { readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addQuota } from '../support/factories.js';
 import { createLtfsBench, type LtfsBench } from '../support/ltfs/bench.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, type Result, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -89,7 +89,7 @@ test('a scan that fails registers nothing and leaves the drive empty', async () 
 });
 
 test('a scan of an unknown cartridge, drive or library, or of another library type, is refused with the reason', async () => {
-  const first = app.ctx.config.tapeBackend;
+  const first = 'directory';
   const refusals: [string[], number, string][] = [
     [['V9'], 1, 'the changer has no cartridge V9'],
     [['V1', '--library', 'tapes'], 2, 'there is no library "tapes"; of the kind ltfs there are lto'],

@@ -2,13 +2,13 @@
 import { beforeEach, expect, test } from 'vitest';
 import type { ErrorClass } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addQuota } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import type { MemoryTapeSystem } from '../support/memory-staging.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';

@@ -50,7 +50,7 @@ async function waitForProcess(what: string, { pid }: { pid: number }, isIt: (sta
 }
 
 test('status shows gateways and engines with their versions, and a killed engine as silent', async () => {
-  const engine = startCli(['work'], { env: { ...env, TAPEGATE_TAPE_BACKEND: 'memory' } });
+  const engine = startCli(['work'], { env });
   await waitForProcess('the engine', engine, () => true);
   const { processes } = await readStatus();
   const shown = {

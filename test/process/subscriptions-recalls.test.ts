@@ -2,10 +2,10 @@
 import { expect, test } from 'vitest';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { waitForState } from '../support/request-view.js';
 import {
   CHANGES,

@@ -15,12 +15,12 @@ import {
   setWebhook,
   testWebhook,
 } from '../../src/operations/webhooks/webhooks.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import { addSeconds } from '../../src/time.js';
 import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest, put } from '../support/rest.js';

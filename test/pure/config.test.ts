@@ -53,7 +53,7 @@ test('an empty environment gives the defaults, and an empty variable counts as u
       drives: 2,
     },
     ...{ auth: new Set(['token', 'open']), legacy: [], oidcRoles: [], proxyRoles: [], proxyAddresses: [] },
-    ...{ diskTimeout: 120, tapeTimeout: 900, tapeBackend: 'directory', smtpUrl: undefined, webhookHosts: [] },
+    ...{ diskTimeout: 120, tapeTimeout: 900, smtpUrl: undefined, webhookHosts: [] },
     ...{ eventDays: 30, requestDays: 30, auditDays: 400, expiryNoticeHours: 48, readerSeconds: 60, diskCalls: 2 },
     ...{ dashboard: true, graphiql: true, introspection: true, trustedOnly: false, traces: false, corsOrigins: [] },
     ...{ streams: 5000, callerStreams: 1000, mailRate: 120, userMailRate: 60, rateLimit: 60_000, webdav: 'public' },
@@ -115,7 +115,6 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['DRIVES', '1', { drives: 1 }],
   ['DRIVES', '256', { drives: 256 }],
   ['TAPEGATE_ENGINE_WEIGHT', '1000', { engineWeight: 1000 }],
-  ['TAPEGATE_TAPE_BACKEND', 'memory', { tapeBackend: 'memory' }],
   ['SMTP_URL', 'smtp://mail.example.org:2525', { smtpUrl: 'smtp://mail.example.org:2525' }],
   ['SMTP_URL', 'smtps://u:p@mail.example.org', { smtpUrl: 'smtps://u:p@mail.example.org' }],
   ['TAPEGATE_SITE_NAME', 'EXAMPLE-T1', { siteName: 'EXAMPLE-T1' }],
@@ -336,7 +335,6 @@ test.each<[name: string, must: string, values: string[]]>([
   ...['DEMO', 'TAPEGATE_TRUSTED_ONLY', 'TAPEGATE_INTROSPECTION', 'ENGINE', 'TAPEGATE_ACCESS_LOG'].map(
     (name): [string, string, string[]] => [name, 'one of on, off', ['On', 'true', '1']],
   ),
-  ['TAPEGATE_TAPE_BACKEND', 'one of directory, memory', ['lto']],
   ['LOG_LEVEL', `one of ${levels.join(', ')}`, ['loud', 'toString']],
   ['TAPEGATE_WEBDAV', 'one of off, public, all', ['on']],
   ['TAPEGATE_SITE_NAME', 'a name without spaces', ['a b']],
@@ -417,7 +415,7 @@ test('TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS', () => {
 });
 
 const faulty = {
-  ...{ PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', TAPEGATE_TAPE_BACKEND: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' },
+  ...{ PORT: 'x', DEMO: 'x', ENGINE: 'x', DRIVES: 'x', SMTP_URL: 'x', DATABASE_URL: 'x' },
   ...{
     TAPEGATE_MAIL_FROM: 'x',
     LOG_LEVEL: 'x',

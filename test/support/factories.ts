@@ -4,7 +4,7 @@ import type { Context } from '../../src/context.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
-import type { MemoryBackend } from '../../src/tape/memory.js';
+import type { MemoryBackend } from './memory-backend.js';
 
 export function buildRow(row: Partial<CatalogueRow> & { path: string }): CatalogueRow {
   return {

@@ -1,5 +1,5 @@
 /** Reads of a memory library that wait for the test. */
-import type { MemoryBackend } from '../../src/tape/memory.js';
+import type { MemoryBackend } from './memory-backend.js';
 import { createGate, type Gate, waitFor } from './wait.js';
 
 /** Blocks reads until `open`, or until the hook of the library is replaced. */

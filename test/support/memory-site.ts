@@ -1,12 +1,12 @@
 /** One app with a memory library for all tests of a file, and the steps that most tests take. */
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
-import { createMemoryBackend, type MemoryBackend } from '../../src/tape/memory.js';
 import { startApp, type TestApp, type TestAppOptions } from './app.js';
 import { type Clock, createClock } from './clock.js';
 import { prepareIdle, restoreByHand } from './engine-by-hand.js';
 import { findIllegalMoves } from './engine-watch.js';
 import { addQuota, addTaped } from './factories.js';
+import { createMemoryBackend, type MemoryBackend } from './memory-backend.js';
 import { waitForState } from './request-view.js';
 import { makeRequest } from './rest.js';
 

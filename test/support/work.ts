@@ -2,7 +2,7 @@
 import { readConfig } from '../../src/config.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { openRuntime } from '../../src/runtime.js';
-import { createBackend } from '../../src/tape/kinds.js';
+import { createFirstLibrary } from '../../src/tape/kinds.js';
 
 export interface LocalEngine {
   stop(): Promise<void>;
@@ -15,7 +15,7 @@ export async function workHere(
   const config = readConfig(env);
   const runtime = await openRuntime(config, 'schema');
   await runtime.ctx.events.open();
-  const backend = createBackend(config.tapeBackend, { dataDir: config.dataDir });
+  const backend = createFirstLibrary(config);
   const engine = await startEngine({ ...runtime.ctx, ...(now && { now }) }, backend, { drainMs: 200, env, ...options });
   return {
     stop: async () => {

@@ -5,7 +5,7 @@ import { readConfig } from '../../src/config.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { environment } from '../../src/environment.js';
 import { openRuntime } from '../../src/runtime.js';
-import { createBackend } from '../../src/tape/kinds.js';
+import { createFirstLibrary } from '../../src/tape/kinds.js';
 import { createRandom } from './random.js';
 import { CALM_FILE, createFaultyBackend } from './tape-faults.js';
 
@@ -16,10 +16,8 @@ const config = readConfig(environment);
 const calm = path.join(config.dataDir, CALM_FILE);
 const runtime = await openRuntime(config);
 await runtime.ctx.events.open();
-const backend = createFaultyBackend(
-  createBackend(config.tapeBackend, { dataDir: config.dataDir }),
-  createRandom(Number(environment.FAULT_SEED)),
-  () => existsSync(calm),
+const backend = createFaultyBackend(createFirstLibrary(config), createRandom(Number(environment.FAULT_SEED)), () =>
+  existsSync(calm),
 );
 const engine = await startEngine(runtime.ctx, backend, { leaseSeconds: LEASE_SECONDS, drainMs: DRAIN_MS });
 process.stdout.write('works\n');

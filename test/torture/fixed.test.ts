@@ -9,11 +9,11 @@ import { chargeDriveTime, readShares } from '../../src/operations/quotas/shares.
 import { ensureDrives, giveBackDrive, type Lease } from '../../src/operations/recalls/drives.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
-import { createMemoryBackend } from '../../src/tape/memory.js';
 import type { TestApp } from '../support/app.js';
 import { claim, idOf, startByHand, startIdleApp } from '../support/engine-by-hand.js';
 import { addQuota, addTaped, buildRow } from '../support/factories.js';
 import { lock, waitForBlocked } from '../support/locks.js';
+import { createMemoryBackend } from '../support/memory-backend.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest, readUsed } from '../support/rest.js';

@@ -12,7 +12,7 @@ import { addLibrary } from '../../src/operations/libraries/changes.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { packageRoot } from '../../src/package-root.js';
 import { openRuntime } from '../../src/runtime.js';
-import { createBackend } from '../../src/tape/kinds.js';
+import { createFirstLibrary } from '../../src/tape/kinds.js';
 import { startSweeper } from '../support/sweeping.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { MAIL_RATES } from './check-messages.js';
@@ -152,7 +152,7 @@ async function fillArchive(
     return tree;
   };
   const base = { dir: makeTree('base', '/data', files), prefix: '/data', volumeSize: BigInt(VOLUME_BYTES) };
-  const backend = createBackend('directory', { dataDir: ctx.config.dataDir });
+  const backend = createFirstLibrary({ dataDir: ctx.config.dataDir });
   const { failed } = await archiveTree(ctx, backend, base, { signal: new AbortController().signal });
   if (failed.length > 0) throw new Error(`not archived: ${failed.join(', ')}`);
   const lateTrees = Array.from({ length: trees }, (_, n) => {

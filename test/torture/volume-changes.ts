@@ -6,7 +6,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { cp, readdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { importRows } from '../../src/operations/catalogue/import.js';
-import { createBackend } from '../../src/tape/kinds.js';
+import { createFirstLibrary } from '../../src/tape/kinds.js';
 import { isMovable, numberRows, unchanged } from './catalogue-changes.js';
 import type { Version } from './facts.js';
 import { graphql, mutate } from './gateway.js';
@@ -85,7 +85,7 @@ function chooseVolume({ observed }: World, random: Random): { volume: string; wr
 const never = new AbortController().signal;
 
 async function writeTape({ dataDir }: World, volume: string, position: bigint, bytes: Buffer): Promise<Version> {
-  const backend = createBackend('directory', { dataDir });
+  const backend = createFirstLibrary({ dataDir });
   const chunks = async function* () {
     yield bytes;
   };
@@ -95,7 +95,7 @@ async function writeTape({ dataDir }: World, volume: string, position: bigint, b
 }
 
 async function readTape({ dataDir }: World, { volume, ...file }: Positioned): Promise<Buffer> {
-  const mounted = await createBackend('directory', { dataDir }).mount(volume, 'operator', never);
+  const mounted = await createFirstLibrary({ dataDir }).mount(volume, 'operator', never);
   const chunks: Uint8Array[] = [];
   for await (const chunk of mounted.read(file, never)) chunks.push(chunk.slice());
   await mounted.unmount();

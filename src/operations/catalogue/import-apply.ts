@@ -45,7 +45,7 @@ export async function applyIncoming(
   { tell, complete, standing = [] }: Applying,
 ): Promise<ImportResult> {
   await refuseDuplicates(tx);
-  await addVolumes(ctx, tx);
+  await addVolumes(tx);
   tell?.({ step: 'adding' });
   const added = await addFresh(tx);
   tell?.({ step: 'settling' });

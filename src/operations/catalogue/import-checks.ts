@@ -6,7 +6,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { quote } from '../../errors.js';
 import { isByPath } from '../conditions.js';
-import { FIRST_LIBRARY } from '../libraries/libraries.js';
+import { FIRST_LIBRARY, FIRST_NAME } from '../libraries/libraries.js';
 import type { KnownFile } from './files.js';
 import { ImportError, MAX_FAULTS } from './import-lines.js';
 import { tellRetired } from './volumes.js';
@@ -53,9 +53,9 @@ export async function refuseOvertaken(tx: Transaction, standing: readonly Standi
 }
 
 /** Adds new volumes to the library of their row, or to the first one. @throws ImportError */
-export async function addVolumes(ctx: Context, tx: Transaction): Promise<void> {
+export async function addVolumes(tx: Transaction): Promise<void> {
   await lockLibrariesKept(tx);
-  const nameOf = sql`coalesce(b.name, ${ctx.config.tapeBackend})`;
+  const nameOf = sql`coalesce(b.name, ${FIRST_NAME})`;
   await refuseRows<{ line: bigint; library: string; names: string }>(
     tx,
     sql`SELECT min(i.line) AS line, i.library, (SELECT string_agg(${nameOf}, ', ' ORDER BY b.id) FROM library b) AS names FROM incoming i

@@ -9,7 +9,7 @@ import type { Prisma, Volume } from '../../generated/prisma/client.js';
 import { media } from '../../planner/media.js';
 import { audited } from '../audit/audited.js';
 import { checkText } from '../input.js';
-import { FIRST_LIBRARY } from '../libraries/libraries.js';
+import { FIRST_LIBRARY, FIRST_NAME } from '../libraries/libraries.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -63,7 +63,7 @@ const placed = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL S
 export async function readVolumeFigures(ctx: Context, input: ListVolumesInput = {}): Promise<VolumeFigures[]> {
   allow(ctx, 'readVolumeFiguresOf');
   const { rows } = await ctx.db.pool.query<VolumeFigures>(
-    sql`SELECT v.name, coalesce(b.name, ${ctx.config.tapeBackend}) AS library, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes,
+    sql`SELECT v.name, coalesce(b.name, ${FIRST_NAME}) AS library, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes,
           v.retired_at AS "retiredAt", v.retired_why AS "retiredWhy"
         FROM volume v JOIN library b ON b.id = v.library_id LEFT JOIN (${placed}) f ON f.volume_id = v.id WHERE ${isListed(input)} GROUP BY v.id, b.name ORDER BY v.name`,
   );

@@ -11,7 +11,7 @@ import { pathOnTape } from '../conditions.js';
 import { checkBytes, checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { endTrials } from '../suspensions.js';
-import { FIRST_LIBRARY, type Library, libraryColumns } from './libraries.js';
+import { FIRST_LIBRARY, FIRST_NAME, type Library, libraryColumns } from './libraries.js';
 
 const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
@@ -32,8 +32,8 @@ const DRIVES = 2;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** The first library has drives `drive-1`, `drive-2`, …, and a type of TAPEGATE_TAPE_BACKEND as its name. */
-const KEPT_NAMES = ['drive', 'directory', 'memory'];
+/** The first library has drives `drive-1`, `drive-2`, … */
+const KEPT_NAMES = ['drive', FIRST_NAME];
 
 /**
  * Adds a library for engines to use without a restart. This process does not connect to it. @throws InvalidInputError
@@ -49,7 +49,7 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
 
 async function add(ctx: Context, input: AddLibraryInput, note: Note): Promise<Library> {
   allow(ctx, 'addLibrary');
-  const name = checkName(ctx, input.name);
+  const name = checkName(input.name);
   const contract = checkSettings(ctx, input);
   const drives = checkCount('drives', input.drives ?? DRIVES, MOST_DRIVES);
   const depth = checkDepth(contract, input);
@@ -72,13 +72,13 @@ async function add(ctx: Context, input: AddLibraryInput, note: Note): Promise<Li
   });
 }
 
-function checkName(ctx: Context, given: string): string {
+function checkName(given: string): string {
   const name = checkText('name', given);
   if (!NAME.test(name)) {
     const problem = `must begin with a letter or a digit, and have at most 63 of these, ".", "_" and "-", not ${quote(name)}`;
     throw new InvalidInputError('name', problem);
   }
-  if (name !== ctx.config.tapeBackend && !KEPT_NAMES.includes(name)) return name;
+  if (!KEPT_NAMES.includes(name)) return name;
   throw new InvalidInputError('name', `must not be ${quote(name)}, which is kept for the first library`);
 }
 
@@ -113,7 +113,7 @@ async function set(ctx: Context, input: SetLibraryInput, note: Note): Promise<Li
   allow(ctx, 'setLibrary');
   const name = checkText('name', input.name);
   return await transaction(ctx.db.pool, 'setLibrary', async (tx) => {
-    const before = await lockOne(ctx, tx, name);
+    const before = await lockOne(tx, name);
     const { id } = before;
     const { kind, settings, drives, depth } = change(ctx, before, input);
     await refuseNameless(ctx, tx, { before, settings });
@@ -137,9 +137,9 @@ async function set(ctx: Context, input: SetLibraryInput, note: Note): Promise<Li
   });
 }
 
-async function lockOne(ctx: Context, tx: Transaction, name: string): Promise<Library> {
-  if (name === ctx.config.tapeBackend) {
-    const problem = `must not be ${quote(name)}: it is the first library, of which TAPEGATE_TAPE_BACKEND and DRIVES tell what it is`;
+async function lockOne(tx: Transaction, name: string): Promise<Library> {
+  if (name === FIRST_NAME) {
+    const problem = `must not be ${quote(name)}: it is the first library, of which DRIVES tells what it is`;
     throw new InvalidInputError('name', problem);
   }
   const [library] = await tx.query<Library>(
@@ -250,7 +250,7 @@ export async function removeLibrary(
     allow(ctx, 'removeLibrary');
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
-      const id = await lockLibrary(ctx, tx, name);
+      const id = await lockLibrary(tx, name);
       // checked by later statements, which see the writes of earlier lock holders
       await tx.query(sql`SELECT FROM volume v WHERE v.library_id = ${id} ORDER BY v.id ${locking.volume}`);
       await refuseUsed(tx, { id, name });
@@ -272,8 +272,8 @@ export async function removeLibrary(
   });
 }
 
-async function lockLibrary(ctx: Context, tx: Transaction, name: string): Promise<number> {
-  const isFirst = name === ctx.config.tapeBackend;
+async function lockLibrary(tx: Transaction, name: string): Promise<number> {
+  const isFirst = name === FIRST_NAME;
   const [id] = isFirst ? [FIRST_LIBRARY] : await lockLibraries(tx, sql`b.name = ${name}`);
   if (id === undefined) throw new NotFoundError(`there is no library ${quote(name)}`);
   if (!isFirst) return id;

@@ -1,6 +1,6 @@
 /**
  * Reads libraries: the tape systems of the site with their volumes and drives. Each process configures the first one
- * from its environment (TAPEGATE_TAPE_BACKEND, DRIVES); the others are in the database, and all engines use them.
+ * in the data directory, with DRIVES drives; the others are in the database, and all engines use them.
  */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -10,8 +10,11 @@ import type { LibraryContract, SuspensionMode } from '../../generated/prisma/enu
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** Id of the library of the environment. */
+/** Id of the library that every site has, in its data directory. */
 export const FIRST_LIBRARY = 1;
+
+/** Name and type of the first library. */
+export const FIRST_NAME = 'directory';
 
 /** Default number of files that a staging library is asked for at a time, enough for it to find a good order. */
 export const DEPTH_FILES = 10_000;
@@ -33,9 +36,9 @@ export interface Library {
 export const libraryColumns: Sql = sql`b.id, b.name, b.kind, b.contract, b.settings, b.drives, b.depth_files AS "depthFiles", b.depth_bytes AS "depthBytes"`;
 
 export async function readLibraries(ctx: Context): Promise<Library[]> {
-  const { tapeBackend, drives } = ctx.config;
+  const { drives } = ctx.config;
   const { rows } = await ctx.db.pool.query<Library>(
-    sql`SELECT b.id, coalesce(b.name, ${tapeBackend}) AS name, coalesce(b.kind, ${tapeBackend}) AS kind, b.contract, b.settings,
+    sql`SELECT b.id, coalesce(b.name, ${FIRST_NAME}) AS name, coalesce(b.kind, ${FIRST_NAME}) AS kind, b.contract, b.settings,
           coalesce(b.drives, ${drives}::int) AS drives, b.depth_files AS "depthFiles", b.depth_bytes AS "depthBytes"
         FROM library b ORDER BY b.id`,
   );

@@ -6,6 +6,7 @@ import { addSeconds } from '../../time.js';
 import { isClaimed } from '../conditions.js';
 import { FRESH_SECONDS } from '../disks/disks.js';
 import { isFull } from '../health/circuits.js';
+import { FIRST_NAME } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
@@ -45,7 +46,7 @@ export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
   const now = ctx.now();
   const fresh = addSeconds(now, -FRESH_SECONDS);
   const ageOf = (time: Sql) => sql`greatest(extract(epoch FROM ${now}::timestamp - min(${time})), 0)::float8`;
-  const library = sql`coalesce(b.name, ${ctx.config.tapeBackend}::text)`;
+  const library = sql`coalesce(b.name, ${FIRST_NAME}::text)`;
   const [row] = await queryWithin<{ figures: string }>(
     ctx.db.pool,
     sql`SELECT json_build_object(

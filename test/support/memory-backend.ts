@@ -1,8 +1,8 @@
 /** A tape library in memory for tests: delays, faults and wrong bytes on demand, and a log of calls. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TapeError } from '../errors.js';
-import type { WritableBackend } from './backend.js';
-import { untilAborted } from './until-aborted.js';
+import { TapeError } from '../../src/errors.js';
+import type { WritableBackend } from '../../src/tape/backend.js';
+import { untilAborted } from '../../src/tape/until-aborted.js';
 
 export interface MemoryBackend extends WritableBackend {
   /** Bytes by position, by volume. */
