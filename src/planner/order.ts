@@ -16,8 +16,6 @@ export interface Extent {
 export interface ReadOrder {
   /** Indices of the extents. */
   order: number[];
-  /** Total locate time from the head, in seconds. */
-  locateSeconds: number;
   /** Lower bound for any order; undefined if there are too many files for the exact relaxation. */
   boundSeconds: number | undefined;
 }
@@ -30,20 +28,24 @@ export function orderReads(medium: Medium, head: number, extents: readonly Exten
   const starts = extents.map((extent) => pointAt(medium, extent.start));
   const ends = extents.map((extent) => pointAt(medium, extent.start + extent.size));
   const byPlace = extents.map((_, index) => index).sort((a, b) => extentStart(extents, a) - extentStart(extents, b));
-  const from = pointAt(medium, head);
   if (!medium.serpentine) {
-    const order = fromHead(byPlace, extents, head);
-    return { order, locateSeconds: total(medium, from, order, starts, ends), boundSeconds: undefined };
+    return { order: fromHead(byPlace, extents, head), boundSeconds: undefined };
   }
   const order: number[] = [];
   let bound: number | undefined = extents.length <= PIECE ? 0 : undefined;
   for (const piece of cut(byPlace)) {
     const last = order.at(-1);
-    const solved = solvePiece(medium, last === undefined ? from : (ends[last] as Point), piece, starts, ends);
+    const solved = solvePiece(
+      medium,
+      last === undefined ? pointAt(medium, head) : (ends[last] as Point),
+      piece,
+      starts,
+      ends,
+    );
     order.push(...solved.order);
     if (bound !== undefined) bound += solved.bound;
   }
-  return { order, locateSeconds: total(medium, from, order, starts, ends), boundSeconds: bound };
+  return { order, boundSeconds: bound };
 }
 
 function extentStart(extents: readonly Extent[], index: number): number {
@@ -62,22 +64,6 @@ function cut(byPlace: readonly number[]): number[][] {
   const count = Math.max(Math.ceil(byPlace.length / PIECE), 1);
   const size = Math.ceil(byPlace.length / count);
   return Array.from({ length: count }, (_, n) => byPlace.slice(n * size, (n + 1) * size)).filter((p) => p.length > 0);
-}
-
-function total(
-  medium: Medium,
-  from: Point,
-  order: readonly number[],
-  starts: readonly Point[],
-  ends: readonly Point[],
-): number {
-  let seconds = 0;
-  let at = from;
-  for (const index of order) {
-    seconds += locateSeconds(medium, at, starts[index] as Point);
-    at = ends[index] as Point;
-  }
-  return seconds;
 }
 
 /** Node 0 is the head, to which returning costs nothing; nodes 1 to n are the files of the piece. */

@@ -429,7 +429,7 @@ test('all faults are reported at once, one a line', () => {
   const faults = faultsOf(faulty);
   expect(faults.map((fault) => fault.split(' ')[0]).sort()).toEqual(Object.keys(faulty).sort());
   expect(new ConfigError(faults).message.split('\n')).toEqual([
-    'the environment has 12 faults:',
+    'the environment has 11 faults:',
     ...faults.map((fault) => `  ${fault}`),
   ]);
   expect(new ConfigError(['one']).message).toBe('the environment has a fault:\n  one');

@@ -1,8 +1,30 @@
 /** Did anything wait longer than the planner's rules allow? */
-import { longestWaitSeconds } from '../../src/planner/bound.js';
 import type { Medium } from '../../src/planner/media.js';
-import { defaultPolicy, type SchedulePolicy } from '../../src/planner/schedule.js';
+import { defaultPolicy, HALF_LIFE_SECONDS, type SchedulePolicy } from '../../src/planner/schedule.js';
 import type { Outcome, Wait } from '../../src/simulator/simulate.js';
+
+/**
+ * Returns the bound of a file's wait, for users with equal weights:
+ * - For `maxWaitSeconds`, higher priorities and volumes of its user with better yield may go first.
+ * - Then users with less drive time may catch up: if one user had all of it, the shares are equal after
+ *   `HALF_LIFE_SECONDS × log2(users)`.
+ * - Then each user with work gets an equal part of the drives, in turns.
+ */
+function boundOf({ policy, medium, drives, users, ownSeconds }: Situation): number {
+  const turnSeconds = Math.max(policy.quantumSeconds, policy.sweepSeconds) + policy.turnSeconds;
+  const mountSeconds = medium.mountSeconds + medium.unmountSeconds;
+  const catchingUp = HALF_LIFE_SECONDS * Math.log2(users);
+  return policy.maxWaitSeconds + catchingUp + (users * ownSeconds) / drives + users * (turnSeconds + mountSeconds);
+}
+
+interface Situation {
+  policy: SchedulePolicy;
+  medium: Medium;
+  drives: number;
+  users: number;
+  /** Drive time of this file and of its user's earlier files. */
+  ownSeconds: number;
+}
 
 /** @returns the greatest part of its bound that a file has waited: 1 is all of it */
 export function findLongestPart(
@@ -27,7 +49,7 @@ export function findLongestPart(
       for (; (asked[next]?.at ?? Number.POSITIVE_INFINITY) <= wait.at + wait.seconds; next++) {
         ownSeconds += asked[next]?.driveSeconds ?? 0;
       }
-      const bound = longestWaitSeconds({ policy, medium, drives, users: byUser.size, ownSeconds });
+      const bound = boundOf({ policy, medium, drives, users: byUser.size, ownSeconds });
       longest = Math.max(longest, wait.seconds / bound);
     }
   }
