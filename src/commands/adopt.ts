@@ -2,8 +2,6 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { Context } from '../context.js';
-import { quote } from '../errors.js';
-import type { Change } from '../operations/adoption/changes.js';
 import type { Adoption, Difference } from '../operations/adoption/report.js';
 import { plural } from '../plural.js';
 import { readEnvironment, withContext } from './context.js';
@@ -20,7 +18,6 @@ export function registerAdopt(program: Command): void {
       'below which archive paths are links to copies there; TAPEGATE_LINK_ROOT, or / where that is unset',
     )
     .option('--finish', 'the system before is no more: its names of copies go, and the copies that no request has')
-    .option('--changes', 'tell what has come about here since, for a way back')
     .action((source, options) => adoptSite(source, options));
 }
 
@@ -28,21 +25,16 @@ interface AdoptionOptions extends OutputOptions {
   dryRun?: boolean;
   archiveRoot?: string;
   finish?: boolean;
-  changes?: boolean;
 }
 
 async function adoptSite(source: string | undefined, options: AdoptionOptions): Promise<void> {
-  const works = [source !== undefined, options.finish, options.changes].filter(Boolean).length;
-  if (works !== 1) throw new UsageError('give the URL of a PostgreSQL database, or --finish, or --changes');
+  const isUrl = /^postgres(ql)?:\/\//.test(source ?? '');
+  if (options.finish ? source !== undefined : !isUrl) {
+    throw new UsageError('give a URL such as postgresql://nla@db.example.org/nla, or --finish');
+  }
   const config = await readEnvironment();
   const archiveRoot = options.archiveRoot ?? config.linkRoot ?? '/';
   if (options.finish) return await withContext(config, (ctx) => finish(ctx, archiveRoot, options));
-  if (options.changes) return await withContext(config, (ctx) => tellChanges(ctx, options));
-  if (!/^postgres(ql)?:\/\//.test(source ?? '')) {
-    throw new UsageError(
-      `the source must be a URL such as postgresql://nla@db.example.org/nla, not ${quote(source ?? '')}`,
-    );
-  }
   await withContext(config, (ctx) => takeOver(ctx, archiveRoot, source ?? '', options));
 }
 
@@ -87,17 +79,4 @@ async function finish(ctx: Context, archiveRoot: string, { json = false }: Outpu
   if (kept === 0) return;
   const remedy = 'an engine with TAPEGATE_LINK_ROOT turns these links, and then --finish takes the names away';
   printLine(`${plural(kept, 'name')} left, since the links at the archive paths lead there: ${remedy}`);
-}
-
-async function tellChanges(ctx: Context, { json }: OutputOptions): Promise<void> {
-  const { listChanges } = await import('../operations/adoption/changes.js');
-  for await (const change of listChanges(ctx)) {
-    if (json) printJson(change);
-    else printLine(formatChange(change));
-  }
-}
-
-function formatChange({ kind, thing, here }: Change): string {
-  const given = Object.entries(here).filter(([, value]) => value !== null && value !== '');
-  return `${kind}: ${thing}${given.map(([name, value]) => ` ${name}=${JSON.stringify(value)}`).join('')}`;
 }

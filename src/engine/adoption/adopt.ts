@@ -3,7 +3,7 @@ import type { PoolClient } from 'pg';
 import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { messageOf, UnavailableError } from '../../errors.js';
-import { createTrialTables, readSourceDisks, tellUnheld } from '../../operations/adoption/copies.js';
+import { readSourceDisks, tellUnheld } from '../../operations/adoption/copies.js';
 import { adoptFiles, chooseSourceFiles } from '../../operations/adoption/files.js';
 import { adoptQuotas } from '../../operations/adoption/quotas.js';
 import { type Adopting, type Adoption, type Difference, nothingAdopted } from '../../operations/adoption/report.js';
@@ -53,13 +53,12 @@ async function adoptLoaded(
   const refusedDisks = await adoptDisks(ctx, client, adopting);
   await adoptQuotas(ctx, client, adopting);
   await chooseSourceFiles(client, adopting);
-  await createTrialTables(client);
   await adoptFiles(ctx, client, adopting);
   if (!isTrial) await noteToldThere(ctx, client);
   await adoptSourceCopies(ctx, client, { adopting, archiveRoot, refusedDisks });
   await adoptRequests(ctx, client, adopting);
   await endGone(ctx, client, adopting);
-  await tellUnheld(client, adopting);
+  if (!isTrial) await tellUnheld(ctx, adopting);
   return counts;
 }
 

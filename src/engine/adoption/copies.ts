@@ -4,13 +4,7 @@ import path from 'node:path';
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, UnavailableError } from '../../errors.js';
-import {
-  noteTrialCopies,
-  readSourceCopies,
-  type SourceCopy,
-  type TakenCopy,
-  takeOverCopies,
-} from '../../operations/adoption/copies.js';
+import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from '../../operations/adoption/copies.js';
 import { type Adopting, readPages } from '../../operations/adoption/report.js';
 import { checksumOf } from '../checksum.js';
 import { inodeOf } from '../disk/copy.js';
@@ -36,7 +30,6 @@ export async function adoptSourceCopies(ctx: Context, client: PoolClient, findin
   for await (const page of pages) {
     const found: FoundCopy[] = [];
     for (const copy of page) found.push(...(await tryTake(ctx, copy, finding)));
-    if (isTrial) await noteTrialCopies(client, page, found);
     const done = isTrial || found.length === 0 ? undefined : await takeOverCopies(ctx, found);
     for (const { fileId, size } of found) {
       if (done && !done.has(fileId)) continue;

@@ -14,7 +14,6 @@ import { forgetVerifications } from '../catalogue/verifications.js';
 import { isUnheld, placeOnDisk } from '../conditions.js';
 import { copyColumns, isAsRead, type NotedCopy } from '../disks/copies.js';
 import { isUnheldForGood } from '../disks/removals.js';
-import type { AdoptedRequest } from '../requests/adopt.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import { type Adopting, digestOf } from './report.js';
 
@@ -111,43 +110,14 @@ function adoptedCopy(copy: TakenCopy, now: string): Sql {
       place_size = excluded.place_size`;
 }
 
-/** Creates temporary tables for a trial, which are dropped with the source. */
-export async function createTrialTables(client: PoolClient): Promise<void> {
-  await client.query(sql`CREATE TEMPORARY TABLE source_taken (path text, size bigint, mountpoint text)`);
-  await client.query(sql`CREATE TEMPORARY TABLE source_wanted (path text, pattern text)`);
-}
-
-export async function noteTrialCopies(
-  client: PoolClient,
-  page: readonly SourceCopy[],
-  found: readonly Pick<SourceCopy, 'path'>[],
-): Promise<void> {
-  const paths = new Set(found.map(({ path }) => path));
-  const copies = page.filter(({ path }) => paths.has(path));
-  await client.query(
-    sql`INSERT INTO source_taken SELECT * FROM unnest(${copies.map(({ path }) => path)}::text[], ${copies.map(({ size }) => size)}::bigint[],
-      ${copies.map(({ mountpoint }) => mountpoint)}::text[])`,
-  );
-}
-
-export async function noteTrialRequest(client: PoolClient, { pattern, files }: AdoptedRequest): Promise<void> {
-  if (files) await client.query(sql`INSERT INTO source_wanted (path) SELECT unnest(${files}::text[])`);
-  else await client.query(sql`INSERT INTO source_wanted (pattern) VALUES (${pattern})`);
-}
-
 const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_disk k ON k.id = f.disk_id`;
 const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
 
 /** Reports copies that no request contains, by restore disk. Called last. */
-export async function tellUnheld(client: PoolClient, { tell }: Adopting): Promise<void> {
-  const { rows } = await client.query<{ mountpoint: string; files: number; bytes: string }>(
-    sql`SELECT c.mountpoint, count(*)::int AS files, sum(c.size)::text AS bytes FROM (
-          SELECT t.path, t.size, t.mountpoint FROM source_taken t LEFT JOIN tape_file f ON f.path = t.path
-          WHERE f.id IS NULL OR ${isUnheldForGood}
-          UNION ALL SELECT f.path, f.size, k.mountpoint FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnheldForGood}
-        ) c WHERE NOT EXISTS (SELECT FROM source_wanted w WHERE w.path = c.path)
-          AND NOT EXISTS (SELECT FROM source_wanted w WHERE strpos(c.path, w.pattern) > 0)
-        GROUP BY 1 ORDER BY 1`,
+export async function tellUnheld({ db }: Context, { tell }: Adopting): Promise<void> {
+  const { rows } = await db.pool.query<{ mountpoint: string; files: number; bytes: string }>(
+    sql`SELECT k.mountpoint, count(*)::int AS files, sum(f.size)::text AS bytes FROM ${ofAdopted}
+        WHERE ${isRestoredAdopted} AND ${isUnheldForGood} GROUP BY 1 ORDER BY 1`,
   );
   for (const { mountpoint, files, bytes } of rows) {
     const there = `${plural(files, 'restored file')} of ${bytes} bytes that no request has`;

@@ -8,7 +8,6 @@ import { checkAddress, checkPattern, checkText, findPathProblem, MAX_TEXT } from
 import { type AdoptedRequest, adoptRequest, noteTold } from '../requests/adopt.js';
 import { cancelRequest } from '../requests/ends.js';
 import { updateRequest } from '../requests/update.js';
-import { noteTrialRequest } from './copies.js';
 import { type Adopting, adoptedRow, digestOf, readPages } from './report.js';
 import { goBeyondIds, readSourceTime, requestIdOf, tellRefusedIds } from './tables.js';
 
@@ -42,7 +41,7 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
   await tellRefusedIds(client, adopting);
   for await (const row of readSource(client)) {
     const request = await readRequest(client, row, adopting);
-    if (request) await adoptOne(ctx, client, { row, request }, adopting);
+    if (request) await adoptOne(ctx, { row, request }, adopting);
   }
   if (!adopting.isTrial) await goBeyondIds(client);
 }
@@ -184,7 +183,6 @@ function readAddress(text: string | null, say: Say): string | null {
 
 async function adoptOne(
   ctx: Context,
-  client: PoolClient,
   { row, request }: { row: SourceRequest; request: AdoptedRequest },
   adopting: Adopting,
 ): Promise<void> {
@@ -202,7 +200,7 @@ async function adoptOne(
   }
   if (row.state === null) counts.requests++;
   else counts.changed++;
-  if (isTrial) return await noteTrialRequest(client, request);
+  if (isTrial) return;
   const note = adoptedRow({ kind: 'REQUEST', id: BigInt(id), digest, now: ctx.now() });
   try {
     if (row.state === null) await adoptRequest(ctx, request, note);
