@@ -3,13 +3,7 @@ import { ForbiddenError, InUseError, InvalidInputError, NotFoundError, UnknownUs
 import type { PathRule } from '../src/generated/prisma/client.js';
 import type { MemberKind, PathAction, RuleKind } from '../src/generated/prisma/enums.js';
 import { type Member, readMembers, removeMember, setMember } from '../src/operations/access/members.js';
-import {
-  type AlikeFolder,
-  listPathRules,
-  readFilesBelow,
-  removePathRule,
-  setPathRule,
-} from '../src/operations/access/path-rules.js';
+import { listPathRules, readFilesBelow, removePathRule, setPathRule } from '../src/operations/access/path-rules.js';
 import { visibleQuotas } from '../src/operations/policy.js';
 import {
   getQuota,
@@ -186,17 +180,6 @@ const RuleKindType = builder.enumType('RuleKind', {
   }),
 });
 
-const AlikeFolderType = builder.objectRef<AlikeFolder>('AlikeFolder').implement({
-  description:
-    'A folder whose name looks the same and is written in another Unicode normal form (NFC, NFD): it is another folder.',
-  fields: (t) => ({
-    prefix: t.exposeString('prefix', { description: 'The folder, as the catalogue has it.' }),
-    filesBelow: t.exposeInt('filesBelow', {
-      description: 'Files of the catalogue below it, counted up to 10,000.',
-    }),
-  }),
-});
-
 const filesBelowOf = createBatch(readFilesBelow);
 
 // no prismaObject: what has been taken back cannot be read again
@@ -215,13 +198,7 @@ const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
     filesBelow: t.int({
       description: 'Files of the catalogue below the folder now, counted up to 10,000.',
       complexity: { field: 20 },
-      resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix))?.filesBelow ?? 0,
-    }),
-    alike: t.field({
-      type: [AlikeFolderType],
-      description: 'Folders that look the same and have files: the rule does not hold for those.',
-      complexity: { field: 20 },
-      resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix))?.alike ?? [],
+      resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix)) ?? 0,
     }),
   }),
 });

@@ -268,11 +268,6 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.kind !== 'EVERYBODY') noteLine(`nobody else may, but whom other rules for ${rule.prefix} name`);
   if (rule.filesBelow === 0)
     noteLine(`the catalogue has no file below ${rule.prefix} now: see that it is the one that is meant`);
-  for (const { prefix, filesBelow } of rule.alike) {
-    noteLine(
-      `${formatCount(filesBelow)} below a folder that looks the same and is written otherwise (Unicode), for which this rule does not hold: ${quoteForShell(prefix)}`,
-    );
-  }
 }
 
 /** A gateway counts no further. */
@@ -281,14 +276,6 @@ const MOST_COUNTED = 10_000;
 function formatCount(files: number): string {
   if (files >= MOST_COUNTED) return '10,000 files or more';
   return files === 1 ? '1 file' : `${files.toLocaleString('en')} files`;
-}
-
-/** As bash takes it, and so that one sees what it is made of. */
-function quoteForShell(text: string): string {
-  const narrow = (c: string) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  const wide = (c: string) => `\\U${(c.codePointAt(0) ?? 0).toString(16).padStart(8, '0')}`;
-  const quoted = text.replace(/[\\']/g, '\\$&').replace(/[^\x20-\x7e]/gu, (c) => (c.length > 1 ? wide(c) : narrow(c)));
-  return `$'${quoted}'`;
 }
 
 async function removeRule(url: string, given: GivenRule, options: RuleOptions): Promise<void> {

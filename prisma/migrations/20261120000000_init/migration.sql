@@ -770,7 +770,6 @@ CREATE INDEX "audit_object_kind_id_idx" ON "audit" ("object", "kind", "id");
 
 CREATE TABLE "site_history" (
   "at" TIMESTAMP(6) NOT NULL,
-  "seconds" INTEGER NOT NULL,
   "files_restored" INTEGER NOT NULL DEFAULT 0,
   "bytes_restored" BIGINT NOT NULL DEFAULT 0,
   "files_failed" INTEGER NOT NULL DEFAULT 0,

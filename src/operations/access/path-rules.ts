@@ -89,38 +89,8 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
 /** Files are counted up to this number: enough to see whether a rule matches any. */
 const MOST_COUNTED = 10_000;
 
-/** A directory of the same name in another Unicode normal form. Rules and the catalogue distinguish them. */
-export interface AlikeFolder {
-  prefix: string;
-  filesBelow: number;
-}
-
-export interface FilesBelow {
-  /** Files below the directory, at most `MOST_COUNTED`. */
-  filesBelow: number;
-  alike: AlikeFolder[];
-}
-
-/** Counts by prefix the files that visible rules match now. */
-export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, FilesBelow>> {
-  const asked = new Map(prefixes.map((prefix) => [prefix, otherFormsOf(prefix)]));
-  const counts = await countBelow(ctx, [...new Set([...asked].flat(2))]);
-  const countOf = (prefix: string) => ({ prefix, filesBelow: counts.get(prefix) ?? 0 });
-  return new Map(
-    [...asked].map(([prefix, others]) => {
-      const alike = others.map(countOf).filter(({ filesBelow }) => filesBelow > 0);
-      return [prefix, { filesBelow: countOf(prefix).filesBelow, alike }];
-    }),
-  );
-}
-
-function otherFormsOf(prefix: string): string[] {
-  const forms = new Set([prefix.normalize('NFC'), prefix.normalize('NFD')]);
-  return [...forms].filter((form) => form !== prefix);
-}
-
-/** For rules, a file may be its own directory. */
-async function countBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
+/** Counts by prefix the files that visible rules match now, at most `MOST_COUNTED`. A file may be its own directory. */
+export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
   const { rows } = await ctx.db.pool.query<{ prefix: string; files: number }>(
     sql`SELECT p.prefix, (SELECT count(*)::int FROM (
           SELECT FROM tape_file f WHERE f.path = p.prefix

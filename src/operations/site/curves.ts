@@ -1,13 +1,12 @@
 /**
- * History of the site and of quotas. The site has a row for each five minutes, and for each hour of older days. One
- * engine at a time counts new events in the transaction that writes the figures, so that no event counts twice. A quota
+ * History of the site and of quotas. The site has a row for each five minutes. One engine at a time counts new events in the transaction that writes the figures, so that no event counts twice. A quota
  * has a row for each hour in which it changed.
  */
 import type { Context } from '../../context.js';
 import { tryAdvisory } from '../../database/locks.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { type Transaction, transaction } from '../../database/transaction.js';
+import { transaction } from '../../database/transaction.js';
 import { InvalidInputError } from '../../errors.js';
 import { newestNumber } from '../../event-table.js';
 import { addSeconds, isBefore } from '../../time.js';
@@ -29,7 +28,7 @@ export interface CurvePoint {
 export const SLOT_SECONDS = 300;
 const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
-/** Age at which rows of five minutes are combined by the hour. */
+/** Older rows are read by the hour. */
 const FINE_DAYS = 2;
 export const CURVE_DAYS = 90;
 /** More than 48 hours of five minutes and 88 days of hours. */
@@ -63,7 +62,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
     const begin = next && next.first > after ? next.first - 1n : after;
     const upTo = newest - begin > STEP ? begin + STEP : newest;
     await tx.query(addCounted(now, after, upTo));
-    await coarsen(tx, now);
+    await tx.query(sql`DELETE FROM site_history WHERE at < ${addSeconds(now, -CURVE_DAYS * DAY_SECONDS)}::timestamp`);
     return upTo < newest;
   });
 }
@@ -88,31 +87,11 @@ const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
     WHERE e.request_id IS NOT NULL GROUP BY 1
     UNION ALL SELECT ${slotOf(sql`${now}::timestamp`, SLOT_SECONDS)}, 0, 0, 0
   )
-  INSERT INTO site_history AS y (at, seconds, files_restored, bytes_restored, files_failed, up_to)
-  SELECT at, ${SLOT_SECONDS}, sum(files), sum(bytes), sum(failed), ${upTo}::bigint FROM counted GROUP BY at
+  INSERT INTO site_history AS y (at, files_restored, bytes_restored, files_failed, up_to)
+  SELECT at, sum(files), sum(bytes), sum(failed), ${upTo}::bigint FROM counted GROUP BY at
   ON CONFLICT (at) DO UPDATE SET files_restored = y.files_restored + excluded.files_restored,
     bytes_restored = y.bytes_restored + excluded.bytes_restored, files_failed = y.files_failed + excluded.files_failed,
     up_to = excluded.up_to`;
-
-/** Combines rows of older days by the hour, and deletes rows older than CURVE_DAYS. */
-async function coarsen(tx: Transaction, now: string): Promise<void> {
-  const fine = slotOf(sql`${addSeconds(now, -FINE_DAYS * DAY_SECONDS)}::timestamp`, HOUR_SECONDS);
-  await tx.query(sql`DELETE FROM site_history WHERE at < ${addSeconds(now, -CURVE_DAYS * DAY_SECONDS)}::timestamp`);
-  const hour = slotOf(sql`y.at`, HOUR_SECONDS);
-  // the row of an hour has the key of its first period, so the old rows are deleted first
-  const hours = await tx.query<{ rows: string }>(
-    sql`WITH old AS (DELETE FROM site_history y WHERE y.at < ${fine} AND y.seconds = ${SLOT_SECONDS} RETURNING y.*)
-        SELECT coalesce(json_agg(x), '[]')::text AS rows FROM (
-          SELECT ${hour} AS at, ${HOUR_SECONDS}::int AS seconds, sum(files_restored)::int AS files_restored, sum(bytes_restored) AS bytes_restored,
-            sum(files_failed)::int AS files_failed, round(avg(files_waiting))::int AS files_waiting, max(oldest_seconds) AS oldest_seconds,
-            avg(drives_in_use) AS drives_in_use, max(drives) AS drives, max(up_to) AS up_to FROM old y GROUP BY 1) x`,
-  );
-  await tx.query(
-    sql`INSERT INTO site_history AS y SELECT * FROM json_populate_recordset(NULL::site_history, ${hours[0]?.rows ?? '[]'}::json)
-        ON CONFLICT (at) DO UPDATE SET files_restored = y.files_restored + excluded.files_restored,
-          bytes_restored = y.bytes_restored + excluded.bytes_restored, files_failed = y.files_failed + excluded.files_failed`,
-  );
-}
 
 async function sampleSlot(ctx: Context, now: string): Promise<void> {
   const slot = slotOf(sql`${now}::timestamp`, SLOT_SECONDS);
@@ -139,10 +118,15 @@ export async function readHistory(
   allow(ctx, 'readHistory');
   const end = until ?? ctx.now();
   if (isBefore(end, since)) throw new InvalidInputError('until', `must not be before since, which is ${since}`);
+  const fine = addSeconds(ctx.now(), -FINE_DAYS * DAY_SECONDS);
+  const seconds = sql`CASE WHEN y.at < ${slotOf(sql`${fine}::timestamp`, HOUR_SECONDS)} THEN ${HOUR_SECONDS}::int ELSE ${SLOT_SECONDS}::int END`;
   const { rows } = await ctx.db.pool.query<CurvePoint>(
-    sql`SELECT y.at, y.seconds, y.files_restored AS "filesRestored", y.bytes_restored AS "bytesRestored", y.files_failed AS "filesFailed",
-          y.files_waiting AS "filesWaiting", y.oldest_seconds AS "oldestSeconds", y.drives_in_use AS "drivesInUse", y.drives
-        FROM site_history y WHERE y.at >= ${since}::timestamp AND y.at < ${end}::timestamp ORDER BY y.at DESC LIMIT ${MOST_POINTS}`,
+    sql`SELECT date_bin(make_interval(secs => p.seconds), y.at, timestamp '2000-01-01') AS at, p.seconds,
+          sum(y.files_restored)::int AS "filesRestored", sum(y.bytes_restored) AS "bytesRestored",
+          sum(y.files_failed)::int AS "filesFailed", round(avg(y.files_waiting))::int AS "filesWaiting",
+          max(y.oldest_seconds) AS "oldestSeconds", avg(y.drives_in_use) AS "drivesInUse", max(y.drives) AS drives
+        FROM site_history y CROSS JOIN LATERAL (SELECT ${seconds} AS seconds) p
+        WHERE y.at >= ${since}::timestamp AND y.at < ${end}::timestamp GROUP BY 1, 2 ORDER BY 1 DESC LIMIT ${MOST_POINTS}`,
   );
   return rows.reverse();
 }
