@@ -2,12 +2,10 @@
 import { pipeline, Readable, type Transform } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
-import { KnowsDryRun } from '../generated/command-operations.js';
 import type { ImportResult } from '../operations/catalogue/import-incoming.js';
 import type { RowSource } from '../operations/catalogue/import-rows.js';
 import { plural } from '../plural.js';
 import { toNumber } from './arguments.js';
-import { ask } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import type { ListOptions, OpenList } from './import-list.js';
 import { createImportView, type ImportView } from './import-progress.js';
@@ -99,7 +97,6 @@ async function send(
     },
     afar: async (url) => {
       view = createImportView({ size, isAsked: progress });
-      if (isDryRun || options.complete !== undefined) await refuseOldGateway(url);
       const { sendFile } = await import('./send-file.js');
       return await sendFile<ImportResult>(`${url}/import${queryOf(options, most)}`, {
         url,
@@ -109,13 +106,6 @@ async function send(
       });
     },
   }).finally(() => view?.end());
-}
-
-/** An older gateway would ignore the options, and import. @throws CommandError */
-async function refuseOldGateway(url: string): Promise<void> {
-  const { known } = await ask(url, KnowsDryRun);
-  if (known !== null) return;
-  throw new CommandError(`the gateway at ${url} is older than this command: it knows neither --dry-run nor --complete`);
 }
 
 function readMost({ complete, maxWithdrawn, force }: ImportOptions): number | undefined {

@@ -267,7 +267,7 @@ async function whileFailing(table: string, condition: string | undefined, work: 
 
 test('a purge that failed halfway is completed the next time', async () => {
   const { ctx } = app;
-  await leaveTraces('gargravarr', 'gargravarr@vortex.example');
+  const { secret } = await leaveTraces('gargravarr', 'gargravarr@vortex.example');
   const rowsOf = async () => (await readAll()).filter((row) => /gargravarr|vortex|192.0.2.44/.test(row));
   // it fails at the addresses, then at the rows of the user, then in the last transaction
   for (const condition of [`OLD.kind = 'VOLUME'`, `OLD.operation = 'createRequest'`, undefined]) {
@@ -275,6 +275,8 @@ test('a purge that failed halfway is completed the next time', async () => {
       await expect(forgetUser(ctx, 'gargravarr')).rejects.toThrow('it fails');
     });
     expect(await rowsOf()).not.toEqual([]);
+    const asked = await call(app, 'GET', '/quota/lab', { headers: { Authorization: `Bearer ${secret}` } });
+    expect(asked.status).toBe(401);
   }
   await forgetUser(ctx, 'gargravarr');
   expect(await rowsOf()).toEqual([]);
@@ -293,7 +295,9 @@ test('a user with open requests is not purged, and nothing changes', async () =>
 test('another user keeps the same address', async () => {
   await setQuota(app.ctx, { user: 'ford', size: 1n, email: 'group@example.org' });
   await setQuota(app.ctx, { user: 'prefect', size: 1n, email: 'group@example.org' });
+  const id = await createRequest(app.ctx, { quota: 'prefect', files: ['/x/6'], notifyOnLastFile: 'group@example.org' });
   await forgetUser(app.ctx, 'ford');
+  expect(await readNotify(id)).toMatchObject({ notifyOnLastFile: 'group@example.org' });
   const [quota] = (await call(app, 'GET', '/quota/prefect')).body as object[];
   expect(quota).toMatchObject({ email: 'group@example.org' });
 });
