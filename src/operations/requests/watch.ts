@@ -56,7 +56,7 @@ export async function* watchRequest(
   const after = await checkAfter(ctx, input.after, newest);
   let start = knownStart;
   const told = new Set(after === undefined ? unnumbered : []);
-  const isHeldUp = createHeldUp(ctx, input.id);
+  const isHeldUp = () => ctx.events.shared.read(`held up ${input.id}`, () => askHeldUp(ctx, input.id));
   const tell = async (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): Promise<RequestProgress> => {
     if (progress.state === 'QUEUED') start = null;
     if (progress.state === 'RESTORING') start ??= progress.at;
@@ -127,20 +127,7 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
   throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
 }
 
-/** Lifetime of a cached answer: a large request has many events a second. */
-const HELD_UP_MS = 2000;
-
-/** Returns a function that checks whether a volume, user or library of the request is suspended (unknown end). */
-function createHeldUp(ctx: Context, id: number): () => Promise<boolean> {
-  let known = { until: 0, isHeldUp: false };
-  return async () => {
-    if (performance.now() < known.until) return known.isHeldUp;
-    const isHeldUp = await ctx.events.shared.read(`held up ${id}`, () => askHeldUp(ctx, id));
-    known = { until: performance.now() + HELD_UP_MS, isHeldUp };
-    return isHeldUp;
-  };
-}
-
+/** Whether a volume, user or library of the request is suspended: its end is unknown. */
 async function askHeldUp(ctx: Context, id: number): Promise<boolean> {
   const { rows } = await ctx.db.pool.query<{ isHeldUp: boolean }>(
     sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
