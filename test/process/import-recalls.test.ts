@@ -190,10 +190,8 @@ test('the copy that a dead engine left of a replaced version is removed if no re
   await tape(file, versionOf('GONE', 2n, newer));
   await cancel(app, id);
   const { used } = await readDisks(app);
-  await withEngine(app, backend, async () => {
-    await waitFor('the copy to be removed', async () => readRestored(app, file) === undefined);
-    await waitFor('the room', async () => (await readDisks(app)).reserved === 0n);
-  });
+  const areRemoved = async () => readRestored(app, file) === undefined && (await readDisks(app)).reserved === 0n;
+  await withEngine(app, backend, () => waitFor('the copy to be removed', areRemoved), { repairMs: 300 });
   expect(await readDisks(app)).toEqual({ used, reserved: 0n });
   expect(await readStage(app, file)).toBe('T');
 });

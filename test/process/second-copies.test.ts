@@ -289,7 +289,7 @@ test('an engine whose drive was taken over changes nothing when its read fails',
   const stale = await claim(app);
   await startByHand(app, stale, [twice.path]);
   const lease = await claim(app);
-  await endLeftBehind(app.ctx, lease, [{ epoch: stale.epoch, outcome: { fileId, kind: 'returned' } }]);
+  await endLeftBehind(app.ctx, lease, [{ epoch: stale.epoch, fileId }]);
   expect((await startByHand(app, lease, [twice.path])).length).toBe(1);
   await finishRecalls(app.ctx, stale, [{ fileId, kind: 'failed', errorClass: 'MEDIA', error: 'of a stalled process' }]);
   expect(await placesOf(twice.path)).toBe('F1:1 F1B:2');

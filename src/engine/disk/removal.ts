@@ -116,7 +116,7 @@ interface Each<C extends CopyPlace> {
  * Calls `call` for each copy on its disk, several at once. Logs and omits failures; of a failing disk only once, whose
  * copies then wait.
  */
-async function eachOf<C extends CopyPlace, T>(
+export async function eachOf<C extends CopyPlace, T>(
   ctx: Context,
   disks: FailingDisks,
   { copies, failing = new Set(), what }: Each<C>,
@@ -129,7 +129,11 @@ async function eachOf<C extends CopyPlace, T>(
       done.push({ copy, result: await ofDisk(disks.calls, copy, (tick) => call(copy, tick)) });
     } catch (error) {
       if ((await disks.blame(copy, error)) !== undefined) failing.add(copy.diskId);
-      else ctx.log.error({ err: error, path: copy.path }, `an unneeded copy cannot be ${what}; it is tried again`);
+      else
+        ctx.log.error(
+          { err: error, path: copy.path },
+          `an unneeded copy or partial file cannot be ${what}; it is tried again`,
+        );
     }
   };
   for (let at = 0; at < copies.length; at += LOOKS) await Promise.all(copies.slice(at, at + LOOKS).map(callOne));

@@ -12,8 +12,8 @@
  * | PLACED | sync the directory and its parents (`settle`) | REPORTED |
  *
  * An error in any state discards the partial file; `judge` decides the outcome. If the engine is killed, the recall
- * stays RUNNING. The drive's next holder (left-behind.ts) then removes the partial file, records a PLACED copy as
- * restored, and requeues the rest.
+ * stays RUNNING. The drive's next holder (left-behind.ts) then removes the partial file and requeues the recall. A PLACED
+ * copy that was not reported is replaced by the next recall, or removed by a job.
  */
 import { once } from 'node:events';
 import path from 'node:path';

@@ -313,24 +313,17 @@ export async function noteReady(ctx: Context, lease: Lease, copies: readonly Rea
 export interface LeftBehind {
   fileId: bigint;
   path: string;
-  size: bigint;
-  /** Of the version that was read. */
-  checksum: string | null;
   diskId: number;
   mountpoint: string;
   /** The disk fails, and must not be accessed. */
   isFailing: boolean;
   epoch: bigint;
-  /** The copy that was about to be put in place. */
-  ino: bigint | null;
-  mtimeNs: bigint | null;
 }
 
-/** Reads recalls that an earlier holder of the drive left running, perhaps with copies on disk. */
+/** Reads recalls that an earlier holder of the drive left running, perhaps with files on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
   const { rows } = await ctx.db.pool.query<LeftBehind>(
-    sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, c.size, c.checksum, d.mountpoint, c.epoch, c.disk_id AS "diskId",
-       c.copy_ino AS ino, c.copy_mtime_ns AS "mtimeNs",
+    sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
        EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
      WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,
@@ -338,15 +331,15 @@ export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBe
   return rows;
 }
 
-export interface EndedRecall {
-  epoch: bigint;
-  outcome: RecallOutcome;
-}
-
-/** Stores how recalls of earlier holders ended, under their epochs. */
-export async function endLeftBehind(ctx: Context, lease: Lease, ended: readonly EndedRecall[]): Promise<void> {
-  for (const epoch of new Set(ended.map((recall) => recall.epoch))) {
-    const outcomes = ended.filter((recall) => recall.epoch === epoch).map((recall) => recall.outcome);
+/** Queues recalls of earlier holders again, under their epochs. A job looks for what they left on disk. */
+export async function endLeftBehind(
+  ctx: Context,
+  lease: Lease,
+  left: readonly Pick<LeftBehind, 'fileId' | 'epoch'>[],
+): Promise<void> {
+  for (const epoch of new Set(left.map((recall) => recall.epoch))) {
+    const recalls = left.filter((recall) => recall.epoch === epoch);
+    const outcomes = recalls.map(({ fileId }) => ({ fileId, kind: 'returned' as const, isUnseen: true }));
     await finishRecalls(ctx, { ...lease, epoch }, outcomes);
   }
 }
