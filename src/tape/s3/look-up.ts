@@ -199,30 +199,19 @@ export async function eachAtOnce<T>(
   work: (item: T, signal: AbortSignal) => Promise<void>,
 ): Promise<void> {
   signal.throwIfAborted();
-  const abort = new AbortController();
-  setMaxListeners(atOnce + 1, abort.signal);
-  const stop = () => abort.abort(signal.reason);
-  signal.addEventListener('abort', stop);
-  let failed: { error: unknown } | undefined;
+  const failed = new AbortController();
+  const each = AbortSignal.any([signal, failed.signal]);
+  setMaxListeners(atOnce, each);
   const left = items[Symbol.iterator]();
   const workThrough = async () => {
     for (const item of left) {
-      if (abort.signal.aborted) return;
-      try {
-        await work(item, abort.signal);
-      } catch (error) {
-        failed ??= { error };
-        abort.abort(error);
-      }
+      if (each.aborted) return;
+      await work(item, each);
     }
   };
-  try {
-    await Promise.all(Array.from({ length: Math.min(atOnce, items.length) }, workThrough));
-  } finally {
-    signal.removeEventListener('abort', stop);
-  }
-  signal.throwIfAborted();
-  if (failed) throw failed.error;
+  const workers = Array.from({ length: Math.min(atOnce, items.length) }, workThrough);
+  await Promise.all(workers.map((worker) => worker.catch((error: unknown) => failed.abort(error))));
+  each.throwIfAborted();
 }
 
 /** S3's limit for keys, in bytes of UTF-8. */

@@ -30,12 +30,11 @@ export async function* readObject(
 ): AsyncGenerator<Uint8Array> {
   signal.throwIfAborted();
   const wanted = { key: keyOf(path, options.prefixes), ...rest };
-  const abort = new AbortController();
-  setMaxListeners(options.readParts + 2, abort.signal);
-  const stop = () => abort.abort(signal.reason);
-  signal.addEventListener('abort', stop);
+  const ended = new AbortController();
+  const either = AbortSignal.any([signal, ended.signal]);
+  setMaxListeners(options.readParts + 2, either);
   try {
-    for await (const chunk of new Reading(calls, wanted, options, abort.signal).read()) {
+    for await (const chunk of new Reading(calls, wanted, options, either).read()) {
       yield chunk;
       signal.throwIfAborted();
     }
@@ -46,8 +45,7 @@ export async function* readObject(
     if (failure.code === 'PreconditionFailed') throw new ChangedError(failure.message, { cause: error });
     throw readErrorOf(failure);
   } finally {
-    signal.removeEventListener('abort', stop);
-    abort.abort(); // ends the parts that nobody reads
+    ended.abort(); // ends the parts that nobody reads
   }
 }
 
