@@ -1,4 +1,5 @@
 /** Reads the environment of a server once, and reports all its faults. settings.ts has the settings. */
+import { readFileSync } from 'node:fs';
 import type * as z from 'zod';
 import { isLoopback } from './address-ranges.js';
 import { ConfigError, describeFault, type Environment } from './environment.js';
@@ -184,7 +185,11 @@ const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect:
 /** Returns the faults of a gateway: its certificate, and access that is open without a setting for it. */
 function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
   const { access, tlsCert, tlsKey } = settings;
-  const faults = tlsCert !== undefined && tlsKey !== undefined ? findTlsFaults({ cert: tlsCert, key: tlsKey }) : [];
+  const faults: string[] = [];
+  if (tlsCert !== undefined && tlsKey !== undefined) {
+    const files = { cert: tlsCert, key: tlsKey };
+    faults.push(...findTlsFaults(files, { cert: tryRead(tlsCert), key: tryRead(tlsKey) }));
+  }
   for (const { variable, methods, effect } of grantsIfEmpty) {
     if (env[variable] === '' && methods.some((method) => access.auth.has(method)))
       faults.push(`${variable} must not be empty: without it, ${effect}`);
@@ -207,6 +212,15 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
       faults.push(`${variable} has no effect unless TAPEGATE_AUTH contains ${methods.join(' or ')}`);
   }
   return faults;
+}
+
+/** Returns the content of a file, or the error of reading it. */
+function tryRead(file: string): unknown {
+  try {
+    return readFileSync(file);
+  } catch (error) {
+    return error;
+  }
 }
 
 /**

@@ -5,7 +5,7 @@ import { createServer, type Server } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { messageOf } from '../errors.js';
-import { checkTls, describeFault, type TlsCredentials, type TlsFiles } from '../tls-files.js';
+import { findTlsFaults, type TlsFiles } from '../tls-files.js';
 
 /** Interval at which Node.js checks for late headers. */
 const CHECK_MS = 1000;
@@ -48,18 +48,14 @@ export async function openTls(
   };
 }
 
-async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
-  const [cert, key] = [await readPart(files, 'cert'), await readPart(files, 'key')];
-  checkTls(files, { cert, key });
-  return { cert, key };
-}
+type TlsCredentials = Record<keyof TlsFiles, Buffer>;
 
-async function readPart(files: TlsFiles, part: keyof TlsFiles): Promise<Buffer> {
-  try {
-    return await readFile(files[part]);
-  } catch (error) {
-    throw new Error(describeFault(files, part, error), { cause: error });
-  }
+/** @throws Error with the variables if the files cannot be read or do not match */
+async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
+  const [cert, key] = await Promise.all([files.cert, files.key].map((file) => readFile(file).catch((error) => error)));
+  const faults = findTlsFaults(files, { cert, key });
+  if (faults.length > 0) throw new Error(faults.join('; '));
+  return { cert, key };
 }
 
 /**
