@@ -1,6 +1,6 @@
 /** Makes the package of the client, ready for `npm pack`, in dist/client: all that it runs is in it, and nothing is installed beside it. */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'vite';
 
@@ -15,7 +15,7 @@ writeFileSync(`${target}/package.json`, JSON.stringify({ version, type: 'module'
 
 /** What works on a database or beside an engine: no command of the client comes to it, since `withContext` refuses before. */
 const AWAY =
-  /\/src\/(commands\/(processes|migrate|backup|adopt|archive|scan|simulate)\.|runtime\.|engine\/|metrics\/|app\.|demo\.|access\/(doors|operator-token)\.|database\/(backup|embedded|presence|cluster-folder)|operations\/(access|disks|doctor|libraries|quotas|site|users)\/|operations\/catalogue\/(import|retirements|volume-moves|volumes|withdrawals)\.)/;
+  /\/graphql\/here\.|\/src\/(commands\/(processes|migrate|backup|adopt|archive|scan|simulate)\.|runtime\.|engine\/|metrics\/|app\.|demo\.|access\/doors\.|database\/(backup|embedded|presence|cluster-folder)|operations\/(disks|doctor)\/|operations\/catalogue\/(import|withdrawals)\.)/;
 
 const withoutDatabase = {
   name: 'without-database',
@@ -54,8 +54,6 @@ execFileSync(`${top}node_modules/.bin/tsc`, ['-p', path('tsconfig.build.json'), 
   stdio: 'inherit',
 });
 
-execFileSync(process.execPath, [`${target}/dist/cli.js`, 'man', `${target}/man`]);
-
 writeFileSync(
   `${target}/package.json`,
   `${JSON.stringify(
@@ -67,7 +65,6 @@ writeFileSync(
       type: 'module',
       engines,
       bin: { tapegate: 'dist/cli.js' },
-      man: readdirSync(`${target}/man`).map((name) => `man/${name}`),
       exports: { '.': { types: './types/clients/typescript/client.d.ts', default: './dist/client.js' } },
     },
     undefined,

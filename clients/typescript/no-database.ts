@@ -8,3 +8,4 @@ export function readEnvironment(): never {
 }
 
 export const withContext = readEnvironment;
+export const openContext = readEnvironment;

@@ -22,7 +22,7 @@ import {
   Tokens,
 } from '../generated/command-operations.js';
 import { readNumber, readRetention } from './arguments.js';
-import { ask, askChange, askNodes, askNow, readUrl } from './client.js';
+import { ask, askChange, askNodes, askNow } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { stdout } from './io.js';
 import {
@@ -36,6 +36,7 @@ import {
   printTable,
 } from './output.js';
 import { formatTime } from './times.js';
+import { findSite } from './where.js';
 
 export function registerToken(program: Command): void {
   const token = program.command('token');
@@ -56,17 +57,17 @@ export function registerToken(program: Command): void {
     )
     .option('--note <text>', 'what it is for')
     .addHelpText('after', CREATE_HELP)
-    .action((name, options) => createToken(readUrl(), name, options));
+    .action((name, options) => createToken(findSite(), name, options));
   token
     .command('list')
     .description('all tokens, without what proves them')
     .option(...jsonOption)
-    .action((options) => listTokens(readUrl(), options));
+    .action((options) => listTokens(findSite(), options));
   token
     .command('revoke <id>')
     .description('end a token: its bearer is known no longer')
     .option(...jsonOption)
-    .action((id, options) => revokeToken(readUrl(), readNumber('<id>', id), options));
+    .action((id, options) => revokeToken(findSite(), readNumber('<id>', id), options));
 }
 
 const CREATE_HELP = `
@@ -152,18 +153,18 @@ export function registerMember(program: Command): void {
     .option('--group', 'the name is that of a group')
     .option('--manager', 'let it also change what others have asked for, and say who uses the quota')
     .option(...jsonOption)
-    .action((user, name, options) => setMember(readUrl(), { user, name }, options));
+    .action((user, name, options) => setMember(findSite(), { user, name }, options));
   member
     .command('remove <user> <name>')
     .description('take the quota from somebody; what was asked for with it stays')
     .option('--group', 'the name is that of a group')
     .option(...jsonOption)
-    .action((user, name, options) => removeMember(readUrl(), { user, name }, options));
+    .action((user, name, options) => removeMember(findSite(), { user, name }, options));
   member
     .command('list <user>')
     .description('list who may use the quota of a user')
     .option(...jsonOption)
-    .action((user, options) => listMembers(readUrl(), user, options));
+    .action((user, options) => listMembers(findSite(), user, options));
 }
 
 interface MemberOptions extends OutputOptions {
@@ -217,13 +218,13 @@ export function registerRule(program: Command): void {
       .option('--everybody', 'any caller')
       .option(...jsonOption)
       .addHelpText('after', RULE_HELP)
-      .action((action, prefix, options) => act(readUrl(), { action, prefix }, options));
+      .action((action, prefix, options) => act(findSite(), { action, prefix }, options));
   }
   rule
     .command('list')
     .description('list all rules')
     .option(...jsonOption)
-    .action((options) => listRules(readUrl(), options));
+    .action((options) => listRules(findSite(), options));
 }
 
 const RULE_HELP = `

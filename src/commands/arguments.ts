@@ -45,9 +45,12 @@ export function readLimit(options: { limit?: string; json?: boolean; printPaths?
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
 }
 
+/** The database and GraphQL take no more. */
+const MAX_SIZE = 2n ** 63n - 1n;
+
 export function readSize(option: string, text: string): bigint {
   const size = parseSize(text);
-  if (size !== undefined) return size;
+  if (size !== undefined && size <= MAX_SIZE) return size;
   throw new UsageError(`${option} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`);
 }
 

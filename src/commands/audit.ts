@@ -8,10 +8,11 @@ import {
   type LatestAuditQueryVariables,
 } from '../generated/command-operations.js';
 import { limitHelp, readLimit, readPast } from './arguments.js';
-import { ask, askNow, askPages, PAGE_SIZE, readUrl } from './client.js';
+import { ask, askNow, askPages, PAGE_SIZE } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printable, printJson, printTable, printText } from './output.js';
 import { formatTime } from './times.js';
+import { findSite } from './where.js';
 
 export function registerAudit(program: Command): void {
   program
@@ -23,7 +24,7 @@ export function registerAudit(program: Command): void {
     .option('--who <name>', 'of this caller only')
     .option('--operation <name>', 'this only, such as createRequest')
     .option('--limit <n>', limitHelp('list the latest so many', '--json, --csv'))
-    .action((options: AuditOptions) => listAudit(readUrl(), options));
+    .action((options: AuditOptions) => listAudit(findSite(), options));
 }
 
 interface AuditOptions extends OutputOptions {

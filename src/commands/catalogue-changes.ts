@@ -9,8 +9,9 @@ import {
   WithdrawFiles,
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
-import { askChange, readUrl } from './client.js';
+import { askChange } from './client.js';
 import { dryRunOption, jsonOption, type OutputOptions, printJson, printLine, printResult } from './output.js';
+import { findSite } from './where.js';
 
 export function registerCatalogueChanges(program: Command): void {
   program
@@ -22,7 +23,7 @@ export function registerCatalogueChanges(program: Command): void {
     .action(async (path, options) => {
       const input = { path, dryRun: options.dryRun, why: options.why };
       const own = { path: '<path>', why: '--why' };
-      printChosen(await askChange(readUrl(), WithdrawFiles, { input }, own), 'withdrawn', options);
+      printChosen(await askChange(findSite(), WithdrawFiles, { input }, own), 'withdrawn', options);
     });
   program
     .command('reinstate <path>')
@@ -30,7 +31,7 @@ export function registerCatalogueChanges(program: Command): void {
     .option(...dryRunOption)
     .action(async (path, options) => {
       const input = { path, dryRun: options.dryRun };
-      printChosen(await askChange(readUrl(), ReinstateFiles, { input }, { path: '<path>' }), 'back', options);
+      printChosen(await askChange(findSite(), ReinstateFiles, { input }, { path: '<path>' }), 'back', options);
     });
   program
     .command('rename <from> <to>')
@@ -41,7 +42,7 @@ export function registerCatalogueChanges(program: Command): void {
     .action(async (from, to, options) => {
       const input = { from, to, dryRun: options.dryRun, inLibrary: options.inLibrary };
       const own = { from: '<from>', to: '<to>' };
-      printChosen(await askChange(readUrl(), RenameFiles, { input }, own), 'renamed', options);
+      printChosen(await askChange(findSite(), RenameFiles, { input }, own), 'renamed', options);
     });
   program
     .command('forget <path>')
@@ -74,7 +75,7 @@ function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRu
 }
 
 async function forgetFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
-  const forgotten = await askChange(readUrl(), ForgetFiles, { input: { path, dryRun } }, { path: '<path>' });
+  const forgotten = await askChange(findSite(), ForgetFiles, { input: { path, dryRun } }, { path: '<path>' });
   if (json) return printJson(forgotten);
   const { files, bytes, kept } = forgotten;
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}forgotten`);

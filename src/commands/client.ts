@@ -5,32 +5,22 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
-import { findListeners, isNotedGateway } from '../access/gateway-file.js';
-import { readOperatorToken } from '../access/operator-token-file.js';
-import { isLoopback } from '../address-ranges.js';
-import { type Environment, readDataDir, readServerUrl } from '../environment.js';
+import type { Environment } from '../environment.js';
 import { codeOf, quote } from '../errors.js';
 import { type Operation, ServerTime } from '../generated/command-operations.js';
 import { readIntegers } from './answers.js';
+import { openContext } from './context.js';
 import { CommandError, ConnectionError, formatNetworkError, NotKnownError, nameOption, UsageError } from './failure.js';
 import { environment } from './io.js';
 import { readKept } from './kept-tokens.js';
-import { ownSettingsFile, readOwnSettings } from './own-settings.js';
-
-/** Returns the URL of the server, from TAPEGATE_URL or else the user's own settings. @throws ConfigError */
-export function readUrl(): string {
-  if (environment().TAPEGATE_URL) return readServerUrl(environment());
-  const { server } = readOwnSettings(environment());
-  return readServerUrl({ TAPEGATE_URL: server }, `server in ${ownSettingsFile(environment())}`);
-}
+import { HERE } from './where.js';
 
 /**
- * Returns the header with TAPEGATE_TOKEN, or the token that `login` has kept for the server. For a server on this host,
- * it falls back to the operator's token of DATA_DIR if this user may read it.
+ * Returns the header with TAPEGATE_TOKEN, or the token that `login` has kept for the server.
  * @throws CommandError if kept tokens cannot be read, or the user must log in again
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
-  const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env)) || (await findOperatorToken(url, env));
+  const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env));
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
@@ -43,31 +33,20 @@ async function findKeptToken(url: string, env: Environment): Promise<string | un
 }
 
 /**
- * Returns the operator's token for a gateway that was started with this DATA_DIR. While the gateway does not run, any
- * user, or a tunnel, may listen on its port. So the listener must be root, this user or the token's owner, who can all
- * read it.
+ * Returns the answer to a query or mutation.
+ * @param url of a gateway, or HERE
+ * @throws CommandError with one line
  */
-async function findOperatorToken(url: string, env: Environment): Promise<string | undefined> {
-  const { protocol, hostname, port } = new URL(url);
-  const host = hostname.replace(/^\[|\]$/g, '');
-  if (!isLoopback(host)) return undefined;
-  const dataDir = readDataDir(env);
-  const known = await readOperatorToken(dataDir);
-  if (!known) return undefined;
-  const number = Number(port || (protocol === 'https:' ? 443 : 80));
-  const users = [0, known.owner, ...(process.getuid ? [process.getuid()] : [])];
-  const met = await findListeners(host, number);
-  if (met?.length === 0 || met?.some(({ uid }) => !users.includes(uid))) return undefined;
-  const sockets = met?.map(({ socket }) => socket);
-  return (await isNotedGateway(dataDir, number, sockets)) ? known.secret : undefined;
-}
-
-/** Returns the answer to a query or mutation. @throws CommandError with one line */
 export async function ask<Answer, Variables>(
   url: string,
   operation: Operation<Answer, Variables>,
   variables?: Variables,
 ): Promise<Answer> {
+  if (url === HERE) {
+    const { executeHere } = await import('../../graphql/here.js');
+    const result = await executeHere(await openContext(), operation, withStrings(variables));
+    return readResult(result, operation.startsWith('mutation'));
+  }
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
 
@@ -79,18 +58,16 @@ export async function askAs<Answer, Variables>(
 ): Promise<Answer> {
   const isChange = query.startsWith('mutation');
   const target = `${url}/graphql`;
-  const answer = await post(target, { ...FORMS, ...headers }, JSON.stringify({ query, variables }, withStrings)).catch(
-    (error) => {
-      const problem = formatNetworkError(url, error);
-      if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
-      throw new ConnectionError(problem);
-    },
-  );
+  const body = JSON.stringify({ query, variables: withStrings(variables) });
+  const answer = await post(target, { ...FORMS, ...headers }, body).catch((error) => {
+    const problem = formatNetworkError(url, error);
+    if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
+    throw new ConnectionError(problem);
+  });
   refuseRedirect(target, answer.status, answer.headers.location);
-  const { data, errors: [error] = [] } = parseAnswer<Answer>(answer.text);
-  if (error) throw toCommandError(error, isChange);
+  const data = readResult<Answer>(parseAnswer(answer.text), isChange);
   const isDone = answer.status < 300;
-  if (data && isDone) return readIntegers(data);
+  if (data && isDone) return data;
   throw new CommandError(`${url} answers ${answer.status}${isDone && isChange ? `: ${UNCONFIRMED}` : ''}`);
 }
 
@@ -135,12 +112,27 @@ async function post(url: string, headers: Record<string, string>, body: string):
 }
 
 /** GraphQL takes integers beyond 2^53 as strings. */
-const withStrings = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
+function withStrings(variables: unknown): Record<string, unknown> {
+  const toText = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
+  return JSON.parse(JSON.stringify(variables ?? {}, toText));
+}
+
+/** @throws CommandError if the result has an error */
+function readResult<Answer>({ data, errors = [] }: GraphqlResult, isChange = false): Answer {
+  const [error] = errors;
+  if (error) throw toCommandError(error, isChange);
+  return readIntegers(data as Answer);
+}
 
 const FORMS = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
 
+interface GraphqlResult {
+  data?: unknown;
+  errors?: readonly GraphqlError[];
+}
+
 /** Returns `{}` for a response that is not JSON, such as an error page of a proxy. */
-function parseAnswer<Answer>(text: string): { data?: Answer | null; errors?: GraphqlError[] } {
+function parseAnswer(text: string): GraphqlResult {
   try {
     return JSON.parse(text) ?? {};
   } catch {
@@ -278,8 +270,13 @@ export async function* follow<Value, Variables extends object>(
   variables: Variables,
   signal?: AbortSignal,
 ): AsyncGenerator<Value> {
+  if (url === HERE) {
+    const { followHere } = await import('../../graphql/here.js');
+    const results = followHere(await openContext(), query, withStrings(variables), signal);
+    for await (const result of results) yield readResult(result);
+    return;
+  }
   const { createClient } = await import('graphql-sse');
-  const texts = Object.fromEntries(Object.entries(variables).map(([name, value]) => [name, withStrings(name, value)]));
   let refusal: unknown; // graphql-sse drops the cause of an error
   const client = createClient({
     url: `${url}/graphql/stream`,
@@ -300,10 +297,8 @@ export async function* follow<Value, Variables extends object>(
   signal?.addEventListener('abort', end);
   try {
     if (signal?.aborted) return;
-    for await (const result of client.iterate<Value>({ query, variables: texts })) {
-      const [error] = result.errors ?? [];
-      if (error) throw toCommandError(error);
-      if (result.data) yield readIntegers(result.data);
+    for await (const result of client.iterate<Value>({ query, variables: withStrings(variables) })) {
+      yield readResult(result);
     }
   } catch (error) {
     if (error instanceof CommandError) throw error;

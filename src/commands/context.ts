@@ -4,7 +4,7 @@ import { type Caller, SYSTEM } from '../caller.js';
 import type { Config } from '../config.js';
 import type { Context } from '../context.js';
 import type { Makes } from '../runtime.js';
-import { environment, ownLog } from './io.js';
+import { environment, ownLog, present } from './io.js';
 
 /** Whether this program can open a database: the client that is installed alone cannot. */
 export const opensDatabases: boolean = true;
@@ -36,6 +36,22 @@ export async function withContext<T>(
   } finally {
     await runtime.close();
   }
+}
+
+/**
+ * Opens the database for the rest of the command, which closes it at its end.
+ * @throws ConfigError; NoDatabaseError
+ */
+export function openContext(): Promise<Context> {
+  const command = present();
+  const open = async () => {
+    const { openRuntime } = await import('../runtime.js');
+    const runtime = await openRuntime(await readEnvironment(), 'nothing', ownLog());
+    command.close = () => runtime.close();
+    return { ...runtime.ctx, caller: operatingUser() };
+  };
+  command.context ??= open();
+  return command.context;
 }
 
 /** Whoever runs this program may do everything to the database that it opens; who that was, the operating system says. */

@@ -7,11 +7,11 @@ import { DiskHosts, RemoveDisk, ResizeDisk, RestoreDisks } from '../generated/co
 import type { DiskRow, ForgottenDisk } from '../operations/disks/disks.js';
 import { plural } from '../plural.js';
 import { toSize } from './arguments.js';
-import { askNodes } from './client.js';
+import { askChange, askNodes } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printResult, printRows } from './output.js';
 import { formatSuspension } from './suspensions.js';
-import { changeAfar, operate, runThere, withSerial } from './where.js';
+import { operate, runThere, withSerial } from './where.js';
 
 export function registerDisk(program: Command): void {
   const disk = program.command('disk');
@@ -90,9 +90,7 @@ async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<voi
 }
 
 async function resizeAfar(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
-  const { checkBytes } = await import('../operations/input.js');
-  checkBytes('size', size); // GraphQL would reject more with another message
-  return withSerial(await changeAfar(url, ResizeDisk, { input: { mountpoint, size } }));
+  return withSerial(await askChange(url, ResizeDisk, { input: { mountpoint, size } }));
 }
 
 function tellSize(disk: DiskRow, options: OutputOptions): void {
@@ -109,7 +107,7 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
   const { disk, problem } = await operate<{ disk: ForgottenDisk; problem: string | undefined }>({
     here: async (ctx) => (await import('../engine/disk/setup.js')).removeDisk(ctx, path.resolve(mountpoint)),
     afar: async (url) => {
-      const removed = await changeAfar(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
+      const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
       const problem = 'the disk is not looked at from here; "disk add --mark" would take it again';
       return { disk: withSerial(removed), problem };
     },

@@ -10,12 +10,12 @@ import {
 } from '../generated/command-operations.js';
 import type { Finding } from '../operations/doctor/findings.js';
 import { plural } from '../plural.js';
-import { ask, askPages, type Done } from './client.js';
+import { ask, askChange, askPages, type Done } from './client.js';
 import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './failure.js';
 import { present } from './io.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { changeAfar, operate, runThere } from './where.js';
+import { operate, runThere } from './where.js';
 
 export function registerDoctor(program: Command): void {
   program
@@ -108,7 +108,7 @@ async function* findPages(url: string): AsyncGenerator<RowFindingFragment[]> {
 
 async function* repairPages(url: string): AsyncGenerator<RowFindingFragment[]> {
   for (let after: string | null | undefined; after !== null; ) {
-    const { findings, next }: Done<RepairFindingsMutation['result']> = await changeAfar(url, RepairFindings, {
+    const { findings, next }: Done<RepairFindingsMutation['result']> = await askChange(url, RepairFindings, {
       first: 500,
       after,
     });

@@ -85,5 +85,4 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   login: ['tapegate login', 'tapegate login --token < ada.token'],
   logout: ['tapegate logout'],
   completion: ['tapegate completion bash > ~/.local/share/bash-completion/completions/tapegate'],
-  man: ['tapegate man /usr/local/share/man/man1'],
 };

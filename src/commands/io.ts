@@ -5,6 +5,7 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
+import type { Context } from '../context.js';
 import {
   type Environment,
   hideSecrets as hideSecretsOfProcess,
@@ -28,6 +29,10 @@ interface Present extends CommandIo {
   exitCode: number;
   /** Print times in the local zone, relative to now; otherwise in UTC for scripts. */
   tellsPeople: boolean;
+  /** Set while the command has a database open. */
+  context?: Promise<Context>;
+  /** Closes that database. */
+  close?: () => Promise<void>;
 }
 
 const ofProcess: Present = {

@@ -8,16 +8,14 @@ import {
   RemoveLibrary,
   SetLibrary,
 } from '../generated/command-operations.js';
-import type { RemovedLibrary } from '../operations/libraries/changes.js';
-import type { LibraryState } from '../operations/libraries/libraries.js';
 import { plural } from '../plural.js';
 import { noneToNull, orNone, toNumber, toSize } from './arguments.js';
-import { askNodes } from './client.js';
+import { askChange, askNodes } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
-import { changeAfar, operate } from './where.js';
+import { findOperatedSite } from './where.js';
 
 export function registerLibrary(program: Command): void {
   const library = program.command('library');
@@ -85,25 +83,14 @@ interface AddOptions extends OutputOptions {
 async function addLibrary(name: string, options: AddOptions): Promise<void> {
   const settings = readSettings(options.set ?? []);
   const { kind, drives, depthFiles, depthBytes } = options;
-  const input = { name, kind, drives, depthFiles, depthBytes };
-  const library = await operate<LibraryState>({
-    here: async (ctx) => {
-      const add = await import('../operations/libraries/changes.js');
-      return { ...(await add.addLibrary(ctx, { ...input, settings })), volumes: 0, suspension: null, usage: [] };
-    },
-    afar: async (url) =>
-      readNode(await changeAfar(url, AddLibrary, { input: { ...input, settings: JSON.stringify(settings) } })),
-  });
+  const input = { name, kind, drives, depthFiles, depthBytes, settings: JSON.stringify(settings) };
+  const library = presentLibrary(await askChange(findOperatedSite(), AddLibrary, { input }));
   const added = `library ${library.name} is added, of the kind ${library.kind}: ${formatDrives(library)}`;
-  printResult(presentLibrary(library), added, options);
+  printResult(library, added, options);
 }
 
 async function listLibraries(options: OutputOptions): Promise<void> {
-  const libraries = await operate<LibraryState[]>({
-    here: async (ctx) => (await import('../operations/libraries/libraries.js')).describeLibraries(ctx),
-    afar: async (url) => (await askNodes(url, Libraries, {})).map(readNode),
-  });
-  printRows(libraries, options, {
+  printRows((await askNodes(findOperatedSite(), Libraries, {})).map(presentLibrary), options, {
     header: ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
     cells: (library) => [
       library.name,
@@ -114,17 +101,13 @@ async function listLibraries(options: OutputOptions): Promise<void> {
       formatUsage(library),
       library.suspension ? formatSuspension(library.suspension) : 'in service',
     ],
-    present: presentLibrary,
   });
 }
 
 async function removeLibrary(name: string, { force, json }: OutputOptions & { force?: boolean }): Promise<void> {
-  const removed = await operate<Omit<RemovedLibrary, 'id'>>({
-    here: async (ctx) => (await import('../operations/libraries/changes.js')).removeLibrary(ctx, name, { force }),
-    afar: (url) => changeAfar(url, RemoveLibrary, { name, force }),
-  });
+  const removed = await askChange(findOperatedSite(), RemoveLibrary, { name, force });
+  if (json) return printJson(removed);
   const { name: was, drives, volumes, leftFiles, leftBytes, left } = removed;
-  if (json) return printJson({ name: was, drives, volumes, leftFiles, leftBytes, left });
   printLine(`library ${was} is removed, with ${plural(drives, 'drive')} and ${volumes} empty volumes`);
   if (leftFiles === 0) return;
   printLine(
@@ -151,23 +134,11 @@ async function setLibrary(name: string, options: SetOptions): Promise<void> {
   if ([kind, set, drives, depthFiles, depthBytes].every((given) => given === undefined)) {
     throw new UsageError('give what is to change: --set, --drives, --depth-files or --depth-bytes');
   }
-  const settings = set && readSettings(set);
-  const input = { name, kind, drives, depthFiles, depthBytes };
-  const library = await operate<LibraryState>({
-    here: async (ctx) => {
-      const change = await import('../operations/libraries/changes.js');
-      const { describeLibraries } = await import('../operations/libraries/libraries.js');
-      const changed = await change.setLibrary(ctx, { ...input, settings });
-      const state = (await describeLibraries(ctx)).find(({ id }) => id === changed.id);
-      return { volumes: 0, suspension: null, usage: [], ...state, ...changed };
-    },
-    afar: async (url) => {
-      const sent = { ...input, settings: settings && JSON.stringify(settings) };
-      return readNode(await changeAfar(url, SetLibrary, { input: sent }));
-    },
-  });
+  const settings = set && JSON.stringify(readSettings(set));
+  const input = { name, kind, drives, depthFiles, depthBytes, settings };
+  const library = presentLibrary(await askChange(findOperatedSite(), SetLibrary, { input }));
   const changed = `library ${library.name} is changed, of the kind ${library.kind}: ${formatDrives(library)}`;
-  printResult(presentLibrary(library), changed, options);
+  printResult(library, changed, options);
 }
 
 /** The end of the help of commands that take settings. */
@@ -197,21 +168,15 @@ function readValue(key: string, text: string): unknown {
   }
 }
 
-function readNode({ settings, ...node }: LibraryRowFragment): LibraryState {
-  return { ...node, id: 0, settings: JSON.parse(settings) };
-}
+type ShownLibrary = ReturnType<typeof presentLibrary>;
 
-/** Returns the fields in one order, from either way. */
-function presentLibrary(library: LibraryState): object {
-  const { name, kind, contract, settings, drives, depthFiles, depthBytes, volumes, suspension, usage } = library;
-  return { name, kind, contract, settings, drives, depthFiles, depthBytes, volumes, suspension, usage };
-}
+const presentLibrary = (library: LibraryRowFragment) => ({ ...library, settings: JSON.parse(library.settings) });
 
-function formatDrives({ contract, drives }: LibraryState): string {
+function formatDrives({ contract, drives }: ShownLibrary): string {
   return contract === 'DRIVE' ? `${plural(drives, 'drive')}` : `stages files, read ${drives} at a time`;
 }
 
-function formatDepth({ contract, depthFiles, depthBytes }: LibraryState): string {
+function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string {
   if (contract === 'DRIVE') return '-';
   const parts = [
     depthFiles === null ? [] : `${plural(depthFiles, 'file')}`,
@@ -221,7 +186,7 @@ function formatDepth({ contract, depthFiles, depthBytes }: LibraryState): string
 }
 
 /** Formats what was sent to a library, as far as that is counted. */
-function formatUsage({ usage }: LibraryState): string {
+function formatUsage({ usage }: ShownLibrary): string {
   if (usage.length === 0) return '-';
   const sent = usage.reduce((sum, each) => sum + each.sent, 0n);
   const bytes = usage.reduce((sum, each) => sum + each.bytes, 0n);

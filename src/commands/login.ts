@@ -3,11 +3,12 @@ import { buffer as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { isLoopback } from '../address-ranges.js';
 import { Caller } from '../generated/command-operations.js';
-import { askAs, readUrl } from './client.js';
+import { askAs } from './client.js';
 import { CommandError, InterruptedError, NotKnownError, UsageError } from './failure.js';
 import { environment, onInterrupt, stderr, stdin } from './io.js';
 import { changeKept, type Kept, keep, readKept } from './kept-tokens.js';
 import { noteLine, printLine } from './output.js';
+import { readUrl } from './where.js';
 
 export function registerLogin(program: Command): void {
   program

@@ -5,7 +5,7 @@ import { type ListedFileFragment, TapeFiles } from '../generated/command-operati
 import { plural } from '../plural.js';
 import type { Stage } from '../stages.js';
 import { limitHelp, readLimit } from './arguments.js';
-import { askPages, readUrl } from './client.js';
+import { askPages } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printNote } from './output.js';
 import {
@@ -16,6 +16,7 @@ import {
   placeOf,
   printPath,
 } from './request-files.js';
+import { findSite } from './where.js';
 
 export function registerLs(program: Command): void {
   program
@@ -26,7 +27,7 @@ export function registerLs(program: Command): void {
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
     .option('--withdrawn', 'those that are withdrawn, and no others')
     .option('--limit <n>', limitHelp('list at most so many', '--json, --print-paths'))
-    .action((match, options) => listFiles(readUrl(), match, options));
+    .action((match, options) => listFiles(findSite(), match, options));
 }
 
 interface ListOptions extends OutputOptions, PathsOptions {

@@ -9,10 +9,11 @@ import {
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { readId, toNumber } from './arguments.js';
-import { ask, readUrl } from './client.js';
+import { ask } from './client.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { requireRequest } from './request-files.js';
 import { formatEnd, formatFromNow, formatSpan, secondsBetween } from './times.js';
+import { findSite } from './where.js';
 
 export function registerPlan(program: Command): void {
   program
@@ -20,7 +21,7 @@ export function registerPlan(program: Command): void {
     .option(...jsonOption)
     .option('--limit <n>', 'show at most so many volumes', toPageSize, 50)
     .action((id, options) => {
-      const url = readUrl();
+      const url = findSite();
       return id === undefined ? showPlan(url, options) : showPlace(url, readId(id), options);
     });
 }

@@ -8,7 +8,7 @@ import type { Gateway } from '../app.js';
 import type { Config } from '../config.js';
 import type { Context } from '../context.js';
 import type { Demo } from '../demo.js';
-import { defaultServerUrl } from '../environment.js';
+import { defaultServerUrl, readDataDir } from '../environment.js';
 import { codeOf, logFailure, messageOf } from '../errors.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { packageRoot } from '../package-root.js';
@@ -67,7 +67,7 @@ Mail, webhooks and records:
   SMTP_URL, TAPEGATE_MAIL_FROM, TAPEGATE_MAIL_TO, TAPEGATE_MAIL_RATE, TAPEGATE_EXPIRY_NOTICE_HOURS,
   TAPEGATE_WEBHOOK_HOSTS, TAPEGATE_EVENT_DAYS, TAPEGATE_REQUEST_DAYS, TAPEGATE_AUDIT_DAYS, LOG_LEVEL,
   TAPEGATE_ACCESS_LOG, TAPEGATE_METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
-Other commands use the server at TAPEGATE_URL with the token TAPEGATE_TOKEN, and find the database as this command does.`;
+Other commands use the gateway of TAPEGATE_URL with the token TAPEGATE_TOKEN; without them, the database as this command does.`;
 
 interface Parts {
   makes: Makes;
@@ -102,7 +102,7 @@ async function warnOfOthers({ config, log }: Context): Promise<void> {
   const { findUntrustedMount } = await import('../engine/disk/exposure.js');
   const found = await findUntrustedMount(config.dataDir, {});
   if (!found) return;
-  const what = "the database, the tapes and the operator's token in DATA_DIR can be replaced by another user";
+  const what = 'the database and the tapes in DATA_DIR can be replaced by another user';
   log.warn(`${what}: ${found.directory}: ${found.problem} (run chmod go-w, or change its owner)`);
 }
 
@@ -139,12 +139,9 @@ async function startParts(
     await tellAt();
     return printLine('Tapegate engine is working; stop it with Ctrl-C');
   }
-  const stopKeeping = await leaveOperatorToken(ctx);
-  closers.unshift(async () => stopKeeping());
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
   await tellAt(gateway.metrics);
-  closers.unshift(await noteListening(ctx, gateway));
   announce(config, gateway.url, { demo, hasEngine: parts.engine });
 }
 
@@ -179,32 +176,6 @@ async function openEvents(ctx: Context, { gateway }: Parts): Promise<void> {
       `another gateway of this database runs with TAPEGATE_AUTH=${auth}, and this one with TAPEGATE_AUTH=${own}: who is kept out by one may come in by the other`,
     );
   }
-}
-
-/** Keeps the operator's token in DATA_DIR for commands on this host. The gateway runs also if it cannot be written. */
-async function leaveOperatorToken(ctx: Context): Promise<() => void> {
-  if (!ctx.config.access.auth.has('token')) return () => {};
-  const { ensureOperatorToken, keepOperatorToken } = await import('../access/operator-token.js');
-  const onError = (error: unknown) =>
-    ctx.log.warn(
-      `no operator's token is left in DATA_DIR, so that operators need one of their own: ${messageOf(error)}`,
-    );
-  await ensureOperatorToken(ctx).catch(onError);
-  return keepOperatorToken(ctx, onError);
-}
-
-/** Records where the gateway listens, so that commands send the operator's token to no other listener. */
-async function noteListening(ctx: Context, { url }: Gateway): Promise<() => Promise<void>> {
-  if (!ctx.config.access.auth.has('token')) return async () => {};
-  const { noteGateway } = await import('../access/gateway-file.js');
-  const { protocol, hostname, port } = new URL(url);
-  const number = Number(port || (protocol === 'https:' ? 443 : 80));
-  return await noteGateway(ctx.config.dataDir, { host: hostname, port: number }).catch((error) => {
-    ctx.log.warn(
-      `commands here need a token, since DATA_DIR does not say where this gateway listens: ${messageOf(error)}`,
-    );
-    return async () => {};
-  });
 }
 
 async function listen(ctx: Context): Promise<Gateway> {
@@ -262,6 +233,7 @@ function announce(
   const { auth } = config.access;
   const found = config.publicUrl ?? url; // by whoever is not on this host
   const server = found === defaultServerUrl ? '' : `TAPEGATE_URL=${found} `;
+  const place = dataDir === path.resolve(readDataDir({})) ? '' : `DATA_DIR=${dataDir} `;
   const lines = [
     `Tapegate is ready at ${url}`,
     `  REST       ${found}/tape_control/api/v1/requests`,
@@ -276,7 +248,7 @@ function announce(
   if (demo) {
     const what = demo === 'made' ? 'A demo archive was made' : 'There is a demo archive';
     lines.push(`${what}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
-    lines.push('', `  ${server}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
+    lines.push('', `  ${place}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
   printText(`${lines.map(printable).join('\n')}\n`); // at once: whoever waits for it has all of it
 }

@@ -51,11 +51,8 @@ export async function createProgram(
   return program;
 }
 
-/** Commands that read all others. */
-const NEEDS_ALL = ['completion', 'man'];
-
 async function addCommands(program: Command, files: readonly CommandFile[], args: readonly string[]): Promise<void> {
-  const isForAll = args.some((arg) => NEEDS_ALL.includes(arg));
+  const isForAll = args.includes('completion');
   for (const { commands, load } of files) {
     const usages = Object.keys(commands);
     if (isForAll || usages.some((usage) => args.includes(nameOf(usage)))) (await load())(program);
@@ -135,7 +132,7 @@ export async function runCommand(given: Commands, args: readonly string[], io: C
 async function run({ commands, where }: Commands, args: readonly string[]): Promise<number> {
   try {
     const program = await createProgram(commands, where, args);
-    await program.parseAsync(args, { from: 'user' });
+    await program.parseAsync(args, { from: 'user' }).finally(() => present().close?.());
     return present().exitCode;
   } catch (error) {
     return fail(error);

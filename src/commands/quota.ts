@@ -2,18 +2,10 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { quote } from '../errors.js';
-import {
-  Quota,
-  QuotaHistory,
-  Quotas,
-  RemoveQuota,
-  SetQuota,
-  type SetQuotaInput,
-} from '../generated/command-operations.js';
+import { Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
-import { parseZonedTime } from '../time.js';
 import { readPast, toSize } from './arguments.js';
-import { ask, askNodes, askNow } from './client.js';
+import { ask, askChange, askNodes, askNow } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import {
   jsonOption,
@@ -26,7 +18,7 @@ import {
   printTable,
 } from './output.js';
 import { formatTime } from './times.js';
-import { changeAfar, operate, withSerial } from './where.js';
+import { findOperatedSite, withSerial } from './where.js';
 
 export function registerQuota(program: Command): void {
   const quota = program.command('quota');
@@ -69,80 +61,33 @@ interface QuotaOptions extends OutputOptions {
   weight?: number;
 }
 
-interface QuotaRow {
-  id: number;
-  user: string;
-  size: bigint;
-  used: bigint;
-  email: string;
-  notes: string;
-  weight: number;
-}
-
 async function setQuota(user: string, options: QuotaOptions): Promise<void> {
   const { size, email, notes, weight } = options;
   if ([size, email, notes, weight].every((change) => change === undefined)) {
     throw new UsageError('give what is to be set: --size, --email, --notes or --weight');
   }
   const input = { user, size, email, notes, weight };
-  const quota = await operate({
-    here: async (ctx) => {
-      const quotas = await import('../operations/quotas/quotas.js');
-      const set = await quotas.setQuota(ctx, input);
-      return { ...set, used: await quotas.readUsed(ctx, set) };
-    },
-    afar: async (url) => withSerial(await changeAfar(url, SetQuota, { input: await checkCarried(input) })),
-  });
-  printResult(presentQuota(quota), `quota of ${quota.user}: ${plural(quota.size, 'byte')}`, options);
-}
-
-/** Rejects what GraphQL would not carry, such as an infinite number, with the message of the operation. */
-async function checkCarried(input: SetQuotaInput): Promise<SetQuotaInput> {
-  const { checkWeight } = await import('../operations/quotas/quotas.js');
-  const { checkBytes } = await import('../operations/input.js');
-  if (typeof input.size === 'bigint') checkBytes('size', input.size);
-  if (typeof input.weight === 'number') checkWeight(input.weight);
-  return input;
+  const quota = await askChange(findOperatedSite(), SetQuota, { input });
+  printResult(withSerial(quota), `quota of ${quota.user}: ${plural(quota.size, 'byte')}`, options);
 }
 
 function toWeight(text: string): number {
   const weight = Number(text);
-  if (!Number.isNaN(weight)) return weight;
+  if (Number.isFinite(weight)) return weight;
   throw new UsageError(`--weight must be a number, not ${JSON.stringify(text)}`);
 }
 
 async function listQuotas(options: OutputOptions): Promise<void> {
-  const rows = await operate({
-    here: async (ctx): Promise<QuotaRow[]> => {
-      const { listQuotas: readQuotas, readUsedOf } = await import('../operations/quotas/quotas.js');
-      const all = await readQuotas(ctx);
-      const ids = all.map(({ id }) => id);
-      const used = await readUsedOf(ctx, ids);
-      return all.map((quota) => ({ ...quota, used: used.get(quota.id) ?? 0n }));
-    },
-    afar: async (url) => (await askNodes(url, Quotas, {})).map(withSerial),
-  });
-  printRows(rows, options, {
+  printRows(await askNodes(findOperatedSite(), Quotas, {}), options, {
     header: ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
     cells: (q) => [q.user, formatBytes(q.size), formatBytes(q.used), q.weight, q.email, q.notes],
-    present: presentQuota,
+    present: withSerial,
   });
 }
 
 async function showQuota(user: string, options: OutputOptions): Promise<void> {
-  const quota = await operate({
-    here: async (ctx): Promise<QuotaRow> => {
-      const quotas = await import('../operations/quotas/quotas.js');
-      const found = await quotas.getQuota(ctx, user);
-      return { ...found, used: await quotas.readUsed(ctx, found) };
-    },
-    afar: async (url) => {
-      const { quota: found } = await ask(url, Quota, { user });
-      if (!found) throw new CommandError(`there is no user ${quote(user)}`);
-      return withSerial(found);
-    },
-  });
-  if (options.json) return printJson(presentQuota(quota));
+  const quota = requireQuota(user, (await ask(findOperatedSite(), Quota, { user })).quota);
+  if (options.json) return printJson(withSerial(quota));
   printFacts([
     ['USER', quota.user],
     ['SIZE', `${plural(quota.size, 'byte')} (${formatBytes(quota.size)})`],
@@ -154,12 +99,9 @@ async function showQuota(user: string, options: OutputOptions): Promise<void> {
 }
 
 async function removeQuota(user: string, options: OutputOptions): Promise<void> {
-  const quota = await operate({
-    here: async (ctx) => (await import('../operations/quotas/quotas.js')).removeQuota(ctx, user),
-    afar: (url) => changeAfar(url, RemoveQuota, { user }),
-  });
+  const quota = await askChange(findOperatedSite(), RemoveQuota, { user });
+  if (options.json) return printJson(quota);
   const { user: removed, tokens, memberOf, ruledFolders } = quota;
-  if (options.json) return printJson({ user: removed, tokens, memberOf, ruledFolders });
   printLine(`the quota of ${removed} is removed; the requests that it had are history`);
   if (tokens > 0) printLine(`tokens that were revoked, or are not for ${removed} any more: ${tokens}`);
   if (memberOf.length > 0) printLine(`${removed} is no member any more of the quotas of: ${memberOf.join(', ')}`);
@@ -168,27 +110,15 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
   }
 }
 
-function presentQuota({ id, user, size, used, email, notes, weight }: QuotaRow) {
-  return { id, user, size, used, email, notes, weight };
+function requireQuota<Found>(user: string, quota: Found | null): Found {
+  if (quota) return quota;
+  throw new CommandError(`there is no user ${quote(user)}`);
 }
 
 async function showHistory(user: string, options: OutputOptions & { since: string }): Promise<void> {
-  const points = await operate<{ at: string; used: bigint; size: bigint }[]>({
-    here: async (ctx) => {
-      const since = await readPast('--since', options.since, async () => ctx.now());
-      const { getQuota } = await import('../operations/quotas/quotas.js');
-      const { readQuotaHistory } = await import('../operations/site/curves.js');
-      const { id } = await getQuota(ctx, user);
-      const found = await readQuotaHistory(ctx, [id], parseZonedTime(since) ?? since);
-      return (found.get(id) ?? []).map((point) => ({ ...point, at: `${point.at}Z` }));
-    },
-    afar: async (url) => {
-      const since = await readPast('--since', options.since, () => askNow(url));
-      const { quota } = await ask(url, QuotaHistory, { user, since });
-      if (!quota) throw new CommandError(`there is no user ${quote(user)}`);
-      return quota.history;
-    },
-  });
+  const site = findOperatedSite();
+  const since = await readPast('--since', options.since, () => askNow(site));
+  const { history: points } = requireQuota(user, (await ask(site, QuotaHistory, { user, since })).quota);
   if (options.json) return points.forEach(printJson);
   printTable(
     ['AT', 'USED', 'SIZE', 'PART'],

@@ -13,10 +13,11 @@ import {
 import { plural } from '../plural.js';
 import { isBefore, parseTime } from '../time.js';
 import { fileOption, noneToNull, orNone, readId, readPaths, readRetention, toNumber, toSize } from './arguments.js';
-import { ask, askChange, askNow, readUrl } from './client.js';
+import { ask, askChange, askNow } from './client.js';
 import { CommandError, ConnectionError, UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printResult } from './output.js';
 import { formatWholeTime } from './times.js';
+import { findSite } from './where.js';
 
 export function registerUpdate(program: Command): void {
   program
@@ -33,7 +34,7 @@ export function registerUpdate(program: Command): void {
     .option('--max-files <n>', 'what the request may hold at most', orNone(toNumber('--max-files')))
     .option('--max-bytes <size>', 'the same in bytes, such as 10T', orNone(toSize('--max-bytes')))
     .addHelpText('after', '\nAn address or a limit that is "none" is taken away.')
-    .action((id, options) => updateRequest(readUrl(), readId(id), options));
+    .action((id, options) => updateRequest(findSite(), readId(id), options));
 }
 
 /** An empty address means the quota's own. */
@@ -79,7 +80,7 @@ export function registerCancel(program: Command): void {
   program
     .command('cancel <ids...>')
     .option(...jsonOption)
-    .action((ids, options) => cancelRequests(readUrl(), ids.map(readId), options));
+    .action((ids, options) => cancelRequests(findSite(), ids.map(readId), options));
 }
 
 /** A request that cannot be cancelled does not stop the others. @throws CommandError with all failures */
@@ -102,7 +103,7 @@ export function registerPriority(program: Command): void {
     .command('priority <id> <n>')
     .option(...jsonOption)
     .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
-    .action((id, priority, options) => setPriority(readUrl(), { id, priority }, options));
+    .action((id, priority, options) => setPriority(findSite(), { id, priority }, options));
 }
 
 async function setPriority(
@@ -126,7 +127,7 @@ export function registerRelease(program: Command): void {
     .option(...jsonOption)
     .option(...fileOption)
     .option('--match <text>', 'all files of the request whose path holds the text')
-    .action((id, options) => releaseFiles(readUrl(), id, options));
+    .action((id, options) => releaseFiles(findSite(), id, options));
 }
 
 interface ReleaseOptions extends OutputOptions {
@@ -156,7 +157,7 @@ export function registerRetry(program: Command): void {
     .command('retry <id>')
     .option(...jsonOption)
     .option('--quota <user>', 'refuse unless the request is of this user')
-    .action((id, options) => retryRequest(readUrl(), readId(id), options));
+    .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 
 async function retryRequest(url: string, id: number, options: OutputOptions & { quota?: string }): Promise<void> {

@@ -9,7 +9,7 @@ import {
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { fileOption, readPaths, readRetention, toNumber, toSize } from './arguments.js';
-import { ask, askChange, askNow, readUrl, unwrapResult } from './client.js';
+import { ask, askChange, askNow, unwrapResult } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { environment } from './io.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
@@ -28,6 +28,7 @@ import {
 } from './request-files.js';
 import { formatEnd, formatWholeTime } from './times.js';
 import { watchRequest } from './watch.js';
+import { findSite } from './where.js';
 
 export function registerRequest(program: Command): void {
   program
@@ -51,7 +52,7 @@ export function registerRequest(program: Command): void {
     .addOption(createPathsOption())
     .addOption(createNullOption())
     .option('--dry-run', 'say what it would take and when it may be done, and ask for nothing')
-    .action((options) => askForFiles(readUrl(), options));
+    .action((options) => askForFiles(findSite(), options));
 }
 
 interface RequestOptions extends OutputOptions, PathsOptions {

@@ -2,10 +2,11 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { QuotaUser, type RequestState, Requests } from '../generated/command-operations.js';
-import { ask, askNodes, readUrl } from './client.js';
+import { ask, askNodes } from './client.js';
 import { CommandError } from './failure.js';
 import { jsonOption, type OutputOptions, printRows } from './output.js';
 import { formatShortTime } from './times.js';
+import { findSite } from './where.js';
 
 export function registerRequests(program: Command): void {
   program
@@ -13,7 +14,7 @@ export function registerRequests(program: Command): void {
     .option(...jsonOption)
     .option('--quota <user>', 'only of this user')
     .option('--all', 'expired and cancelled ones too')
-    .action((options) => listRequests(readUrl(), options));
+    .action((options) => listRequests(findSite(), options));
 }
 
 interface ListOptions extends OutputOptions {

@@ -10,7 +10,7 @@ import {
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { limitHelp, readId, readLimit } from './arguments.js';
-import { ask, askPages, readUrl } from './client.js';
+import { ask, askPages } from './client.js';
 import { jsonOption, type OutputOptions, printFacts, printJson, printLine, printNote, printTable } from './output.js';
 import {
   atPrimaryPlace,
@@ -26,6 +26,7 @@ import {
 } from './request-files.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
+import { findSite } from './where.js';
 
 export function registerShow(program: Command): void {
   program
@@ -35,7 +36,7 @@ export function registerShow(program: Command): void {
     .addOption(createNullOption())
     .option('--limit <n>', limitHelp('show at most so many files', '--json, --print-paths'))
     .action((id, options) =>
-      options.printPaths ? printPaths(readUrl(), readId(id), options) : showRequest(readUrl(), readId(id), options),
+      options.printPaths ? printPaths(findSite(), readId(id), options) : showRequest(findSite(), readId(id), options),
     );
 }
 

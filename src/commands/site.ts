@@ -12,15 +12,16 @@ import {
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { limitHelp, readLimit } from './arguments.js';
-import { ask, askNodes, readUrl } from './client.js';
+import { ask, askNodes } from './client.js';
 import { jsonOption, type OutputOptions, printJson, printLine, printRows, printTable } from './output.js';
 import { formatTime } from './times.js';
+import { findSite } from './where.js';
 
 export function registerStatus(program: Command): void {
   program
     .command('status')
     .option(...jsonOption)
-    .action((options) => showStatus(readUrl(), options));
+    .action((options) => showStatus(findSite(), options));
 }
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
@@ -73,7 +74,7 @@ export function registerMail(program: Command): void {
     .command('mail')
     .option(...jsonOption)
     .option('--limit <n>', limitHelp('list at most so many', '--json'))
-    .action((options) => listMail(readUrl(), options));
+    .action((options) => listMail(findSite(), options));
 }
 
 const reasons: Record<WaitingMailQuery['list']['edges'][number]['node']['waitsFor'], string> = {
@@ -103,7 +104,7 @@ export function registerLegacy(program: Command): void {
     .command('legacy')
     .option(...jsonOption)
     .option('--limit <n>', limitHelp('list at most so many', '--json'))
-    .action((options) => listLegacy(readUrl(), options));
+    .action((options) => listLegacy(findSite(), options));
 }
 
 async function listLegacy(url: string, options: ListOptions): Promise<void> {

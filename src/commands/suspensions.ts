@@ -7,9 +7,10 @@ import {
   type SuspensionMode,
   Suspensions,
 } from '../generated/command-operations.js';
-import { askChange, askNodes, readUrl } from './client.js';
+import { askChange, askNodes } from './client.js';
 import { jsonOption, type OutputOptions, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
+import { findSite } from './where.js';
 
 export function registerSuspensions(program: Command): void {
   registerSuspend(program, 'hold', 'HELD');
@@ -19,11 +20,11 @@ export function registerSuspensions(program: Command): void {
     .option(...jsonOption)
     .addArgument(createKind())
     .argument(...nameArgument)
-    .action((kind, name, options) => resume(readUrl(), { kind, name }, options));
+    .action((kind, name, options) => resume(findSite(), { kind, name }, options));
   program
     .command('suspensions')
     .option(...jsonOption)
-    .action((options) => listSuspensions(readUrl(), options));
+    .action((options) => listSuspensions(findSite(), options));
 }
 
 function registerSuspend(program: Command, command: string, mode: SuspensionMode) {
@@ -34,7 +35,7 @@ function registerSuspend(program: Command, command: string, mode: SuspensionMode
     .argument(...nameArgument)
     .option('--reason <text>', 'why, for people')
     .addHelpText('after', SUSPEND_HELP)
-    .action((kind, name, options) => suspend(readUrl(), { kind, name, mode }, options));
+    .action((kind, name, options) => suspend(findSite(), { kind, name, mode }, options));
 }
 
 function createKind(): Argument {

@@ -145,7 +145,4 @@ export const commandFiles = {
   completion: define(async () => (await import('./completion.js')).registerCompletion, {
     'completion <shell>': 'write what bash, zsh or fish needs to complete commands and options',
   }),
-  man: define(async () => (await import('./man.js')).registerMan, {
-    'man <folder>': 'write a page of the manual for each command into a folder, as tapegate-request.1',
-  }),
 };

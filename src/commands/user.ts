@@ -2,8 +2,9 @@
 import type { Command } from 'commander';
 import { ForgetUser } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
+import { askChange } from './client.js';
 import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
-import { changeAfar, operate } from './where.js';
+import { findOperatedSite } from './where.js';
 
 export function registerUser(program: Command): void {
   program
@@ -15,10 +16,7 @@ export function registerUser(program: Command): void {
 }
 
 async function forgetUser(user: string, options: OutputOptions): Promise<void> {
-  const result = await operate({
-    here: async (ctx) => (await import('../operations/users/forget.js')).forgetUser(ctx, user),
-    afar: (url) => changeAfar(url, ForgetUser, { user }),
-  });
+  const result = await askChange(findOperatedSite(), ForgetUser, { user });
   if (options.json) return printJson(result);
   const { pseudonym, requests, letters, tokens, auditRows } = result;
   printLine(

@@ -3,10 +3,11 @@ import type { Command } from 'commander';
 import { Verifications, type VerificationsQuery, VerifyAgain } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { limitHelp, readLimit } from './arguments.js';
-import { askChange, askPages, readUrl } from './client.js';
+import { askChange, askPages } from './client.js';
 import { UsageError } from './failure.js';
 import { jsonOption, type OutputOptions, printNote, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
+import { findSite } from './where.js';
 
 export function registerVerify(program: Command): void {
   program
@@ -18,8 +19,8 @@ export function registerVerify(program: Command): void {
     .action((match, options: VerifyOptions) => {
       if (options.staged && !options.again) throw new UsageError('--staged is for --again');
       return options.again
-        ? verifyAgain(readUrl(), match ?? '', options)
-        : listVerifications(readUrl(), match, options);
+        ? verifyAgain(findSite(), match ?? '', options)
+        : listVerifications(findSite(), match, options);
     });
 }
 

@@ -1,17 +1,9 @@
 /** `volume`: media of cartridges, and cartridges that are copied onto others or leave the archive. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import {
-  AllVolumes,
-  MoveVolume,
-  ReinstateVolume,
-  RetireVolume,
-  SetVolume,
-  Volumes,
-} from '../generated/command-operations.js';
-import type { VolumeFigures } from '../operations/catalogue/volumes.js';
+import { MoveVolume, ReinstateVolume, RetireVolume, SetVolume, Volumes } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
-import { askNodes } from './client.js';
+import { askChange, askNodes } from './client.js';
 import { UsageError } from './failure.js';
 import {
   dryRunOption,
@@ -21,10 +13,10 @@ import {
   printJson,
   printLine,
   printResult,
-  printTable,
+  printRows,
 } from './output.js';
 import { formatTime } from './times.js';
-import { changeAfar, operate } from './where.js';
+import { findOperatedSite } from './where.js';
 
 export function registerVolume(program: Command): void {
   const volume = program.command('volume');
@@ -73,14 +65,8 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
   const all = options.all === true;
   if (names.length > 0 === all) throw new UsageError('give names or --all');
   const { medium } = options;
-  const volumes = await operate({
-    here: async (ctx) =>
-      (await import('../operations/catalogue/volumes.js')).setMedium(ctx, { medium, names: all ? undefined : names }),
-    afar: async (url) => {
-      const input = all ? { all, medium } : { names, medium };
-      return (await changeAfar(url, SetVolume, { input })).volumes;
-    },
-  });
+  const input = all ? { all, medium } : { names, medium };
+  const { volumes } = await askChange(findOperatedSite(), SetVolume, { input });
   const changed = plural(volumes, 'volume is of the medium', 'volumes are of the medium');
   printResult({ medium, volumes }, `${changed} ${medium}`, options);
 }
@@ -91,41 +77,23 @@ interface ListOptions extends OutputOptions {
 
 async function listVolumes(options: ListOptions): Promise<void> {
   const retired = options.retired ?? false;
-  const volumes = await operate({
-    here: async (ctx) => {
-      const { readVolumeFigures } = await import('../operations/catalogue/volumes.js');
-      const found = await readVolumeFigures(ctx, { retired });
-      return found.map((volume) => ({ ...volume, retiredAt: volume.retiredAt && `${volume.retiredAt}Z` }));
-    },
-    afar: async (url) => {
-      // an older gateway does not know retired volumes
-      const inUse = { retiredAt: null, retiredWhy: null };
-      const nodes = await (retired ? askNodes(url, AllVolumes, {}) : askNodes(url, Volumes, {}));
-      return nodes.map((node): VolumeFigures => ({ ...inUse, ...node, library: node.library.name }));
-    },
+  printRows(await askNodes(findOperatedSite(), Volumes, { retired }), options, {
+    header: ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE', ...(retired ? ['RETIRED'] : [])],
+    cells: (volume) => [
+      volume.name,
+      volume.library.name,
+      volume.medium,
+      volume.files,
+      formatBytes(volume.bytes),
+      ...(retired ? [tellRetirement(volume)] : []),
+    ],
+    present: (volume) => ({ ...volume, library: volume.library.name }),
   });
-  // without --retired all are in use, and there is nothing to say of that
-  if (options.json)
-    for (const { retiredAt, retiredWhy, ...volume } of volumes)
-      printJson(retired ? { ...volume, retiredAt, retiredWhy } : volume);
-  else {
-    printTable(
-      ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE', ...(retired ? ['RETIRED'] : [])],
-      volumes.map((volume) => [
-        volume.name,
-        volume.library,
-        volume.medium,
-        volume.files,
-        formatBytes(volume.bytes),
-        ...(retired ? [tellRetirement(volume)] : []),
-      ]),
-    );
-  }
 }
 
-function tellRetirement({ retiredAt, retiredWhy }: VolumeFigures): string {
-  if (retiredAt === null) return '-';
-  return `${formatTime(retiredAt)}${retiredWhy === null ? '' : `: ${retiredWhy}`}`;
+function tellRetirement({ retiredAt, retiredWhy }: { retiredAt?: string | null; retiredWhy?: string | null }): string {
+  if (!retiredAt) return '-';
+  return `${formatTime(retiredAt)}${retiredWhy ? `: ${retiredWhy}` : ''}`;
 }
 
 const MOVE_HELP = `
@@ -141,13 +109,9 @@ interface ChangeOptions extends OutputOptions {
 }
 
 async function moveVolume(names: { from: string; to: string }, { json, dryRun }: ChangeOptions): Promise<void> {
-  const moved = await operate({
-    here: async (ctx) =>
-      (await import('../operations/catalogue/volume-moves.js')).moveVolume(ctx, { ...names, isDryRun: dryRun }),
-    afar: (url) => changeAfar(url, MoveVolume, { input: { ...names, dryRun } }),
-  });
+  const moved = await askChange(findOperatedSite(), MoveVolume, { input: { ...names, dryRun } });
+  if (json) return printJson(moved);
   const { files, bytes, requests } = moved;
-  if (json) return printJson({ files, bytes, requests });
   const done = dryRun ? 'would be' : 'now';
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${done} on ${printable(names.to)}`);
   tellRequests(requests);
@@ -159,15 +123,10 @@ interface RetireOptions extends ChangeOptions {
 }
 
 async function retireVolume(name: string, { json, dryRun, why, withdraw }: RetireOptions): Promise<void> {
-  const retired = await operate({
-    here: async (ctx) => {
-      const retirements = await import('../operations/catalogue/retirements.js');
-      return await retirements.retireVolume(ctx, { name, why, withdraw, isDryRun: dryRun });
-    },
-    afar: (url) => changeAfar(url, RetireVolume, { input: { name, why, withdraw, dryRun } }),
-  });
+  const input = { name, why, withdraw, dryRun };
+  const retired = await askChange(findOperatedSite(), RetireVolume, { input }, { why: '--why' });
+  if (json) return printJson(retired);
   const { files, bytes, elsewhere, withdrawn, requests } = retired;
-  if (json) return printJson({ files, bytes, elsewhere, withdrawn, requests });
   const is = dryRun ? 'would be ' : 'is ';
   const are = (count: number) => (dryRun ? `${count} would be` : plural(count, 'is', 'are'));
   printLine(`volume ${printable(name)} ${is}retired: ${plural(files, 'file')}, ${formatBytes(bytes)}`);
@@ -183,10 +142,7 @@ function tellRequests(requests: number): void {
 }
 
 async function reinstateVolume(name: string, { json }: OutputOptions): Promise<void> {
-  await operate<unknown>({
-    here: async (ctx) => (await import('../operations/catalogue/retirements.js')).reinstateVolume(ctx, name),
-    afar: (url) => changeAfar(url, ReinstateVolume, { name }),
-  });
+  await askChange(findOperatedSite(), ReinstateVolume, { name });
   if (json) return printJson({ name });
   printLine(
     `volume ${printable(name)} is used again; its files do not come back by themselves: import those that are to be there, and reinstate what was withdrawn`,

@@ -10,7 +10,7 @@ import {
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { readId } from './arguments.js';
-import { follow, readUrl } from './client.js';
+import { follow } from './client.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
 import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
@@ -29,6 +29,7 @@ import {
   type WaitingView,
 } from './request-files.js';
 import { formatDuration, formatEnd, secondsBetween } from './times.js';
+import { findSite } from './where.js';
 
 export function registerWatch(program: Command): void {
   program
@@ -36,7 +37,7 @@ export function registerWatch(program: Command): void {
     .option(...jsonOption)
     .addOption(createPathsOption())
     .addOption(createNullOption())
-    .action((id, options) => watchRequest(readUrl(), readId(id), options));
+    .action((id, options) => watchRequest(findSite(), readId(id), options));
 }
 
 type Progress = RequestProgressSubscription['requestProgress'];

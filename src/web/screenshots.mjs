@@ -1,6 +1,6 @@
 /** Pictures of the main views for the documents: `npm run screenshots`, of a demo archive that is made for it, in Debian's Chromium or the one that CHROMIUM names. */
-import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,8 @@ import { chromium } from 'playwright-core';
 const at = (place) => fileURLToPath(new URL(place, import.meta.url));
 const dataDir = mkdtempSync(path.join(os.tmpdir(), 'tapegate-screenshots-'));
 const env = { ...process.env, DATA_DIR: dataDir, PORT: '0', LOG_LEVEL: 'warn' };
-const server = spawn(process.execPath, [at('../../dist/program/tapegate.cjs'), 'start'], { env });
+const program = at('../../dist/program/tapegate.cjs');
+const server = spawn(process.execPath, [program, 'start'], { env });
 try {
   const url = await new Promise((resolve, reject) => {
     let said = '';
@@ -36,7 +37,8 @@ try {
   await keep('request');
 
   // what operators see: a volume that is out of service, with work that waits for it
-  const token = readFileSync(path.join(dataDir, 'operator.token'), 'utf8').trim();
+  const made = [program, 'token', 'create', 'operator', '--role', 'operator'];
+  const token = execFileSync(process.execPath, made, { env, encoding: 'utf8' }).trim();
   await page.goto(`${url}/#/sign-in`);
   await page.getByLabel('Token').fill(token);
   await page.getByRole('button', { name: 'Sign in' }).click();

@@ -61,7 +61,6 @@ const backup = (name: string) => path.join(backups, name);
 /** A copy of the first backup, which tests damage. */
 const copy = backup('copy');
 const run = (...args: string[]) => runCli(args, { env });
-const runAfar = (...args: string[]) => runCli(args, { env: { ...env, TAPEGATE_URL: server.url } });
 const loseDatabase = () => rmSync(path.join(dataDir, 'postgres'), { recursive: true });
 const attach = (to = dataDir) => startEmbedded({ dataDir: path.join(to, 'postgres') });
 const knows = async (gateway: Gateway, id: number) =>
@@ -102,7 +101,7 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   await waitForEnd(server, before);
   // while the backup is made, one file of this request is restored, and the other one is not
   const volume = volumeOf(files.indexOf('/half/2'));
-  expect(await runAfar('hold', 'volume', volume)).toMatchObject({ code: 0 });
+  expect(await run('hold', 'volume', volume)).toMatchObject({ code: 0 });
   const half = await makeRequest(server, { quota: 'alice', patterns: '/half/' });
   await waitFor('the first file', async () => (await readFiles(server, '/half/1'))[0]?.stage === 'RESTORED');
   const embedded = await attach();
@@ -146,9 +145,9 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   expect(kept.lastIndexOf(true)).toBe(kept.filter(Boolean).length - 1); // all up to one moment, and none after it
   const id = await makeRequest(server, { quota: 'alice', patterns: '/after/' });
   expect([id >= nextRequestId, id > Math.max(newest, after) + 100_000]).toEqual([true, true]);
-  expect(await runAfar('resume', 'volume', volume)).toMatchObject({ code: 0 });
+  expect(await run('resume', 'volume', volume)).toMatchObject({ code: 0 });
   for (const each of [id, half]) await waitForEnd(server, each);
-  expect((await runAfar('audit', '--json')).stdout).toContain('"operation":"putBack"');
+  expect((await run('audit', '--json')).stdout).toContain('"operation":"putBack"');
   expect((await readNewestEvent()) > lastEvent + 1_000_000n).toBe(true);
   await engine.stop();
   engine = await workHere(env); // a new engine writes the curves at once

@@ -62,12 +62,12 @@ test('quota set changes only what it is given, and a new quota needs a size', as
   for (const [args, message] of [
     [[], 'give what is to be set: --size, --email, --notes or --weight'],
     [['--size', 'ten'], '--size must be bytes, such as 500000000, 500M or 10T, not "ten"'],
-    [['--size', '10000P'], `--size must be from 0 to ${2n ** 63n - 1n} bytes, not 10000000000000000000`],
+    [['--size', '10000P'], '--size must be bytes, such as 500000000, 500M or 10T, not "10000P"'],
     [['--email', 'nobody'], '--email must be an e-mail address, not "nobody"'],
     [['--weight=much'], '--weight must be a number, not "much"'],
     [['--weight=0'], `${weight} 0`],
     [['--weight=1000001'], `${weight} 1000001`],
-    [['--weight=Infinity'], `${weight} Infinity`],
+    [['--weight=Infinity'], '--weight must be a number, not "Infinity"'],
   ] as const) {
     expect(await run('quota', 'set', 'kim', ...args)).toEqual(refused(2, message));
   }

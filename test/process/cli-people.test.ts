@@ -1,5 +1,5 @@
-/** What people at a terminal use: settings of their own, tables that fit, local times, completion and manual pages. */
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+/** What people at a terminal use: settings of their own, tables that fit, local times and completion. */
+import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { addQuota, addTaped } from '../support/factories.js';
@@ -159,20 +159,4 @@ test.skipIf(!findProgram('fish'))('fish completes subcommands, choices and optio
   }).ended;
   const words = stdout.split('\n').map((line) => line.split('\t')[0]);
   expect(words).toEqual(expect.arrayContaining(['set', 'show', '--role', 'drive']));
-});
-
-test('each command has a manual page', async () => {
-  const folder = path.join(home, 'man');
-  const { stdout } = await run('man', folder);
-  const pages = readdirSync(folder);
-  expect(stdout).toBe(`${pages.length} pages in ${folder}\n`);
-  expect(pages).toEqual(expect.arrayContaining(['tapegate.1', 'tapegate-request.1', 'tapegate-quota-set.1']));
-  const page = readFileSync(path.join(folder, 'tapegate-request.1'), 'utf8');
-  for (const part of ['.SH NAME', '.SH OPTIONS', '.B \\-\\-quota <user>', '.SH EXAMPLES']) expect(page).toContain(part);
-  if (!findProgram('mandoc')) return console.warn('mandoc is not installed: pages are not checked');
-  const files = pages.map((name) => path.join(folder, name));
-  expect(await startProcess('mandoc', ['-T', 'lint', '-W', 'error', ...files]).ended).toMatchObject({
-    code: 0,
-    stdout: '',
-  });
 });

@@ -54,9 +54,8 @@ test('a server restores from a library that is added, and stops the processes of
 directory  directory  0        1       -      -     in service
 east       directory  1        1       -      -     in service
 `);
-  // a remote client needs the operator's token
-  const token = readFileSync(path.join(dataDir, 'operator.token'), 'utf8').trim();
-  const remote = { TAPEGATE_URL: server.url, DATA_DIR: makeDataDir(), TAPEGATE_TOKEN: token };
+  const { stdout: token } = await runCli(['token', 'create', 'ops', '--role', 'operator'], { env });
+  const remote = { TAPEGATE_URL: server.url, DATA_DIR: makeDataDir(), TAPEGATE_TOKEN: token.trim() };
   expect((await runCli(['library', 'list'], { env: remote })).stdout).toBe(table);
   const json = (await runCli(['library', 'list', '--json'], { env })).stdout;
   expect((await runCli(['library', 'list', '--json'], { env: remote })).stdout).toBe(json);

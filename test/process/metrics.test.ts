@@ -21,10 +21,8 @@ test('a gateway counts what its engine processes do, and TAPEGATE_METRICS_LISTEN
   const env = { DATA_DIR: makeDataDir(), TAPEGATE_METRICS_LISTEN: '0', LOG_LEVEL: 'info', TAPEGATE_AUTH: 'token' };
   const server = await startServer('start', { env });
   const url = await waitForListener(server);
-  const afar = { ...env, TAPEGATE_URL: server.url };
-  const tokenOf = async (...args: string[]) =>
-    (await runCli(['token', 'create', ...args], { env: afar })).stdout.trim();
-  const asked = await runCli(['request', '--quota', 'alice', '--pattern', '/demo/ocean', '--watch'], { env: afar });
+  const tokenOf = async (...args: string[]) => (await runCli(['token', 'create', ...args], { env })).stdout.trim();
+  const asked = await runCli(['request', '--quota', 'alice', '--pattern', '/demo/ocean', '--watch'], { env });
   expect(asked.code).toBe(0);
   const text = await waitFor('all of it to be counted', async () => {
     const now = await readMetrics(url);

@@ -37,7 +37,7 @@ async function endBy(signal: NodeJS.Signals, running: Running): Promise<void> {
 }
 
 const hint =
-  /archive.*: 24 files on 3 volumes, users alice and bob\. In another terminal, try:\n\n {2}(TAPEGATE_URL=\S+ npx tapegate request --quota alice .*)\n/;
+  /archive.*: 24 files on 3 volumes, users alice and bob\. In another terminal, try:\n\n {2}(DATA_DIR=\S+ npx tapegate request --quota alice .*)\n/;
 
 test('the first start that can listen prints a command that restores from the demo, and later ones do not', async () => {
   const dataDir = makeDataDir();
@@ -152,7 +152,7 @@ test('several starts at once on an empty directory, a serve and a work share one
   expect(await isReady(gateway)).toBe(true);
   expect(await gateway.stop()).toMatchObject({ code: 0, stderr: '' });
   expect(serverPid(dataDir)).toBeUndefined();
-  expect(readdirSync(dataDir).sort()).toEqual(['library', 'operator.token', 'postgres', 'restore']);
+  expect(readdirSync(dataDir).sort()).toEqual(['library', 'postgres', 'restore']);
 });
 
 test('a signal during the start stops the server once it is ready', async () => {

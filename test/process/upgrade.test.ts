@@ -28,8 +28,8 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
   const database = await createDatabase();
   const dataDir = makeDataDir();
   const env = { DATABASE_URL: database.url, DATA_DIR: dataDir, LOG_LEVEL: 'warn', DRIVES: '1' };
-  const run = async (args: string[], more = {}) => {
-    const { code, stdout, stderr } = await runCli(args, { env: { ...env, ...more } });
+  const run = async (args: string[]) => {
+    const { code, stdout, stderr } = await runCli(args, { env });
     expect({ args, code, stderr }).toEqual({ args, code: 0, stderr: expect.any(String) });
     return stdout;
   };
@@ -49,7 +49,7 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
   let engine = await startEngine();
   const ask = (folder: number) => makeRequest(balancer, { quota: 'alice', patterns: `/tape/${folder}/` });
   const asked = [await ask(1)];
-  await run(['hold', 'user', 'bob'], { TAPEGATE_URL: gateways[1]?.url });
+  await run(['hold', 'user', 'bob']);
   const watched = await makeRequest(balancer, { quota: 'bob', patterns: `/tape/${FOLDERS}/` });
   const watcher = watchToTheEnd(balancer, watched);
   const load = startLoad(balancer, CLIENTS);
@@ -78,7 +78,7 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
   for (const id of asked) await waitForEnd(balancer, id);
   expect(await readLabels(database)).toEqual([...labels].sort());
   expect(labels.length).toBeGreaterThan(CALLS);
-  await run(['cancel', String(watched)], { TAPEGATE_URL: gateways[1]?.url });
+  await run(['cancel', String(watched)]);
   expect(await watcher).toBe('CANCELLED');
   expect(await run(['doctor'])).toContain('nothing is wrong');
   for (const each of [...gateways, engine]) expect((await stop(each)).code).toBe(0);

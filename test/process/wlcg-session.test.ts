@@ -43,9 +43,9 @@ test.skipIf(programs.some((name) => !findProgram(name)))(
     const sessions = [...readFences(section)].filter(({ language }) => language === 'console');
     const [there = [], here = [], ...others] = sessions.map(({ text }) => readSteps(asHere(text)));
     expect([there.length, here.length, others]).toEqual([2, 5, []]);
-    await expectSession(there, { env: { ...far.site.env, TAPEGATE_URL: far.gateway?.url ?? '' }, cwd: home });
+    await expectSession(there, { env: far.site.env, cwd: home });
     copyFileSync(path.join(home, 'example.net.token'), path.join(home, 'etc/tapes.token'));
-    await expectSession(here, { env: { ...near.site.env, TAPEGATE_URL: near.url }, cwd: home });
+    await expectSession(here, { env: near.site.env, cwd: home });
     for (const [file, bytes] of contents) {
       const restored = readFileSync(path.join(near.site.restoreDir, 'tapes', file));
       expect(restored.equals(bytes)).toBe(true);

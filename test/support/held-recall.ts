@@ -27,8 +27,7 @@ export async function holdRecall(
   writeFileSync(path.join(folder, '00000001'), BYTES);
   const row = { path: file, size: BYTES.length, stage: 'T', volume, position: 1 };
   const run = async (args: string[], stdin = '') => {
-    const env = { DATA_DIR: dataDir, TAPEGATE_URL: gateway.url };
-    expect(await runCli(args, { env, stdin })).toMatchObject({ code: 0 });
+    expect(await runCli(args, { env: { DATA_DIR: dataDir }, stdin })).toMatchObject({ code: 0 });
   };
   await run(['import', '-'], JSON.stringify(row));
   await run(['quota', 'set', 'held', '--size', '1G']);

@@ -2,7 +2,7 @@
  * Two Tapegates in the test's process, each with its own database, restore area, engine and gateway. One has tapes, and requires TLS and a
  * token. It is a library of the other one. The connection between them can stall, break, and lead to another gateway.
  */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { addSeconds } from '../../src/time.js';
@@ -11,17 +11,7 @@ import { currentTime } from './clock.js';
 import { createDatabase } from './database.js';
 import { listTree } from './engine-watch.js';
 import type { Gateway } from './http.js';
-import {
-  cleanUp,
-  kill,
-  type LocalServer,
-  type Result,
-  type Running,
-  runCli,
-  runProgram,
-  serveHere,
-  startCli,
-} from './process.js';
+import { cleanUp, kill, type LocalServer, type Result, type Running, runCli, serveHere, startCli } from './process.js';
 import { startTcpRelay, type TcpRelay } from './tcp-relay.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
@@ -198,10 +188,7 @@ export class FarSite {
   /** Adds a user with a quota. @returns a token */
   async addUser(name: string, size: string): Promise<string> {
     await this.site.run(['quota', 'set', name, '--size', size]);
-    const env = { ...this.site.env, TAPEGATE_URL: this.gateway?.url ?? '' };
-    const { code, stdout, stderr } = await runProgram(['token', 'create', name], { env }); // NODE_EXTRA_CA_CERTS is read once per process
-    if (code !== 0) throw new Error(`token create ended with ${code}: ${stderr}`);
-    return stdout.trim();
+    return (await this.site.run(['token', 'create', name])).trim();
   }
 
   async close(): Promise<void> {
@@ -235,11 +222,6 @@ export class NearSite implements Gateway {
   async close(): Promise<void> {
     await this.engine.stop();
     await this.site.close();
-  }
-
-  /** The token of an operator. */
-  get token(): string {
-    return readFileSync(path.join(this.site.dataDir, 'operator.token'), 'utf8').trim();
   }
 }
 

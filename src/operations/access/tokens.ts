@@ -62,9 +62,6 @@ async function storeToken(ctx: Context, input: CreateTokenInput, how: { secret: 
 /** Names of callers without a token. */
 const RESERVED: readonly string[] = ['anybody', SYSTEM.name];
 
-/** Name of the tokens that a start creates for commands on its host. */
-export const START_NAME = 'operator';
-
 export const isReserved = (name: string): boolean => RESERVED.includes(name);
 
 /** The quotas are read with each request of the token. */
@@ -148,13 +145,6 @@ export async function findToken(ctx: Context, secret: string): Promise<Token | u
   return token;
 }
 
-/** Extends an earlier expiry. */
-export async function prolongToken(ctx: Context, id: number, expiresAt: string): Promise<void> {
-  await ctx.db.pool.query(
-    sql`UPDATE api_token SET expires_at = ${expiresAt} WHERE id = ${id} AND revoked_at IS NULL AND expires_at < ${expiresAt}`,
-  );
-}
-
 /** Records the use by the hour, so that few requests write. Does not wait for a locked token. */
 async function noteUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(
@@ -172,11 +162,4 @@ export async function findEnded(ctx: Context, ids: readonly number[]): Promise<S
             AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()}))`,
   );
   return new Set(rows.map(({ id }) => id));
-}
-
-export async function findNoted(ctx: Context, note: string): Promise<number[]> {
-  const { rows } = await ctx.db.pool.query<{ id: number }>(
-    sql`SELECT t.id FROM api_token t WHERE t.note = ${note} AND t.revoked_at IS NULL ORDER BY t.id`,
-  );
-  return rows.map(({ id }) => id);
 }

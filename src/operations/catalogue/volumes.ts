@@ -9,7 +9,7 @@ import type { Prisma, Volume } from '../../generated/prisma/client.js';
 import { media } from '../../planner/media.js';
 import { audited } from '../audit/audited.js';
 import { checkText } from '../input.js';
-import { FIRST_LIBRARY, FIRST_NAME } from '../libraries/libraries.js';
+import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -47,35 +47,15 @@ export async function getVolume(
   return volume;
 }
 
-export interface VolumeFigures {
-  name: string;
-  library: string;
-  medium: string;
-  files: number;
-  bytes: bigint;
-  retiredAt: string | null;
-  retiredWhy: string | null;
-}
-
 /** Copies on volumes. A file with two copies is on both. */
 const placed = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
-
-export async function readVolumeFigures(ctx: Context, input: ListVolumesInput = {}): Promise<VolumeFigures[]> {
-  allow(ctx, 'readVolumeFiguresOf');
-  const { rows } = await ctx.db.pool.query<VolumeFigures>(
-    sql`SELECT v.name, coalesce(b.name, ${FIRST_NAME}) AS library, v.medium, count(f.id)::int AS files, coalesce(sum(f.size), 0) AS bytes,
-          v.retired_at AS "retiredAt", v.retired_why AS "retiredWhy"
-        FROM volume v JOIN library b ON b.id = v.library_id LEFT JOIN (${placed}) f ON f.volume_id = v.id WHERE ${isListed(input)} GROUP BY v.id, b.name ORDER BY v.name`,
-  );
-  return rows;
-}
 
 /** Returns the figures of some volumes, by id. @param reader aborts when the caller no longer waits */
 export async function readVolumeFiguresOf(
   ctx: Context,
   volumeIds: readonly number[],
   reader?: AbortSignal,
-): Promise<Map<number, Pick<VolumeFigures, 'files' | 'bytes'>>> {
+): Promise<Map<number, { files: number; bytes: bigint }>> {
   allow(ctx, 'readVolumeFiguresOf');
   const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM (${placed}) f
     WHERE f.volume_id = ANY(${volumeIds}::int[]) GROUP BY f.volume_id`;

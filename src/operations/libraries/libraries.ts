@@ -6,7 +6,7 @@ import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { NotFoundError } from '../../errors.js';
 import type { Prisma } from '../../generated/prisma/client.js';
-import type { LibraryContract, SuspensionMode } from '../../generated/prisma/enums.js';
+import type { LibraryContract } from '../../generated/prisma/enums.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
@@ -68,33 +68,6 @@ export async function getLibrary(
   const library = await ctx.db.prisma.library.findUnique({ ...(query as object), where: { id } });
   if (!library) throw new NotFoundError('the library was removed meanwhile');
   return library;
-}
-
-export interface LibraryState extends Library {
-  volumes: number;
-  /** Null while it is in service. */
-  suspension: { mode: SuspensionMode; reason: string } | null;
-  usage: RequestUsage[];
-}
-
-/** Returns all libraries with their state, in order of their addition. */
-export async function describeLibraries(ctx: Context): Promise<LibraryState[]> {
-  allow(ctx, 'readSettings');
-  const { rows } = await ctx.db.pool.query<Pick<LibraryState, 'id' | 'volumes' | 'suspension'>>(
-    sql`SELECT b.id, (SELECT count(*)::int FROM volume v WHERE v.library_id = b.id AND v.retired_at IS NULL) AS volumes,
-          (SELECT json_build_object('mode', s.mode, 'reason', s.reason) FROM suspended_library s WHERE s.library_id = b.id LIMIT 1) AS suspension
-        FROM library b`,
-  );
-  const states = new Map(rows.map((row) => [row.id, row]));
-  const libraries = await readLibraries(ctx);
-  const usage = await readUsage(
-    ctx,
-    libraries.map(({ id }) => id),
-  );
-  return libraries.map((library) => ({
-    ...{ volumes: 0, suspension: null, ...library, ...states.get(library.id) },
-    usage: usage.get(library.id) ?? [],
-  }));
 }
 
 /** Returns the settings of libraries by id. Only operators may see where a site has its tapes. */

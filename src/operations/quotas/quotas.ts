@@ -36,7 +36,7 @@ const WEIGHTS = { min: 1e-6, max: 1e6 };
 const SERVICE = 'service:';
 
 /** @throws InvalidInputError */
-export function checkWeight(weight: number): number {
+function checkWeight(weight: number): number {
   if (weight >= WEIGHTS.min && weight <= WEIGHTS.max) return weight;
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
@@ -108,10 +108,6 @@ export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   const [quota] = rows;
   if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
   return quota;
-}
-
-export async function listQuotas(ctx: Context) {
-  return await ctx.db.prisma.quota.findMany({ where: { removedAt: null }, orderBy: { user: 'asc' } });
 }
 
 /** Returns used bytes by quota id. Requests past their retention do not count, even if not ended yet. */

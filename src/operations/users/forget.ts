@@ -13,7 +13,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { plural } from '../../plural.js';
-import { isReserved, START_NAME } from '../access/tokens.js';
+import { isReserved } from '../access/tokens.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
@@ -49,7 +49,7 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
     allow(ctx, 'forgetUser');
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
-    if (isReserved(user) || user === START_NAME) {
+    if (isReserved(user)) {
       throw new InvalidInputError(
         'user',
         `must be somebody, and ${quote(user)} is what Tapegate calls nobody in person`,
