@@ -25,16 +25,7 @@ import { readNumber, readRetention } from './arguments.js';
 import { ask, askChange, askNodes, askNow } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { stdout } from './io.js';
-import {
-  jsonOption,
-  noteLine,
-  type OutputOptions,
-  printJson,
-  printLine,
-  printResult,
-  printRows,
-  printTable,
-} from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
@@ -43,7 +34,6 @@ export function registerToken(program: Command): void {
   token
     .command('create <name>')
     .description('make a token of a user, or of a service, viewer or operator that is called so')
-    .option(...jsonOption)
     .addOption(
       new Option('--role <role>', 'what its bearer is')
         .choices(['user', 'viewer', 'operator', 'service'])
@@ -61,12 +51,10 @@ export function registerToken(program: Command): void {
   token
     .command('list')
     .description('all tokens, without what proves them')
-    .option(...jsonOption)
     .action((options) => listTokens(findSite(), options));
   token
     .command('revoke <id>')
     .description('end a token: its bearer is known no longer')
-    .option(...jsonOption)
     .action((id, options) => revokeToken(findSite(), readNumber('<id>', id), options));
 }
 
@@ -152,18 +140,15 @@ export function registerMember(program: Command): void {
     .description('let somebody use the quota of a user')
     .option('--group', 'the name is that of a group')
     .option('--manager', 'let it also change what others have asked for, and say who uses the quota')
-    .option(...jsonOption)
     .action((user, name, options) => setMember(findSite(), { user, name }, options));
   member
     .command('remove <user> <name>')
     .description('take the quota from somebody; what was asked for with it stays')
     .option('--group', 'the name is that of a group')
-    .option(...jsonOption)
     .action((user, name, options) => removeMember(findSite(), { user, name }, options));
   member
     .command('list <user>')
     .description('list who may use the quota of a user')
-    .option(...jsonOption)
     .action((user, options) => listMembers(findSite(), user, options));
 }
 
@@ -216,14 +201,12 @@ export function registerRule(program: Command): void {
       .option('--user <name>', 'a user; service:<name> for a service')
       .option('--group <name>', 'every user of a group')
       .option('--everybody', 'any caller')
-      .option(...jsonOption)
       .addHelpText('after', RULE_HELP)
       .action((action, prefix, options) => act(findSite(), { action, prefix }, options));
   }
   rule
     .command('list')
     .description('list all rules')
-    .option(...jsonOption)
     .action((options) => listRules(findSite(), options));
 }
 

@@ -6,12 +6,11 @@ import type { Adoption, Difference } from '../operations/adoption/report.js';
 import { plural } from '../plural.js';
 import { readEnvironment, withContext } from './context.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerAdopt(program: Command): void {
   program
     .command('adopt [source]')
-    .option(...jsonOption)
     .option('--dry-run', 'change nothing, and tell what would be')
     .option(
       '--archive-root <folder>',

@@ -10,12 +10,11 @@ import { readSize } from './arguments.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
 export function registerArchive(program: Command): void {
   program
     .command('archive <dir>')
-    .option(...jsonOption)
     .option('--prefix <path>', 'put before the paths below <dir>', '/')
     .option('--spot <name>', 'the storage spot that the files come from')
     .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')

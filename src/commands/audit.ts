@@ -10,14 +10,13 @@ import {
 import { limitHelp, readLimit, readPast } from './arguments.js';
 import { ask, askNow, askPages, PAGE_SIZE } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printable, printJson, printTable, printText } from './output.js';
+import { noteLine, type OutputOptions, printable, printJson, printTable, printText } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
 export function registerAudit(program: Command): void {
   program
     .command('audit')
-    .option(...jsonOption)
     .option('--csv', 'print CSV for scripts, with a header')
     .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 10m or 3d')
     .option('--until <date>', 'before this time, or that long ago')

@@ -13,16 +13,14 @@ import { plural } from '../plural.js';
 import { parseZonedTime } from '../time.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerBackup(program: Command): void {
   program
     .command('backup <folder>')
-    .option(...jsonOption)
     .action(async (folder, options) => backUp(await readEnvironment(), folder, options));
   program
     .command('restore [backup]')
-    .option(...jsonOption)
     .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00Z')
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }

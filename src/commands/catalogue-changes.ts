@@ -10,13 +10,12 @@ import {
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { askChange } from './client.js';
-import { dryRunOption, jsonOption, type OutputOptions, printJson, printLine, printResult } from './output.js';
+import { dryRunOption, type OutputOptions, printJson, printLine, printResult } from './output.js';
 import { findSite } from './where.js';
 
 export function registerCatalogueChanges(program: Command): void {
   program
     .command('withdraw <path>')
-    .option(...jsonOption)
     .option('--why <text>', 'for people: those who wait for one of the files are told')
     .option(...dryRunOption)
     .addHelpText('after', WITHDRAW_HELP)
@@ -27,7 +26,6 @@ export function registerCatalogueChanges(program: Command): void {
     });
   program
     .command('reinstate <path>')
-    .option(...jsonOption)
     .option(...dryRunOption)
     .action(async (path, options) => {
       const input = { path, dryRun: options.dryRun };
@@ -35,7 +33,6 @@ export function registerCatalogueChanges(program: Command): void {
     });
   program
     .command('rename <from> <to>')
-    .option(...jsonOption)
     .option('--in-library', 'a library that finds files by their paths calls them so as well by now')
     .option(...dryRunOption)
     .addHelpText('after', RENAME_HELP)
@@ -46,7 +43,6 @@ export function registerCatalogueChanges(program: Command): void {
     });
   program
     .command('forget <path>')
-    .option(...jsonOption)
     .option(...dryRunOption)
     .addHelpText('after', FORGET_HELP)
     .action((path, options) => forgetFiles(path, options));

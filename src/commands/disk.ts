@@ -9,7 +9,7 @@ import { plural } from '../plural.js';
 import { toSize } from './arguments.js';
 import { askChange, askNodes } from './client.js';
 import { CommandError, UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printResult, printRows } from './output.js';
+import { noteLine, type OutputOptions, printResult, printRows } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { operate, runThere, withSerial } from './where.js';
 
@@ -18,7 +18,6 @@ export function registerDisk(program: Command): void {
   disk
     .command('add <mountpoint>')
     .description('add a restore disk, or change its allocation')
-    .option(...jsonOption)
     .requiredOption(...sizeOption)
     .option('--create', 'make the mount point where it is not there, as a folder')
     .option('--mark', 'what is mounted there now is the disk, even without the copies that should be on it')
@@ -26,18 +25,15 @@ export function registerDisk(program: Command): void {
   disk
     .command('list')
     .description('all restore disks')
-    .option(...jsonOption)
     .action((options) => listDisks(options));
   disk
     .command('resize <mountpoint>')
     .description('change the allocation of a restore disk')
-    .option(...jsonOption)
     .requiredOption(...sizeOption)
     .action((mountpoint, options) => resizeDisk(mountpoint, options));
   disk
     .command('remove <mountpoint>')
     .description('take a restore disk that holds no copies out of use for good')
-    .option(...jsonOption)
     .action((mountpoint, options) => removeDisk(mountpoint, options));
 }
 

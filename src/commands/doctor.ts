@@ -14,13 +14,12 @@ import { ask, askChange, askPages, type Done } from './client.js';
 import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './failure.js';
 import { present } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { operate, runThere } from './where.js';
 
 export function registerDoctor(program: Command): void {
   program
     .command('doctor')
-    .option(...jsonOption)
     .option('--repair', 'mend what can be mended, also while Tapegate runs')
     .option('--checksums', 'read each restored copy and compare its checksum')
     .option(

@@ -9,13 +9,12 @@ import { toNumber } from './arguments.js';
 import { CommandError, UsageError } from './failure.js';
 import type { ListOptions, OpenList } from './import-list.js';
 import { createImportView, type ImportView } from './import-progress.js';
-import { dryRunOption, jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { dryRunOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate } from './where.js';
 
 export function registerImport(program: Command): void {
   program
     .command('import <file>')
-    .option(...jsonOption)
     .option('--progress', 'say on standard error how far it is, also where that is no terminal')
     .option('--format <name>', 'csv, jsonl, find or s3-inventory, where the file itself does not tell')
     .option('--volume <name>', 'the volume of all files of a list')

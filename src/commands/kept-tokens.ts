@@ -2,15 +2,13 @@
  * The tokens that a user keeps for servers, by URL: `tapegate/tokens.json` in XDG_CONFIG_HOME (default `~/.config`),
  * readable only by the user.
  */
-import { randomUUID } from 'node:crypto';
-import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
-import { homedir, hostname } from 'node:os';
+import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { homedir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Environment, readConfigDir } from '../environment.js';
 import { codeOf } from '../errors.js';
 import { CommandError } from './failure.js';
-import { takeFileLock } from './file-lock.js';
 import { present } from './io.js';
 
 export interface Kept {
@@ -61,22 +59,17 @@ export async function changeKept(
 ): Promise<Kept | undefined> {
   const file = keptTokensFile(env);
   await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-  const unlock = await waitForLock(file);
+  const next = await lockFile(file);
   try {
     const { [keyOf(url)]: known, ...others } = await readAll(file);
-    const fresh = await reserveFile(file);
-    try {
-      // the exchanged token is invalid, and the next one is not stored yet
-      return await holdSignals(async () => {
-        const next = await change(known);
-        if (next !== known) await fresh.put({ ...others, ...(next && { [keyOf(url)]: next }) });
-        return next;
-      });
-    } finally {
-      await fresh.close();
-    }
+    // the exchanged token is invalid, and the next one is not stored yet
+    return await holdSignals(async () => {
+      const kept = await change(known);
+      if (kept !== known) await next.put({ ...others, ...(kept && { [keyOf(url)]: kept }) });
+      return kept;
+    });
   } finally {
-    unlock();
+    await next.close();
   }
 }
 
@@ -120,14 +113,14 @@ function checkKept(file: string, text: string): AllKept {
 
 const ROOM_BYTES = 65_536;
 
-/** A temporary file that replaces `file` atomically, and is never readable by others. */
-async function reserveFile(file: string): Promise<{ put(kept: AllKept): Promise<void>; close(): Promise<void> }> {
-  await removeLeftBehind(file);
-  const name = `${file}.${randomUUID()}`;
-  const handle = await open(name, 'wx', 0o600);
+/** Creates the next version of `file`, which is the lock meanwhile, and which only this user can read. */
+async function lockFile(file: string): Promise<{ put(kept: AllKept): Promise<void>; close(): Promise<void> }> {
+  const name = `${file}.lock`;
+  const handle = await createAlone(name);
+  const isOwn = async () => (await stat(name).catch(() => undefined))?.ino === (await handle.stat()).ino;
   const close = async () => {
+    if (await isOwn()) await rm(name, { force: true });
     await handle.close();
-    await rm(name, { force: true });
   };
   try {
     const { size } = await stat(file).catch(() => ({ size: 0 }));
@@ -139,6 +132,7 @@ async function reserveFile(file: string): Promise<{ put(kept: AllKept): Promise<
   return {
     put: async (kept) => {
       await write(handle, `${JSON.stringify(kept, null, 2)}\n`);
+      if (!(await isOwn())) throw new CommandError(`another command has removed ${name}: log in again`);
       await rename(name, file);
       const folder = await open(path.dirname(file));
       await folder.sync().finally(() => folder.close());
@@ -147,11 +141,25 @@ async function reserveFile(file: string): Promise<{ put(kept: AllKept): Promise<
   };
 }
 
-/** Removes files of killed processes: the lock excludes other writers. */
-async function removeLeftBehind(file: string): Promise<void> {
-  const [folder, start] = [path.dirname(file), `${path.basename(file)}.`];
-  const left = (await readdir(folder)).filter((name) => name.startsWith(start) && !name.startsWith(`${start}lock-`));
-  for (const name of left) await rm(path.join(folder, name), { force: true });
+/** A lock of this age was left by a process that was killed: a change takes half of it at most. */
+const STALE_MS = 60_000;
+
+const WAIT_MS = 90_000;
+
+/** Creates a file once no other process has it. */
+async function createAlone(name: string): Promise<FileHandle> {
+  const deadline = performance.now() + WAIT_MS;
+  for (;;) {
+    try {
+      return await open(name, 'wx', 0o600);
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error;
+    }
+    const known = await stat(name).catch(() => undefined); // it may just have gone
+    if (known && Date.now() - known.mtimeMs > STALE_MS) await rm(name, { force: true });
+    else if (performance.now() > deadline) throw new CommandError(`another command does not release ${name}`);
+    else await sleep(20 + Math.random() * 80);
+  }
 }
 
 async function write(handle: FileHandle, text: string): Promise<void> {
@@ -160,57 +168,6 @@ async function write(handle: FileHandle, text: string): Promise<void> {
   if (bytesWritten < bytes.length) throw new Error(`only ${bytesWritten} of ${bytes.length} bytes could be written`);
   await handle.truncate(bytes.length); // not before: the room would be gone
   await handle.sync();
-}
-
-/** Longer than a living process holds the lock. */
-const LOCK_MS = 30_000;
-
-/** Age after which a lock of another host that shares the home counts as stale. */
-const ELSEWHERE_MS = 60_000;
-
-async function waitForLock(file: string): Promise<() => void> {
-  const [folder, prefix] = [path.dirname(file), `${path.basename(file)}.lock-`];
-  const own = `${prefix}${hostname().replace(/\W/g, '_')}-`;
-  const deadline = performance.now() + LOCK_MS;
-  for (;;) {
-    const unlock = takeFileLock(folder, own);
-    let isOurs = false;
-    try {
-      isOurs = unlock !== undefined && !(await isLockedElsewhere(file, prefix, own));
-      if (unlock && isOurs) return unlock;
-    } finally {
-      if (!isOurs) unlock?.();
-    }
-    if (performance.now() > deadline) {
-      throw new CommandError(`another command has ${file} in hand, and does not end: look for ${own}… beside it`);
-    }
-    await sleep(20 + Math.random() * 80); // so that of two that see each other one comes first
-  }
-}
-
-async function isLockedElsewhere(file: string, prefix: string, own: string): Promise<boolean> {
-  const folder = path.dirname(file);
-  const now = await readClockBeside(file);
-  for (const name of await readdir(folder)) {
-    if (!name.startsWith(prefix) || name.startsWith(own)) continue;
-    const stats = await stat(path.join(folder, name)).catch(() => undefined); // it may just have gone
-    if (stats && now - stats.mtimeMs < ELSEWHERE_MS) return true;
-    await rm(path.join(folder, name), { force: true });
-  }
-  return false;
-}
-
-/** Returns the time of the file system, which may be a server with its own clock. */
-async function readClockBeside(file: string): Promise<number> {
-  const probe = `${file}.now-${randomUUID()}`;
-  const handle = await open(probe, 'wx', 0o600);
-  try {
-    await handle.writeFile('\n');
-    return (await handle.stat()).mtimeMs;
-  } finally {
-    await handle.close();
-    await rm(probe, { force: true });
-  }
 }
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;

@@ -12,7 +12,7 @@ import { plural } from '../plural.js';
 import { noneToNull, orNone, toNumber, toSize } from './arguments.js';
 import { askChange, askNodes } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './output.js';
+import { type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './output.js';
 import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 import { findOperatedSite } from './where.js';
@@ -22,7 +22,6 @@ export function registerLibrary(program: Command): void {
   library
     .command('add <name>')
     .description('add a tape system; engines take it up without a restart')
-    .option(...jsonOption)
     .requiredOption('--kind <kind>', 'what it is, such as directory')
     .option('--set <key=value...>', 'settings of its kind; a value that begins with [ or { is JSON')
     .option(
@@ -41,7 +40,6 @@ export function registerLibrary(program: Command): void {
   library
     .command('set <name>')
     .description('change a tape system: only what is given; engines follow without a restart')
-    .option(...jsonOption)
     .option('--kind <kind>', 'must be what it is: another kind could not read its volumes')
     .option('--set <key=value...>', 'settings of its kind; one without a value is taken away')
     .option('--drives <n>', 'its drives; of one that stages files, what reads from it at once', toNumber('--drives'))
@@ -59,12 +57,10 @@ export function registerLibrary(program: Command): void {
   library
     .command('list')
     .description('all tape systems')
-    .option(...jsonOption)
     .action((options) => listLibraries(options));
   library
     .command('remove <name>')
     .description('take a tape system of which the catalogue has no files out of use for good')
-    .option(...jsonOption)
     .option(
       '--force',
       'also when it cannot be told any more that nobody needs what it was asked for: tells what that is',

@@ -7,7 +7,7 @@ import type { Stage } from '../stages.js';
 import { limitHelp, readLimit } from './arguments.js';
 import { askPages } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printNote } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine, printNote } from './output.js';
 import {
   createNullOption,
   createPathsOption,
@@ -21,7 +21,6 @@ import { findSite } from './where.js';
 export function registerLs(program: Command): void {
   program
     .command('ls [match]')
-    .option(...jsonOption)
     .addOption(createPathsOption())
     .addOption(createNullOption())
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')

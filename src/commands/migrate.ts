@@ -2,13 +2,10 @@
 import type { Command } from 'commander';
 import type { Config } from '../config.js';
 import { readEnvironment, withContext } from './context.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { type OutputOptions, printJson, printLine } from './output.js';
 
 export function registerMigrate(program: Command): void {
-  program
-    .command('migrate')
-    .option(...jsonOption)
-    .action(async (options) => migrateDatabase(await readEnvironment(), options));
+  program.command('migrate').action(async (options) => migrateDatabase(await readEnvironment(), options));
 }
 
 async function migrateDatabase(config: Config, options: OutputOptions): Promise<void> {

@@ -3,8 +3,6 @@ import { Help } from 'commander';
 import { formatJson } from '../json.js';
 import { stderr, stdout } from './io.js';
 
-export const jsonOption = ['--json', 'print JSON for scripts, a document a line'] as const;
-
 export const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
 
 export interface OutputOptions {

@@ -10,7 +10,7 @@ import {
 import { plural } from '../plural.js';
 import { readId, toNumber } from './arguments.js';
 import { ask } from './client.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine, printTable } from './output.js';
 import { requireRequest } from './request-files.js';
 import { formatEnd, formatFromNow, formatSpan, secondsBetween } from './times.js';
 import { findSite } from './where.js';
@@ -18,7 +18,6 @@ import { findSite } from './where.js';
 export function registerPlan(program: Command): void {
   program
     .command('plan [id]')
-    .option(...jsonOption)
     .option('--limit <n>', 'show at most so many volumes', toPageSize, 50)
     .action((id, options) => {
       const url = findSite();

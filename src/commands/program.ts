@@ -55,14 +55,18 @@ async function addCommands(program: Command, files: readonly CommandFile[], args
   const isForAll = args.includes('completion');
   for (const { commands, load } of files) {
     const usages = Object.keys(commands);
-    if (isForAll || usages.some((usage) => args.includes(nameOf(usage)))) (await load())(program);
+    const isLoaded = isForAll || usages.some((usage) => args.includes(nameOf(usage)));
+    if (isLoaded) (await load())(program);
     else for (const usage of usages) program.command(usage);
-    for (const usage of usages) program.commands.find(isCalled(nameOf(usage)))?.description(commands[usage] ?? '');
+    for (const usage of usages) {
+      const command = program.commands.find((each) => each.name() === nameOf(usage));
+      command?.description(commands[usage] ?? '');
+      if (command && isLoaded) addJsonOption(command);
+    }
   }
 }
 
 const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
-const isCalled = (name: string) => (command: Command) => command.name() === name;
 
 /** Columns that a description has beside what it describes; where there are fewer it stands below. */
 const MIN_HELP = 24;
@@ -85,6 +89,15 @@ function fitTerminal(text: string): string {
   if (!columns) return text;
   const fit = (line: string) => (line.startsWith(' ') ? line : new Help().boxWrap(line, columns));
   return text.split('\n').map(fit).join('\n');
+}
+
+/** Commands that print no results. */
+const WITHOUT_JSON = ['start', 'serve', 'work', 'login', 'logout', 'completion'];
+
+export function addJsonOption(command: Command): void {
+  for (const each of command.commands) addJsonOption(each);
+  const hasResult = command.commands.length === 0 && !WITHOUT_JSON.includes(command.name());
+  if (hasResult) command.option('--json', 'print JSON for scripts, a document a line');
 }
 
 function showExamples(command: Command, words: readonly string[]): void {

@@ -7,16 +7,7 @@ import { plural } from '../plural.js';
 import { readPast, toSize } from './arguments.js';
 import { ask, askChange, askNodes, askNow } from './client.js';
 import { CommandError, UsageError } from './failure.js';
-import {
-  jsonOption,
-  type OutputOptions,
-  printFacts,
-  printJson,
-  printLine,
-  printResult,
-  printRows,
-  printTable,
-} from './output.js';
+import { type OutputOptions, printFacts, printJson, printLine, printResult, printRows, printTable } from './output.js';
 import { formatTime } from './times.js';
 import { findOperatedSite, withSerial } from './where.js';
 
@@ -25,7 +16,6 @@ export function registerQuota(program: Command): void {
   quota
     .command('set <user>')
     .description('make a quota, or change what is given of one')
-    .option(...jsonOption)
     .option('--size <size>', 'bytes, such as 500000000, 500M or 10T; a new quota needs it', toSize('--size'))
     .option('--email <address>')
     .option('--notes <text>')
@@ -34,23 +24,19 @@ export function registerQuota(program: Command): void {
   quota
     .command('list')
     .description('all quotas')
-    .option(...jsonOption)
     .action((options) => listQuotas(options));
   quota
     .command('show <user>')
     .description('one quota')
-    .option(...jsonOption)
     .action((user, options) => showQuota(user, options));
   quota
     .command('history <user>')
     .description('what was used of a quota, each hour in which that changed, and now')
-    .option(...jsonOption)
     .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 12h or 90d', '30d')
     .action((user, options) => showHistory(user, options));
   quota
     .command('remove <user>')
     .description('take away the quota of a user without live requests, and revoke its tokens')
-    .option(...jsonOption)
     .action((user, options) => removeQuota(user, options));
 }
 

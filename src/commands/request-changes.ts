@@ -15,14 +15,13 @@ import { isBefore, parseTime } from '../time.js';
 import { fileOption, noneToNull, orNone, readId, readPaths, readRetention, toNumber, toSize } from './arguments.js';
 import { ask, askChange, askNow } from './client.js';
 import { CommandError, ConnectionError, UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printResult } from './output.js';
+import { type OutputOptions, printJson, printLine, printResult } from './output.js';
 import { formatWholeTime } from './times.js';
 import { findSite } from './where.js';
 
 export function registerUpdate(program: Command): void {
   program
     .command('update <id>')
-    .option(...jsonOption)
     .option('--retention <date>', 'how long the files stay on disk: a UTC date, or from now 3d, 12h')
     .option('--label <text>')
     .option(
@@ -77,10 +76,7 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
 }
 
 export function registerCancel(program: Command): void {
-  program
-    .command('cancel <ids...>')
-    .option(...jsonOption)
-    .action((ids, options) => cancelRequests(findSite(), ids.map(readId), options));
+  program.command('cancel <ids...>').action((ids, options) => cancelRequests(findSite(), ids.map(readId), options));
 }
 
 /** A request that cannot be cancelled does not stop the others. @throws CommandError with all failures */
@@ -101,7 +97,6 @@ async function cancelRequests(url: string, ids: readonly number[], options: Outp
 export function registerPriority(program: Command): void {
   program
     .command('priority <id> <n>')
-    .option(...jsonOption)
     .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
     .action((id, priority, options) => setPriority(findSite(), { id, priority }, options));
 }
@@ -124,7 +119,6 @@ function readPriority(text: string): number {
 export function registerRelease(program: Command): void {
   program
     .command('release <id>')
-    .option(...jsonOption)
     .option(...fileOption)
     .option('--match <text>', 'all files of the request whose path holds the text')
     .action((id, options) => releaseFiles(findSite(), id, options));
@@ -155,7 +149,6 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
 export function registerRetry(program: Command): void {
   program
     .command('retry <id>')
-    .option(...jsonOption)
     .option('--quota <user>', 'refuse unless the request is of this user')
     .action((id, options) => retryRequest(findSite(), readId(id), options));
 }

@@ -12,7 +12,7 @@ import { fileOption, readPaths, readRetention, toNumber, toSize } from './argume
 import { ask, askChange, askNow, unwrapResult } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { environment } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import {
   atPrimaryPlace,
@@ -33,7 +33,6 @@ import { findSite } from './where.js';
 export function registerRequest(program: Command): void {
   program
     .command('request')
-    .option(...jsonOption)
     .option('--quota <user>', 'the user whose quota is charged; that of your own settings unless given')
     .option('--pattern <text>', 'all files whose path holds the text, now and later')
     .option(...fileOption)

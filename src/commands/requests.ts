@@ -4,14 +4,13 @@ import { formatBytes } from '../bytes.js';
 import { QuotaUser, type RequestState, Requests } from '../generated/command-operations.js';
 import { ask, askNodes } from './client.js';
 import { CommandError } from './failure.js';
-import { jsonOption, type OutputOptions, printRows } from './output.js';
+import { type OutputOptions, printRows } from './output.js';
 import { formatShortTime } from './times.js';
 import { findSite } from './where.js';
 
 export function registerRequests(program: Command): void {
   program
     .command('requests')
-    .option(...jsonOption)
     .option('--quota <user>', 'only of this user')
     .option('--all', 'expired and cancelled ones too')
     .action((options) => listRequests(findSite(), options));

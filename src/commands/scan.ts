@@ -9,12 +9,11 @@ import type { MountedVolume } from '../tape/backend.js';
 import { readEnvironment, withContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
 import { environment, onInterrupt } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
 export function registerScan(program: Command): void {
   program
     .command('scan <volume>')
-    .option(...jsonOption)
     .option(
       '--library <name>',
       'where the cartridge is; to be given for a volume that is not known, unless there is one such library alone',

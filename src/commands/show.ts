@@ -11,7 +11,7 @@ import {
 import { plural } from '../plural.js';
 import { limitHelp, readId, readLimit } from './arguments.js';
 import { ask, askPages } from './client.js';
-import { jsonOption, type OutputOptions, printFacts, printJson, printLine, printNote, printTable } from './output.js';
+import { type OutputOptions, printFacts, printJson, printLine, printNote, printTable } from './output.js';
 import {
   atPrimaryPlace,
   createNullOption,
@@ -31,7 +31,6 @@ import { findSite } from './where.js';
 export function registerShow(program: Command): void {
   program
     .command('show <id>')
-    .option(...jsonOption)
     .addOption(createPathsOption())
     .addOption(createNullOption())
     .option('--limit <n>', limitHelp('show at most so many files', '--json, --print-paths'))

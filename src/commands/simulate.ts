@@ -6,12 +6,11 @@ import type { Comparison } from '../simulator/compare.js';
 import type { Arrival } from '../simulator/workload.js';
 import { toNumber } from './arguments.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printTable } from './output.js';
+import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
 export function registerSimulate(program: Command): void {
   program
     .command('simulate [trace]')
-    .option(...jsonOption)
     .option('--medium <name>', 'cost model of the drives and tapes', 'lto-8')
     .option('--drives <n>', 'drives', toCount('--drives'), 2)
     .option('--files <n>', 'files of the made-up load', toCount('--files'), 2000)

@@ -13,15 +13,12 @@ import {
 import { plural } from '../plural.js';
 import { limitHelp, readLimit } from './arguments.js';
 import { ask, askNodes } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine, printRows, printTable } from './output.js';
+import { type OutputOptions, printJson, printLine, printRows, printTable } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
 export function registerStatus(program: Command): void {
-  program
-    .command('status')
-    .option(...jsonOption)
-    .action((options) => showStatus(findSite(), options));
+  program.command('status').action((options) => showStatus(findSite(), options));
 }
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
@@ -72,7 +69,6 @@ interface ListOptions extends OutputOptions {
 export function registerMail(program: Command): void {
   program
     .command('mail')
-    .option(...jsonOption)
     .option('--limit <n>', limitHelp('list at most so many', '--json'))
     .action((options) => listMail(findSite(), options));
 }
@@ -102,7 +98,6 @@ async function listMail(url: string, options: ListOptions): Promise<void> {
 export function registerLegacy(program: Command): void {
   program
     .command('legacy')
-    .option(...jsonOption)
     .option('--limit <n>', limitHelp('list at most so many', '--json'))
     .action((options) => listLegacy(findSite(), options));
 }

@@ -8,7 +8,7 @@ import {
   Suspensions,
 } from '../generated/command-operations.js';
 import { askChange, askNodes } from './client.js';
-import { jsonOption, type OutputOptions, printResult, printRows } from './output.js';
+import { type OutputOptions, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
@@ -17,20 +17,15 @@ export function registerSuspensions(program: Command): void {
   registerSuspend(program, 'drain', 'DRAINING');
   program
     .command('resume')
-    .option(...jsonOption)
     .addArgument(createKind())
     .argument(...nameArgument)
     .action((kind, name, options) => resume(findSite(), { kind, name }, options));
-  program
-    .command('suspensions')
-    .option(...jsonOption)
-    .action((options) => listSuspensions(findSite(), options));
+  program.command('suspensions').action((options) => listSuspensions(findSite(), options));
 }
 
 function registerSuspend(program: Command, command: string, mode: SuspensionMode) {
   program
     .command(command)
-    .option(...jsonOption)
     .addArgument(createKind())
     .argument(...nameArgument)
     .option('--reason <text>', 'why, for people')

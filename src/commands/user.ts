@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { ForgetUser } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { askChange } from './client.js';
-import { jsonOption, type OutputOptions, printJson, printLine } from './output.js';
+import { type OutputOptions, printJson, printLine } from './output.js';
 import { findOperatedSite } from './where.js';
 
 export function registerUser(program: Command): void {
@@ -11,7 +11,6 @@ export function registerUser(program: Command): void {
     .command('user')
     .command('forget <name>')
     .description('put a pseudonym in place of a user without live requests, and of its addresses, for good')
-    .option(...jsonOption)
     .action((name, options) => forgetUser(name, options));
 }
 

@@ -5,14 +5,13 @@ import { plural } from '../plural.js';
 import { limitHelp, readLimit } from './arguments.js';
 import { askChange, askPages } from './client.js';
 import { UsageError } from './failure.js';
-import { jsonOption, type OutputOptions, printNote, printResult, printRows } from './output.js';
+import { type OutputOptions, printNote, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
 export function registerVerify(program: Command): void {
   program
     .command('verify [match]')
-    .option(...jsonOption)
     .option('--again', 'have them tried again at once')
     .option('--staged', 'with --again: also those of libraries that stage files, which may cost a mount or money each')
     .option('--limit <n>', limitHelp('list at most so many'))

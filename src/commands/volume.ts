@@ -5,16 +5,7 @@ import { MoveVolume, ReinstateVolume, RetireVolume, SetVolume, Volumes } from '.
 import { plural } from '../plural.js';
 import { askChange, askNodes } from './client.js';
 import { UsageError } from './failure.js';
-import {
-  dryRunOption,
-  jsonOption,
-  type OutputOptions,
-  printable,
-  printJson,
-  printLine,
-  printResult,
-  printRows,
-} from './output.js';
+import { dryRunOption, type OutputOptions, printable, printJson, printLine, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
 import { findOperatedSite } from './where.js';
 
@@ -23,27 +14,23 @@ export function registerVolume(program: Command): void {
   volume
     .command('set [names...]')
     .description('say of which medium volumes are: the planner goes by it')
-    .option(...jsonOption)
     .requiredOption('--medium <name>', 'lto-8, lto-9 or linear')
     .option('--all', 'all volumes')
     .action((names, options) => setMedium(names, options));
   volume
     .command('list')
     .description('all volumes that are in use')
-    .option(...jsonOption)
     .option('--retired', 'those that are retired as well, and why')
     .action((options) => listVolumes(options));
   volume
     .command('move <from> <to>')
     .description('say that a cartridge was copied 1:1 onto another one: its files are there from now on')
-    .option(...jsonOption)
     .option(...dryRunOption)
     .addHelpText('after', MOVE_HELP)
     .action((from, to, options) => moveVolume({ from, to }, options));
   volume
     .command('retire <name>')
     .description('take a volume out of the archive: its files are read from their other copies')
-    .option(...jsonOption)
     .option('--why <text>', 'for people: those who wait for a file that is withdrawn are told')
     .option('--withdraw', 'withdraw the files that can be read nowhere else')
     .option(...dryRunOption)
@@ -52,7 +39,6 @@ export function registerVolume(program: Command): void {
   volume
     .command('reinstate <name>')
     .description('have a retired volume used again; its files do not come back by themselves')
-    .option(...jsonOption)
     .action((name, options) => reinstateVolume(name, options));
 }
 

@@ -13,7 +13,7 @@ import { readId } from './arguments.js';
 import { follow } from './client.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { createBar } from './progress-bar.js';
 import {
   createNullOption,
@@ -34,7 +34,6 @@ import { findSite } from './where.js';
 export function registerWatch(program: Command): void {
   program
     .command('watch <id>')
-    .option(...jsonOption)
     .addOption(createPathsOption())
     .addOption(createNullOption())
     .action((id, options) => watchRequest(findSite(), readId(id), options));

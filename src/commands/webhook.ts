@@ -17,7 +17,7 @@ import { limitHelp, readLimit, readNumber } from './arguments.js';
 import { askChange, askNodes } from './client.js';
 import { UsageError } from './failure.js';
 import { environment } from './io.js';
-import { jsonOption, noteLine, type OutputOptions, printResult, printRows } from './output.js';
+import { noteLine, type OutputOptions, printResult, printRows } from './output.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
@@ -31,13 +31,11 @@ export function registerWebhook(program: Command): void {
     .option('--all', 'of all users, for operators')
     .option('--event <events...>', EVENT_HELP)
     .option('--note <text>', 'what it is for')
-    .option(...jsonOption)
     .addHelpText('after', SECRET_HELP)
     .action((url, options) => addWebhook(findSite(), url, options));
   webhook
     .command('list')
     .description('list webhooks, and whether they take what they are told')
-    .option(...jsonOption)
     .action((options) => listWebhooks(findSite(), options));
   webhook
     .command('set <id>')
@@ -47,29 +45,24 @@ export function registerWebhook(program: Command): void {
     .option('--note <text>', 'what it is for')
     .option('--on', 'send what waits and what was given up, and whatever comes')
     .option('--off', 'send nothing, and keep nothing of what comes')
-    .option(...jsonOption)
     .action((id, options) => setWebhook(findSite(), readNumber('<id>', id), options));
   webhook
     .command('rotate <id>')
     .description('exchange its secret; for a day messages are signed with both')
-    .option(...jsonOption)
     .addHelpText('after', SECRET_HELP)
     .action((id, options) => rotate(findSite(), readNumber('<id>', id), options));
   webhook
     .command('test <id>')
     .description('send it a message of no meaning; "webhook log" says what came of it')
-    .option(...jsonOption)
     .action((id, options) => test(findSite(), readNumber('<id>', id), options));
   webhook
     .command('log <id>')
     .description('what it was told, and is to be told, newest first')
     .option('--limit <n>', limitHelp('at most so many'))
-    .option(...jsonOption)
     .action((id, options) => showLog(findSite(), readNumber('<id>', id), options));
   webhook
     .command('remove <id>')
     .description('remove a webhook, with what it was still to be told')
-    .option(...jsonOption)
     .action((id, options) => removeWebhook(findSite(), readNumber('<id>', id), options));
 }
 

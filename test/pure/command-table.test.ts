@@ -1,6 +1,7 @@
 /** The table of commands, from which help is shown without loading them. */
 import { Command, Help } from 'commander';
 import { expect, test } from 'vitest';
+import { addJsonOption } from '../../src/commands/program.js';
 import { commandFiles } from '../../src/commands/table.js';
 
 test.each(Object.entries(commandFiles))(
@@ -9,6 +10,7 @@ test.each(Object.entries(commandFiles))(
     const program = new Command();
     (await load())(program);
     const help = new Help();
+    for (const command of program.commands) addJsonOption(command);
     expect(program.commands.map((command) => help.subcommandTerm(command))).toEqual(Object.keys(commands));
   },
 );
