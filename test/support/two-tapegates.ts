@@ -202,21 +202,25 @@ export class FarSite {
 export class NearSite implements Gateway {
   readonly site: Site;
   readonly url: string;
+  /** Of an operator. */
+  readonly token: string;
   private readonly engine: LocalEngine;
 
-  private constructor(site: Site, url: string, engine: LocalEngine) {
+  private constructor(site: Site, { url, token }: { url: string; token: string }, engine: LocalEngine) {
     this.site = site;
     this.url = url;
+    this.token = token;
     this.engine = engine;
   }
 
   static async start(): Promise<NearSite> {
     const site = await Site.create({ DRIVES: '1' });
     const { url } = await serveHere(site.env);
+    const token = (await site.run(['token', 'create', 'ops', '--role', 'operator'])).trim();
     // its pauses between polls and retries take a twentieth of their time
     const startedAt = performance.now();
     const now = () => addSeconds(currentTime(), (20 * (performance.now() - startedAt)) / 1000);
-    return new NearSite(site, url, await workHere(site.env, { now, idleMs: 100 }));
+    return new NearSite(site, { url, token }, await workHere(site.env, { now, idleMs: 100 }));
   }
 
   async close(): Promise<void> {
