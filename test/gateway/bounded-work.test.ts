@@ -64,6 +64,10 @@ test('the removal of copies reads the files of an ended request in pages, each o
     app.ctx,
     pathsOf('/left').map(({ path }, n) => ({ path, stage: n % 2 === 0 ? 'RESTORED' : 'ONTAPE' })),
   );
+  await app.ctx.db.pool.query(
+    `WITH d AS (INSERT INTO restore_disk (mountpoint, size) VALUES ('/mnt/r', 1000000) RETURNING id)
+     UPDATE tape_file SET disk_id = d.id FROM d WHERE stage = 'RESTORED'`,
+  );
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/left' });
   const readCopies = async () => {
     const copies: bigint[] = [];
