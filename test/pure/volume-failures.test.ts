@@ -8,7 +8,7 @@ function buildRecall(fileId: bigint, more: Partial<RunningRecall> = {}): Running
   const attributes = { mode: null, mtime: null, uid: null, gid: null };
   const names = { logicalPath: `/${fileId}`, tapePath: `/${fileId}` };
   const place = { position: fileId, checksum: null, isChecksumTaken: false, diskId: 1, mountpoint: '/mnt/a' };
-  const tries = { attempts: 0, earlierTries: 0, doubtedSince: null };
+  const tries = { attempts: 0, earlierTries: 0 };
   return { fileId, path: `/${fileId}`, size: 1n, ...attributes, ...names, ...place, ...tries, ...more };
 }
 
@@ -21,40 +21,30 @@ const bad = (fileId: bigint): RecallOutcome => ({
   notBefore: '',
 });
 
-test('a file that was read before the failures does not clear the doubt about a volume', () => {
-  const failures = new VolumeFailures();
-  const before = failures.followReads('V', [buildRecall(1n)]);
-  const batch = failures.followReads(
+test('outcomes are judged in read order', () => {
+  const judge = new VolumeFailures().followReads(
     'V',
-    [2n, 3n, 4n, 5n].map((id) => buildRecall(id)),
+    [1n, 2n, 3n, 4n, 5n].map((id) => buildRecall(id)),
   );
-  expect(batch([bad(2n), bad(3n), bad(4n)])).toEqual({
-    holdReason: '3 files one after another could not be read from it, the last of them /4: no block',
-    isDoubtful: true,
-  });
-  expect(before([restored(1n)])).toEqual({ holdReason: undefined, isDoubtful: undefined });
-  expect(batch([restored(5n)])).toEqual({ holdReason: undefined, isDoubtful: false });
+  expect(judge([bad(1n), bad(2n), bad(4n)])).toBeUndefined();
+  expect(judge([restored(3n)])).toBeUndefined();
+  expect(judge([bad(5n)])).toBeUndefined();
 });
 
-test('files that have failed before count once per doubt, until a file is restored', () => {
-  const failures = new VolumeFailures();
-  const read = (doubtedSince: string | null, outcomes: RecallOutcome[]) => {
-    const recalls = outcomes.map(({ fileId }) => buildRecall(fileId, { earlierTries: 1, doubtedSince }));
-    return failures.followReads('V', recalls)(outcomes).holdReason !== undefined;
-  };
-  const all = [bad(1n), bad(2n), bad(3n)];
-  expect(read(null, all)).toBe(false);
-  expect(read('2030-01-01T00:00:00', all)).toBe(true);
-  expect(read('2030-01-02T00:00:00', [restored(4n), ...all])).toBe(false);
-  expect(read('2030-01-02T00:00:00', all)).toBe(false);
-  expect(read('2030-01-03T00:00:00', all)).toBe(true);
+test('the third bad file in a row suspends its volume with the reason', () => {
+  const judge = new VolumeFailures().followReads(
+    'V',
+    [1n, 2n, 3n].map((id) => buildRecall(id)),
+  );
+  const reason = '3 files one after another could not be read from it, the last of them /3: no block';
+  expect(judge([bad(1n), bad(2n), bad(3n)])).toBe(reason);
 });
 
 /** Reads files of a volume, each batch in a mount of its own. @returns whether the volume was to be suspended, per batch */
 function readBatches(failures: VolumeFailures, batches: readonly RecallOutcome[][], more: Partial<RunningRecall> = {}) {
   return batches.map((outcomes) => {
     const recalls = outcomes.map(({ fileId }) => buildRecall(fileId, more));
-    return failures.followReads('V', recalls)(outcomes).holdReason !== undefined;
+    return failures.followReads('V', recalls)(outcomes) !== undefined;
   });
 }
 
@@ -66,11 +56,11 @@ test.each<[string, RecallOutcome[][], boolean[]]>([
   expect(readBatches(new VolumeFailures(), batches)).toEqual(expected);
 });
 
-test('files that stay bad after many suspensions suspend their volume no more', () => {
-  const suspended = (earlierTries: number) =>
-    readBatches(new VolumeFailures(), [[bad(1n), bad(2n), bad(3n)]], {
-      earlierTries,
-      doubtedSince: '2030-01-01T00:00:00',
-    });
-  expect([9, 10].map(suspended)).toEqual([[true], [false]]);
+test.each<[string, Partial<RunningRecall>, boolean]>([
+  ['at its first try', {}, true],
+  ['at its first try after two resumes', { earlierTries: 2 }, true],
+  ['not after three tries before', { earlierTries: 3 }, false],
+  ['not at a later try', { attempts: 1 }, false],
+])('a bad file counts against its volume %s', (_, tries, expected) => {
+  expect(readBatches(new VolumeFailures(), [[bad(1n), bad(2n), bad(3n)]], tries)).toEqual([expected]);
 });

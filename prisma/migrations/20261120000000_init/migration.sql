@@ -53,7 +53,6 @@ CREATE TABLE "volume" (
   "failing_since" TIMESTAMP(6),
   "retry_at" TIMESTAMP(6),
   "problem" TEXT,
-  "doubted_since" TIMESTAMP(6),
   "library_id" INTEGER NOT NULL DEFAULT 1,
   "retired_at" TIMESTAMP(6),
   "retired_why" TEXT,

@@ -35,16 +35,10 @@ const RETRY_LATER_SECONDS = 3600;
 const MAX_BAD_FILES = 3;
 
 /**
- * After this many tries, each after its volume returned to service, the file itself counts as bad. Otherwise, if only
- * bad files remain, no other file could show that the volume is good.
+ * After this many tries before its volume was resumed, a file no longer counts against the volume. Otherwise files that
+ * stay bad would suspend it after each resume.
  */
-const MOST_EARLIER_TRIES = 10;
-
-export interface Verdict {
-  holdReason: string | undefined;
-  /** True after several unreadable files in a row; false after a successful read since; else undefined. */
-  isDoubtful: boolean | undefined;
-}
+const MOST_EARLIER_TRIES = 3;
 
 interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
@@ -61,11 +55,6 @@ export class VolumeFailures {
   private readonly pauses = new Map<string, string>();
   /** Consecutive bad files; each counts once. */
   private readonly badFiles = new Map<string, Set<bigint>>();
-  /** Volumes suspended for bad files: the number of the batch that was read then. */
-  private readonly doubts = new Map<string, number>();
-  /** Volumes from which a file was restored since their suspension: the `doubtedSince` that this ended. */
-  private readonly trusted = new Map<string, string>();
-  private batches = 0;
   /** When volumes on which nothing could start may be visited again, by `performance.now()`. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
@@ -143,59 +132,41 @@ export class VolumeFailures {
   }
 
   /**
-   * Returns a function that receives the outcomes of a batch, and judges the volume. It judges them in read order,
-   * because a bad file fails before an earlier good one is in place.
+   * Returns a function that receives the outcomes of a batch, and returns why the volume must be suspended, if so. It
+   * judges them in read order, because a bad file fails before an earlier good one is in place.
    */
-  followReads(volume: string, batch: readonly RunningRecall[]): (outcomes: readonly RecallOutcome[]) => Verdict {
-    const number = ++this.batches;
+  followReads(
+    volume: string,
+    batch: readonly RunningRecall[],
+  ): (outcomes: readonly RecallOutcome[]) => string | undefined {
     const ended = new Map<bigint, RecallOutcome>();
     let next = 0;
     return (outcomes) => {
-      const verdict: Verdict = { holdReason: undefined, isDoubtful: undefined };
+      let holdReason: string | undefined;
       for (const outcome of outcomes) ended.set(outcome.fileId, outcome);
       for (; ; next++) {
         const recall = batch[next];
         const outcome = recall && ended.get(recall.fileId);
-        if (!outcome) return verdict;
-        if (outcome.kind === 'restored' && this.noteRestored(volume, recall, number)) verdict.isDoubtful = false;
-        const holdReason = this.noteBad(volume, recall, outcome);
-        if (holdReason === undefined) continue;
-        this.doubts.set(volume, number);
-        Object.assign(verdict, { holdReason, isDoubtful: true });
+        if (!outcome) return holdReason;
+        if (outcome.kind === 'restored') this.badFiles.delete(volume);
+        holdReason = this.noteBad(volume, recall, outcome) ?? holdReason;
       }
     };
   }
 
-  /** @returns whether this ends a doubt; a file that was read before the doubt arose does not */
-  private noteRestored(volume: string, recall: RunningRecall, batch: number): boolean {
-    this.badFiles.delete(volume);
-    const doubtedIn = this.doubts.get(volume);
-    const endsDoubt = doubtedIn === undefined ? recall.doubtedSince !== null : batch >= doubtedIn;
-    if (!endsDoubt) return false;
-    this.doubts.delete(volume);
-    if (recall.doubtedSince !== null) this.trusted.set(volume, recall.doubtedSince);
-    return true;
-  }
-
-  /** @returns why the volume must be suspended, if so */
+  /**
+   * Counts a file that was unreadable at its first try since the volume was resumed. Retries do not count: if few of
+   * many files are bad, good ones are read between their retries.
+   * @returns why the volume must be suspended, if so
+   */
   private noteBad(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
-    if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA' || !this.mayTell(volume, recall)) return undefined;
+    if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA') return undefined;
+    if (recall.attempts > 0 || recall.earlierTries >= MOST_EARLIER_TRIES) return undefined;
     const bad = (this.badFiles.get(volume) ?? new Set()).add(recall.fileId);
     this.badFiles.set(volume, bad);
     if (bad.size < MAX_BAD_FILES) return undefined;
     this.badFiles.delete(volume);
     return `${bad.size} files one after another could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
-  }
-
-  /**
-   * Whether an unreadable file counts against the volume. Only its first try counts: if few of many files are bad, good
-   * ones are read between the retries. After a suspension, the first try counts again until a file is restored.
-   */
-  private mayTell(volume: string, { attempts, earlierTries, doubtedSince }: RunningRecall): boolean {
-    if (attempts > 0) return false;
-    if (earlierTries === 0) return true;
-    const isDoubtful = doubtedSince !== null && this.trusted.get(volume) !== doubtedSince;
-    return isDoubtful && earlierTries < MOST_EARLIER_TRIES;
   }
 }
 

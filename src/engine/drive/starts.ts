@@ -5,7 +5,6 @@
  * order. After a failed write nothing more is written: the drive's next holder recovers recalls that stay RUNNING.
  */
 import type { Context } from '../../context.js';
-import { noteDoubt } from '../../operations/health/circuits.js';
 import { chargeDriveTime } from '../../operations/quotas/shares.js';
 import { finishRecalls, type RecallOutcome } from '../../operations/recalls/ends.js';
 import { readTraceparents } from '../../operations/recalls/queue.js';
@@ -17,7 +16,6 @@ import { isTracing } from '../../traces.js';
 import { DiskError } from '../disk/failures.js';
 import { createBudget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from './batch.js';
-import type { Verdict } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
 import type { AnyPlan } from './plan.js';
@@ -45,27 +43,20 @@ class OutcomeWriter {
   }
 
   /**
-   * @param judge judges the volume. It gets `returned` for files that an import changed meanwhile, because their
-   *   outcome says nothing about the volume's current contents
+   * @param judge returns why the volume must be suspended, if so. It gets `returned` for files that an import changed
+   *   meanwhile, because their outcome says nothing about the volume's current contents
    */
-  report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => Verdict): void {
+  report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.append(async () => {
       const superseded = await finishRecalls(this.ctx, this.lease, outcomes);
       for (const outcome of outcomes) this.count(outcome, superseded.has(outcome.fileId));
-      const verdict = judge?.(
+      const problem = judge?.(
         outcomes.map((outcome) =>
           superseded.has(outcome.fileId) ? { fileId: outcome.fileId, kind: 'returned' } : outcome,
         ),
       );
-      if (verdict) await this.follow(verdict);
+      if (problem !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, { problem });
     });
-  }
-
-  /** Records the doubt first, so that it exists before the volume can return to service. */
-  private async follow({ holdReason, isDoubtful }: Verdict): Promise<void> {
-    if (isDoubtful !== undefined) await noteDoubt(this.ctx, this.volume, isDoubtful);
-    if (holdReason !== undefined)
-      await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, { problem: holdReason });
   }
 
   /** Charges the drive time to the users who requested the files. */

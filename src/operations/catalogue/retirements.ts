@@ -185,7 +185,7 @@ async function markRetired(ctx: Context, asked: Asked, note: Note): Promise<{ id
     const [volume] = await tx.query<Pick<KnownVolume, 'id' | 'retiredAt'>>(
       sql`UPDATE volume v SET retired_at = coalesce(o.retired_at, ${ctx.now()}::timestamp),
             retired_why = CASE WHEN o.retired_at IS NULL THEN ${asked.why} ELSE o.retired_why END, failures = 0, failing_since = NULL,
-            retry_at = NULL, problem = NULL, doubted_since = NULL
+            retry_at = NULL, problem = NULL
           FROM volume o WHERE v.name = ${asked.name} AND o.id = v.id RETURNING v.id, o.retired_at AS "retiredAt"`,
     );
     if (!volume) throw new NotFoundError(`there is no volume ${quote(asked.name)}`);

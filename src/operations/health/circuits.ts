@@ -111,21 +111,3 @@ export async function noteFull(ctx: Context, diskId: number, problem: string): P
   );
   for (const { mountpoint } of rows) ctx.log.warn({ disk: mountpoint }, `restore disk ${describeFull(reason)}`);
 }
-
-/**
- * Records whether consecutive files of a volume were unreadable. While in doubt, its files do not count as bad, and the
- * volume may be suspended for them again (engine/drive/drive-failures.ts).
- */
-export async function noteDoubt(ctx: Context, volume: string, isDoubtful: boolean): Promise<void> {
-  const since = isDoubtful ? ctx.now() : null;
-  await ctx.db.pool.query(
-    sql`UPDATE volume SET doubted_since = ${since}::timestamp WHERE name = ${volume} AND (${isDoubtful} OR doubted_since IS NOT NULL)`,
-  );
-}
-
-export async function isDoubted(ctx: Context, volumeId: number): Promise<boolean> {
-  const { rowCount } = await ctx.db.pool.query(
-    sql`SELECT FROM volume WHERE id = ${volumeId} AND doubted_since IS NOT NULL`,
-  );
-  return rowCount !== 0;
-}

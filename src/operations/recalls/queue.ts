@@ -19,7 +19,6 @@ import {
   needsRoom,
   pathOnTape,
 } from '../conditions.js';
-import { isDoubted } from '../health/circuits.js';
 import type { Lease } from './drives.js';
 
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
@@ -81,8 +80,7 @@ const PLANNED_FILES = 5000;
 
 /**
  * Reads the recalls of a volume by position, those without one last, by path. A file appears once, for the user of the
- * request with the highest priority. While the volume is in doubt (health/circuits.ts), reads only those tried least,
- * so that bad files do not delay others.
+ * request with the highest priority.
  * @param users whose files are read
  */
 export async function readVolumeQueue(
@@ -92,26 +90,22 @@ export async function readVolumeQueue(
   const served = sql`SELECT q.id FROM quota q WHERE q."user" = ANY(${queue.users}::text[])
     AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = q.id)`;
   // recall by recall in index order: the cost depends on the planned files only, even if PostgreSQL misjudges the queue
-  const tries = sql`c.attempts + c.earlier_tries`;
-  const isDoubtful = await isDoubted(ctx, queue.volumeId);
-  const order = isDoubtful ? sql`${tries}, c.position` : sql`c.position`;
-  const { rows } = await ctx.db.pool.query<Omit<QueuedRecall, 'start'> & { tries: number }>(
-    sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority, ${tries} AS tries
+  const { rows } = await ctx.db.pool.query<Omit<QueuedRecall, 'start'>>(
+    sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
         FROM recall c CROSS JOIN LATERAL (
           SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
           WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(${served}))
           ORDER BY h.priority DESC, h.request_id LIMIT 1
         ) w
         WHERE ${isReadyBy(ctx.now())} AND c.volume_id = ${queue.volumeId}
-        ORDER BY ${order}, c.file_id LIMIT ${PLANNED_FILES}`,
+        ORDER BY c.position, c.file_id LIMIT ${PLANNED_FILES}`,
   );
-  const chosen = isDoubtful ? rows.filter((row) => row.tries === rows[0]?.tries) : rows;
-  const fileIds = chosen.map(({ fileId }) => fileId);
+  const fileIds = rows.map(({ fileId }) => fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
   // also for a file that an import has just moved: its start notices that
   const placeOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
-  return chosen
-    .map(({ tries: _tries, ...recall }) => ({ ...recall, start: placeOf(recall.fileId).start }))
+  return rows
+    .map((recall) => ({ ...recall, start: placeOf(recall.fileId).start }))
     .sort((a, b) => comparePaths(placeOf(a.fileId), placeOf(b.fileId)));
 }
 

@@ -34,8 +34,6 @@ export interface RunningRecall extends FileAttributes {
   attempts: number;
   /** Tries before its volume was resumed, or the request retried. */
   earlierTries: number;
-  /** Of its volume (health/circuits.ts). */
-  doubtedSince: string | null;
   diskId: number;
   mountpoint: string;
 }
@@ -165,8 +163,7 @@ async function lockWaiting(
   const rows = await tx.query<WaitingRecall>(
     sql`SELECT c.file_id AS "fileId", f.path AS "logicalPath", ${pathOnTape} AS "tapePath", f.size, f.volume_id AS "volumeId", c.created_at AS "queuedAt", f.position, ${hasPlace} AS "hasPlace", f.checksum,
           f.checksum_taken AS "isChecksumTaken", c.attempts,
-          c.earlier_tries AS "earlierTries", (SELECT v.doubted_since FROM volume v WHERE v.id = f.volume_id) AS "doubtedSince", f.stage,
-          f.mode, f.mtime, f.uid, f.gid,
+          c.earlier_tries AS "earlierTries", f.stage, f.mode, f.mtime, f.uid, f.gid,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(lease, stagedAt === undefined ? 'mounting' : 'reading')} AS "mayBegin", ${isStaged} AS "isStaged"
         FROM recall c JOIN tape_file f ON f.id = c.file_id
         WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} ${locking.freeRecall}`,
