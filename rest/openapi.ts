@@ -1,4 +1,7 @@
-/** The REST contract as a document of OpenAPI 3.1, made of the table of its endpoints. */
+/** The REST contract as a document of OpenAPI 3.1, made of the table of its endpoints and served at `/openapi.json`. */
+import type { RequestHandler } from 'express';
+import { KeptBody } from '../src/encodings.js';
+import { HttpError } from '../src/http-body.js';
 import { answerForm, bodyForm, commonErrors, type Endpoint, endpoints } from './endpoints.js';
 import { arrayOfOne, forms, refTo } from './forms.js';
 
@@ -12,7 +15,7 @@ Times are UTC without a zone, \`YYYY-MM-DDTHH:MM:SS\` with six digits of fractio
 In bodies null and an empty text count as not given, unless a field says otherwise, and unknown fields are passed over.
 HEAD is answered as GET is, without the body; a method that a path does not have by 405, with \`Allow\`.`;
 
-export interface OpenapiOperation {
+interface OpenapiOperation {
   operationId: string;
   summary: string;
   description: string;
@@ -22,7 +25,23 @@ export interface OpenapiOperation {
   [extension: `x-${string}`]: unknown;
 }
 
-export type Openapi = ReturnType<typeof describeRest>;
+/** Answers GET and HEAD of the document. @param publicUrl where users find the gateway */
+export function createOpenapi(publicUrl: string | undefined): RequestHandler {
+  let body: KeptBody | undefined;
+  return (req, res, next) => {
+    if (req.method !== 'GET' && req.method !== 'HEAD') {
+      throw new HttpError(405, `${req.method} is not allowed here, only GET, HEAD`, { Allow: 'GET, HEAD' });
+    }
+    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // when it is first asked for
+    res.setHeader('Content-Type', 'application/json');
+    body.send(res).catch(next);
+  };
+}
+
+/** Returns the text of the document. */
+export function formatRest(publicUrl?: string): string {
+  return `${JSON.stringify(describeRest(publicUrl), null, 2)}\n`;
+}
 
 /** @param publicUrl where users find the gateway; unless given, the document's own host is meant */
 export function describeRest(publicUrl = '') {

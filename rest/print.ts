@@ -2,6 +2,6 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../src/package-root.js';
-import { describeRest } from './openapi.js';
+import { formatRest } from './openapi.js';
 
-writeFileSync(path.join(packageRoot, 'rest/openapi.json'), `${JSON.stringify(describeRest(), null, 2)}\n`);
+writeFileSync(path.join(packageRoot, 'rest/openapi.json'), formatRest());

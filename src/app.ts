@@ -6,8 +6,7 @@ import type { Logger } from 'pino';
 import { createGraphqlHandlers, type GraphqlHandlers } from '../graphql/server.js';
 import { createBytesHandler } from '../rest/bytes/router.js';
 import { createRestErrorHandler, createRestRouter } from '../rest/endpoints.js';
-import { REST_PREFIX as REST } from '../rest/openapi.js';
-import { createOpenapi } from '../rest/openapi-page.js';
+import { createOpenapi, REST_PREFIX as REST } from '../rest/openapi.js';
 import { createDiscovery, DISCOVERY_PATH, TAPE_PATH } from '../rest/tape/discovery.js';
 import { WEBDAV_ROOT } from '../rest/tape/paths.js';
 import { createProblemHandler, createTapeRouter } from '../rest/tape/router.js';
@@ -71,7 +70,8 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   mountHealth(app, ctx, { answers, standbys });
   app.use(METRICS_PATH, known);
   mountMetrics(app, metrics, contextFor);
-  app.use(createOpenapi(ctx.config.publicUrl), createDashboard(ctx.config));
+  app.all('/openapi.json', createOpenapi(ctx.config.publicUrl));
+  app.use(createDashboard(ctx.config));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });

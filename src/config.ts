@@ -79,19 +79,38 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
   const result = schema.safeParse(toInput(env));
   const issues = result.error?.issues ?? [];
   const faulty = new Set(issues.map(({ path }) => variableAt(path)));
-  const faults = issues.map((issue) => {
-    const variable = variableAt(issue.path);
-    const isExplained = issue.code === 'custom' && issue.params?.isExplained === true;
-    return isExplained
-      ? `${variable} must be ${issue.message}`
-      : describeFault(variable, issue.message, env[variable] ?? '');
-  });
+  const faults = findUnknown(env);
+  faults.push(
+    ...issues.map((issue) => {
+      const variable = variableAt(issue.path);
+      const isExplained = issue.code === 'custom' && issue.params?.isExplained === true;
+      return isExplained
+        ? `${variable} must be ${issue.message}`
+        : describeFault(variable, issue.message, env[variable] ?? '');
+    }),
+  );
   // contradictions are reported in addition to invalid values
   const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
   faults.push(...findContradictions(settings));
   if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
   if (faults.length > 0) throw new ConfigError(faults);
   return complete(settings, env);
+}
+
+/** Variables of commands, which servers do not read. */
+const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
+
+/** Kubernetes sets such variables, and one with an address, for each service whose name begins with `tapegate`. */
+const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
+const ADDRESS = /^(tcp|udp|sctp):\/\//;
+
+function findUnknown(env: Environment): string[] {
+  const known = new Set([...OF_COMMANDS, ...listSettings().map(({ field }) => variableOf(field))]);
+  const unknown = Object.entries(env).filter(
+    ([variable, value = '']) =>
+      variable.startsWith('TAPEGATE_') && !known.has(variable) && !OF_SERVICE.test(variable) && !ADDRESS.test(value),
+  );
+  return unknown.map(([variable]) => `unknown setting ${variable}: the README lists all settings`);
 }
 
 function toInput(env: Environment, except: ReadonlySet<string> = new Set()): object {

@@ -8,7 +8,6 @@ const templates = [
   '/graphql/schema.graphql',
   '/import',
   '/metrics',
-  '/openapi',
   '/openapi.json',
   '/health/live',
   '/health/ready',

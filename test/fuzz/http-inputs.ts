@@ -126,7 +126,7 @@ const parameter: Arbitrary<string> = choose(
 const search = fc.array(parameter, { maxLength: 3 }).map((parts) => (parts.length === 0 ? '' : `?${parts.join('&')}`));
 
 const ELSEWHERE =
-  `/ | // | /health/live | /health/ready | /metrics | /openapi | /openapi.json | /TAPE_CONTROL/API/V1/requests | /%2e%2e/x |
+  `/ | // | /health/live | /health/ready | /metrics | /openapi.json | /TAPE_CONTROL/API/V1/requests | /%2e%2e/x |
  /graphql/x | /graphql/schema.graphql`.replaceAll('\n', '');
 const elsewhere: Arbitrary<string> = choose(
   [4, pick('', '/', '/requests/', '//requests', '/Requests', '/files/1', '/quota').map((below) => API + below)],

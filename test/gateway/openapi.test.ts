@@ -160,22 +160,19 @@ function isAllowed(schema: JsonSchema, value: unknown): boolean {
   return validate(value) as boolean;
 }
 
-test('the document and its page are public, and revalidated by their ETag', async () => {
+test('the document is public, and revalidated by its ETag', async () => {
   const closed = await startBeside(app, {
     config: { access: { auth: new Set(['token']) }, publicUrl: 'https://tapes.example.org/a' },
   });
   try {
     const headers = { host: 'tapes.example.org' };
-    const types = { '/openapi.json': 'application/json', '/openapi': 'text/html; charset=utf-8' };
-    for (const [target, type] of Object.entries(types)) {
-      const answer = await sendAsIs(closed, target, { headers });
-      expect([answer.status, answer.headers.get('content-type')]).toEqual([200, type]);
-      expect(answer.text).toContain('https://tapes.example.org/a/tape_control/api/v1');
-      const again = { ...headers, 'If-None-Match': answer.headers.get('etag') ?? '' };
-      expect((await sendAsIs(closed, target, { headers: again })).status).toBe(304);
-      const post = await sendAsIs(closed, target, { headers, method: 'POST' });
-      expect([post.status, post.headers.get('allow')]).toEqual([405, 'GET, HEAD']);
-    }
+    const answer = await sendAsIs(closed, '/openapi.json', { headers });
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, 'application/json']);
+    expect(answer.text).toContain('https://tapes.example.org/a/tape_control/api/v1');
+    const again = { ...headers, 'If-None-Match': answer.headers.get('etag') ?? '' };
+    expect((await sendAsIs(closed, '/openapi.json', { headers: again })).status).toBe(304);
+    const post = await sendAsIs(closed, '/openapi.json', { headers, method: 'POST' });
+    expect([post.status, post.headers.get('allow')]).toEqual([405, 'GET, HEAD']);
   } finally {
     await closed.close();
   }

@@ -69,6 +69,20 @@ test('an empty environment gives the defaults, and an empty variable counts as u
   expect(faultsOf(empty)).toEqual(['TAPEGATE_AUTH must not be empty: without it, the gateway is open to every caller']);
 });
 
+test('an unknown variable that begins with TAPEGATE_ is a fault, except those of commands and of Kubernetes', () => {
+  const unknown = 'unknown setting TAPEGATE_RESTORE_MODUS: the README lists all settings';
+  expect(faultsOf({ TAPEGATE_RESTORE_MODUS: '0640', PORT: 'x' })).toEqual([unknown, expect.stringMatching(/^PORT /)]);
+  expect(faultsOf({ TAPEGATE_PORT: '8080' })).toHaveLength(1);
+  const others = { TAPEGATE_URL: 'http://a', TAPEGATE_TOKEN: 'secret', RESTORE_MODUS: '0640' };
+  const port = 'TAPEGATE_GATEWAY_PORT';
+  const service = {
+    TAPEGATE_SERVICE_HOST: '10.0.0.1',
+    TAPEGATE_SERVICE_PORT_HTTP: '80',
+    [`${port}_80_TCP_PROTO`]: 'tcp',
+  };
+  expect(read({ ...others, ...service, [port]: 'tcp://10.0.0.1:80' })).toEqual(defaults);
+});
+
 test('each default is the value of its text, and src/commands/README.md has the current tables', () => {
   const given = listSettings().flatMap(({ field }) => {
     const { variable = '', fallback } = variables.get(field) ?? {};
