@@ -22,7 +22,6 @@ test('a bucket and a region suffice: all other settings have defaults', () => {
     tier: 'Standard',
     fallbackTiers: [],
     days: 3,
-    stateBy: 'list',
     credentials: { from: 'chain' },
     pollSeconds: { least: 300, most: 1200 },
     concurrency: 16,

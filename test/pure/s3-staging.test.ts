@@ -14,8 +14,7 @@ import { quiet } from '../support/tape-backend.js';
 const can = { release: false, ids: false, until: true };
 const price = { currency: 'EUR', pricePerGb: 0.01, pricePerThousandRequests: 0.05, pricePerGbMonth: 0.023 };
 
-describeStagingLibrary('s3', () => createS3Bench(price), can);
-describeStagingLibrary('s3 without lists', () => createS3Bench({ stateBy: 'head' }), { ...can, readsAsAnother: true });
+describeStagingLibrary('s3', () => createS3Bench(price), { ...can, readsAsAnother: true });
 
 const A = staged('/a', 1);
 const ARCHIVED = { storageClass: 'INTELLIGENT_TIERING', archiveStatus: 'ARCHIVE_ACCESS' } as const;

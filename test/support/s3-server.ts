@@ -33,11 +33,6 @@ export interface S3Server {
   lost: Map<S3Operation, number>;
   /** The body of the next GET has so many bytes, and is over or goes on never. */
   broken: { after: number; how: 'cut' | 'stalled' } | undefined;
-  /** Of systems that are S3 in name: lists in the order of the bytes, with keys that are encoded as they are asked to be. */
-  ordersLists: boolean;
-  encodesLists: boolean;
-  /** Keys that lists leave out. */
-  unlisted: Set<string>;
   /** GETs that are giving bytes. */
   reads: number;
   count(operation: S3Operation): number;
@@ -61,9 +56,6 @@ export async function startS3Server({ bucket = 'archive', isPublic = false } = {
     onRequest: async () => undefined,
     lost: new Map(),
     broken: undefined,
-    ordersLists: true,
-    encodesLists: true,
-    unlisted: new Set(),
     reads: 0,
     count: (operation) => server.asked.filter((each) => each.operation === operation).length,
     close: async () => {
@@ -191,47 +183,20 @@ function parseRestoreRequest(xml: string): { days: number | undefined; tier: str
   return { days: days === undefined ? undefined : Number(days), tier };
 }
 
-const PARAMETERS = ['list-type', 'prefix', 'start-after', 'max-keys', 'encoding-type'];
-const MOST_KEYS = 1000;
+const PARAMETERS = ['list-type', 'prefix', 'max-keys'];
 
-function list(server: S3Server, { query, headers }: S3Request): Answer {
-  const { store, bucket } = server;
+function list({ store, bucket }: S3Server, { query }: S3Request): Answer {
   const unknown = [...query.keys()].filter((name) => !PARAMETERS.includes(name));
-  const attributes = headers['x-amz-optional-object-attributes'];
-  if (unknown.length > 0 || ![undefined, 'RestoreStatus'].includes(attributes as string))
-    throw new S3Error(400, 'InvalidArgument', { ArgumentName: unknown.join() });
-  const [prefix, after] = [query.get('prefix') ?? '', query.get('start-after') ?? ''];
-  const isAfter = (key: string) => Buffer.compare(Buffer.from(key), Buffer.from(after)) > 0;
-  const isListed = (key: string) => key.startsWith(prefix) && isAfter(key) && !server.unlisted.has(key);
-  const found = store.keys().filter(isListed);
-  const keys = server.ordersLists ? found : found.reverse();
-  const most = Math.min(Number(query.get('max-keys') ?? MOST_KEYS), MOST_KEYS);
-  const isEncoded = server.encodesLists && query.get('encoding-type') === 'url';
-  const encode = isEncoded ? encodeKey : escapeXml;
-  const contents = keys.slice(0, most).map((key) => {
-    const { storageClass, bytes, etag, restore } = store.find(key);
-    const status = attributes !== undefined && restore ? describeRestore(restore) : '';
-    return `<Contents><Key>${encode(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>${escapeXml(etag)}</ETag><Size>${bytes.length}</Size><StorageClass>${storageClass}</StorageClass>${status}</Contents>`;
-  });
-  const isTruncated = keys.length > most;
-  const rest = isTruncated ? '<NextContinuationToken>token</NextContinuationToken>' : '';
-  const encoding = isEncoded ? '<EncodingType>url</EncodingType>' : '';
-  const head = `${encoding}<Name>${bucket}</Name><Prefix>${encode(prefix)}</Prefix><KeyCount>${contents.length}</KeyCount><MaxKeys>${most}</MaxKeys>`;
-  const body = `${XML}<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">${head}<IsTruncated>${isTruncated}</IsTruncated>${rest}${contents.join('')}</ListBucketResult>`;
+  if (unknown.length > 0) throw new S3Error(400, 'InvalidArgument', { ArgumentName: unknown.join() });
+  const found = store.keys().filter((key) => key.startsWith(query.get('prefix') ?? ''));
+  const keys = found.slice(0, Number(query.get('max-keys')));
+  const contents = keys.map((key) => `<Contents><Key>${escapeXml(key)}</Key></Contents>`);
+  const head = `<Name>${bucket}</Name><KeyCount>${keys.length}</KeyCount><IsTruncated>${found.length > keys.length}</IsTruncated>`;
+  const body = `${XML}<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">${head}${contents.join('')}</ListBucketResult>`;
   return { status: 200, headers: { 'Content-Type': 'application/xml' }, body: Buffer.from(body) };
 }
 
 const XML = '<?xml version="1.0" encoding="UTF-8"?>\n';
-
-function describeRestore({ until }: NonNullable<StoredObject['restore']>): string {
-  const expiry = until ? `<RestoreExpiryDate>${until.toISOString()}</RestoreExpiryDate>` : '';
-  return `<RestoreStatus><IsRestoreInProgress>${until === undefined}</IsRestoreInProgress>${expiry}</RestoreStatus>`;
-}
-
-/** As S3 does, which writes a space as forms do. */
-function encodeKey(key: string): string {
-  return encodeURIComponent(key).replaceAll('%2F', '/').replaceAll('%20', '+');
-}
 
 function escapeXml(text: string): string {
   return text.replace(/[&<>"]/g, (letter) => `&#${letter.codePointAt(0)};`);

@@ -46,7 +46,6 @@ const TIERS = ['Bulk', 'Standard', 'Expedited'];
 
 export class S3Store {
   readonly objects = new Map<string, StoredObject>();
-  private sorted: string[] | undefined;
 
   put(
     key: string,
@@ -66,18 +65,15 @@ export class S3Store {
       checksum,
       restore: undefined,
     });
-    this.sorted = undefined;
   }
 
   remove(key: string): void {
     this.objects.delete(key);
-    this.sorted = undefined;
   }
 
   /** In the order of their bytes. */
-  keys(): readonly string[] {
-    this.sorted ??= [...this.objects.keys()].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
-    return this.sorted;
+  keys(): string[] {
+    return [...this.objects.keys()];
   }
 
   /** @throws S3Error */

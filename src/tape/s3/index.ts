@@ -24,10 +24,10 @@ export const s3: StagingKind<S3Settings> = {
   },
 };
 
-/** One request per file: a call that fails midway has already requested the earlier files. */
+/** A restore takes one request per file: a call that fails midway has already requested the earlier files. */
 const STAGED_AT_ONCE = 500;
-/** A list request returns up to 1,000 keys. */
-const POLLED_AT_ONCE = 10_000;
+/** A HEAD each. */
+const POLLED_AT_ONCE = 1000;
 
 function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary {
   const calls = new S3Calls(settings, env);

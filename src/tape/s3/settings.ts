@@ -102,7 +102,6 @@ const given = settingsOf({
     .default([])
     .describe('requested in this order if the tier is not available'),
   days: integer(1, 3650).default(3).describe('how long a copy stays'),
-  stateBy: choice(['list', 'head']).default('list').describe('`head` if lists do not show restores'),
   accessKeyIdEnv: variable().describe('the variable that has the id of the access key'),
   secretAccessKeyEnv: variable().describe('the variable that has the secret access key'),
   sessionTokenEnv: variable().describe('the variable that has the session token'),
