@@ -2,19 +2,17 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import { text } from 'node:stream/consumers';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { expect, test } from 'vitest';
+import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { errorBody, makeRequest, post, read } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
-afterAll(() => app.close());
 
 test('a body with more than 10,000 lists and objects is refused', async () => {
   const body = `[${'{},'.repeat(10_000)}{}]`;

@@ -1,16 +1,12 @@
 /** Circuit breakers of volumes and staging libraries: their counts, the time of the next try, and what resets them. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/operations/health/circuits.js';
 import { ensureStager, readRests } from '../../src/operations/staging/stagers.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles } from '../support/factories.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
-});
-afterAll(() => app.close());
+const app = useApp();
 
 const FAR = '2099-01-01T00:00:00.000000';
 const CLOSED = { failures: 0, failing_since: null, retry_at: null, problem: null };

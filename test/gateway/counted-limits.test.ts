@@ -1,5 +1,5 @@
 /** Limits of what a user may have at once: open requests, open patterns, and unresolved paths. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { startGateway } from '../../src/app.js';
 import type { Limits } from '../../src/config.js';
 import { counterFaults } from '../../src/operations/doctor/counters.js';
@@ -8,22 +8,19 @@ import { removeQuota } from '../../src/operations/quotas/quotas.js';
 import { expireRequests } from '../../src/operations/requests/ends.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
 import { cancel, create, made, release, retry, update } from '../support/mutations.js';
 import { errorBody, makeRequest, post, put } from '../support/rest.js';
 import { dumpTables, emptyTables } from '../support/tables.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
 let now: string;
 let defaults: Limits;
-beforeAll(async () => {
-  app = await startApp({ now: () => now });
+const app = useApp({ now: () => now }, async () => {
   defaults = { ...app.ctx.config.limits };
 });
-afterAll(() => app.close());
 
 let starts = 0;
 /** Empties the database, sets limits, and moves the clock beyond what is remembered of earlier refusals. */

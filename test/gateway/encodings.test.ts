@@ -3,14 +3,12 @@ import { once } from 'node:events';
 import http from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import zlib from 'node:zlib';
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+import { expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
   await app.ctx.db.pool.query(
     `INSERT INTO tape_file (path, size, stage)
@@ -18,7 +16,6 @@ beforeAll(async () => {
      UNION ALL SELECT '/some/é🧲' || n, 1, 'ONTAPE' FROM generate_series(1, 300) n`,
   );
 });
-afterAll(() => app.close());
 
 const REST = '/tape_control/api/v1';
 const decoders: Record<string, (bytes: Buffer) => Buffer> = {

@@ -1,12 +1,11 @@
 /** Revoked and expired tokens, and lost rights: they end streams and pending work. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { removeMember, setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { request, send } from '../support/http.js';
@@ -22,19 +21,16 @@ import {
   take,
   waitForReaders,
 } from '../support/streams.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 const clock = createClock();
-let app: TestApp;
 let id: number;
-
-beforeAll(async () => {
-  app = await startApp({ now: clock.now, config: { access: { auth: new Set(['token']) } } });
+const app = useApp({ now: clock.now, config: { access: { auth: new Set(['token']) } } }, async () => {
   await addQuota(app.ctx, 'alice', 1000n);
   await addQuota(app.ctx, 'carol', 1000n);
   id = await createRequest(app.ctx, { quota: 'alice', files: ['/not/yet'] });
 });
-afterAll(() => app.close());
 
 const makeToken = (expiresAt?: string) => createToken(app.ctx, { name: 'alice', role: 'USER', expiresAt });
 /** A stream without events. */

@@ -1,6 +1,6 @@
 /** The order of events, which is that of their commits, and their retention. */
 import pg from 'pg';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { sql } from '../../src/database/sql.js';
 import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../src/event-table.js';
@@ -9,7 +9,6 @@ import { createRequest } from '../../src/operations/requests/create.js';
 import { updateRequest } from '../../src/operations/requests/update.js';
 import { pruneEvents } from '../../src/operations/site/pruning.js';
 import { addSeconds } from '../../src/time.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { whileLocked } from '../support/locks.js';
 import { recordStatements } from '../support/statements.js';
@@ -24,14 +23,12 @@ import {
   waitForReaders,
 } from '../support/streams.js';
 import { transaction } from '../support/transaction.js';
+import { useApp } from '../support/use-app.js';
 import { createGate } from '../support/wait.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
 });
-afterAll(() => app.close());
 
 const [[, open]] = transports as [(typeof transports)[0]];
 

@@ -1,26 +1,24 @@
 /** Transactions whose statements share round trips. */
 import { Socket } from 'node:net';
 import pg from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { queryWithin } from '../../src/database/pipeline.js';
 import { prepared } from '../../src/database/prepared.js';
 import { raw, type Sql, sql } from '../../src/database/sql.js';
 import { transaction } from '../../src/database/transaction.js';
 import { UnconfirmedError } from '../../src/errors.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { makeRequest } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ database: { poolSize: 1 } }); // so that each request finds what the last one has prepared
+// one connection, so that each request finds what the last one has prepared
+const app = useApp({ database: { poolSize: 1 } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addFiles(app.ctx, [{ path: '/a/one.nc' }, { path: '/a/two.nc' }]);
   await app.ctx.db.pool.query('CREATE TABLE tried (n int PRIMARY KEY)');
 });
-afterAll(() => app.close());
 
 const insert = (n: number) => sql`INSERT INTO tried VALUES (${n})`;
 

@@ -1,19 +1,16 @@
 /** Lists of files that the database writes as JSON: their bytes and their cost. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { type Sql, sql } from '../../src/database/sql.js';
 import { readTextList } from '../../src/database/text-lists.js';
 import { timeFromDatabase } from '../../src/time.js';
-import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { startBeside } from '../support/app.js';
 import { ask } from '../support/graphql.js';
 import { get, read } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
-});
-afterAll(() => app.close());
+const app = useApp();
 
 const LETTERS = { UNVERIFIED: 'U', ONDISK: 'D', ONTAPE: 'T', RESTORING: 'A', RESTORED: 'R' };
 

@@ -1,21 +1,19 @@
 import { getIntrospectionQuery, isObjectType } from 'graphql';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { schema } from '../../graphql/schema.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { startApp, startBeside, type TestApp } from '../support/app.js';
+import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, type Edges, sendGraphql } from '../support/graphql.js';
 import { send } from '../support/http.js';
 import { recordStatements } from '../support/statements.js';
+import { useApp } from '../support/use-app.js';
 
 const USERS = 20;
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addRequests();
 });
-afterAll(() => app.close());
 
 /** Adds a request for each of many users, for three files on three volumes and three unknown paths. */
 async function addRequests(): Promise<void> {

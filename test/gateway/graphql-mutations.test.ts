@@ -1,16 +1,13 @@
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+import { expect, test, vi } from 'vitest';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, sendGraphql } from '../support/graphql.js';
+import { useApp } from '../support/use-app.js';
 
 const BIG = 9_007_199_254_740_993n;
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
+const app = useApp({}, async () => {
   await addFiles(app.ctx, [{ path: '/m/1' }, { path: '/m/2', stage: 'ONDISK' }, { path: '/huge/1', size: BIG }]);
 });
-afterAll(() => app.close());
 
 const RESULT = `__typename
   ... on Request { requestId label pattern state retention notifyOnFirstFile notifyOnLastFile

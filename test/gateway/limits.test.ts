@@ -1,17 +1,13 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cancel, create, made, release, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
 import { makeRequest, put, readUsed } from '../support/rest.js';
 import { dumpTables } from '../support/tables.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
-});
-afterAll(() => app.close());
+const app = useApp();
 
 const files = (prefix: string, sizes: Record<string, bigint>) =>
   addFiles(

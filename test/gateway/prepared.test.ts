@@ -1,19 +1,17 @@
 /** Prepared statements survive what happens to their connection or their tables. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startApp, type TestApp } from '../support/app.js';
+import { expect, test } from 'vitest';
 import { addFiles, addQuota } from '../support/factories.js';
 import { get, makeRequest } from '../support/rest.js';
+import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-let app: TestApp;
 let id: number;
-beforeAll(async () => {
-  app = await startApp({ database: { poolSize: 1 } }); // so that what one has prepared the next one meets
+// one connection, so that each request finds what the last one has prepared
+const app = useApp({ database: { poolSize: 1 } }, async () => {
   await addQuota(app.ctx, 'alice', 10_000n);
   await addFiles(app.ctx, [{ path: '/a/one.nc' }]);
   id = await makeRequest(app, { quota: 'alice', files: ['/a/one.nc', '/a/two.nc'] });
 });
-afterAll(() => app.close());
 
 const namesOf = async () => {
   const { rows } = await app.ctx.db.pool.query<{ name: string; statement: string }>(
