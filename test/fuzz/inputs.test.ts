@@ -7,7 +7,6 @@ import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { type Input, inputs } from './inputs.js';
 import { NUMBER_MARK } from './known.js';
-import { sumArenas } from './memory.js';
 
 const INPUTS = 12_000;
 
@@ -47,19 +46,3 @@ function addUsed(query: string, used: Set<string>): void {
     // broken on purpose
   }
 }
-
-test('the memory of arenas is distinguished from other resident memory', () => {
-  const region = (from: number, to: number, mode: string, kilobytes: number, name = '') =>
-    `${from.toString(16)}-${to.toString(16)} ${mode} 00000000 00:00 0${name && `    ${name}`}\nSize: 4 kB\nRss:   ${kilobytes} kB\n`;
-  const [arena, mega] = [64 * 2 ** 20, 2 ** 20];
-  const smaps = [
-    region(arena, arena + 3 * mega, 'rw-p', 2000), // an arena
-    region(arena + 3 * mega, 2 * arena, '---p', 0),
-    region(2 * arena, 3 * arena, 'rw-p', 60_000), // a full arena
-    region(5 * arena, 5 * arena + mega, 'rw-p', 900), // aligned by chance
-    region(6 * arena, 6 * arena + mega, 'rw-p', 800, '[heap]'),
-    region(6 * arena + mega, 7 * arena, '---p', 0),
-    region(8 * arena + mega, 8 * arena + 2 * mega, 'rw-p', 700),
-  ];
-  expect(sumArenas(smaps.join(''))).toBe(62_000 * 1024);
-});

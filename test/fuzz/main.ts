@@ -1,7 +1,6 @@
 /** `npm run fuzz`, see README.md. Exits with 1 if it finds a fault. */
 import { environment } from '../../src/environment.js';
 import { numberOf } from '../torture/random.js';
-import { type PlantName, plants } from './plants.js';
 import { describeFault, describeMemory, runFuzz } from './run.js';
 
 const MAX_FAULTS = 50;
@@ -12,14 +11,12 @@ const SLACK_BYTES = 64_000_000;
 const seed = numberOf(environment, 'SEED', Math.floor(Math.random() * 2 ** 31));
 const inputs = numberOf(environment, 'INPUTS', 1_000_000);
 const minutes = numberOf(environment, 'MINUTES', 120);
-const { AT: at = '', PLANT: plant = '' } = environment;
-if (plant && !(plant in plants))
-  throw new Error(`PLANT must be one of ${Object.keys(plants).join(', ')}, not "${plant}"`);
+const { AT: at = '' } = environment;
 const abort = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => abort.abort());
 const options = {
   ...{ seed, inputs, minutes, maxFaults: MAX_FAULTS, settleMs: 180_000, patienceMs: 25_000, signal: abort.signal },
-  ...{ at: at || undefined, plant: (plant || undefined) as PlantName | undefined },
+  at: at || undefined,
   slackBytes: inputs < LONG ? SLACK_BYTES : 0,
 };
 console.log(`SEED=${seed} INPUTS=${inputs} MINUTES=${minutes}${at ? ` AT=${at}` : ''}`);

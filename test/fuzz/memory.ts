@@ -46,7 +46,7 @@ interface Region {
  * @param smaps /proc/<pid>/smaps
  * @returns resident bytes
  */
-export function sumArenas(smaps: string): number {
+function sumArenas(smaps: string): number {
   const regions: Region[] = [];
   for (const line of smaps.split('\n')) {
     const [, from, to, mode, name] = /^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+\s*(.*)$/.exec(line) ?? [];

@@ -18,7 +18,6 @@ import { startMail } from '../torture/receivers.js';
 import { rows } from './archive.js';
 import { keepHouse, mountpointsOf, restoreDisks, restoreQuotas } from './keeper.js';
 import type { Memory } from './memory.js';
-import type { PlantName } from './plants.js';
 import { endRound, type RoundContext } from './rounds.js';
 import { ServerProcess } from './server-process.js';
 import { type Fault, Session } from './session.js';
@@ -32,7 +31,6 @@ export interface FuzzOptions {
   at?: string | undefined;
   /** An empty database; unless given, the fuzz starts a server. */
   databaseUrl?: string | undefined;
-  plant?: PlantName | undefined;
   maxFaults: number;
   settleMs: number;
   patienceMs: number;
@@ -71,7 +69,7 @@ export async function runFuzz(options: FuzzOptions, report: (line: string) => vo
     closers.unshift(() => mail.goAway());
     const own = options.databaseUrl === undefined ? await startDatabase(dir) : undefined;
     if (own) closers.unshift(own.close);
-    const { seed, plant, databaseUrl = own?.url } = options;
+    const { seed, databaseUrl = own?.url } = options;
     const env = { DATA_DIR: dataDir, LOG_LEVEL: 'silent', ...(databaseUrl && { DATABASE_URL: databaseUrl }) };
     const runtime = await openRuntime(readConfig(env));
     closers.unshift(() => runtime.close());
@@ -80,7 +78,7 @@ export async function runFuzz(options: FuzzOptions, report: (line: string) => vo
     await importRows(ctx, [...rows]);
     await restoreDisks(ctx);
     const made = await createTokens(ctx);
-    const server = await ServerProcess.start({ dataDir, databaseUrl, smtpUrl: mail.url, plant });
+    const server = await ServerProcess.start({ dataDir, databaseUrl, smtpUrl: mail.url });
     closers.unshift(() => server.stop());
     const session = new Session(server, { seed, lanes: LANES, tokens: made, mountpoints: mountpointsOf(ctx) });
     closers.unshift(() => session.close());

@@ -6,7 +6,6 @@ import { packageRoot } from '../../src/package-root.js';
 import { MAIL_RATES } from '../torture/check-messages.js';
 import type { ImportInput } from './inputs.js';
 import type { Memory } from './memory.js';
-import type { PlantName } from './plants.js';
 import type { Message, Question } from './server.js';
 
 const serverFile = path.join(packageRoot, 'dist/test/fuzz/server.js');
@@ -21,7 +20,6 @@ export interface ServerOptions {
   dataDir: string;
   databaseUrl: string | undefined;
   smtpUrl: string;
-  plant: PlantName | undefined;
 }
 
 /** The server ended before it answered. */
@@ -38,13 +36,12 @@ export class ServerProcess {
   private last = 0;
   private stderr = '';
 
-  private constructor({ dataDir, databaseUrl, smtpUrl, plant }: ServerOptions) {
+  private constructor({ dataDir, databaseUrl, smtpUrl }: ServerOptions) {
     const { PATH } = process.env;
     this.child = spawn(process.execPath, ['--expose-gc', serverFile], {
       env: {
         ...{ PATH, PORT: '0', DATA_DIR: dataDir, SMTP_URL: smtpUrl, LOG_LEVEL: 'error', ...LIMITS },
         ...(databaseUrl !== undefined && { DATABASE_URL: databaseUrl }),
-        ...(plant !== undefined && { FUZZ_PLANT: plant }),
       },
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
       serialization: 'advanced',

@@ -16,7 +16,6 @@ import { putOnTape } from '../support/factories.js';
 import { createMemoryBackend, type MemoryBackend } from '../support/memory-backend.js';
 import { archive } from './archive.js';
 import { type Memory, measureMemory } from './memory.js';
-import { type PlantName, plants } from './plants.js';
 
 export type Question = { ask: 'memory' } | { ask: 'import'; bytes: Uint8Array; chunkBytes: number };
 
@@ -35,8 +34,6 @@ process.on('disconnect', () => process.exit(1)); // the parent has ended
 const lowLimits = { rateLocal: true, openRequests: 100, standingPatterns: 60, awaitedPaths: 200 };
 const config = readConfig(environment);
 const { ctx } = await openRuntime({ ...config, limits: { ...config.limits, ...lowLimits } });
-const plant = environment.FUZZ_PLANT as PlantName | undefined;
-if (plant) await plants[plant](ctx);
 await ctx.events.open();
 await startEngine(ctx, createLibrary(), { drainMs: 200 });
 const gateway = await startGateway(ctx);
