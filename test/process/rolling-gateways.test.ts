@@ -1,11 +1,9 @@
-/** Gateways that are restarted under load, behind a balancer and alone. */
+/** A gateway that stops or restarts, and its clients. upgrade.test.ts restarts gateways behind a balancer under load. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { createClient } from 'graphql-sse';
 import { afterAll, expect, test } from 'vitest';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { startBeside } from '../support/app.js';
-import { startBalancer } from '../support/balancer.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
@@ -13,7 +11,6 @@ import { findFreePort } from '../support/ports.js';
 import { cleanUp, serveHere } from '../support/process.js';
 import { waitForView } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { startLoad, watchToTheEnd } from '../support/rolling-load.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
@@ -24,40 +21,7 @@ const app = useApp({ backend, config: { drives: 6 } }, async () => {
 });
 afterAll(cleanUp);
 
-const serve = (port: number, env: Record<string, string> = {}) =>
-  serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port), ...env });
-
-async function startAtFreePort() {
-  const port = await findFreePort();
-  return { port, running: await serve(port, { TAPEGATE_LEAVE_SECONDS: '1' }) };
-}
-
-test('a restart of one gateway after the other fails no call, repeats none, and ends no subscription', async () => {
-  const [clients, watchers, calls] = [8, 4, 40];
-  holdReads(backend);
-  await addTaped(app.ctx, backend, [{ path: '/tape/watched' }]);
-  const gateways = [await startAtFreePort(), await startAtFreePort()];
-  const balancer = await startBalancer(gateways.map(({ port }) => port));
-  const watched = await makeRequest(balancer, { quota: 'alice', files: ['/tape/watched'] });
-  const watching = Array.from({ length: watchers }, () => watchToTheEnd(balancer, watched));
-  const load = startLoad(balancer, clients);
-  for (const gateway of gateways) {
-    await load.more(calls);
-    expect((await gateway.running.stop()).code).toBe(0);
-    await load.more(calls);
-    gateway.running = await serve(gateway.port, { TAPEGATE_LEAVE_SECONDS: '1' });
-  }
-  await load.more(calls);
-  const labels = await load.end();
-  const { rows } = await app.ctx.db.pool.query<{ label: string }>(
-    `SELECT label FROM request WHERE label LIKE 'client %' ORDER BY label`,
-  );
-  expect(rows.map(({ label }) => label)).toEqual([...labels].sort());
-  expect(Math.min(...balancer.taken)).toBeGreaterThan(0);
-  await cancelRequest(app.ctx, watched);
-  expect(await Promise.all(watching)).toEqual(watching.map(() => 'CANCELLED'));
-  await balancer.close();
-});
+const serve = (port: number) => serveHere({ DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, PORT: String(port) });
 
 test('a gateway that stops answers on open connections for TAPEGATE_LEAVE_SECONDS, and each answer closes its connection', async () => {
   const leaving = await startBeside(app, { config: { leaveSeconds: 2 } });
