@@ -1,17 +1,13 @@
 /** The lists of GraphQL: their pages, also while rows leave them, and their filters. */
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { recordStatements } from '../support/statements.js';
+import { useApp } from '../support/use-app.js';
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp();
-});
-afterAll(() => app.close());
+const app = useApp();
 
 const sql = (text: string, values: unknown[] = []) => app.ctx.db.pool.query(text, values);
 const numbers = [1, 2, 3, 4, 5, 6];
@@ -230,9 +226,13 @@ test('a row that is removed while its page is read leaves the other rows in plac
   expect(reading).toHaveBeenCalledTimes(2);
 });
 
-test.each(['requests', 'restoreDisks'])('a cursor of %s that is not an integer is refused', async (list) => {
-  const after = Buffer.from('GPC:N:1.5').toString('base64');
-  expect(await askErrors(app, `{ ${list}(after: "${after}") { edges { cursor } } }`)).toEqual(['Invalid cursor: 1.5']);
+test.each([
+  ['tapeFiles', 'after: "no cursor"', 'Invalid cursor: no cursor'],
+  ['requests', `before: "${Buffer.from('GPC:N:99999999999').toString('base64')}"`, 'Invalid cursor: 99999999999'],
+  ['restoreDisks', `after: "${Buffer.from('GPC:N:1.5').toString('base64')}"`, 'Invalid cursor: 1.5'],
+  ['volumes', 'first: -1', 'first must not be negative, as -1 is'],
+])('%s(%s) is refused with the reason', async (list, args, message) => {
+  expect(await askErrors(app, `{ ${list}(${args}) { edges { cursor } } }`)).toEqual([message]);
 });
 
 const ofList = (text: string) => Buffer.from(text).toString('base64');
@@ -246,6 +246,7 @@ test.each([
   ['suspensions(%', ['suspension:PLANET:x', 'suspension:VOLUME:\0']],
   ['doctorFindings(%', ['finding:orphan', 'finding:orphan:-2']],
   ['plan { queue(%', ['row:[]', 'row:[1,2]', 'row:{', 'row:null']],
+  ['request(id: 1) { holds(%', ['key:19999999999999']],
 ] as const)('%s takes no cursor of another list, and none without a key', async (list, texts) => {
   for (const cursor of texts.map(ofList)) {
     const query = `{ ${list.replace('%', `after: "${cursor}"`)}) { edges { cursor } } ${list.includes('{') ? '}' : ''} }`;

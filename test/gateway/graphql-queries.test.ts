@@ -1,22 +1,18 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { setMedium } from '../../src/operations/catalogue/volumes.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { createRequest } from '../../src/operations/requests/create.js';
-import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, type Edges } from '../support/graphql.js';
+import { useApp } from '../support/use-app.js';
 
 const BIG = 9_007_199_254_740_993n; // 2^53 + 1, which no double represents
 const MAX = 2n ** 63n - 1n;
 
-let app: TestApp;
-beforeAll(async () => {
-  app = await startApp({ now: () => '2026-03-04T05:06:07.000089' });
-});
-afterAll(() => app.close());
+const app = useApp({ now: () => '2026-03-04T05:06:07.000089' });
 
 const relayId = (type: string, id: unknown) => Buffer.from(`${type}:${id}`).toString('base64');
 
@@ -220,27 +216,6 @@ test('volumes show their medium, and quotas are listed by user', async () => {
   const users = quotas.edges.map(({ node }) => node.user);
   expect(users).toEqual([...users].sort());
   expect(quotas.totalCount).toBe(users.length);
-});
-
-test.each([
-  ['tapeFiles', 'after: "no cursor"', 'Invalid cursor: no cursor'],
-  ['tapeFiles', `after: "${Buffer.from('GPC:N:1').toString('base64')}"`, 'Invalid cursor: 1'],
-  ['requests', `after: "${Buffer.from('GPC:S:x').toString('base64')}"`, 'Invalid cursor: "x"'],
-  ['requests', `before: "${Buffer.from('GPC:N:99999999999').toString('base64')}"`, 'Invalid cursor: 99999999999'],
-  ['request(id: 1) { holds', 'after: "a2V5OjE5OTk5OTk5OTk5OQ=="', 'Invalid cursor: a2V5OjE5OTk5OTk5OTk5OQ=='],
-  ['volumes', 'first: -1', 'first must not be negative, as -1 is'],
-  ['drives', 'last: -1', 'last must not be negative, as -1 is'],
-])('%s(%s) is refused with the reason', async (field, args, message) => {
-  const isNested = field.includes('{');
-  expect(await askErrors(app, `{ ${field}(${args}) { edges { cursor } } ${isNested ? '}' : ''} }`)).toEqual([message]);
-});
-
-test('a NUL in a match is refused, and in a user name it matches nothing', async () => {
-  const nul = 'match must not hold the character NUL: "a\\u0000"';
-  expect(await ask(app, '{ tapeFiles(match: "a\\u0000") { totalCount } }')).toMatchObject({
-    errors: [{ message: nul, path: ['tapeFiles', 'totalCount'], extensions: { code: 'INVALID_INPUT' } }],
-  });
-  expect(await askData(app, '{ quota(user: "a\\u0000") { id } }')).toEqual({ quota: null });
 });
 
 test('the user name of a new quota must be valid, and that of an existing one may be anything', async () => {
