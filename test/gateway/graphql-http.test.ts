@@ -4,7 +4,7 @@ import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { type Answer, request, send, sendAsIs } from '../support/http.js';
+import { request, send, sendAsIs } from '../support/http.js';
 import { openStream, sendReserved } from '../support/streams.js';
 
 let app: TestApp;
@@ -235,51 +235,25 @@ describe('the id of an event', () => {
 
 const inUrl = (path: string, query: string) => `${path}?query=${encode(query)}`;
 
-type Ask = (gateway: TestApp, query: string) => Promise<Answer>;
-const byGet =
-  (path: string, headers = {}): Ask =>
-  (gateway, query) =>
-    send(gateway, inUrl(path, query), { headers });
-const byPost =
-  (path: string, headers = {}): Ask =>
-  (gateway, query) =>
-    send(gateway, path, { headers: { ...JSON_TYPE, ...headers }, body: { query } });
+const ways = {
+  '/graphql': (gateway: TestApp, query: string) => send(gateway, '/graphql', { headers: JSON_TYPE, body: { query } }),
+  '/graphql/stream': (gateway: TestApp, query: string) =>
+    send(gateway, '/graphql/stream', { headers: { ...JSON_TYPE, ...EVENTS }, body: { query } }),
+  'single connection mode': async (gateway: TestApp, query: string) => {
+    const { token, close } = await openStream(gateway);
+    const answer = await sendReserved(gateway, token, { query });
+    close();
+    return answer;
+  },
+};
 
-const ways: [name: string, ask: Ask][] = [
-  ['POST', byPost('/graphql')],
-  ['GET', byGet('/graphql')],
-  ['an event stream', byPost('/graphql', EVENTS)],
-  ['an event stream by GET', byGet('/graphql', EVENTS)],
-  ['a stream', byPost('/graphql/stream', EVENTS)],
-  ['a stream by GET', byGet('/graphql/stream', EVENTS)],
-  [
-    'a stream in single connection mode',
-    async (gateway, query) => {
-      const { token, close } = await openStream(gateway);
-      const answer = await sendReserved(gateway, token, { query });
-      close();
-      return answer;
-    },
-  ],
-];
-
-const QUERIES = [
-  '{ __schema { queryType { name } } }',
-  '{ __type(name: "Request") { name } }',
-  '{ ...Asks } fragment Asks on Query { a: __schema { types { name } } __type(name: "Quota") { fields { name } } }',
-];
-const SAYS = 'GraphQL introspection has been disabled, but the requested query contained the field \\"__';
-
-test.each(ways)('introspection is refused by %s, but __typename is not', async (name, ask) => {
-  for (const query of QUERIES) {
-    const { text } = await ask(quiet, query);
-    expect(text).toContain(SAYS);
-    expect(text).not.toContain('"data"');
-    expect((await ask(app, query)).text).not.toContain('introspection has been disabled');
-  }
-  const { status, text } = await ask(quiet, '{ __typename }');
-  if (name.includes('single')) expect(status).toBe(202);
-  else expect(text).toContain('{"data":{"__typename":"Query"}}');
+test.each(Object.entries(ways))('introspection is refused by %s, but __typename is not', async (_name, ask) => {
+  const query = '{ ...Asks } fragment Asks on Query { a: __schema { types { name } } }';
+  const { text } = await ask(quiet, query);
+  expect(text).toContain('GraphQL introspection has been disabled');
+  expect(text).not.toContain('"data"');
+  expect((await ask(app, query)).text).not.toContain('introspection has been disabled');
+  expect((await ask(quiet, '{ __typename }')).status).toBeLessThan(300);
 });
 
 test('without GraphiQL a browser gets the response of other clients', async () => {
