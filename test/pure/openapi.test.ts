@@ -18,8 +18,6 @@ test('the document is valid OpenAPI 3.1', async () => {
   const plain = JSON.parse(JSON.stringify(describeRest()));
   expect(await validator.validate(plain)).toMatchObject({ valid: true });
   expect(validator.version).toBe('3.1');
-  const { info: _, ...broken } = plain;
-  expect(await new Validator().validate(broken)).toMatchObject({ valid: false });
 });
 
 test('the document contains exactly the routes and their methods', () => {

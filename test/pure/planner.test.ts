@@ -231,29 +231,16 @@ test('ten users with ten files each do not wait for a user with very many', () =
   expect(waitOf([...heavy, ...others], { isFair: false })).toBeGreaterThan(10 * alone);
 });
 
-describe('no file waits longer than its bound', () => {
-  const drives = 2;
+test('no file waits longer than its bound, also if others have a higher priority', () => {
+  const options = { drives: 2, medium: lto8 };
   // a user requests a little more than the drives can read, for two days and a half
   const flood = Array.from({ length: 60 }, (_, hour) =>
     makeBatch(lto8, { user: 'flood', at: hour * 3600, files: 110, volumes: 20, sizeBytes: 25e9, seed: hour }),
   ).flat();
   const drop = makeBatch(lto8, { user: 'drop', at: 3600, files: 20, volumes: 20, sizeBytes: 2.5e9, seed: 1 });
   const arrivals = [...flood, ...drop].sort((a, b) => a.at - b.at);
-  const longestOf = (options: PlannedOptions) =>
-    findLongestPart(simulate(createPlanned(lto8, options), arrivals, { drives, medium: lto8 }), {
-      drives,
-      medium: lto8,
-    });
-
-  test('also if others have a higher priority', () => {
-    expect(longestOf({ priorities: new Map([['flood', 10]]) })).toBeLessThanOrEqual(1);
-  });
-
-  test('and the check finds a planner without the bound', () => {
-    const policy = { ...defaultPolicy, maxWaitSeconds: Number.POSITIVE_INFINITY };
-    const priorities = new Map([['flood', 10]]);
-    expect(longestOf({ priorities, policy })).toBeGreaterThan(1);
-  });
+  const outcome = simulate(createPlanned(lto8, { priorities: new Map([['flood', 10]]) }), arrivals, options);
+  expect(findLongestPart(outcome, options)).toBeLessThanOrEqual(1);
 });
 
 test('the plan ahead reads every file once, those of the user with less drive time first', () => {

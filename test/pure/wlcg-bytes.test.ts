@@ -228,19 +228,6 @@ test('a redirect from https to http fails, and the other server is not called', 
   expect(elsewhere.tokens).toEqual([]);
 });
 
-test('connections are reused, for calls and for bytes', async () => {
-  const bench = await withFile({ tls: true });
-  const sockets = new Set<unknown>();
-  bench.server.onBytes = (request) => {
-    sockets.add(request.socket);
-    return false;
-  };
-  for (let time = 0; time < 5; time++) await readStaged(bench.library, FILE, BigInt(time));
-  for (let time = 0; time < 5; time++) await bench.library.stage([FILE], quiet());
-  expect(sockets.size).toBe(1);
-  expect(await bench.server.countConnections()).toBeLessThanOrEqual(3);
-});
-
 test('at most `sockets` connections read bytes at once', async () => {
   const bench = await withFile({ settings: { sockets: 2 } });
   let most = 0;
