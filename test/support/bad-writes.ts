@@ -76,35 +76,21 @@ const added = (what: string, says: RegExp, given: object) =>
 const changed = (what: string, says: RegExp, given: object) =>
   mutate('setLibrary', what, says, { name: 'glacier', ...given });
 
+/** pure/kinds.test.ts and the tests of each library type have all bad settings. */
 const libraries: BadInput[] = [
-  ...['', '-a', 'a/b', 'a b', 'a\0', '\ud800', 'ä', 'x'.repeat(64), 'drive', 'directory'].map((name) =>
+  ...['', '-a', 'a\0', 'ä', 'x'.repeat(64), 'drive', 'directory'].map((name) =>
     added(`named ${shorten(name)}`, /^name must /, { name }),
   ),
-  ...['', 'lto', '__proto__', 'Directory'].map((kind) =>
-    added(`of the type ${kind}`, /^kind must be one of directory/, { kind }),
-  ),
-  ...['', '[]', '"x"', 'null', '{"folder": '].map((settings) =>
-    added(`with settings ${settings}`, SETTINGS, { settings }),
-  ),
+  added('of an unknown type', /^kind must be one of directory/, { kind: '__proto__' }),
+  ...['', '[]', '{"folder": '].map((settings) => added(`with settings ${settings}`, SETTINGS, { settings })),
   changed('with settings []', SETTINGS, { settings: '[]' }),
-  ...(
-    [
-      [{ folder: 'tapes' }, /^settings\.folder must /],
-      [{ folder: '/a\0b' }, /^settings\.folder must /],
-      [{ folder: '/tapes', depth: 3 }, /^settings\.depth is no setting of this kind; the settings are folder$/],
-      [{ folder: '/tapes', token: 'hush' }, /^settings\.token is no setting of this kind; the settings are folder$/],
-      [{ folder: `/${'x'.repeat(100_000)}` }, /^settings must have at most 65536 bytes as JSON, not 1000\d\d$/],
-    ] as const
-  ).map(([settings, says]) => added(`with ${shorten(settings)}`, says, { settings: JSON.stringify(settings) })),
-  ...(
-    [
-      [{ tier: 'Fast' }, /^settings\.tier must be one of Expedited, Standard, Bulk, not "Fast"$/],
-      [{ bucket: null }, /^settings\.bucket must be given/],
-      [{ folder: '/tapes' }, /^settings\.folder is no setting of this kind; /],
-      [{ secretAccessKey: 'hush' }, /^settings\.secretAccessKey is no setting of this kind; /],
-      [{ prefixes: [`/=${'x'.repeat(70_000)}`] }, /^settings must have at most 65536 bytes as JSON, not 70\d\d\d$/],
-    ] as const
-  ).map(([settings, says]) => changed(`with ${shorten(settings)}`, says, { settings: JSON.stringify(settings) })),
+  added('with a bad setting', /^settings\.folder must /, { settings: '{"folder":"tapes"}' }),
+  changed('with the setting of another type', /^settings\.folder is no setting of this kind; /, {
+    settings: '{"folder":"/tapes"}',
+  }),
+  added('with settings that are too long', /^settings must have at most 65536 bytes as JSON, not 1000\d\d$/, {
+    settings: JSON.stringify({ folder: `/${'x'.repeat(100_000)}` }),
+  }),
   ...[0, -1, 257].flatMap((drives) => [
     added(`with ${drives} drives`, DRIVES, { drives }),
     changed(`with ${drives} drives`, DRIVES, { drives }),
@@ -114,9 +100,7 @@ const libraries: BadInput[] = [
   ),
   changed('named directory', /^name must /, { name: 'directory' }),
   changed('of an unknown name', /^there is no library "nowhere"$/, { name: 'nowhere' }),
-  ...['directory', 'command-staging', '', '__proto__'].map((kind) =>
-    changed(`to the type ${kind}`, /^kind must stay "s3", not become "/, { kind }),
-  ),
+  changed('to another type', /^kind must stay "s3", not become "directory"/, { kind: 'directory' }),
   ...[{ depthFiles: 0 }, { depthFiles: 1_000_001 }, { depthBytes: '0' }, { depthBytes: '-1' }].map((depth) =>
     changed(`with ${shorten(depth)}`, /^depth(Files|Bytes) must be /, depth),
   ),
@@ -200,7 +184,7 @@ const quotas: BadInput[] = [
   ...mutateEach('removeQuota', 'user', /^user must be valid Unicode/, ['\ud800']),
   ...['removeQuota', 'forgetUser'].flatMap((field) => mutateEach(field, 'user', /has 1 live request\b/, ['alice'])),
   ...mutateEach('forgetUser', 'user', /^user must /, [
-    ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001), 'operator', 'system', 'anybody'],
+    ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001), 'system', 'anybody'],
   ]),
   ...mutateEach('forgetUser', 'user', /^there is nothing of user "nobody at all"$/, ['nobody at all']),
 ];
