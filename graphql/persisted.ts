@@ -1,11 +1,8 @@
 /**
- * Documents that a client names instead of sending them: automatic ones (Apollo's automatic persisted queries), and
- * trusted ones from a file. Both pass the same checks as sent documents.
- * Yoga's plugins do not handle event streams, callers or the text of trusted documents, and conflict with each other.
+ * Trusted documents, which a client names instead of sending them. They pass the same checks as sent documents.
+ * Yoga's plugin does not handle event streams, callers or the text of trusted documents.
  */
-import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { LRUCache } from 'lru-cache';
 import { type Caller, hasRole } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { messageOf, quote } from '../src/errors.js';
@@ -40,32 +37,21 @@ export function openDocuments({
 }: Pick<Context['config'], 'trustedDocuments' | 'trustedOnly'>): Documents {
   const trusted = trustedDocuments === undefined ? new Map<string, string>() : readTrusted(trustedDocuments);
   const texts = new Set(trusted.values());
-  const kept = new LRUCache<string, string>({
-    maxSize: MAX_CHARACTERS,
-    maxEntrySize: MAX_DOCUMENT,
-    sizeCalculation: (text) => text.length,
-  });
   const mayAll = (caller: Caller) => !trustedOnly || hasRole(caller, 'operator');
   return {
     find: (given, caller) => {
       const id = readId(given);
-      const known = id === undefined ? undefined : trusted.get(id.name);
       if (given.query !== undefined && given.query !== null && given.query !== '') {
         if (typeof given.query !== 'string') return undefined; // its reader reports that
         if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
-        if (id?.isAutomatic && known === undefined && kept.get(id.name) !== given.query) {
-          checkHash(id.name, given.query);
-          kept.set(id.name, given.query);
-        }
         return given.query;
       }
+      const known = id && trusted.get(id.name);
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
-      const text = id.isAutomatic ? kept.get(id.name) : undefined;
-      if (text !== undefined) return text;
-      if (!id.isAutomatic)
-        throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
-      throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_FOUND', 'PersistedQueryNotFound');
+      // clients of Apollo's protocol send the text then, and name no documents any more
+      if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
+      throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
     },
   };
 }
@@ -77,33 +63,14 @@ const untrusted = () =>
     'only documents that the site trusts are run here (TAPEGATE_TRUSTED_ONLY)',
   );
 
-/** @throws RefusedDocument */
-function readId({ documentId, extensions }: Named): { name: string; isAutomatic: boolean } | undefined {
-  if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isAutomatic: false };
-  const named = extensions?.persistedQuery as { version?: unknown; sha256Hash?: unknown } | null | undefined;
-  if (named === undefined || named === null) return undefined;
-  const { version, sha256Hash } = named;
-  if (version !== 1 || typeof sha256Hash !== 'string') {
-    throw new RefusedDocument(
-      400,
-      'PERSISTED_QUERY_NOT_SUPPORTED',
-      'persistedQuery must have the version 1 and a sha256Hash',
-    );
-  }
-  return { name: withoutAlgorithm(sha256Hash), isAutomatic: true };
+/** Returns the id of a document, given by itself or by Apollo's protocol as a hash. */
+function readId({ documentId, extensions }: Named): { name: string; isHash: boolean } | undefined {
+  if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isHash: false };
+  const named = extensions?.persistedQuery as { sha256Hash?: unknown } | null | undefined;
+  return typeof named?.sha256Hash === 'string' ? { name: withoutAlgorithm(named.sha256Hash), isHash: true } : undefined;
 }
 
 const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
-
-/** Maximum characters of automatic documents, in total and of each. */
-const MAX_CHARACTERS = 2_000_000;
-const MAX_DOCUMENT = 50_000;
-
-/** @throws RefusedDocument if the hash is that of another text */
-function checkHash(hash: string, text: string): void {
-  if (createHash('sha256').update(text).digest('hex') === hash) return;
-  throw new RefusedDocument(400, 'PERSISTED_QUERY_HASH_MISMATCH', 'sha256Hash is not the hash of the query');
-}
 
 /** A JSON object of documents by id, as code generators write it. */
 function readTrusted(file: string): Map<string, string> {

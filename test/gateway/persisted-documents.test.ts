@@ -1,4 +1,4 @@
-/** GraphQL documents that clients name instead of sending them: automatically persisted ones and trusted ones. */
+/** Trusted GraphQL documents, which clients name instead of sending them. */
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -15,7 +15,8 @@ const WATCH = 'subscription Watch { requestProgress(id: 2147483647) { state } }'
 const hashOf = (text: string) => createHash('sha256').update(text).digest('hex');
 
 const file = path.join(makeTempDir(), 'persisted-documents.json');
-writeFileSync(file, JSON.stringify({ 'sha256:ABC1': TRUSTED, watch: WATCH }));
+const LARGE = `{ ${Array.from({ length: 201 }, (_, n) => `f${n}: __typename`).join(' ')} }`;
+writeFileSync(file, JSON.stringify({ 'sha256:ABC1': TRUSTED, watch: WATCH, large: LARGE }));
 
 let strict: TestApp;
 let tokens: Record<'user' | 'operator', string>;
@@ -27,42 +28,26 @@ const open = useApp({}, async () => {
 });
 afterAll(() => strict.close());
 
-const named = (hash: string, version = 1) => ({ extensions: { persistedQuery: { version, sha256Hash: hash } } });
+const named = (hash: string) => ({ extensions: { persistedQuery: { version: 1, sha256Hash: hash } } });
 const post = (app: TestApp, body: object, headers: Record<string, string> = {}, at = '/graphql') =>
   send(app, at, { headers: { 'Content-Type': 'application/json', ...headers }, body });
 const codeOf = ({ body }: { body: unknown }) =>
   (body as { errors?: { extensions?: { code?: string } }[] }).errors?.[0]?.extensions?.code;
 
-test('a document that was sent with its hash can be named by it, over each transport', async () => {
-  const query = 'query Automatic { __typename }';
-  const unknown = await post(open, named(hashOf(query)));
-  const errors = [{ message: 'PersistedQueryNotFound', extensions: { code: 'PERSISTED_QUERY_NOT_FOUND' } }];
-  expect([unknown.status, unknown.body]).toEqual([200, { errors }]);
-  const RESULT = { data: { __typename: 'Query' } };
-  expect((await post(open, { query, ...named(hashOf(query)) })).body).toEqual(RESULT);
-  expect((await post(open, named(hashOf(query)))).body).toEqual(RESULT);
-  const extensions = encodeURIComponent(JSON.stringify(named(hashOf(query)).extensions));
-  const got = await send(open, `/graphql?extensions=${extensions}`, { headers: { Accept: 'application/json' } });
-  expect(got.body).toEqual(RESULT);
-  for (const at of ['/graphql', '/graphql/stream']) {
-    const { text } = await post(open, named(hashOf(query)), { Accept: 'text/event-stream' }, at);
-    expect(text).toContain(JSON.stringify(RESULT));
+test('a client of automatic persisted queries is told to send the text, and then gets the result', async () => {
+  const query = '{ __typename }';
+  const refused = await post(open, named(hashOf(query)));
+  const errors = [{ message: 'PersistedQueryNotSupported', extensions: { code: 'PERSISTED_QUERY_NOT_SUPPORTED' } }];
+  expect([refused.status, refused.body]).toEqual([200, { errors }]);
+  expect((await post(open, { query, ...named(hashOf(query)) })).body).toEqual({ data: { __typename: 'Query' } });
+  for (const body of [{ extensions: {} }, { extensions: { persistedQuery: { sha256Hash: 1 } } }]) {
+    expect((await post(open, body)).status).toBe(400);
   }
 });
 
-test('a wrong hash or an unknown version is refused, and nothing is stored', async () => {
-  const wrong = await post(open, { query: '{ __typename }', ...named('0'.repeat(64)) });
-  expect([wrong.status, codeOf(wrong)]).toEqual([400, 'PERSISTED_QUERY_HASH_MISMATCH']);
-  expect(codeOf(await post(open, named('0'.repeat(64))))).toBe('PERSISTED_QUERY_NOT_FOUND');
-  const other = await post(open, named(hashOf('{ __typename }'), 2));
-  expect([other.status, codeOf(other)]).toEqual([400, 'PERSISTED_QUERY_NOT_SUPPORTED']);
-  expect((await post(open, { extensions: {} })).status).toBe(400);
-});
-
-test('a named document passes the same checks as a sent one', async () => {
-  const query = `{ ${Array.from({ length: 201 }, (_, n) => `f${n}: __typename`).join(' ')} }`;
-  expect(codeOf(await post(open, { query, ...named(hashOf(query)) }))).toBe('TOO_LARGE');
-  expect(codeOf(await post(open, named(hashOf(query))))).toBe('TOO_LARGE');
+test('a trusted document passes the same checks as a sent one', async () => {
+  const refused = await post(strict, { documentId: 'large' }, { Authorization: `Bearer ${tokens.user}` });
+  expect(codeOf(refused)).toBe('TOO_LARGE');
 });
 
 test('with trusted documents only, those run by id, by text and on streams, and no others', async () => {
@@ -81,14 +66,12 @@ test('with trusted documents only, those run by id, by text and on streams, and 
   }
 });
 
-test('an operator with a token may send any document, and other callers cannot name it then', async () => {
+test('an operator with a token may send any document', async () => {
   const query = 'query OfOperator { __typename }';
   const operator = { Authorization: `Bearer ${tokens.operator}` };
-  const { body } = await post(strict, { query, ...named(hashOf(query)) }, operator);
+  const { body } = await post(strict, { query }, operator);
   expect(body).toEqual({ data: { __typename: 'Query' } });
   expect((await post(strict, { documentId: 'none' }, operator)).status).toBe(404);
-  const user = await post(strict, named(hashOf(query)), { Authorization: `Bearer ${tokens.user}` });
-  expect(codeOf(user)).toBe('UNTRUSTED_DOCUMENT');
 });
 
 test.each([
