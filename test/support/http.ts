@@ -38,8 +38,16 @@ export async function request(gateway: Gateway, path: string, call: Call = {}): 
   const headers = { ...(isShown && { Authorization: `Bearer ${gateway.token}` }), ...call.headers };
   const isRaw = typeof body === 'string' || body instanceof Uint8Array;
   const content = body === undefined ? {} : { body: isRaw ? (body as string) : formatJson(body) };
-  return await fetch(`${gateway.url}${path}`, { method, headers, signal, ...content });
+  const response = await fetch(`${gateway.url}${path}`, { method, headers, signal, ...content });
+  if (response.headers.get('content-type')?.startsWith('text/event-stream')) {
+    streams.add(response);
+    signal?.addEventListener('abort', () => streams.delete(response));
+  }
+  return response;
 }
+
+/** Open event streams: `fetch` closes the connection of a response that the garbage collector frees. */
+const streams = new Set<Response>();
 
 /** Closes the idle connections of `fetch`, for which a gateway that stops would wait a second. */
 export function leaveConnections(): void {
