@@ -9,8 +9,8 @@ import { Folders } from '../parts/folders';
 import { Pages, usePlaces } from '../parts/pages';
 import { Problem } from '../parts/problem';
 import { StageName } from '../parts/state';
+import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
-import { Wide } from '../parts/wide';
 import { chooseHere, useRoute } from '../route';
 import { AskFor } from './ask-for';
 import { ChosenFiles } from './chosen-files';
@@ -30,6 +30,7 @@ export function FilesPage() {
   const variables = { match: match || undefined, first: PAGE, after: places.after };
   const { data, error, isFetching, again } = useLook(FilesDocument, variables);
   const found = data?.tapeFiles;
+  const files = found?.edges.map(({ node }) => node) ?? [];
   const look = (text: string) => {
     places.restart();
     chooseHere(['files'], { match: text });
@@ -59,11 +60,15 @@ export function FilesPage() {
           <ChosenFiles chosen={chosen} onLeave={choose} onClear={() => setChosen(new Set())} />
         </AskFor>
       )}
-      <FilesTable
-        files={found?.edges.map(({ node }) => node) ?? []}
-        chosen={chosen}
-        onChoose={isReadOnly ? undefined : choose}
-      />
+      {files.length > 0 && (
+        <Table
+          label="Files found"
+          columns={columnsOf(chosen, isReadOnly ? undefined : choose)}
+          rows={files}
+          keyOf={({ id }) => id}
+          isStacked
+        />
+      )}
       <Pages places={places} info={found?.pageInfo} />
     </>
   );
@@ -99,52 +104,26 @@ function Search({ match, onLook }: { match: string; onLook(text: string): void }
   );
 }
 
-interface FilesTableProps {
-  files: FoundFile[];
-  chosen: ReadonlySet<string>;
-  onChoose: ((path: string) => void) | undefined;
-}
-
-function FilesTable({ files, chosen, onChoose }: FilesTableProps) {
-  return (
-    <Wide label="Files found">
-      <table class="stacked">
-        <thead>
-          <tr>
-            {onChoose && <th scope="col">Choose</th>}
-            <th scope="col">Path</th>
-            <th scope="col" class="number">
-              Size
-            </th>
-            <th scope="col">Stage</th>
-          </tr>
-        </thead>
-        <tbody>
-          {files.map(({ id, path, size, stage }) => (
-            <tr key={id}>
-              {onChoose && (
-                <td>
-                  <input
-                    type="checkbox"
-                    aria-label={`Choose ${path}`}
-                    checked={chosen.has(path)}
-                    onChange={() => onChoose(path)}
-                  />
-                </td>
-              )}
-              <th scope="row">
-                <code>{path}</code>
-              </th>
-              <td class="number" title={`${formatNumber(Number(size))} B`}>
-                {formatBytes(size)}
-              </td>
-              <td>
-                <StageName stage={stage} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </Wide>
-  );
+function columnsOf(chosen: ReadonlySet<string>, onChoose: ((path: string) => void) | undefined): Column<FoundFile>[] {
+  const choice: Column<FoundFile> = {
+    title: 'Choose',
+    cell: ({ path }) => (
+      <input
+        type="checkbox"
+        aria-label={`Choose ${path}`}
+        checked={chosen.has(path)}
+        onChange={() => onChoose?.(path)}
+      />
+    ),
+  };
+  return [
+    ...(onChoose ? [choice] : []),
+    { title: 'Path', isName: true, cell: ({ path }) => <code>{path}</code> },
+    {
+      title: 'Size',
+      isNumber: true,
+      cell: ({ size }) => <span title={`${formatNumber(Number(size))} B`}>{formatBytes(size)}</span>,
+    },
+    { title: 'Stage', cell: ({ stage }) => <StageName stage={stage} /> },
+  ];
 }

@@ -6,7 +6,7 @@ import { Download } from '../parts/download';
 import { Moment } from '../parts/moment';
 import { Pages, type Places } from '../parts/pages';
 import { isOver } from '../parts/state';
-import { Wide } from '../parts/wide';
+import { type Column, Table } from '../parts/table';
 import type { ShownRequest } from './request';
 
 const names: Record<HoldState, string> = {
@@ -47,24 +47,13 @@ export function RequestFiles({ request, states, places, onStates }: RequestFiles
         </label>
         {onDisk.length > 0 && <CopyButton text={onDisk.join('\n')} name="Copy the paths on disk shown here" />}
       </div>
-      <Wide label="Files of the request">
-        <table class="stacked">
-          <thead>
-            <tr>
-              <th scope="col">Path</th>
-              <th scope="col" class="number">
-                Size
-              </th>
-              <th scope="col">State</th>
-            </tr>
-          </thead>
-          <tbody>
-            {holds.map((hold) => (
-              <HoldRow key={hold.file.id} hold={hold} hasEnded={hasEnded} />
-            ))}
-          </tbody>
-        </table>
-      </Wide>
+      <Table
+        label="Files of the request"
+        columns={hasEnded ? columnsThen : columns}
+        rows={holds}
+        keyOf={({ file }) => file.id}
+        isStacked
+      />
       <Pages places={places} info={request.holds.pageInfo} />
     </section>
   );
@@ -72,26 +61,31 @@ export function RequestFiles({ request, states, places, onStates }: RequestFiles
 
 type Hold = ShownRequest['holds']['edges'][number]['node'];
 
-function HoldRow({ hold, hasEnded }: { hold: Hold; hasEnded: boolean }) {
-  const { file, size, state, error, lastError, nextTry } = hold;
+function columnsOf(hasEnded: boolean): Column<Hold>[] {
+  return [
+    { title: 'Path', cell: ({ file }) => <code>{hasEnded ? file.path : (file.restoredPath ?? file.path)}</code> },
+    { title: 'Size', isNumber: true, cell: ({ size }) => formatBytes(size) },
+    { title: 'State', cell: (hold) => <HoldStateTold hold={hold} hasEnded={hasEnded} /> },
+  ];
+}
+
+const columns = columnsOf(false);
+const columnsThen = columnsOf(true);
+
+function HoldStateTold({ hold, hasEnded }: { hold: Hold; hasEnded: boolean }) {
+  const { file, state, error, lastError, nextTry } = hold;
   const why = error ?? lastError;
   return (
-    <tr>
-      <th scope="row">
-        <code>{hasEnded ? file.path : (file.restoredPath ?? file.path)}</code>
-      </th>
-      <td class="number">{formatBytes(size)}</td>
-      <td>
-        <span class={`state ${state.toLowerCase()}`}>{(hasEnded ? namesThen : names)[state]}</span>
-        {file.bytesPath && !hasEnded && <Download bytesPath={file.bytesPath} path={file.path} />}
-        {why && <p class="why">{why}</p>}
-        {nextTry && (
-          <p class="why">
-            Tried again <Moment at={nextTry} side="ahead" />
-          </p>
-        )}
-      </td>
-    </tr>
+    <>
+      <span class={`state ${state.toLowerCase()}`}>{(hasEnded ? namesThen : names)[state]}</span>
+      {file.bytesPath && !hasEnded && <Download bytesPath={file.bytesPath} path={file.path} />}
+      {why && <p class="why">{why}</p>}
+      {nextTry && (
+        <p class="why">
+          Tried again <Moment at={nextTry} side="ahead" />
+        </p>
+      )}
+    </>
   );
 }
 

@@ -8,14 +8,12 @@ import {
   type SiteUsersQuery,
 } from '../../generated/web-operations';
 import { formatBytes, formatNumber, share } from '../format';
-import { useSiteLook } from '../live-site';
 import { Bar } from '../parts/bar';
 import { Moment } from '../parts/moment';
-import { usePlaces } from '../parts/pages';
 import { Service } from '../parts/service';
 import type { Column } from '../parts/table';
 import { linkTo } from '../route';
-import { PAGE, SiteList } from './site-list';
+import { createSitePage } from './site-list';
 
 const userColumns: Column<SiteUsersQuery['quotas']['edges'][number]['node']>[] = [
   { title: 'User', cell: ({ user }) => <a href={linkTo(['quotas', user])}>{user}</a> },
@@ -37,19 +35,14 @@ const userColumns: Column<SiteUsersQuery['quotas']['edges'][number]['node']>[] =
   { title: 'Service', cell: ({ user, suspension }) => <Service kind="USER" name={user} suspension={suspension} /> },
 ];
 
-export function UsersPage() {
-  const places = usePlaces();
-  const look = useSiteLook(SiteUsersDocument, { first: PAGE, after: places.after }, 'QUEUE', 'SUSPENSIONS');
-  return (
-    <SiteList
-      title="Users"
-      {...{ look, places }}
-      list={({ quotas }) => quotas}
-      columns={userColumns}
-      keyOf={({ id }) => id}
-    />
-  );
-}
+export const UsersPage = createSitePage({
+  title: 'Users',
+  document: SiteUsersDocument,
+  parts: ['QUEUE', 'SUSPENSIONS'],
+  list: ({ quotas }) => quotas,
+  columns: userColumns,
+  keyOf: ({ id }) => id,
+});
 
 const suspensionColumns: Column<SiteSuspensionsQuery['suspensions']['edges'][number]['node']>[] = [
   { title: 'Name', cell: ({ name }) => name },
@@ -65,19 +58,14 @@ const suspensionColumns: Column<SiteSuspensionsQuery['suspensions']['edges'][num
   },
 ];
 
-export function SuspensionsPage() {
-  const places = usePlaces();
-  const look = useSiteLook(SiteSuspensionsDocument, { first: PAGE, after: places.after }, 'SUSPENSIONS');
-  return (
-    <SiteList
-      title="Out of service"
-      {...{ look, places }}
-      list={({ suspensions }) => suspensions}
-      columns={suspensionColumns}
-      keyOf={({ kind, name }) => `${kind}:${name}`}
-    />
-  );
-}
+export const SuspensionsPage = createSitePage({
+  title: 'Out of service',
+  document: SiteSuspensionsDocument,
+  parts: ['SUSPENSIONS'],
+  list: ({ suspensions }) => suspensions,
+  columns: suspensionColumns,
+  keyOf: ({ kind, name }) => `${kind}:${name}`,
+});
 
 const failureColumns: Column<SiteFailuresQuery['verifications']['edges'][number]['node']>[] = [
   { title: 'File', cell: ({ file }) => <code>{file.path}</code> },
@@ -88,16 +76,11 @@ const failureColumns: Column<SiteFailuresQuery['verifications']['edges'][number]
   { title: 'Next', cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'when somebody asks') },
 ];
 
-export function FailuresPage() {
-  const places = usePlaces();
-  const look = useSiteLook(SiteFailuresDocument, { first: PAGE, after: places.after }, 'QUEUE');
-  return (
-    <SiteList
-      title="Tape copies that could not be confirmed"
-      {...{ look, places }}
-      list={({ verifications }) => verifications}
-      columns={failureColumns}
-      keyOf={({ file }) => file.id}
-    />
-  );
-}
+export const FailuresPage = createSitePage({
+  title: 'Tape copies that could not be confirmed',
+  document: SiteFailuresDocument,
+  parts: ['QUEUE'],
+  list: ({ verifications }) => verifications,
+  columns: failureColumns,
+  keyOf: ({ file }) => file.id,
+});

@@ -8,12 +8,10 @@ import {
   type SiteVolumesQuery,
 } from '../../generated/web-operations';
 import { formatBytes, share } from '../format';
-import { useSiteLook } from '../live-site';
 import { Bar } from '../parts/bar';
-import { usePlaces } from '../parts/pages';
 import { Service } from '../parts/service';
 import type { Column } from '../parts/table';
-import { PAGE, SiteList } from './site-list';
+import { createSitePage } from './site-list';
 
 const volumeColumns: Column<SiteVolumesQuery['volumes']['edges'][number]['node']>[] = [
   { title: 'Volume', cell: ({ name }) => name },
@@ -27,20 +25,14 @@ const volumeColumns: Column<SiteVolumesQuery['volumes']['edges'][number]['node']
   },
 ];
 
-export function VolumesPage() {
-  const places = usePlaces();
-  const variables = { first: PAGE, after: places.after };
-  const look = useSiteLook(SiteVolumesDocument, variables, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
-  return (
-    <SiteList
-      title="Volumes"
-      {...{ look, places }}
-      list={({ volumes }) => volumes}
-      columns={volumeColumns}
-      keyOf={({ id }) => id}
-    />
-  );
-}
+export const VolumesPage = createSitePage({
+  title: 'Volumes',
+  document: SiteVolumesDocument,
+  parts: ['DRIVES', 'QUEUE', 'SUSPENSIONS'],
+  list: ({ volumes }) => volumes,
+  columns: volumeColumns,
+  keyOf: ({ id }) => id,
+});
 
 const diskColumns: Column<SiteDisksQuery['restoreDisks']['edges'][number]['node']>[] = [
   { title: 'Disk', cell: ({ mountpoint }) => <code>{mountpoint}</code> },
@@ -65,19 +57,14 @@ const diskColumns: Column<SiteDisksQuery['restoreDisks']['edges'][number]['node'
   },
 ];
 
-export function DisksPage() {
-  const places = usePlaces();
-  const look = useSiteLook(SiteDisksDocument, { first: PAGE, after: places.after }, 'DISKS', 'SUSPENSIONS');
-  return (
-    <SiteList
-      title="Restore disks"
-      {...{ look, places }}
-      list={({ restoreDisks }) => restoreDisks}
-      columns={diskColumns}
-      keyOf={({ id }) => id}
-    />
-  );
-}
+export const DisksPage = createSitePage({
+  title: 'Restore disks',
+  document: SiteDisksDocument,
+  parts: ['DISKS', 'SUSPENSIONS'],
+  list: ({ restoreDisks }) => restoreDisks,
+  columns: diskColumns,
+  keyOf: ({ id }) => id,
+});
 
 const libraryColumns: Column<SiteLibrariesQuery['libraries']['edges'][number]['node']>[] = [
   { title: 'Library', cell: ({ name }) => name },
@@ -95,16 +82,11 @@ const libraryColumns: Column<SiteLibrariesQuery['libraries']['edges'][number]['n
   },
 ];
 
-export function LibrariesPage() {
-  const places = usePlaces();
-  const look = useSiteLook(SiteLibrariesDocument, { first: PAGE, after: places.after }, 'LIBRARIES', 'SUSPENSIONS');
-  return (
-    <SiteList
-      title="Libraries"
-      {...{ look, places }}
-      list={({ libraries }) => libraries}
-      columns={libraryColumns}
-      keyOf={({ id }) => id}
-    />
-  );
-}
+export const LibrariesPage = createSitePage({
+  title: 'Libraries',
+  document: SiteLibrariesDocument,
+  parts: ['LIBRARIES', 'SUSPENSIONS'],
+  list: ({ libraries }) => libraries,
+  columns: libraryColumns,
+  keyOf: ({ id }) => id,
+});

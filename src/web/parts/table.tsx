@@ -1,4 +1,4 @@
-/** Rows of a list, the first column of which says what a row is about. */
+/** Rows of a list; a column says what a row is about: the first, unless another one is marked. */
 import type { ComponentChildren } from 'preact';
 import { Wide } from './wide';
 
@@ -6,6 +6,7 @@ export interface Column<Row> {
   title: string;
   cell(row: Row): ComponentChildren;
   isNumber?: boolean;
+  isName?: boolean;
 }
 
 export function Table<Row>({
@@ -13,16 +14,20 @@ export function Table<Row>({
   columns,
   rows,
   keyOf,
+  isStacked = false,
 }: {
   label: string;
   columns: readonly Column<Row>[];
   rows: readonly Row[];
   keyOf(row: Row): string;
+  /** On a narrow screen, each row is a block. */
+  isStacked?: boolean;
 }) {
+  const name = columns.find(({ isName }) => isName) ?? columns[0];
   if (rows.length === 0) return <p>There is none.</p>;
   return (
     <Wide label={label}>
-      <table>
+      <table class={isStacked ? 'stacked' : undefined}>
         <thead>
           <tr>
             {columns.map(({ title, isNumber }) => (
@@ -35,14 +40,14 @@ export function Table<Row>({
         <tbody>
           {rows.map((row) => (
             <tr key={keyOf(row)}>
-              {columns.map(({ title, cell, isNumber }, index) =>
-                index === 0 ? (
-                  <th key={title} scope="row">
-                    {cell(row)}
+              {columns.map((column) =>
+                column === name ? (
+                  <th key={column.title} scope="row">
+                    {column.cell(row)}
                   </th>
                 ) : (
-                  <td key={title} class={isNumber ? 'number' : undefined}>
-                    {cell(row)}
+                  <td key={column.title} class={column.isNumber ? 'number' : undefined}>
+                    {column.cell(row)}
                   </td>
                 ),
               )}
