@@ -1,4 +1,5 @@
 /** Makes callers from identities. */
+import { LRUCache } from 'lru-cache';
 import type { Caller, Quotas, Role, Way } from '../caller.js';
 import type { AccessConfig } from '../config.js';
 import type { Context } from '../context.js';
@@ -128,49 +129,35 @@ const MAX_ENTRIES = 10_000;
 /** A cache with foreign keys, limited in time and number. */
 export class Recent<Value> {
   private readonly keptMs: number;
-  private readonly entries = new Map<string, { until: number; value: Promise<Value> }>();
-
-  private clearings = 0;
+  private entries: LRUCache<string, Promise<Value>>;
 
   constructor(keptMs: number) {
     this.keptMs = keptMs;
+    this.entries = this.create();
+  }
+
+  private create(): LRUCache<string, Promise<Value>> {
+    return new LRUCache({ max: MAX_ENTRIES, ttl: this.keptMs });
   }
 
   /** A failed load is retried by the next call; a load during `clear` is repeated at once. */
   async get(key: string, load: () => Promise<Value>): Promise<Value> {
     for (;;) {
-      const begun = this.clearings;
-      const value = await this.find(key, load);
-      if (begun === this.clearings) return value;
-    }
-  }
-
-  private async find(key: string, load: () => Promise<Value>): Promise<Value> {
-    const known = this.entries.get(key);
-    if (known && performance.now() < known.until) return await known.value;
-    this.forgetOld();
-    if (this.entries.size >= MAX_ENTRIES) this.entries.clear();
-    this.entries.delete(key); // reinserts it at the end
-    const entry = { until: performance.now() + this.keptMs, value: load() };
-    this.entries.set(key, entry);
-    try {
-      return await entry.value;
-    } catch (error) {
-      if (this.entries.get(key) === entry) this.entries.delete(key);
-      throw error;
-    }
-  }
-
-  /** Entries are in order of age. */
-  private forgetOld(): void {
-    for (const [key, { until }] of this.entries) {
-      if (performance.now() < until) return;
-      this.entries.delete(key);
+      const { entries } = this;
+      let found = entries.get(key);
+      if (!found) {
+        found = load();
+        entries.set(key, found);
+      }
+      const value = await found.catch((error) => {
+        if (entries.peek(key) === found) entries.delete(key);
+        throw error;
+      });
+      if (entries === this.entries) return value;
     }
   }
 
   clear(): void {
-    this.clearings += 1;
-    this.entries.clear();
+    this.entries = this.create();
   }
 }

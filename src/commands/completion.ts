@@ -59,12 +59,16 @@ const describe = ({ description, argChoices }: Option): string =>
 
 const firstOf = (text: string): string => text.split(/[;:]/)[0]?.slice(0, 70) ?? '';
 
-/** The longest path of commands that the line begins with decides; `path` is a variable of zsh itself. */
-const scripts: Record<Shell, (words: Words[]) => string> = {
-  bash: (words) => `# tapegate completion bash
+/** The longest path of commands that the line begins with decides. zsh runs the functions of bash by its bashcompinit. */
+const shScript = (words: Words[]) => `# tapegate completion
+if [ -n "\${ZSH_VERSION-}" ]; then
+  autoload -U compinit bashcompinit
+  type compdef > /dev/null || compinit
+  bashcompinit
+fi
 _tapegate() {
   local word="\${COMP_WORDS[COMP_CWORD]}" so_far="" next each
-  for each in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+  for each in "\${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do
     case "\${so_far:+$so_far }$each" in
 ${pathsOf(words)
   .map((path) => `      "${path}") so_far="${path}" ;;`)
@@ -82,31 +86,11 @@ ${valuesOf(words)
   COMPREPLY=($(compgen -W "$next" -- "$word"))
 }
 complete -o default -F _tapegate tapegate
-`,
-  zsh: (words) => `#compdef tapegate
-# tapegate completion zsh
-_tapegate() {
-  local so_far="" each
-  local -a next
-  for each in "\${(@)words[2,CURRENT-1]}"; do
-    case "\${so_far:+$so_far }$each" in
-${pathsOf(words)
-  .map((path) => `      "${path}") so_far="${path}" ;;`)
-  .join('\n')}
-    esac
-  done
-  case "$so_far" in
-${words.map(({ path, next }) => `    "${path}") next=(${next.map(zshWord).join(' ')}) ;;`).join('\n')}
-  esac
-  case "$so_far \${words[CURRENT-1]}" in
-${valuesOf(words)
-  .map(({ after, choices }) => `    "${after}") next=(${choices.map(quoted).join(' ')}) ;;`)
-  .join('\n')}
-  esac
-  _describe 'tapegate' next || _files
-}
-if [ "$funcstack[1]" = _tapegate ]; then _tapegate "$@"; else compdef _tapegate tapegate; fi
-`,
+`;
+
+const scripts: Record<Shell, (words: Words[]) => string> = {
+  bash: shScript,
+  zsh: shScript,
   fish: (words) => `# tapegate completion fish
 function __tapegate_path
   set -l path
@@ -128,10 +112,6 @@ const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filt
 /** What stands before the value of an option. */
 const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
   words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));
-
-const quoted = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`;
-
-const zshWord = ({ word, description }: Word): string => quoted(description === '' ? word : `${word}:${description}`);
 
 function fishLine(path: string, { word, description, hasValue = false }: Word): string {
   const long = /^--(.+)/.exec(word)?.[1];

@@ -3,7 +3,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { pipeline, type Readable, Transform } from 'node:stream';
+import { pipeline, Readable, Transform } from 'node:stream';
 import { constants, gunzipSync } from 'node:zlib';
 import { messageOf } from '../errors.js';
 import type { RowError } from '../operations/catalogue/import-lines.js';
@@ -53,37 +53,21 @@ export async function openSource(file: string): Promise<ImportSource> {
   if (!stat.isFile()) return await peek(file, handle.createReadStream());
   const { buffer, bytesRead } = await handle.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0);
   const detected = detectFormat(unzipHead(buffer.subarray(0, bytesRead)));
-  return { file, detected, size: stat.size, read: () => handle.createReadStream({ start: 0 }) };
+  await handle.close();
+  return { file, detected, size: stat.size, read: () => createReadStream(file) };
 }
 
 /** Detects the format of a stream from its first two lines, or 4 kB, because more may take long to arrive. */
 async function peek(file: string, stream: Readable): Promise<ImportSource> {
   let head = Buffer.alloc(0);
-  let isKnown = false;
-  const { tap, detected } = await new Promise<{ tap: Transform; detected: ListFormat | undefined }>(
-    (resolve, reject) => {
-      const settle = (isOver: boolean) => {
-        const text = unzipHead(head);
-        isKnown = isOver || head.length >= HEAD_BYTES || /\S.*\n\s*\S.*\n/.test(text);
-        if (isKnown) resolve({ tap, detected: detectFormat(text) });
-      };
-      const tap = new Transform({
-        transform(chunk: Buffer, _encoding, done) {
-          if (!isKnown) {
-            head = Buffer.concat([head, chunk]);
-            settle(false);
-          }
-          done(null, chunk);
-        },
-        flush(done) {
-          if (!isKnown) settle(true);
-          done();
-        },
-      });
-      pipeline(stream, tap, (error) => error && reject(error)); // what fails later, fails what reads it
-    },
-  );
-  return { file, detected, size: undefined, read: () => tap };
+  for await (const chunk of stream.iterator({ destroyOnReturn: false })) {
+    head = Buffer.concat([head, chunk]);
+    if (head.length >= HEAD_BYTES || /\S.*\n\s*\S.*\n/.test(unzipHead(head))) break;
+  }
+  const detected = detectFormat(unzipHead(head));
+  if (stream.readableEnded) return { file, detected, size: undefined, read: () => Readable.from(head) };
+  stream.unshift(head);
+  return { file, detected, size: undefined, read: () => stream };
 }
 
 /** Unpacks the beginning of a file, which is cut off. */

@@ -4,6 +4,7 @@ import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { readCredentialHeaders, UNCONFIRMED } from './client.js';
 import { CommandError, ConnectionError, formatNetworkError } from './failure.js';
 import type { ImportView } from './import-progress.js';
@@ -35,46 +36,28 @@ export async function sendFile<Answer>(
     Expect: '100-continue',
   };
   const req: ClientRequest = request(target, { method: 'PUT', headers });
-  const answered = once(req, 'response') as Promise<[IncomingMessage]>;
-  let hasAnswer = false;
-  answered.then(
-    () => {
-      hasAnswer = true;
-    },
-    () => {}, // told below
-  );
-  const mayCome = Promise.race([answered, waitForContinue(req)]);
-  const sent = mayCome.then(async () => {
-    if (hasAnswer) return;
+  const answered = once(req, 'response').then(([response]) => response as IncomingMessage);
+  const mayBegin = Promise.race([once(req, 'continue'), sleep(CONTINUE_MS, undefined, { ref: false })]);
+  const send = async () => {
     view?.tell({ step: 'sending' });
     await (view ? pipeline(source, view.meter(true), req) : pipeline(source, req));
     view?.tell({ step: 'waiting' });
-  });
+    return await answered;
+  };
   try {
-    // an answer may come before all is sent; a connection that breaks off has none
-    const [response] = await Promise.race([answered, sent.then(() => answered)]).catch((error) => {
-      throw source.errored ?? error;
-    });
-    return await readAnswer<Answer>(url, response);
+    // the answer may come before all is sent, or before anything is
+    const early = await Promise.race([answered, mayBegin.then(() => undefined)]);
+    return await readAnswer<Answer>(url, early ?? (await Promise.race([answered, send()])));
   } catch (error) {
-    if (error instanceof CommandError || error === source.errored) throw error;
+    if (error instanceof CommandError) throw error;
+    if (source.errored) throw source.errored;
     const problem = formatNetworkError(url, error);
     // what is not whole is not taken over
     throw req.writableFinished ? new CommandError(`${problem}: ${UNCONFIRMED}`) : new ConnectionError(problem);
   } finally {
-    sent.catch(() => {}); // it has been told, or the answer has come first
     req.destroy();
     source.destroy();
   }
-}
-
-async function waitForContinue(req: ClientRequest): Promise<void> {
-  const patience = new AbortController();
-  const timer = setTimeout(() => patience.abort(), CONTINUE_MS);
-  await once(req, 'continue', { signal: patience.signal }).catch((error) => {
-    if (!patience.signal.aborted) throw error;
-  });
-  clearTimeout(timer);
 }
 
 async function readAnswer<Answer>(url: string, response: IncomingMessage): Promise<Answer> {
