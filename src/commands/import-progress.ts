@@ -1,19 +1,10 @@
-/**
- * How far an import is, on standard error: on a terminal a line that is written over itself; elsewhere nothing, or, where it is asked for, a line
- * at the end of each step and one in half a minute, for a log.
- */
+/** How far an import is: in a terminal, and if `--progress` asks for it, elsewhere: a line per step and one in half a minute. */
 import { Transform } from 'node:stream';
 import { formatBytes } from '../bytes.js';
 import type { ImportProgress } from '../operations/catalogue/import-incoming.js';
 import { stderr } from './io.js';
-import { printable } from './output.js';
+import { ProgressLine, type ProgressOutput } from './progress-line.js';
 import { formatDuration } from './times.js';
-
-export interface ProgressOutput {
-  isTTY?: boolean;
-  columns?: number;
-  write(text: string): unknown;
-}
 
 type Step = ImportProgress['step'] | 'sending' | 'waiting';
 
@@ -24,7 +15,7 @@ interface State {
   bytes: number;
 }
 
-const EVERY_MS = { terminal: 200, other: 30_000 };
+const LOG_MS = 30_000;
 
 export interface ImportView {
   tell(progress: Omit<ImportProgress, 'step'> & { step: Step }): void;
@@ -41,15 +32,11 @@ export function createImportView(
 ): ImportView | undefined {
   if (!out.isTTY && !isAsked) return undefined;
   let state: State | undefined;
-  const say = () => {
-    if (!state) return;
-    const text = describe(state, size, (performance.now() - state.since) / 1000);
-    out.write(out.isTTY ? `\r\x1b[K${text.slice(0, Math.max((out.columns ?? 80) - 1, 0))}` : `${text}\n`);
-  };
-  const timer = setInterval(say, EVERY_MS[out.isTTY ? 'terminal' : 'other']);
+  const textOf = () => state && describe(state, size, (performance.now() - state.since) / 1000);
+  const line = new ProgressLine(textOf, LOG_MS, out);
   const tell: ImportView['tell'] = ({ step, rows }) => {
     const isOther = step !== state?.step;
-    if (isOther && !out.isTTY) say(); // what came of the last one
+    if (isOther && !out.isTTY) line.draw(); // what came of the last one
     state = { step, rows, bytes: state?.bytes ?? 0, since: state && !isOther ? state.since : performance.now() };
   };
   const meter = (countsLines = false) =>
@@ -58,12 +45,7 @@ export function createImportView(
       state.bytes += bytes;
       if (countsLines && lines !== undefined) state.rows = (state.rows ?? 0) + lines;
     });
-  const end = () => {
-    clearInterval(timer);
-    if (out.isTTY) out.write('\r\x1b[K');
-    else say();
-  };
-  return { tell, meter, end };
+  return { tell, meter, end: () => line.end() };
 }
 
 const verbs: Record<Step, string> = {
@@ -86,7 +68,7 @@ function describe({ step, rows, bytes }: State, size: number | undefined, elapse
     rows === undefined
       ? [`${read} ${verbs[step]}`, `${formatBytes(Math.round(bytes / seconds))}/s`]
       : [`${formatCount(rows)} ${what} ${verbs[step]}`, read, `${formatCount(Math.round(rows / seconds))} ${what}/s`];
-  return printable([...done, ...left].join(', '));
+  return [...done, ...left].join(', ');
 }
 
 const formatCount = (count: number) => count.toLocaleString('en');

@@ -29,7 +29,6 @@ export async function createProgram(
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .option('--utc', 'times in UTC, as scripts are told them; in a terminal they are those of its zone')
     .exitOverride()
-    .configureHelp(stdout().isTTY ? { minWidthToWrap: MIN_HELP, formatItem } : {})
     .configureOutput({
       writeOut: (text) => stdout().write(fitTerminal(text)),
       writeErr: (text) => stderr().write(text),
@@ -47,7 +46,6 @@ export async function createProgram(
   await addCommands(program, files, args);
   showExamples(program, []);
   program.hook('preAction', () => tellTimesTo(stdout().isTTY && !program.opts().utc ? 'people' : 'scripts'));
-  requireOptionsLast(program);
   return program;
 }
 
@@ -67,19 +65,6 @@ async function addCommands(program: Command, files: readonly CommandFile[], args
 }
 
 const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
-
-/** Columns that a description has beside what it describes; where there are fewer it stands below. */
-const MIN_HELP = 24;
-const BELOW = ' '.repeat(6);
-
-/** Of a list in a help, as `Help.formatItem` is called. */
-function formatItem(term: string, termWidth: number, description: string, helper: Help): string {
-  const width = helper.helpWidth ?? 80;
-  const isNarrow = width - termWidth - 4 < MIN_HELP;
-  if (!description || !isNarrow) return new Help().formatItem.call(helper, term, termWidth, description, helper);
-  const wrapped = helper.boxWrap(description, Math.max(width - BELOW.length, MIN_HELP));
-  return `  ${term}\n${BELOW}${wrapped.replaceAll('\n', `\n${BELOW}`)}`;
-}
 
 const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
 
@@ -104,18 +89,6 @@ function showExamples(command: Command, words: readonly string[]): void {
   for (const each of command.commands) showExamples(each, [...words, each.name()]);
   const own = examples[words.join(' ')];
   if (own) command.addHelpText('after', `\nExamples:\n${own.map((line) => `  ${line}`).join('\n')}`);
-}
-
-/** Reports a mistyped option before a missing one. */
-function requireOptionsLast(command: Command): void {
-  for (const each of command.commands) requireOptionsLast(each);
-  const required = command.options.filter((option) => option.mandatory);
-  for (const option of required) option.mandatory = false;
-  command.hook('preAction', (_, acting) => {
-    if (acting !== command) return;
-    const missing = required.find((option) => command.getOptionValue(option.attributeName()) === undefined);
-    if (missing) command.error(`error: required option '${missing.flags}' not specified`);
-  });
 }
 
 /** Prints an error in one line, with its stack only if LOG_LEVEL is debug. Returns the exit code. */

@@ -1,6 +1,5 @@
 /** `watch`: a request's progress is drawn until it has finished: a bar with files, bytes, rate and time left. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { SingleBar } from 'cli-progress';
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import {
@@ -14,7 +13,7 @@ import { follow } from './client.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { createBar } from './progress-bar.js';
+import { formatBar, ProgressLine } from './progress-line.js';
 import {
   createNullOption,
   createPathsOption,
@@ -43,6 +42,9 @@ type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
+/** Without a terminal, a line in this time at most. */
+const LOG_MS = 2000;
+
 /** How long a watch waits for a server that went away. */
 const RETRIES = 60;
 const RETRY_MS = 1000;
@@ -58,30 +60,30 @@ interface WatchOptions extends OutputOptions, PathsOptions {
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
   const isJson = options.json === true;
-  const bar = isJson ? undefined : await createBar();
   let last: Progress | undefined;
   const interrupt = new AbortController();
   const endInterrupt = onInterrupt(() => interrupt.abort());
   const ended = new AbortController();
   let view: View | undefined;
+  const line = isJson ? undefined : new ProgressLine(() => view?.text, LOG_MS);
   const tell = (waiting: WaitingView | undefined) => {
     if (!view || !last || FINISHED.includes(last.state)) return;
     view.waiting = waiting;
     if (waiting?.end) tellEnd(view, waiting.at, waiting.end);
-    draw(bar, view, last);
+    draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, tell });
   waiting?.catch(() => {}); // thrown below
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
-      view ??= { first: progress, isDrawn: false };
+      view ??= { first: progress };
       last = progress;
       if (isJson) printJson(progress);
-      else if (view.isDrawn || !hasLetGo(last)) draw(bar, view, last);
+      else if (view.text || !hasLetGo(last)) draw(line, view, last);
     }
   } finally {
     ended.abort();
-    bar?.stop(); // shows the cursor again
+    line?.end(true);
     endInterrupt();
   }
   if (interrupt.signal.aborted) {
@@ -109,7 +111,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
 interface View {
   /** Since when the rate is reckoned. */
   first: Progress;
-  isDrawn: boolean;
+  text?: string;
   waiting?: WaitingView | undefined;
   /** The range that was told last. */
   told?: EndFragment;
@@ -153,26 +155,23 @@ async function* followRequest(url: string, id: number, signal: AbortSignal): Asy
   }
 }
 
-function draw(bar: SingleBar | undefined, view: View, now: Progress): void {
+function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
   const { first } = view;
   const seconds = secondsBetween(first.at, now.at);
   const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
   const left = rate > 0 ? Number(now.bytesTotal - now.bytesOnDisk) / rate : undefined;
   const isOver = now.filesOnDisk + now.filesFailed === now.filesTotal;
-  const payload = {
-    files: `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${tellFailed(now)}`,
-    size: `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
-    rate: `${formatBytes(Math.round(rate))}/s`,
-    left: hasLetGo(now) ? now.state.toLowerCase() : isOver ? tellOver(now) : tellLeft(view, now, left),
-  };
-  const [total, done] = [Number(now.bytesTotal), Number(now.bytesOnDisk)];
-  if (!view.isDrawn) {
-    view.isDrawn = true;
-    bar?.start(Math.max(total, 1), done, payload);
-  } else {
-    bar?.setTotal(Math.max(total, 1));
-    bar?.update(total === 0 && isOver && !hasLetGo(now) ? 1 : done, payload);
-  }
+  const facts = [
+    `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${tellFailed(now)}`,
+    `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
+    `${formatBytes(Math.round(rate))}/s`,
+    hasLetGo(now) ? now.state.toLowerCase() : isOver ? tellOver(now) : tellLeft(view, now, left),
+  ];
+  const isWhole = now.bytesTotal === 0n && isOver && !hasLetGo(now);
+  const part = isWhole ? 1 : Number(now.bytesOnDisk) / Math.max(Number(now.bytesTotal), 1);
+  const isFirst = view.text === undefined;
+  view.text = formatBar(part, facts.join('  '));
+  if (isFirst) line?.draw();
 }
 
 const tellFailed = ({ filesFailed }: Progress): string => (filesFailed > 0 ? `, ${filesFailed} failed` : '');

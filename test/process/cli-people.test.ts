@@ -95,20 +95,16 @@ test.skipIf(!isTerminal)('times are local in a terminal, and in UTC elsewhere', 
   expect((await runProgram(['requests'], { env: zone })).stdout).toContain(`${UTC} `);
 });
 
-test('a help fits a narrow terminal', async () => {
-  const narrow = await show(60, 'volume', 'retire', '--help');
-  expect(Math.max(...narrow.split('\n').map((line) => line.length))).toBeLessThanOrEqual(60);
-  const { stdout } = await run('volume', 'retire', '--help');
-  const words = (text: string) => text.split(/\s+/);
-  expect(words(narrow)).toEqual(words(stdout));
-  for (const args of [['--help'], ['request', '--help']]) {
-    const help = await show(40, ...args);
-    const isCut = (line: string) =>
-      line.length > 40 && line.trimStart().includes(' ') && !line.startsWith('  tapegate');
-    expect(help.split('\n').filter(isCut)).toEqual([]);
+test.each([['--help'], ['request', '--help'], ['volume', 'retire', '--help']])(
+  '%s %s fits a terminal',
+  async (...args) => {
+    const help = await show(80, ...args);
+    const isExample = (line: string) => line.startsWith('  tapegate');
+    expect(help.split('\n').filter((line) => line.length > 80 && !isExample(line))).toEqual([]);
+    const words = (text: string) => text.split(/\s+/);
     expect(words(help)).toEqual(words((await run(...args)).stdout));
-  }
-});
+  },
+);
 
 const complete = (words: string[]) =>
   `COMP_WORDS=(tapegate ${words.map((word) => `"${word}"`).join(' ')}); COMP_CWORD=${words.length}; _tapegate; echo "\${COMPREPLY[*]}"`;

@@ -1,10 +1,10 @@
 /** How commands show progress and times. */
-import { Readable, Writable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createImportView } from '../../src/commands/import-progress.js';
-import { createBar } from '../../src/commands/progress-bar.js';
+import { formatBar, ProgressLine } from '../../src/commands/progress-line.js';
 import { formatEnd, formatFromNow, formatSpan } from '../../src/commands/times.js';
 
 test.each([
@@ -48,56 +48,6 @@ afterEach(() => {
 
 const HOUR_MS = 3_600_000;
 
-test('without a terminal, a bar writes each change, and the same again once an hour', async () => {
-  let text = '';
-  const bar = await createBar({
-    write: (more) => {
-      text += more;
-    },
-  });
-  const lineOf = (blocks: number, percentage: number, left: string) =>
-    `${'█'.repeat(blocks)}${'░'.repeat(30 - blocks)} ${percentage}%  ${percentage / 10}/10 files  1 of 2  0 bytes/s  ${left}\n`;
-  const says = (files: number, left: string) => ({
-    files: `${files}/10 files`,
-    size: '1 of 2',
-    rate: '0 bytes/s',
-    left,
-  });
-  bar.start(10, 0, says(0, 'waits; cleaning'));
-  vi.advanceTimersByTime(HOUR_MS - 10_000);
-  expect(text).toBe(lineOf(0, 0, 'waits; cleaning'));
-  vi.advanceTimersByTime(20_000);
-  expect(text).toBe(lineOf(0, 0, 'waits; cleaning').repeat(2));
-
-  text = '';
-  bar.update(4, says(4, '1s left'));
-  bar.update(5, says(5, '1s left'));
-  vi.advanceTimersByTime(60_000);
-  bar.update(10, says(10, 'done'));
-  bar.stop();
-  expect(text).toBe(lineOf(15, 50, '1s left') + lineOf(30, 100, 'done'));
-});
-
-test('in a terminal, the bar leaves room for the text after it', async () => {
-  let text = '';
-  const out = Object.assign(new Writable(), { isTTY: true, columns: 80 });
-  out.write = ((more: string) => {
-    text += more;
-    return true;
-  }) as typeof out.write;
-  for (const method of ['cursorTo', 'clearLine', 'moveCursor']) Object.assign(out, { [method]: () => true });
-  const bar = await createBar(out);
-  bar.start(10, 4, { files: '2/5 files, 3 failed', size: '60.0 kB of 150 kB', rate: '12.3 kB/s', left: '3h07m left' });
-  bar.stop();
-  const line = text
-    .split(/[\n\r]/)
-    .find((each) => each.includes('failed'))
-    ?.replace(/^.*?(?=[█░])/s, '');
-  const behind = ' 40%  2/5 files, 3 failed  60.0 kB of 150 kB  12.3 kB/s  3h07m left';
-  expect(line?.replace(/[█░]+/, '')).toContain(behind);
-  expect(/[█░]+/.exec(line ?? '')?.[0]).toHaveLength(79 - behind.length);
-});
-
 function createOutput(terminal: { isTTY?: boolean; columns?: number } = {}) {
   const out = {
     ...terminal,
@@ -108,6 +58,40 @@ function createOutput(terminal: { isTTY?: boolean; columns?: number } = {}) {
   };
   return out;
 }
+
+test('without a terminal, each change of a bar is a line, and the same again once an hour', () => {
+  const out = createOutput();
+  const shown = (files: number, left: string) => formatBar(files / 10, `${files}/10 files  ${left}`, out);
+  const lineOf = (blocks: number, files: number, left: string) =>
+    `${'█'.repeat(blocks)}${'░'.repeat(30 - blocks)} ${files}0%  ${files}/10 files  ${left}\n`;
+  let text = formatBar(0, '0/10 files  waits; cleaning', out);
+  const line = new ProgressLine(() => text, 2000, out);
+  line.draw();
+  vi.advanceTimersByTime(HOUR_MS - 10_000);
+  const first = text;
+  expect(out.text).toBe(`${first}\n`);
+  vi.advanceTimersByTime(20_000);
+  expect(out.text).toBe(`${first}\n${first}\n`);
+
+  out.text = '';
+  text = shown(4, '1s left');
+  text = shown(5, '1s left');
+  vi.advanceTimersByTime(60_000);
+  text = shown(10, 'done');
+  line.end(true);
+  expect(out.text).toBe(lineOf(15, 5, '1s left') + lineOf(30, 10, 'done'));
+});
+
+test('in a terminal, a bar leaves room for the text after it, and its last line stays', () => {
+  const out = createOutput({ isTTY: true, columns: 80 });
+  const facts = '2/5 files, 3 failed  60.0 kB of 150 kB  12.3 kB/s  3h07m left';
+  const text = formatBar(0.4, facts, out);
+  expect([text.length, text.endsWith(` 40%  ${facts}`)]).toEqual([79, true]);
+  const line = new ProgressLine(() => text, 2000, out);
+  line.draw();
+  line.end(true);
+  expect(out.text).toBe(`\r\x1b[K${text}`.repeat(2).concat('\n'));
+});
 
 /** Returns the current line of the terminal. */
 const shown = (text: string) => text.split('\r\x1b[K').at(-1);
