@@ -9,7 +9,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Environment, readConfigDir } from '../environment.js';
 import { codeOf } from '../errors.js';
 import { CommandError } from './failure.js';
-import { present } from './io.js';
 
 export interface Kept {
   token: string;
@@ -46,8 +45,7 @@ export async function keep(url: string, kept: Kept, env: Environment): Promise<s
 }
 
 /**
- * Changes a server's token, one process at a time. Reserves disk space before it calls `change`, so that a token in
- * exchange for a spent one is not lost.
+ * Changes a server's token, one process at a time: the next version of the file is the lock meanwhile.
  * @param change returns the new value; undefined removes it, and the same object is no change
  * @returns the new value
  * @throws CommandError; errors of `change`, with nothing changed
@@ -58,19 +56,30 @@ export async function changeKept(
   change: (kept: Kept | undefined) => Promise<Kept | undefined>,
 ): Promise<Kept | undefined> {
   const file = keptTokensFile(env);
-  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-  const next = await lockFile(file);
+  const folder = path.dirname(file);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const next = `${file}.lock`;
+  const handle = await createAlone(next);
+  const isOwn = async () => (await stat(next).catch(() => undefined))?.ino === (await handle.stat()).ino;
   try {
     const { [keyOf(url)]: known, ...others } = await readAll(file);
-    // the exchanged token is invalid, and the next one is not stored yet
-    return await holdSignals(async () => {
-      const kept = await change(known);
-      if (kept !== known) await next.put({ ...others, ...(kept && { [keyOf(url)]: kept }) });
-      return kept;
-    });
+    const kept = await change(known);
+    if (kept === known) return kept;
+    await handle.writeFile(`${JSON.stringify({ ...others, ...(kept && { [keyOf(url)]: kept }) }, null, 2)}\n`);
+    await handle.sync();
+    if (!(await isOwn())) throw new CommandError(`another command has removed ${next}: log in again`);
+    await rename(next, file);
+    await syncFolder(folder);
+    return kept;
   } finally {
-    await next.close();
+    if (await isOwn()) await rm(next, { force: true });
+    await handle.close();
   }
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder);
+  await handle.sync().finally(() => handle.close());
 }
 
 /** Returns one key for all forms of a URL, without credentials. */
@@ -111,36 +120,6 @@ function checkKept(file: string, text: string): AllKept {
   throw new CommandError(`${file} is damaged: remove it, and log in again`);
 }
 
-const ROOM_BYTES = 65_536;
-
-/** Creates the next version of `file`, which is the lock meanwhile, and which only this user can read. */
-async function lockFile(file: string): Promise<{ put(kept: AllKept): Promise<void>; close(): Promise<void> }> {
-  const name = `${file}.lock`;
-  const handle = await createAlone(name);
-  const isOwn = async () => (await stat(name).catch(() => undefined))?.ino === (await handle.stat()).ino;
-  const close = async () => {
-    if (await isOwn()) await rm(name, { force: true });
-    await handle.close();
-  };
-  try {
-    const { size } = await stat(file).catch(() => ({ size: 0 }));
-    await write(handle, ' '.repeat(size + ROOM_BYTES));
-  } catch (error) {
-    await close();
-    throw error;
-  }
-  return {
-    put: async (kept) => {
-      await write(handle, `${JSON.stringify(kept, null, 2)}\n`);
-      if (!(await isOwn())) throw new CommandError(`another command has removed ${name}: log in again`);
-      await rename(name, file);
-      const folder = await open(path.dirname(file));
-      await folder.sync().finally(() => folder.close());
-    },
-    close,
-  };
-}
-
 /** A lock of this age was left by a process that was killed: a change takes half of it at most. */
 const STALE_MS = 60_000;
 
@@ -159,38 +138,5 @@ async function createAlone(name: string): Promise<FileHandle> {
     if (known && Date.now() - known.mtimeMs > STALE_MS) await rm(name, { force: true });
     else if (performance.now() > deadline) throw new CommandError(`another command does not release ${name}`);
     else await sleep(20 + Math.random() * 80);
-  }
-}
-
-async function write(handle: FileHandle, text: string): Promise<void> {
-  const bytes = Buffer.from(text);
-  const { bytesWritten } = await handle.write(bytes, 0, bytes.length, 0);
-  if (bytesWritten < bytes.length) throw new Error(`only ${bytesWritten} of ${bytes.length} bytes could be written`);
-  await handle.truncate(bytes.length); // not before: the room would be gone
-  await handle.sync();
-}
-
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-
-/** Delays signals until short work that must not be interrupted has ended. */
-async function holdSignals<T>(work: () => Promise<T>): Promise<T> {
-  if (present().signal) return await work(); // the process is not the command's
-  let held: NodeJS.Signals | undefined;
-  const hold = (signal: NodeJS.Signals) => {
-    held ??= signal;
-  };
-  const others = SIGNALS.map((signal) => ({
-    signal,
-    listeners: process.rawListeners(signal) as NodeJS.SignalsListener[],
-  }));
-  for (const { signal } of others) process.removeAllListeners(signal).on(signal, hold);
-  try {
-    return await work();
-  } finally {
-    for (const { signal, listeners } of others) {
-      process.off(signal, hold);
-      for (const listener of listeners) process.on(signal, listener);
-    }
-    if (held) process.kill(process.pid, held);
   }
 }

@@ -24,7 +24,7 @@ import {
   startProcess,
 } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
-import { createGate, waitFor } from '../support/wait.js';
+import { waitFor } from '../support/wait.js';
 
 let provider: IdentityProvider;
 let app: TestApp;
@@ -197,28 +197,6 @@ test('of several commands one renews a token that is due, for all of them', asyn
     expect(login.renewAt).toBeGreaterThan(Date.now());
   }
   expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
-});
-
-test('Ctrl-C waits until a renewed token is stored', async () => {
-  await logIn();
-  const old = readEntry();
-  changeLogin({ renewAt: 0 });
-  const gate = createGate();
-  const since = provider.asked.length;
-  provider.instead = async (asked) => {
-    if (asked === '/token') await gate.opened;
-    return undefined;
-  };
-  const running = startCli(['requests', '--quota', 'alice'], { env: env(), cwd: home });
-  await waitFor('the question', async () => tokensAsked(since) === 1);
-  running.child.kill('SIGINT');
-  gate.open();
-  await running.ended;
-  expect(running.child.signalCode).toBe('SIGINT');
-  provider.instead = undefined;
-  expect(readEntry().login.refreshToken).not.toBe(old.login.refreshToken);
-  changeLogin({ renewAt: 0 });
-  expect((await list()).code).toBe(0);
 });
 
 test('a valid token is used while the provider is down; an expired one needs the provider or another login', async () => {

@@ -246,7 +246,7 @@ const rules: Rule[] = [
     rule: 'commands reach the streams and signals of the process in few files',
     pattern:
       /\bprocess\.(stdin|stdout|stderr|exit|exitCode|on|once)\b|= process;|import \{[^}]*\benvironment\b[^}]*\} from '\.\.\/config/,
-    only: 'commands/io commands/kept-tokens commands/program',
+    only: 'commands/io commands/program',
     within: 'commands/',
   },
   {
