@@ -1,6 +1,5 @@
-import { getIntrospectionQuery, isObjectType } from 'graphql';
+import { getIntrospectionQuery } from 'graphql';
 import { expect, test } from 'vitest';
-import { schema } from '../../graphql/schema.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -71,18 +70,6 @@ test('the cost of a query is computed from its variables each time', async () =>
       expect.stringMatching(/^the operation may cost \d+, and 100000 are allowed \(GRAPHQL_COMPLEXITY\)$/),
     ]);
   }
-});
-
-test('no argument but the page size changes the cost of a field', () => {
-  const looked = new Set<unknown>();
-  const args = new Proxy({}, { get: (_, name) => void looked.add(name) });
-  for (const type of Object.values(schema.getTypeMap())) {
-    if (!isObjectType(type)) continue;
-    for (const { extensions } of Object.values(type.getFields())) {
-      if (typeof extensions.complexity === 'function') extensions.complexity(args, {}, {});
-    }
-  }
-  expect([...looked].sort()).toEqual(['first', 'last']);
 });
 
 test('a query with too many fields is refused', async () => {
