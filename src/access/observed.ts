@@ -33,10 +33,7 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
 }
 
 /** Without the query, which may be long or secret. */
-function pathOf(target: string): string {
-  const end = target.indexOf('?');
-  return target.slice(0, Math.min(end < 0 ? target.length : end, MAX_PATH));
-}
+const pathOf = (target: string): string => (target.split('?', 1)[0] ?? '').slice(0, MAX_PATH);
 
 /** `2xx`; `gone` if the client disconnected first. */
 function statusOf({ headersSent, statusCode }: ServerResponse): string {

@@ -25,25 +25,18 @@ const templates = [
   '/tape_rest/v1/archiveinfo',
 ] as const;
 
-const exact = new Set<string>(templates.filter((template) => !template.includes('{')));
-
-const patterns = templates
-  .filter((template) => template.includes('{'))
-  .map(
-    (template) => [new RegExp(`^${template.replaceAll('.', '\\.').replace(/\{\w+\}/g, '[^/]+')}$`), template] as const,
-  );
+const patterns = templates.map((template) => {
+  const pattern = template.replaceAll('.', '\\.').replace(/\{\w+\}/g, '[^/]+');
+  return [new RegExp(`^${pattern}/?$`), template] as const;
+});
 
 const WEBDAV = /^\/+webdav(\/|$)/;
 
 /** @param target of a request, with or without a query */
 export function routeOf(target: string): string {
-  const end = target.indexOf('?');
-  const path = end < 0 ? target : target.slice(0, end);
-  if (exact.has(path)) return path;
-  const bare = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
-  if (exact.has(bare)) return bare;
-  for (const [pattern, template] of patterns) if (pattern.test(bare)) return template;
-  return WEBDAV.test(path) ? '/webdav/{path}' : 'other';
+  const [path = ''] = target.split('?', 1);
+  const [, template] = patterns.find(([pattern]) => pattern.test(path)) ?? [];
+  return template ?? (WEBDAV.test(path) ? '/webdav/{path}' : 'other');
 }
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);

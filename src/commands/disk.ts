@@ -11,7 +11,7 @@ import { askChange, askNodes } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { noteLine, type OutputOptions, printResult, printRows } from './output.js';
 import { formatSuspension } from './suspensions.js';
-import { operate, runThere, withSerial } from './where.js';
+import { findOperatedSite, HERE, operate, runThere, withSerial } from './where.js';
 
 export function registerDisk(program: Command): void {
   const disk = program.command('disk');
@@ -60,7 +60,7 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
         throw new CommandError(runThere(`there is no restore disk ${JSON.stringify(place)} yet`));
       }
       if (create || mark) throw new CommandError(runThere('--create and --mark touch the disk', hosts));
-      return { disk: await resizeAfar(url, place, size), problem: undefined };
+      return { disk: await resizeAt(url, place, size), problem: undefined };
     },
   });
   tellSize(disk, options);
@@ -74,18 +74,12 @@ export async function askHosts(url: string): Promise<Map<string, string[]>> {
 }
 
 async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<void> {
-  const { size } = options;
-  const disk = await operate<DiskRow>({
-    here: async (ctx) => {
-      const disks = await import('../operations/disks/disks.js');
-      return await disks.resizeDisk(ctx, { mountpoint: path.resolve(mountpoint), size });
-    },
-    afar: (url) => resizeAfar(url, readAbsolute(mountpoint), size),
-  });
-  tellSize(disk, options);
+  const url = findOperatedSite();
+  const place = url === HERE ? path.resolve(mountpoint) : readAbsolute(mountpoint);
+  tellSize(await resizeAt(url, place, options.size), options);
 }
 
-async function resizeAfar(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
+async function resizeAt(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
   return withSerial(await askChange(url, ResizeDisk, { input: { mountpoint, size } }));
 }
 

@@ -137,21 +137,6 @@ test('show prints a request, and the tries, error and next try of each file that
   await run('resume', 'volume', 'RESTING');
 });
 
-test('show reads more than one page', async () => {
-  await addTaped(
-    app.ctx,
-    backend,
-    Array.from({ length: 2100 }, (_, n) => ({ path: `/many/${n}`, volume: 'MANY', size: 1 })),
-  );
-  await run('hold', 'volume', 'MANY');
-  const id = await makeRequest(app, { quota: 'ann', patterns: '/many/' });
-  const { stdout } = await run('show', String(id), '--json', '--limit', '2050');
-  expect(stdout.trimEnd().split('\n')).toHaveLength(2051);
-  const all = await run('show', String(id), '--limit', '5000');
-  expect(all.stdout.match(/^\/many\//gm)).toHaveLength(2100);
-  expect(all.stdout).not.toContain('--limit shows more');
-});
-
 test('priority sets the priority of a request, and refuses a bad one', async () => {
   const id = await makeRequest(app, { quota: 'ann', files: ['/no/such'] });
   expect(await run('priority', String(id), '5')).toEqual(done(`request ${id} has priority 5\n`));
