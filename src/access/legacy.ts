@@ -33,14 +33,13 @@ export class LegacyCallers {
   private readonly ctx: Context;
   private readonly rules: { endpoint: Endpoint; isOpenTo: (address: string) => boolean }[];
   private counted = new Map<string, CountedUses>();
-  private readonly kinds = { uses: new Set<string>(), refused: new Set<string>() };
+  private kinds = { uses: new Set<string>(), refused: new Set<string>() };
   private kindsDay = '';
   private timer: NodeJS.Timeout | undefined;
   private writing: Promise<void> = Promise.resolve();
 
   constructor(ctx: Context) {
     this.ctx = ctx;
-    ctx.events.onRing('forgotten', () => this.forgetUsers());
     this.rules = ctx.config.access.legacy.map(({ endpoint, ranges }) => ({
       endpoint,
       isOpenTo: ranges === undefined ? () => true : createRangeTest(ranges),
@@ -97,21 +96,8 @@ export class LegacyCallers {
     this.counted.set(key, { ...use, uses, refused, lastAt });
   }
 
-  /** Removes users from pending counts: a forgotten user may be among them. */
-  private forgetUsers(): void {
-    const counted = [...this.counted.values()];
-    this.counted = new Map();
-    this.clearKinds();
-    for (const use of counted) this.add({ ...use, user: '' });
-  }
-
-  private clearKinds(): void {
-    this.kinds.uses.clear();
-    this.kinds.refused.clear();
-  }
-
   private isToldApart(what: 'uses' | 'refused', day: string, kind: string): boolean {
-    if (day !== this.kindsDay) this.clearKinds();
+    if (day !== this.kindsDay) this.kinds = { uses: new Set(), refused: new Set() };
     this.kindsDay = day;
     const kinds = this.kinds[what];
     if (kinds.size < MAX_KINDS) kinds.add(kind);

@@ -50,7 +50,11 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
     const mounted = await (options.drive === undefined
       ? library.mountAnywhere(volume, abort.signal)
       : library.mount(volume, options.drive, abort.signal));
-    const unmount = unmountOnce(mounted);
+    let unmounting: Promise<void> | undefined;
+    const unmount = () => {
+      unmounting ??= release(mounted);
+      return unmounting;
+    };
     try {
       const { signal } = abort;
       const onSkip = (file: string) => {
@@ -59,11 +63,15 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
       };
       const files = mounted.list({ below: options.prefix, signal, onSkip });
       const row = { volume, library: name, spot_name: options.spot };
-      // the drive is free while the rows are imported
-      const lines = readToEnd(linesOf(ctx, files, { row, counts }), unmount);
+      const lines = linesOf(ctx, files, { row, counts });
       const first = await lines.next();
       if (first.done) return { added: 0, updated: 0 }; // an import of nothing is refused
-      return await importRows(ctx, readRows(Readable.from(chain(first.value, lines))), { wanted: signal });
+      const all = async function* () {
+        yield first.value;
+        yield* lines;
+        await unmount(); // the drive is free while the rows are imported
+      };
+      return await importRows(ctx, readRows(Readable.from(all())), { wanted: signal });
     } finally {
       await unmount();
     }
@@ -171,22 +179,7 @@ async function* inBatches<T>(items: AsyncIterable<T>): AsyncGenerator<T[]> {
   if (batch.length > 0) yield batch;
 }
 
-async function* readToEnd<T>(items: AsyncIterable<T>, end: () => Promise<void>): AsyncGenerator<T> {
-  yield* items;
-  await end();
-}
-
-async function* chain<T>(first: T, rest: AsyncIterable<T>): AsyncGenerator<T> {
-  yield first;
-  yield* rest;
-}
-
 /** A failed unmount does not discard what was read: the next mount puts the cartridge back. */
-function unmountOnce(mounted: MountedVolume): () => Promise<void> {
-  let unmounting: Promise<void> | undefined;
-  const unmount = () => mounted.unmount().catch((error: unknown) => noteLine(printable(messageOf(error))));
-  return async () => {
-    unmounting ??= unmount();
-    await unmounting;
-  };
+async function release(mounted: MountedVolume): Promise<void> {
+  await mounted.unmount().catch((error: unknown) => noteLine(printable(messageOf(error))));
 }
