@@ -180,7 +180,7 @@ const limits = z.object({
     'where mail of a request may go: `anywhere`; `quota`: to the address of the quota only; a list of domains such as `example.org,example.com`: also to addresses of these (400)',
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
-    'emails in a minute: a quarter of them at once, the rest evenly; half of that for the quota of one user. Emails over the limit are sent later, in turns of the users (`tapegate mail` lists them), and say so if the request has ended by then',
+    'emails in a minute; half of that for the quota of one user. Emails over the limit are sent later, in turns of the users (`tapegate mail` lists them), and say so if the request has ended by then',
   ),
 });
 

@@ -7,7 +7,7 @@ import { observeTransactions, type TransactionRun } from '../../src/database/tra
 const lockOfTable: Record<string, Lock> = {
   ...{ library: 'library', volume: 'volume', request: 'request', quota: 'quota', tape_file: 'file', recall: 'recall' },
   ...{ drive: 'drive', restore_disk: 'disk', stager: 'stager', staging: 'staging', webhook: 'webhook' },
-  ...{ mail_sender: 'turns', mail_turn: 'turns', notification: 'letter' },
+  ...{ mail_sender: 'turns', notification: 'letter' },
 };
 const lockOfAlias: Record<string, Lock> = {
   ...{ b: 'library', v: 'volume', r: 'request', q: 'quota', f: 'file', c: 'recall', d: 'drive', k: 'disk' },

@@ -1,17 +1,15 @@
 /** Checks email and webhook messages: what is due is queued once and delivered, and nothing else is. */
 import type { NotificationKind, RequestState } from '../../src/generated/prisma/enums.js';
-import { addSeconds, isBefore } from '../../src/time.js';
 import type { Report } from './checker.js';
 import { type Facts, groupBy, type Index, type ProgressEvent, type RequestFact } from './facts.js';
 
-/** The rates of a user and of all, in emails a minute, with which the mail was sent. */
+/** High rates, in emails a minute, so that no email waits. */
 export const MAIL_RATES = { userMailRate: 30_000, mailRate: 60_000 };
-const ROUNDING_SECONDS = 0.0005;
 const KINDS: readonly NotificationKind[] = ['FIRST_FILE', 'LAST_FILE'];
 
 /** Assumes that addresses do not change after the request was created. */
 export function checkMail(facts: Facts, index: Index, report: Report): void {
-  const { notifications, mailRates, observed } = facts;
+  const { notifications, observed } = facts;
   const queued = new Set(notifications.map(({ requestId, kind }) => `${requestId} ${kind}`));
   for (const request of facts.requests) {
     const reached = findReached(index.progressOf.get(request.id) ?? [], index.releasedOf.has(request.id));
@@ -34,13 +32,6 @@ export function checkMail(facts: Facts, index: Index, report: Report): void {
     const known = recipients.get(messageId);
     if (known === undefined) report('mail-unknown', `the server received ${messageId} to ${to}, which was not queued`);
     else if (known !== to) report('mail-unknown', `the server received ${messageId} to ${to}, and not to ${known}`);
-  }
-  // each attempt uses up a share of a minute
-  for (const { user, attempts, since, usedUntil } of mailRates) {
-    const seconds = (attempts * 60) / (user === null ? MAIL_RATES.mailRate : MAIL_RATES.userMailRate);
-    const least = addSeconds(since, seconds - ROUNDING_SECONDS);
-    if (usedUntil !== null && !isBefore(usedUntil, least)) continue;
-    report('mail-hurried', `${attempts} emails of ${user ?? 'all'} since ${since} used the rate until ${usedUntil}`);
   }
 }
 

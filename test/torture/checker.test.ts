@@ -327,11 +327,6 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
       ({ observed }) => observed.mails.push({ messageId: '<unasked@localhost>', to: 'b@example.org' }),
     ],
   },
-  'mail-hurried': {
-    'two emails of a user used one slot': `UPDATE mail_turn SET used_until = (SELECT min(created_at) + interval '2 ms' FROM notification)
-      WHERE quota_id = (SELECT id FROM quota WHERE "user" = 'alice')`,
-    'emails of all used no slot': 'UPDATE mail_sender SET used_until = NULL',
-  },
   'webhook-missing': {
     'a message was not written': forget('webhook_message', 'messages'),
     'a failed request is reported as finished': `UPDATE webhook_message SET type = 'request.finished' WHERE type = 'request.failed'`,

@@ -70,7 +70,6 @@ export const violationKinds = {
   'mail-unseen': 'mail counts as sent, and the SMTP server has not received it',
   'mail-unknown': 'the SMTP server received an email that was not queued, or for another recipient',
   'mail-unasked': 'mail was queued for a request without an address for it',
-  'mail-hurried': 'more emails were sent than the rates allow',
   'webhook-missing': 'something happened to a request, and a webhook has no message of it, or another one',
   'webhook-twice': 'a webhook has more messages of a request than are due',
   'webhook-unsent': 'a webhook message was not sent',

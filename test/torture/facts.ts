@@ -60,8 +60,6 @@ export interface Stored {
   filesOnRetired: { volume: string; path: string }[];
   quotas: Quota[];
   notifications: (Notification & { requestId: number })[];
-  /** For each user, and for all together (null): attempts to send, since when, and until when the rate is used up. */
-  mailRates: { user: string | null; attempts: number; since: string; usedUntil: string | null }[];
   webhooks: (Webhook & { user: string | null })[];
   messages: WebhookMessage[];
   stageEvents: StageEvent[];
@@ -89,10 +87,6 @@ const STATEMENTS: Record<keyof Stored, string> = {
      WHERE v.retired_at IS NOT NULL ORDER BY v.id, f.id`,
   quotas: 'SELECT * FROM quota ORDER BY id',
   notifications: 'SELECT * FROM notification ORDER BY id',
-  mailRates: `SELECT q."user", sum(n.attempts)::int AS attempts, min(n.created_at) AS since,
-       CASE WHEN q."user" IS NULL THEN (SELECT s.used_until FROM mail_sender s)
-         ELSE (SELECT t.used_until FROM mail_turn t JOIN quota o ON o.id = t.quota_id WHERE o."user" = q."user") END AS used_until
-     FROM notification n JOIN quota q ON q.id = n.quota_id WHERE n.attempts > 0 GROUP BY ROLLUP (q."user") HAVING count(*) > 0`,
   webhooks: 'SELECT w.*, q."user" FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id ORDER BY w.id',
   messages: 'SELECT * FROM webhook_message ORDER BY id',
   stageEvents: 'SELECT * FROM numbered_event WHERE file_id IS NOT NULL ORDER BY number',

@@ -600,6 +600,7 @@ CREATE TABLE "notification" (
   "next_try_at" TIMESTAMP(6) NOT NULL,
   "last_error" TEXT,
   "created_at" TIMESTAMP(6) NOT NULL,
+  "claimed_at" TIMESTAMP(6),
   "sent_at" TIMESTAMP(6),
   "quota_id" INTEGER,
   "deferred_since" TIMESTAMP(6),
@@ -612,6 +613,9 @@ CREATE TABLE "notification" (
 CREATE UNIQUE INDEX "notification_message_id_key" ON "notification" ("message_id");
 CREATE UNIQUE INDEX "notification_request_id_kind_key" ON "notification" ("request_id", "kind");
 CREATE INDEX "notification_pending_idx" ON "notification" ("next_try_at") WHERE "state" = 'PENDING';
+-- The last claims of all emails, and of a user's: the rates.
+CREATE INDEX "notification_claimed_idx" ON "notification" ("claimed_at");
+CREATE INDEX "notification_user_claimed_idx" ON "notification" ("quota_id", "claimed_at");
 -- Emails whose text is still to be removed some time after the end of their request.
 CREATE INDEX "notification_told_idx" ON "notification" ("request_id") WHERE "state" <> 'PENDING' AND "body" <> '';
 -- Waiting emails by user.
@@ -620,18 +624,9 @@ CREATE INDEX "notification_waiting_idx" ON "notification" ("quota_id", "next_try
 CREATE TABLE "mail_sender" (
   "id" INTEGER NOT NULL DEFAULT 1,
   "seen_at" TIMESTAMP(6) NOT NULL,
-  "used_until" TIMESTAMP(6),
 
   CONSTRAINT "mail_sender_pkey" PRIMARY KEY ("id"),
   CONSTRAINT "mail_sender_one" CHECK ("id" = 1)
-);
-
--- No foreign key: its checks would wait for transactions that charge the quota.
-CREATE TABLE "mail_turn" (
-  "quota_id" INTEGER NOT NULL,
-  "used_until" TIMESTAMP(6) NOT NULL,
-
-  CONSTRAINT "mail_turn_pkey" PRIMARY KEY ("quota_id")
 );
 
 CREATE TABLE "webhook" (

@@ -1,10 +1,7 @@
 /**
- * The sending side of the outbox. Each user and the whole site have a rate; emails over the rate wait in order. The
- * user whose last email is the oldest goes first, so that many emails of one user delay no other user.
- *
- * The rates use the generic cell rate algorithm (ITU-T I.371): each email uses its share of time, and is sent while at
- * most 15 seconds are used ahead. The times are stored for each user and the site, so rates apply across engines and
- * restarts.
+ * The sending side of the outbox. Each user and the whole site have a rate: emails claimed in the last minute count,
+ * and emails over the rate wait in order. The user whose last email is the oldest goes first, so that many emails of
+ * one user delay no other user. The times of the claims are stored, so rates apply across engines and restarts.
  */
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
@@ -58,10 +55,7 @@ export async function claimMail(
   const letter = await transaction(ctx.db.pool, 'claimMail', async (tx) => {
     if (!inTurn) return await claimOldest(tx, { now, claimedUntil, which: sql`true` });
     const quotaId = await findTurn(ctx, tx, now);
-    if (quotaId === undefined) return undefined;
-    const found = await claimOldest(tx, { now, claimedUntil, which: sql`n.quota_id = ${quotaId}` });
-    if (found && !found.isMoot) await useTurn(ctx, tx, { quotaId, now });
-    return found;
+    return quotaId && (await claimOldest(tx, { now, claimedUntil, which: sql`n.quota_id = ${quotaId}` }));
   });
   if (!letter) return false;
   if (letter.isMoot) {
@@ -78,7 +72,7 @@ async function claimOldest(
   { now, claimedUntil, which }: { now: string; claimedUntil: string; which: Sql },
 ): Promise<Letter | undefined> {
   const [found] = await tx.query<Letter>(
-    sql`UPDATE notification m SET next_try_at = ${claimedUntil} FROM (
+    sql`UPDATE notification m SET next_try_at = ${claimedUntil}, claimed_at = ${now} FROM (
           SELECT n.id FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${now} AND ${which}
           ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeLetter}
         ) due WHERE m.id = due.id
@@ -132,44 +126,21 @@ export async function hasSender(ctx: Context): Promise<boolean> {
   return rowCount !== 0;
 }
 
-const MINUTE = 60;
+const MINUTE_SECONDS = 60;
 
-/** Share of a minute's emails that may be sent at once. */
-const AT_ONCE = 1 / 4;
-
-/** A rate used further ahead has changed, or the clock was set back: it counts as unused. */
-const IMPOSSIBLE_SECONDS = 2 * MINUTE;
-
-interface Use {
-  /** Emails per minute. */
-  rate: number;
-  /** Column with the time up to which the rate is used; null if never. */
-  usedUntil: Sql;
-  now: string;
+/**
+ * When the rate allows one more of these emails: a minute after the oldest of the last `rate` claims; null if now. Times
+ * in the future, as after the clock was set back, do not count.
+ * @param which a condition on the emails `m`
+ */
+function freeAt(rate: number, now: string, which: Sql): Sql {
+  return sql`(SELECT m.claimed_at + interval '1 minute' FROM notification m
+    WHERE m.claimed_at > ${addSeconds(now, -MINUTE_SECONDS)}::timestamp AND m.claimed_at <= ${now}::timestamp AND ${which}
+    ORDER BY m.claimed_at DESC OFFSET ${rate - 1} LIMIT 1)`;
 }
-
-export function hasTurn({ rate, usedUntil, now }: Use): Sql {
-  return sql`(${usedUntil} IS NULL OR ${usedUntil} <= ${addSeconds(now, aheadOf(rate))}::timestamp
-    OR ${usedUntil} > ${addSeconds(now, IMPOSSIBLE_SECONDS)}::timestamp)`;
-}
-
-/** When the next email may be sent; null if now. */
-export function turnAt(use: Use): Sql {
-  return sql`CASE WHEN NOT ${hasTurn(use)} THEN ${use.usedUntil} - ${aheadOf(use.rate)}::float8 * interval '1 second' END`;
-}
-
-/** Seconds of a rate that may be used in advance. */
-const aheadOf = (rate: number): number => Math.max(AT_ONCE * rate - 1, 0) * (MINUTE / rate);
-
-function withOneMore({ rate, usedUntil, now }: Use): Sql {
-  return sql`greatest(${possible(usedUntil, now)}, ${now}::timestamp) + ${MINUTE / rate}::float8 * interval '1 second'`;
-}
-
-const possible = (usedUntil: Sql, now: string): Sql =>
-  sql`CASE WHEN ${usedUntil} <= ${addSeconds(now, IMPOSSIBLE_SECONDS)}::timestamp THEN ${usedUntil} END`;
 
 /** Rows `w` of users with waiting emails and the first due time, by index lookups however many emails there are. */
-export const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
+const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
     (SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id IS NOT NULL
      ORDER BY n.quota_id, n.next_try_at LIMIT 1)
     UNION ALL
@@ -178,36 +149,19 @@ export const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /** Finds the quota whose email is sent next, until the commit for this process alone; undefined if none may be sent. */
-export async function findTurn(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
+async function findTurn(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
-  const [site] = await tx.query<{ isFree: boolean }>(
-    sql`SELECT ${hasTurn({ rate: mailRate, usedUntil: sql`s.used_until`, now })} AS "isFree" FROM mail_sender s ${locking.turns}`,
-  );
-  if (!site?.isFree) return undefined;
-  const usedUntil = sql`t.used_until`;
+  const isOfUser = sql`m.quota_id = w.quota_id`;
+  await tx.query(sql`SELECT FROM mail_sender s ${locking.turns}`);
+  // a later statement sees the claims of earlier lock holders
   const [next] = await tx.query<{ quotaId: number }>(
-    sql`${waitingUsers} SELECT w.quota_id AS "quotaId" FROM waiting w LEFT JOIN mail_turn t ON t.quota_id = w.quota_id
-        WHERE w.next_try_at <= ${now} AND ${hasTurn({ rate: userMailRate, usedUntil, now })}
-        ORDER BY ${possible(usedUntil, now)} NULLS FIRST, w.next_try_at LIMIT 1`,
+    sql`${waitingUsers} SELECT w.quota_id AS "quotaId" FROM waiting w
+        WHERE w.next_try_at <= ${now} AND ${freeAt(mailRate, now, sql`true`)} IS NULL
+          AND ${freeAt(userMailRate, now, isOfUser)} IS NULL
+        ORDER BY (SELECT max(m.claimed_at) FROM notification m WHERE ${isOfUser} AND m.claimed_at <= ${now}::timestamp) NULLS FIRST,
+          w.next_try_at LIMIT 1`,
   );
   return next?.quotaId;
-}
-
-/** Uses the rates for one email. The same transaction has called `findTurn`. */
-export async function useTurn(
-  ctx: Context,
-  tx: Transaction,
-  { quotaId, now }: { quotaId: number; now: string },
-): Promise<void> {
-  const { mailRate, userMailRate } = ctx.config.limits;
-  const first = addSeconds(now, MINUTE / userMailRate);
-  await tx.query(
-    sql`UPDATE mail_sender SET used_until = ${withOneMore({ rate: mailRate, usedUntil: sql`used_until`, now })}`,
-  );
-  await tx.query(
-    sql`INSERT INTO mail_turn (quota_id, used_until) VALUES (${quotaId}, ${first}) ON CONFLICT (quota_id) DO UPDATE
-          SET used_until = ${withOneMore({ rate: userMailRate, usedUntil: sql`mail_turn.used_until`, now })}`,
-  );
 }
 
 /**
@@ -237,17 +191,16 @@ export async function listWaitingMail(ctx: Context, page: CursorPage<number>): P
   const now = ctx.now();
   const { mailRate, userMailRate } = ctx.config.limits;
   const { conditions, order } = boundsOf(sql`q.id`, page);
-  const user = { rate: userMailRate, usedUntil: sql`t.used_until`, now };
-  const site = { rate: mailRate, usedUntil: sql`s.used_until`, now };
   const { rows } = await ctx.db.pool.query<WaitingMail>(
     sql`${waitingUsers}, page AS (
           SELECT q.id, q."user" FROM waiting w JOIN quota q ON q.id = w.quota_id
           WHERE ${allOf([isVisibleQuota(ctx), ...conditions])} ${order})
         SELECT p.id, p."user", l.letters, l.since, first.last_error AS "lastError",
-          CASE WHEN first.next_try_at > ${now}::timestamp THEN 'RETRY' WHEN NOT ${hasTurn(user)} THEN 'USER_RATE'
-            WHEN NOT ${hasTurn(site)} THEN 'RATE' ELSE 'ENGINE' END AS "waitsFor",
-          greatest(first.next_try_at, ${turnAt(user)}, ${turnAt(site)}) AS "nextAt"
-        FROM page p LEFT JOIN mail_turn t ON t.quota_id = p.id LEFT JOIN mail_sender s ON true
+          CASE WHEN first.next_try_at > ${now}::timestamp THEN 'RETRY' WHEN free.of_user IS NOT NULL THEN 'USER_RATE'
+            WHEN free.of_all IS NOT NULL THEN 'RATE' ELSE 'ENGINE' END AS "waitsFor",
+          greatest(first.next_try_at, free.of_user, free.of_all) AS "nextAt"
+        FROM page p CROSS JOIN LATERAL (SELECT ${freeAt(userMailRate, now, sql`m.quota_id = p.id`)} AS of_user,
+            ${freeAt(mailRate, now, sql`true`)} AS of_all) free
           CROSS JOIN LATERAL (SELECT count(*)::int AS letters, min(n.created_at) AS since FROM notification n
             WHERE n.state = 'PENDING' AND n.quota_id = p.id) l
           CROSS JOIN LATERAL (SELECT n.next_try_at, n.last_error FROM notification n
