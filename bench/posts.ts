@@ -64,7 +64,7 @@ const insertRecalls = statement(
 );
 const chargeQuota = statement(
   'charge',
-  'UPDATE quota SET used = used + $2::bigint, open_requests = open_requests + 1 WHERE id = $1 AND used + $2::bigint <= size',
+  'UPDATE quota SET used = used + $2::bigint WHERE id = $1 AND used + $2::bigint <= size',
 );
 const countRequest = statement(
   'count',

@@ -32,7 +32,6 @@ const fixedLimits = {
   /** Paths in a request. */
   requestPaths: 250_000,
   /** Active requests of a user: ten a second for the five days of the default retention. */
-  openRequests: 5_000_000,
   /** Of the active requests of a user: open patterns, and unresolved paths. */
   standingPatterns: 1000,
   awaitedPaths: 10_000_000,

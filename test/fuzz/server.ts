@@ -31,7 +31,7 @@ const report = (message: Message): void => void process.send?.(message);
 process.on('warning', (warning) => report({ kind: 'warning', text: warning.stack ?? warning.message }));
 process.on('disconnect', () => process.exit(1)); // the parent has ended
 /** Low enough that some requests are rejected. Local clients count, too. */
-const lowLimits = { rateLocal: true, openRequests: 100, standingPatterns: 60, awaitedPaths: 200 };
+const lowLimits = { rateLocal: true, standingPatterns: 60, awaitedPaths: 200 };
 const config = readConfig(environment);
 const { ctx } = await openRuntime({ ...config, limits: { ...config.limits, ...lowLimits } });
 await ctx.events.open();

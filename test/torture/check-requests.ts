@@ -196,11 +196,7 @@ function checkQuotas(facts: Facts, index: Index, report: Report): void {
     compare(quota, { used: sumOf(holds, ({ size }) => size) }, (text) =>
       report('quota-used', `the quota of ${quota.user} ${text}, as its live requests hold`),
     );
-    const counts = {
-      openRequests: own.length,
-      standingPatterns: own.filter(({ pattern }) => pattern !== '').length,
-      awaitedPaths: awaited.filter(({ reason }) => reason === 'UNKNOWN').length,
-    };
+    const counts = { awaitedPaths: awaited.filter(({ reason }) => reason === 'UNKNOWN').length };
     compare(quota, counts, (text) => report('quota-counts', `the quota of ${quota.user} ${text}`));
     // files join in order, until one does not fit; those over a limit of their request need no room
     const next = awaited

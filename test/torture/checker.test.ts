@@ -175,9 +175,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
   },
   'quota-used': { 'a quota is charged a byte too much': 'UPDATE quota SET used = used + 1 WHERE id = 1' },
   'quota-counts': {
-    'a quota counts a request too many': 'UPDATE quota SET open_requests = open_requests + 1 WHERE id = 1',
     'a quota counts a path that is no longer awaited': `DELETE FROM awaited_path WHERE path = '/s/never'`,
-    'a quota does not count a pattern': 'UPDATE quota SET standing_patterns = 0 WHERE id = 1',
   },
   'copy-missing': { 'a restored file is gone': ({ replace }) => replace('/s/a') },
   'copy-inode': {

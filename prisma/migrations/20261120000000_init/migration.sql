@@ -284,9 +284,7 @@ CREATE TABLE "quota" (
   "drive_seconds_at" TIMESTAMP(6),
   "weight" DOUBLE PRECISION NOT NULL DEFAULT 1,
   "removed_at" TIMESTAMP(6),
-  "open_requests" INTEGER NOT NULL DEFAULT 0,
   "awaited_paths" INTEGER NOT NULL DEFAULT 0,
-  "standing_patterns" INTEGER NOT NULL DEFAULT 0,
 
   CONSTRAINT "quota_pkey" PRIMARY KEY ("id"),
   CONSTRAINT "quota_check" CHECK ("size" >= 0 AND "used" >= 0),

@@ -8,7 +8,7 @@ import { raw, type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { isLive } from '../conditions.js';
 import { ringRoom } from '../disks/disks.js';
-import { countsOfQuota } from '../quotas/charges.js';
+import { unknownPathsOfQuota } from '../quotas/charges.js';
 import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
 import { FORGOTTEN } from '../users/forget.js';
 import type { FaultKind } from './findings.js';
@@ -30,23 +30,17 @@ const quotaUsed: FaultKind = {
     }),
 };
 
-const countWords = sql`'%s open requests, %s awaited paths, %s standing patterns'`;
-
 const quotaCounts: FaultKind = {
   kind: 'quota-counts',
   find: (after, limit) => sql`SELECT q.id::bigint AS key, 'user ' || q."user" AS thing,
-      format(${countWords}, c.requests, c.paths, c.patterns) AS expected,
-      format(${countWords}, q.open_requests, q.awaited_paths, q.standing_patterns) AS found
-    FROM quota q CROSS JOIN LATERAL (${countsOfQuota}) c
-    WHERE q.id > ${after} AND (c.requests, c.paths, c.patterns) <> (q.open_requests, q.awaited_paths, q.standing_patterns)
-    ORDER BY q.id LIMIT ${limit}`,
+      c.paths || ' awaited paths' AS expected, q.awaited_paths || ' counted' AS found
+    FROM quota q CROSS JOIN LATERAL (SELECT ${unknownPathsOfQuota} AS paths) c
+    WHERE q.id > ${after} AND c.paths <> q.awaited_paths ORDER BY q.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairQuotaCounts', async (tx) => {
       const isOne = sql`q.id = ANY(${keys}::int[])`;
       await lockQuotas(tx, isOne);
-      await tx.query(
-        sql`UPDATE quota q SET (open_requests, awaited_paths, standing_patterns) = (${countsOfQuota}) WHERE ${isOne}`,
-      );
+      await tx.query(sql`UPDATE quota q SET awaited_paths = ${unknownPathsOfQuota} WHERE ${isOne}`);
     }),
 };
 

@@ -1,9 +1,8 @@
 /**
  * Charges and counts of quotas. Check and charge are one statement, so concurrent requests never exceed a quota.
  * Filling it exactly is allowed.
- * The counts of requests, paths and patterns are columns of the quota, changed with the rows: `countIn` on creation and
- * revival, `refund` on ends and releases, requests/joins.ts on joins. The quota's row stays locked from the count to
- * the commit.
+ * The count of unknown paths is a column of the quota, changed with the rows: `countIn` on creation and revival,
+ * `refund` on ends and releases, requests/joins.ts on joins. The quota's row stays locked from the count to the commit.
  */
 import { hasQuota } from '../../caller.js';
 import type { Context } from '../../context.js';
@@ -14,7 +13,7 @@ import type { Transaction } from '../../database/transaction.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../errors.js';
 import { isLive } from '../conditions.js';
 
-export interface QuotaRow extends Counts {
+export interface QuotaRow {
   id: number;
   user: string;
   email: string;
@@ -29,7 +28,7 @@ export async function findQuota<Name extends string = never>(
   const columns = Object.entries<Sql>(more).map(([name, column]) => sql`, ${column} AS ${raw(`"${name}"`)}`);
   const [row] = await tx.query<QuotaRow & Record<Name, boolean>>(
     prepared(
-      sql`SELECT q.id, q."user", q.email, ${countColumns}${columns.length > 0 ? join(columns, '') : empty}
+      sql`SELECT q.id, q."user", q.email${columns.length > 0 ? join(columns, '') : empty}
           FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`,
     ),
   );
@@ -82,53 +81,40 @@ async function refuse(tx: Transaction, quota: QuotaRow, requested: bigint): Prom
   throw new QuotaExceededError({ user: quota.user, size: figures?.size ?? 0n, used: figures?.used ?? 0n, requested });
 }
 
-export interface Charge extends Partial<Counts> {
+export interface Charge {
   quotaId: number;
   bytes: bigint;
+  awaitedPaths?: number;
 }
 
-/** Returns charges and counts of ended requests, or of released files and paths. */
+/** Returns charges, and counts of unknown paths, of ended requests, or of released files and paths. */
 export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
     sql`${charges.map(({ bytes }) => bytes)}::bigint[]`,
-    sql`${charges.map(({ openRequests = 0 }) => openRequests)}::int[]`,
     sql`${charges.map(({ awaitedPaths = 0 }) => awaitedPaths)}::int[]`,
-    sql`${charges.map(({ standingPatterns = 0 }) => standingPatterns)}::int[]`,
   ];
   tx.send(
     sql`WITH back AS (
-          SELECT quota_id, sum(bytes) AS bytes, sum(requests) AS requests, sum(paths) AS paths, sum(patterns) AS patterns
-          FROM unnest(${join(columns)}) AS b (quota_id, bytes, requests, paths, patterns) GROUP BY quota_id
+          SELECT quota_id, sum(bytes) AS bytes, sum(paths) AS paths
+          FROM unnest(${join(columns)}) AS b (quota_id, bytes, paths) GROUP BY quota_id
         ), locked AS (
           SELECT q.id FROM quota q WHERE q.id IN (SELECT quota_id FROM back) ORDER BY q.id ${locking.quota}
         )
-        UPDATE quota q SET used = q.used - b.bytes, open_requests = q.open_requests - b.requests,
-          awaited_paths = q.awaited_paths - b.paths, standing_patterns = q.standing_patterns - b.patterns
+        UPDATE quota q SET used = q.used - b.bytes, awaited_paths = q.awaited_paths - b.paths
         FROM back b, locked l WHERE q.id = b.quota_id AND l.id = q.id`,
   );
 }
 
-export interface Counts {
-  /** Live requests. */
-  openRequests: number;
-  awaitedPaths: number;
-  standingPatterns: number;
-}
-
-/** The name of each count in messages, and the variable that limits it. */
+/** What is limited, in messages, and the name of the limit. */
 const kinds = {
-  openRequests: ['open requests', 'OPEN_REQUESTS'],
   standingPatterns: ['requests by a pattern', 'STANDING_PATTERNS'],
   awaitedPaths: ['paths that the catalogue does not know', 'AWAITED_PATHS'],
-} as const satisfies Record<keyof Counts, readonly [words: string, variable: string]>;
+} as const;
 
-/** Columns of the quota `q`. */
-export const countColumns = sql`q.open_requests AS "openRequests", q.awaited_paths AS "awaitedPaths", q.standing_patterns AS "standingPatterns"`;
-
-export const countsOfQuota = sql`
-  SELECT count(*) AS requests, coalesce(sum(${unknownPathsOf('r')}), 0) AS paths, count(*) FILTER (WHERE r.pattern <> '') AS patterns
-  FROM request r WHERE r.quota_id = q.id AND ${isLive}`;
+/** The unknown paths of the live requests of the quota `q`. */
+export const unknownPathsOfQuota = sql`(
+  SELECT coalesce(sum(${unknownPathsOf('r')}), 0) FROM request r WHERE r.quota_id = q.id AND ${isLive})`;
 
 export function unknownPathsOf(request: 'r' | 'request') {
   return sql`(SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
@@ -141,40 +127,36 @@ export async function countUnknown(tx: Transaction, requestId: number): Promise<
   return row?.paths ?? 0;
 }
 
-export function countsOf(request: { pattern: string }, awaitedPaths: number): Counts {
-  return { openRequests: 1, standingPatterns: request.pattern === '' ? 0 : 1, awaitedPaths };
-}
-
 /**
- * Adds a request to the counts and locks the quota. @returns the new counts, to be checked before the commit
+ * Adds unknown paths to their count and locks the quota. @returns the new count, to be checked before the commit
  * @throws UnknownUserError if the quota was removed meanwhile
  */
-export async function countIn(tx: Transaction, quota: { id: number; user: string }, added: Counts): Promise<Counts> {
-  const [have] = await tx.query<Counts>(
-    sql`UPDATE quota q SET open_requests = q.open_requests + ${added.openRequests}::int,
-          awaited_paths = q.awaited_paths + ${added.awaitedPaths}::int,
-          standing_patterns = q.standing_patterns + ${added.standingPatterns}::int
-        WHERE q.id = ${quota.id} AND q.removed_at IS NULL RETURNING ${countColumns}`,
+export async function countIn(tx: Transaction, quota: { id: number; user: string }, paths: number): Promise<number> {
+  const [have] = await tx.query<{ awaitedPaths: number }>(
+    sql`UPDATE quota q SET awaited_paths = q.awaited_paths + ${paths}::int
+        WHERE q.id = ${quota.id} AND q.removed_at IS NULL RETURNING q.awaited_paths AS "awaitedPaths"`,
   );
   if (!have) throw new UnknownUserError(quota.user);
-  return have;
+  return have.awaitedPaths;
 }
 
-/** @param have counts including `added`; counts that did not grow are not checked @throws LimitReachedError */
-export function checkCounts({ config }: Context, user: string, have: Counts, added: Counts): void {
-  for (const kind of Object.keys(kinds) as (keyof Counts)[]) {
-    const [words, limit] = kinds[kind];
-    const allowed = config.limits[kind];
-    if (added[kind] === 0 || have[kind] <= allowed) continue;
-    const present = have[kind] - added[kind];
-    throw new LimitReachedError(words, { user, limit, allowed, present, added: added[kind] });
-  }
+/** @param have the count including `added`; one that did not grow is not checked @throws LimitReachedError */
+export function checkLimit(
+  { config }: Context,
+  user: string,
+  kind: keyof typeof kinds,
+  { have, added }: { have: number; added: number },
+): void {
+  const allowed = config.limits[kind];
+  if (added === 0 || have <= allowed) return;
+  const [words, limit] = kinds[kind];
+  throw new LimitReachedError(words, { user, limit, allowed, present: have - added, added });
 }
 
-export function addCounts(one: Counts, other: Counts): Counts {
-  return {
-    openRequests: one.openRequests + other.openRequests,
-    awaitedPaths: one.awaitedPaths + other.awaitedPaths,
-    standingPatterns: one.standingPatterns + other.standingPatterns,
-  };
+/** Call it with a new or revived request by a pattern, after `countIn`, which locks the quota. @throws LimitReachedError */
+export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {
+  const [row] = await tx.query<{ patterns: number }>(
+    sql`SELECT count(*)::int AS patterns FROM request r WHERE r.quota_id = ${quota.id} AND ${isLive} AND r.pattern <> ''`,
+  );
+  checkLimit(ctx, quota.user, 'standingPatterns', { have: row?.patterns ?? 0, added: 1 });
 }

@@ -39,8 +39,8 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: 
     const { unknown, bytes } = await holdFiles(tx, request);
     if (isLive) {
       await tx.query(
-        sql`UPDATE quota q SET used = q.used + ${bytes}::numeric, open_requests = q.open_requests + 1, awaited_paths = q.awaited_paths + ${unknown},
-              standing_patterns = q.standing_patterns + ${request.pattern === '' ? 0 : 1} WHERE q.id = ${quota.id}`,
+        sql`UPDATE quota q SET used = q.used + ${bytes}::numeric, awaited_paths = q.awaited_paths + ${unknown}
+            WHERE q.id = ${quota.id}`,
       );
       await noteTold(tx, request);
       await settleRequests(ctx, tx, [id], { isNew: true });

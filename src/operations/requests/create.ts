@@ -18,18 +18,7 @@ import { isOffered } from '../conditions.js';
 import { checkAddress, checkPath, checkPattern, checkText, checkTime } from '../input.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
-import {
-  addCounts,
-  type Counts,
-  charge,
-  checkCounts,
-  checkRoom,
-  countColumns,
-  countIn,
-  countsOf,
-  findQuota,
-  type QuotaRow,
-} from '../quotas/charges.js';
+import { charge, checkLimit, checkPatterns, checkRoom, countIn, findQuota, type QuotaRow } from '../quotas/charges.js';
 import { checkAsked, takeTurn } from '../turn.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
 import { settleRequests } from './holds.js';
@@ -107,7 +96,8 @@ async function store(
     const { user, now } = checked;
     const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
     if (endsOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;
-    await beginNew(ctx, tx, quota, checked);
+    if (!quota.isLocked) await lockCatalogue(tx, 'shared');
+    checkAsked(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
     if (checked.wish.files) tx.send(plannedByKeys()); // patterns need their own plan
@@ -127,19 +117,6 @@ async function storeFiles(ctx: Context, tx: Transaction, request: NewRequest, bu
   const { files, pattern } = request.wish;
   if (files === undefined) return await storeMatching(ctx, tx, request, pattern);
   return bulk ? await storeFitting(ctx, tx, request, bulk) : await storeListed(ctx, tx, request, files);
-}
-
-/** Checks limits before it waits for a lock or stores anything. */
-async function beginNew(
-  ctx: Context,
-  tx: Transaction,
-  quota: QuotaRow & { isLocked: boolean },
-  { user, wish }: Checked,
-): Promise<void> {
-  const least = countsOf(wish, 0);
-  checkCounts(ctx, user, addCounts(quota, least), least);
-  if (!quota.isLocked) await lockCatalogue(tx, 'shared');
-  checkAsked(ctx);
 }
 
 function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
@@ -269,9 +246,8 @@ export async function storeListed(
   request: NewRequest,
   files: readonly string[],
 ): Promise<Stored> {
-  await checkUnknown(ctx, tx, request, files);
-  const { quota } = request;
-  const [row] = await tx.query<StoredRow & { unknown: number } & (Counts | { [Name in keyof Counts]: null })>(
+  const { quota, user } = request;
+  const [row] = await tx.query<StoredRow & { unknown: number; awaitedPaths: number | null }>(
     prepared(
       // one statement, so that a path is either known or awaited
       sql`WITH made AS (${insertRequest(ctx, request)}
@@ -285,54 +261,21 @@ export async function storeListed(
        ), taken AS MATERIALIZED (
          SELECT count(id)::int AS files, coalesce(sum(size), 0) AS bytes, (count(*) - count(id))::int AS unknown FROM listed
        ), charged AS (
-         UPDATE quota q SET open_requests = q.open_requests + 1, awaited_paths = q.awaited_paths + t.unknown, used = q.used + t.bytes
+         UPDATE quota q SET awaited_paths = q.awaited_paths + t.unknown, used = q.used + t.bytes
          FROM taken t WHERE q.id = ${quota.id} AND q.removed_at IS NULL AND (q.used + t.bytes <= q.size OR t.bytes = 0)
-         RETURNING ${countColumns}
+         RETURNING q.awaited_paths AS "awaitedPaths"
        )
        SELECT m.id, t.*, c.* FROM made m CROSS JOIN taken t LEFT JOIN charged c ON true`,
     ),
   );
   if (!row) throw new Error('nothing was stored');
-  const { id, openRequests, awaitedPaths, standingPatterns } = row;
-  const taken = { files: row.files, bytes: BigInt(row.bytes), unknown: row.unknown };
+  const { id, unknown } = row;
+  const taken = { files: row.files, bytes: BigInt(row.bytes) };
   checkWithin(ctx, request.limits, taken);
-  if (openRequests === null) await chargeFor(ctx, tx, request, taken);
-  else
-    checkCounts(
-      ctx,
-      request.user,
-      { openRequests, awaitedPaths, standingPatterns },
-      countsOf(request.wish, taken.unknown),
-    );
+  const have = row.awaitedPaths ?? (await countIn(tx, quota, unknown));
+  checkLimit(ctx, user, 'awaitedPaths', { have, added: unknown });
+  if (row.awaitedPaths === null) await charge(tx, quota, taken.bytes);
   return { id, files: taken.files };
-}
-
-/** Charges files that the storing statement has not charged. */
-async function chargeFor(
-  ctx: Context,
-  tx: Transaction,
-  { wish, user, quota }: NewRequest,
-  { bytes, unknown }: { bytes: bigint; unknown: number },
-): Promise<void> {
-  const added = countsOf(wish, unknown);
-  checkCounts(ctx, user, await countIn(tx, quota, added), added);
-  await charge(tx, quota, bytes);
-}
-
-/** Rejects requests far over the limit early, so that long lists are not stored only to be rolled back. */
-async function checkUnknown(
-  ctx: Context,
-  tx: Transaction,
-  { quota }: NewRequest,
-  files: readonly string[],
-): Promise<void> {
-  const all = countsOf({ pattern: '' }, files.length);
-  if (addCounts(quota, all).awaitedPaths <= ctx.config.limits.awaitedPaths) return;
-  const [row] = await tx.query<{ known: number }>(
-    sql`SELECT count(*)::int AS known FROM unnest(${files}::text[]) AS l (path) JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`,
-  );
-  const added = countsOf({ pattern: '' }, files.length - (row?.known ?? 0));
-  checkCounts(ctx, quota.user, addCounts(quota, added), added);
 }
 
 /**
@@ -361,7 +304,9 @@ export async function storeMatching(
        RETURNING size
      ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
   );
-  await chargeFor(ctx, tx, request, { bytes: BigInt(held?.bytes ?? 0), unknown: 0 });
+  await countIn(tx, request.quota, 0);
+  await checkPatterns(ctx, tx, request.quota);
+  await charge(tx, request.quota, BigInt(held?.bytes ?? 0));
   return { id, files: sum?.files ?? 0 };
 }
 
@@ -391,7 +336,7 @@ export async function storeFitting(
 ): Promise<{ id: number | undefined; files: number }> {
   const { quota } = request;
   await lockQuotas(tx, sql`q.id = ${quota.id}`);
-  const [row] = await tx.query<StoredRow & Counts>(
+  const [row] = await tx.query<StoredRow>(
     // one statement, so that each file is either requested or recorded as left out
     sql`WITH room AS MATERIALIZED (
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
@@ -412,16 +357,14 @@ export async function storeFitting(
      ), taken AS MATERIALIZED (
        SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM judged WHERE reason IS NULL
      ), charged AS (
-       UPDATE quota q SET open_requests = q.open_requests + 1, used = q.used + t.bytes
-       FROM taken t, made m WHERE q.id = ${quota.id} RETURNING ${countColumns}
+       UPDATE quota q SET used = q.used + t.bytes FROM taken t, made m WHERE q.id = ${quota.id}
      )
-     SELECT m.id, t.*, c.* FROM room LEFT JOIN made m ON true CROSS JOIN taken t LEFT JOIN charged c ON true`,
+     SELECT m.id, t.* FROM room LEFT JOIN made m ON true CROSS JOIN taken t`,
   );
   if (!row) throw new UnknownUserError(quota.user);
   if (row.id === null) return { id: undefined, files: 0 };
-  const { id, files, openRequests, awaitedPaths, standingPatterns } = row;
+  const { id, files } = row;
   checkWithin(ctx, request.limits, { files, bytes: BigInt(row.bytes) });
-  checkCounts(ctx, request.user, { openRequests, awaitedPaths, standingPatterns }, countsOf(request.wish, 0));
   return { id, files };
 }
 

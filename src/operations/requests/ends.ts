@@ -70,8 +70,8 @@ export async function endRequests(
   const retention = state === 'CANCELLED' ? sql`least(retention, ${ctx.now()}::timestamp)` : sql`retention`;
   const ended = await tx.query<Charge>(
     sql`UPDATE request SET state = ${state}, is_released = false, retention = ${retention}
-        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes, 1 AS "openRequests",
-          (pattern <> '')::int AS "standingPatterns", ${unknownPathsOf('request')} AS "awaitedPaths"`,
+        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes,
+          ${unknownPathsOf('request')} AS "awaitedPaths"`,
   );
   refund(tx, ended);
   await dropRecalls(tx, sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`);

@@ -13,9 +13,9 @@ import { allow } from '../policy.js';
 import {
   charge,
   chargeGranted,
-  checkCounts,
+  checkLimit,
+  checkPatterns,
   countIn,
-  countsOf,
   countUnknown,
   findQuotaOf,
   type QuotaRow,
@@ -207,10 +207,11 @@ async function reviveRequest(
 /** Adds files and counts the remaining unknown paths: those that the catalogue now knows no longer count. */
 async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   const before = await countUnknown(tx, request.id);
-  const have = await countIn(tx, quota, countsOf(request, before));
+  const have = await countIn(tx, quota, before);
+  if (request.pattern !== '') await checkPatterns(ctx, tx, quota);
   await joinRequest(ctx, tx, request);
   const left = await countUnknown(tx, request.id);
-  checkCounts(ctx, quota.user, { ...have, awaitedPaths: have.awaitedPaths - before + left }, countsOf(request, left));
+  checkLimit(ctx, quota.user, 'awaitedPaths', { have: have - before + left, added: left });
 }
 
 export interface RetryRequestInput {

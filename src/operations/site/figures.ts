@@ -3,7 +3,7 @@ import type { Context } from '../../context.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { addSeconds } from '../../time.js';
-import { isClaimed } from '../conditions.js';
+import { isClaimed, isLive } from '../conditions.js';
 import { FRESH_SECONDS } from '../disks/disks.js';
 import { isFull } from '../health/circuits.js';
 import { FIRST_NAME } from '../libraries/libraries.js';
@@ -52,7 +52,7 @@ export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
     sql`SELECT json_build_object(
       'queue', coalesce((SELECT json_agg(x) FROM (
         SELECT c.state, count(*) AS files, sum(c.size) AS bytes, ${ageOf(sql`c.created_at`)} AS seconds FROM recall c GROUP BY c.state) x), '[]'),
-      'openRequests', (SELECT coalesce(sum(q.open_requests), 0) FROM quota q),
+      'openRequests', (SELECT count(*) FROM request r WHERE ${isLive}),
       'engines', (SELECT count(*) FROM (
         SELECT coalesce(p.engine_id, d.engine_id) FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id WHERE ${isClaimed}
         UNION SELECT p.engine_id FROM engine_process p WHERE p.asks_until >= timezone('utc', clock_timestamp())) x),
