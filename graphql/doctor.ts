@@ -57,7 +57,7 @@ builder.queryFields((t) => ({
       type: FindingType,
       description:
         'What is wrong with the rows of the database, kind after kind; for operators. A page may have few findings, or none, and say that more comes: ' +
-        'it ends after about 20 s. It is read forwards, and a gateway looks for one reader at a time (`UNAVAILABLE`).',
+        'it ends after about 20 s. It is read forwards.',
       complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
       resolve: async (_root, args, ctx) => toConnection(args, await listFindings(ctx, readPage(args), ctx.reader)),
     },

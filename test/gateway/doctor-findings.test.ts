@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from 'vitest';
 import { noteMeasurements, setDisk } from '../../src/operations/disks/disks.js';
 import { type FindingPlace, listFindings, rowFaults } from '../../src/operations/doctor/rows.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { ask, askData, type Connection, PAGE_INFO } from '../support/graphql.js';
+import { askData, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { request } from '../support/http.js';
 import { lock, waitForBlocked } from '../support/locks.js';
 import { emptyTables } from '../support/tables.js';
@@ -121,7 +121,7 @@ test('the result counts what was checked, and names unchecked disks with the hos
   expect(doctorFindings.notLookedAt.match(/\/mnt\/\d+/g)).toHaveLength(20);
 });
 
-test('only one check runs at a time, and it ends when its client disconnects', async () => {
+test('a check ends when its client disconnects', async () => {
   const check = '{ doctorFindings { edges { cursor } } }';
   const unlock = await lock(app, 'LOCK TABLE restore_disk IN ACCESS EXCLUSIVE MODE');
   try {
@@ -129,11 +129,6 @@ test('only one check runs at a time, and it ends when its client disconnects', a
     const call = { headers: { 'Content-Type': 'application/json' }, body: { query: check }, signal: leaving.signal };
     const ended = expect(request(app, '/graphql', call)).rejects.toThrow();
     await waitForBlocked(app, 1);
-    const says = /^another look of the doctor is under way, for "operator", since .*: try again later$/;
-    for (const query of [check, 'mutation { repairFindings { __typename } }']) {
-      const { errors } = await ask(app, query);
-      expect(errors).toMatchObject([{ message: expect.stringMatching(says), extensions: { code: 'UNAVAILABLE' } }]);
-    }
     leaving.abort();
     await ended;
     const waits = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
@@ -141,5 +136,4 @@ test('only one check runs at a time, and it ends when its client disconnects', a
   } finally {
     await unlock();
   }
-  await waitFor('the next check', async () => (await ask(app, check)).errors === undefined);
 });

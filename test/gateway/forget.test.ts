@@ -6,7 +6,6 @@ import { Refusals } from '../../src/audit.js';
 import type { Context } from '../../src/context.js';
 import { lockCatalogue } from '../../src/database/locks.js';
 import { transaction } from '../../src/database/transaction.js';
-import { examine } from '../../src/engine/doctor/doctor.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
@@ -300,24 +299,6 @@ test('another user keeps the same address', async () => {
   expect(await readNotify(id)).toMatchObject({ notifyOnLastFile: 'group@example.org' });
   const [quota] = (await call(app, 'GET', '/quota/prefect')).body as object[];
   expect(quota).toMatchObject({ email: 'group@example.org' });
-});
-
-test('the doctor finds and removes personal data that was written later', async () => {
-  await addQuota(app.ctx, 'marvin', 10n ** 9n);
-  const id = await createRequest(app.ctx, { quota: 'marvin', pattern: '/a/' });
-  await cancelRequest(app.ctx, id);
-  const { pseudonym } = await forgetUser(app.ctx, 'marvin');
-  await app.ctx.db.pool.query(`UPDATE request SET notify_on_last_file = 'marvin@example.org' WHERE id = $1`, [id]);
-  const find = async (repair: boolean) => {
-    const found: string[] = [];
-    await examine(app.ctx, { repair, checksums: false, adopt: false }, ({ kind, thing }) =>
-      found.push(`${kind} ${thing}`),
-    );
-    return found.filter((fault) => fault.startsWith('user-remains'));
-  };
-  const fault = `user-remains user ${pseudonym}`;
-  expect([await find(false), await find(true), await find(false)]).toEqual([[fault], [fault], []]);
-  await expectNothingLeft(/marvin/);
 });
 
 test('each text column is classified by the personal data that it may contain', () => {

@@ -1,8 +1,6 @@
-/** Unexpected errors, which triggers of the database raise: a volume is tried again after growing pauses. And volumes that no drive visits. One drive. */
+/** Unexpected errors, which triggers of the database raise: a volume is tried again after growing pauses. One drive. */
 import { afterEach, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { secondsBetween } from '../../src/time.js';
-import { currentTime } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
@@ -50,9 +48,9 @@ async function readParts(id: number) {
   return request.waiting.parts.edges.map(({ node }) => node);
 }
 
-const findFindings = async (ctx = app.ctx) => {
+const findFindings = async () => {
   const findings: string[] = [];
-  await examine(ctx, { repair: false, checksums: false }, ({ kind, thing, found }) => {
+  await examine(app.ctx, { repair: false, checksums: false }, ({ kind, thing, found }) => {
     findings.push(`${kind} ${thing}: ${found}`);
   });
   return findings;
@@ -109,24 +107,4 @@ test('after an unexpected error a volume is tried again after growing pauses, wi
   await waitForFailures(0);
   expect(await readFailures()).toEqual({ failures: 0, problem: null });
   expect(await findFindings()).toEqual([]);
-});
-
-test('the doctor finds a volume whose files are ready while an idle drive does not mount it', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/idle/1', volume: 'IDLE' }]);
-  // what is ready for the doctor is not ready for the engine
-  clock.advance(secondsBetween(clock.now(), currentTime()) - 1_000_000);
-  const ctx = { ...app.ctx, now: currentTime };
-  await query("UPDATE volume SET retry_at = 'infinity' WHERE name = 'IDLE'");
-  const id = await ask('/idle/1');
-  await query("UPDATE recall SET not_before = timezone('utc', clock_timestamp()) - interval '10 minutes'");
-  await query("UPDATE volume SET retry_at = NULL WHERE name = 'IDLE'");
-  expect(await findFindings(ctx)).toEqual([]);
-  await query(
-    "UPDATE recall SET created_at = not_before - interval '1 hour', not_before = not_before - interval '10 minutes'",
-  );
-  expect(await findFindings(ctx)).toEqual(['volume-unvisited volume IDLE: drive-1, which has nothing to do']);
-  await query('UPDATE recall SET not_before = NULL');
-  await ring(app, 'recall');
-  await waitForState(app, id, 'COMPLETED');
-  expect(await findFindings(ctx)).toEqual([]);
 });

@@ -5,7 +5,7 @@ import { messageOf, TapeError } from '../../errors.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
 import { type ChangedCopy, forgetGone, letGo, readChanged, settleChanged } from '../../operations/disks/removals.js';
 import { findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
-import { type Finding, findFaults, PASSING_MS } from '../../operations/doctor/findings.js';
+import { type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { markLinks, type NotedLink, readChanges, readLinks } from '../../operations/links/links.js';
 import { isThere } from '../disk/changed.js';
 import { compareCopy, lookAt, readChecksum } from '../disk/copy.js';
@@ -245,6 +245,8 @@ async function keepNoted(ctx: Context, faults: readonly LinkFault[]): Promise<Li
 }
 
 /** @returns ids of links that now match their record */
+const PASSING_MS = 2000;
+
 async function mend(ctx: Context, faults: readonly LinkFault[]): Promise<Set<bigint>> {
   const ids = faults.map(({ link }) => link.fileId);
   await markLinks(ctx, ids);

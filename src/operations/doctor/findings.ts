@@ -1,6 +1,5 @@
 /** Findings of `tapegate doctor`, with the expected and the actual state. */
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 
@@ -22,8 +21,6 @@ export interface Fault {
 
 export interface FoundKind {
   kind: string;
-  /** A correct state looks like this for a moment: only a fault found twice counts. */
-  isPassing?: true;
   /**
    * Selects the next faults in one statement, which sees no half-finished step. @param now of the clock that dates the
    * rows
@@ -37,8 +34,6 @@ export interface FaultKind extends FoundKind {
 }
 
 const PAGE = 500;
-
-export const PASSING_MS = 2000;
 
 export async function* findFaults(
   ctx: Context,
@@ -72,21 +67,14 @@ export async function findPage(
   { ask, mend, now }: FaultWays,
 ): Promise<FaultPage> {
   const find = () => ask(fault.find(sql`${after}::bigint`, limit, sql`${now()}::timestamp`));
-  let found = await find();
-  let faults = found;
-  if (fault.isPassing && found.length > 0) {
-    const before = keysOf(found);
-    await sleep(PASSING_MS);
-    found = await find();
-    faults = found.filter(({ key }) => before.has(key));
-  }
+  const faults = await find();
   const isMended = mend !== undefined && faults.length > 0;
   if (isMended) await mend(faults.map(({ key }) => key));
   const left = isMended ? keysOf(await find()) : undefined;
   const findings = faults.map(({ key, thing, expected, found }) => {
     return { key, kind: fault.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
   });
-  return { findings, next: found.length < limit ? undefined : found.at(-1)?.key };
+  return { findings, next: faults.length < limit ? undefined : faults.at(-1)?.key };
 }
 
 function keysOf(faults: readonly Fault[]): Set<bigint> {

@@ -5,16 +5,7 @@ import { transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
-import {
-  isChanged,
-  isClaimed,
-  isLeftAlone,
-  isOrphan,
-  isReadyBy,
-  isServed,
-  isStagingWanted,
-  isWaiting,
-} from '../conditions.js';
+import { isChanged, isOrphan, isStagingWanted, isWaiting } from '../conditions.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
@@ -186,31 +177,6 @@ const volumeFailing: FaultKind = {
   repair: nothing,
 };
 
-/** An idle drive that can read the volume `v`. Between two volumes a busy drive looks like this for a moment. */
-const idleDrive = sql`SELECT d.name FROM drive d
-  WHERE d.library_id = v.library_id AND d.volume_id IS NULL AND ${isClaimed} AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
-    AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id) AND NOT EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id)
-  ORDER BY d.id LIMIT 1`;
-
-const volumeUnvisited: FaultKind = {
-  kind: 'volume-unvisited',
-  isPassing: true,
-  find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
-      'a drive that turns to it, since files are ready from ' || to_char(w.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ' on' AS expected,
-      d.name || ', which has nothing to do' AS found
-    FROM volume v CROSS JOIN LATERAL (
-      SELECT min(greatest(c.created_at, c.not_before)) AS since FROM recall c
-      WHERE c.volume_id = v.id AND ${isReadyBy(now)}
-        AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id AND ${isServed})
-    ) w CROSS JOIN LATERAL (${idleDrive}) d
-    WHERE v.id > ${after} AND w.since < ${longBefore(now)} AND NOT ${isLeftAlone(now)}
-      AND NOT EXISTS (SELECT FROM library b WHERE b.id = v.library_id AND b.contract = 'STAGING')
-      AND NOT EXISTS (SELECT FROM drive o WHERE o.volume_id = v.id)
-      AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
-    ORDER BY v.id LIMIT ${limit}`,
-  repair: nothing,
-};
-
 const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id)`;
 
 /** A retirement was interrupted. The repair reinstates the volume so that no positions are lost; retire it again. */
@@ -232,7 +198,7 @@ const volumeRetired: FaultKind = {
   },
 };
 
-export const volumeFaults: readonly FaultKind[] = [volumeFailing, volumeUnvisited, volumeRetired];
+export const volumeFaults: readonly FaultKind[] = [volumeFailing, volumeRetired];
 
 /** An engine examines each of its files far more often. */
 const UNHELD_MINUTES = 15;

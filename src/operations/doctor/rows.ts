@@ -1,18 +1,17 @@
 /**
- * All findings in the database alone, for gateways, which may not access a disk: by page, one run at a time, with a
- * time limit. Includes findings whose repair needs a host with the restore disks.
+ * All findings in the database alone, for gateways, which may not access a disk: by page, with a time limit. Includes findings whose repair needs a host with the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { InvalidInputError, quote, UnavailableError } from '../../errors.js';
+import { InvalidInputError, quote } from '../../errors.js';
 import { audited, auditedRun } from '../audit/audited.js';
 import { readHostsOf } from '../disks/disks.js';
 import { allow } from '../policy.js';
 import { restoredUnheld } from './copies.js';
-import { counterFaults, userFaults } from './counters.js';
+import { counterFaults } from './counters.js';
 import {
   type Fault,
   type FaultKind,
@@ -27,7 +26,6 @@ import { holdUnserved, queueFaults, recallLost, stagingFaults, volumeFaults } fr
 /** In this order, since repairs change the findings of later kinds. */
 export const rowFaults: readonly FaultKind[] = [
   ...counterFaults,
-  ...userFaults,
   holdUnserved,
   recallLost,
   ...queueFaults,
@@ -67,11 +65,11 @@ const PAGE_MS = 20_000;
 
 /**
  * @param reader aborts when the caller no longer waits
- * @throws InvalidInputError; UnavailableError while another run is active
+ * @throws InvalidInputError
  */
 export async function listFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   allow(ctx, 'listFindings');
-  return await inTurn(ctx, () => walk(ctx, page, { repair: false, reader }));
+  return await walk(ctx, page, { repair: false, reader });
 }
 
 /** Lists findings and repairs each as far as the database is wrong. Calling it twice is safe. */
@@ -85,33 +83,8 @@ export async function repairFindings(ctx: Context, page: PageInput, reader?: Abo
   return await audited(ctx, deed, async () => {
     allow(ctx, 'repairFindings');
     startOfWalk(page.after);
-    return await inTurn(ctx, () => auditedRun(ctx, deed, () => walk(ctx, page, { repair: true, reader }), describe));
+    return await auditedRun(ctx, deed, () => walk(ctx, page, { repair: true, reader }), describe);
   });
-}
-
-interface Turn {
-  caller: string;
-  since: string;
-}
-
-const turns = new WeakMap<Context['db'], Turn>();
-
-/** Allows one run: it may read all files, and two repairs would only wait for each other. */
-async function inTurn<T>(ctx: Context, work: () => Promise<T>): Promise<T> {
-  const taken = turns.get(ctx.db);
-  if (taken) {
-    const { caller, since } = taken;
-    throw new UnavailableError(
-      'busy',
-      `another look of the doctor is under way, for ${quote(caller)}, since ${since}Z`,
-    );
-  }
-  turns.set(ctx.db, { caller: ctx.caller.name, since: ctx.now() });
-  try {
-    return await work();
-  } finally {
-    turns.delete(ctx.db);
-  }
 }
 
 interface Walk {

@@ -24,9 +24,6 @@ import { forgetWebhooks } from '../webhooks/webhooks.js';
 /** Other processes have written or dropped their counts with the name by then. */
 const ON_ITS_WAY_MS = 500;
 
-/** Prefix by which `doctor` recognises removed users. */
-export const FORGOTTEN = 'forgotten-';
-
 export interface ForgetResult {
   pseudonym: string;
   /** Requests that belonged to the user, or mention the user. */
@@ -43,7 +40,7 @@ export interface ForgetResult {
  */
 export async function forgetUser(ctx: Context, given: string): Promise<ForgetResult> {
   // the audit row, of success or rejection, must not contain the name
-  const pseudonym = `${FORGOTTEN}${randomBytes(4).toString('hex')}`;
+  const pseudonym = `forgotten-${randomBytes(4).toString('hex')}`;
   const deed = { operation: 'forgetUser', kind: 'USER', object: '' } as const;
   return await audited(ctx, deed, async (note) => {
     allow(ctx, 'forgetUser');
