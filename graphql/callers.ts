@@ -18,10 +18,7 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
     way: t.exposeString('way', { description: 'How it is known: `token`, `oidc`, `proxy`, `certificate`, or `open`.' }),
     roles: t.exposeStringList('roles', { description: 'What it is to the service, such as `user`.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', { description: 'It changes nothing, whatever its roles.' }),
-    expiresAt: t.field({
-      ...timeOrNull('When what it shows is good no longer; null where that has no end.'),
-      resolve: ({ expiresAt }) => expiresAt ?? null,
-    }),
+    expiresAt: t.expose('expiresAt', timeOrNull('When what it shows is good no longer; null where that has no end.')),
   }),
 });
 
@@ -44,20 +41,14 @@ const TokenType = builder.objectRef<Token>('Token').implement({
     quotas: t.exposeStringList('quotas', { description: 'Of a service: the users for whom it acts.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', { description: 'It changes nothing, whatever its role.' }),
     note: t.exposeString('note', { description: 'For operators; may be empty.' }),
-    madeAt: t.field({ ...time('When it was made.'), resolve: (token) => String(token.madeAt) }),
+    madeAt: t.expose('madeAt', time('When it was made.')),
     madeBy: t.exposeString('madeBy', { description: 'Who has made it.' }),
-    expiresAt: t.field({
-      ...timeOrNull('From when on it is good no longer; null: it stays so until it is revoked.'),
-      resolve: ({ expiresAt }) => expiresAt?.toString(),
-    }),
-    revokedAt: t.field({
-      ...timeOrNull('When it was revoked; null: it was not.'),
-      resolve: ({ revokedAt }) => revokedAt?.toString(),
-    }),
-    usedAt: t.field({
-      ...timeOrNull('When it was shown last, to the hour; null: never.'),
-      resolve: ({ usedAt }) => usedAt?.toString(),
-    }),
+    expiresAt: t.expose(
+      'expiresAt',
+      timeOrNull('From when on it is good no longer; null: it stays so until it is revoked.'),
+    ),
+    revokedAt: t.expose('revokedAt', timeOrNull('When it was revoked; null: it was not.')),
+    usedAt: t.expose('usedAt', timeOrNull('When it was shown last, to the hour; null: never.')),
   }),
 });
 

@@ -118,10 +118,9 @@ const cursors = createCursors<FindingPlace>('finding', {
 const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').implement({
   description: 'A page of what `repairFindings` has found.',
   fields: (t) => ({
-    findings: t.field({
+    findings: t.expose('findings', {
       type: [FindingType],
       description: 'Each with whether it was mended.',
-      resolve: ({ findings }) => findings,
     }),
     next: t.string({
       ...nullable('For `after`, to go on; null: all was looked at.'),

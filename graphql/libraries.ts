@@ -220,10 +220,9 @@ const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implemen
       timeOrNull('Until when it is left alone, since it could not answer, or not be read. Null: it is not.'),
     ),
     problem: t.exposeString('problem', nullable('What it said then, for people.')),
-    nextKept: t.field({
+    nextKept: t.expose('nextKept', {
       type: [KeptCopyType],
       description: 'Of the files that are kept, those that leave first; 100 at most.',
-      resolve: ({ nextKept }) => nextKept,
     }),
   }),
 });

@@ -161,12 +161,11 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       resolve: (waiting, args) =>
         pageOf(args, waiting.parts, ({ place, volume, reason }) => [place, volume ?? '', reason]),
     }),
-    end: t.field({
+    end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
       description:
         'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, one has yet to look whether a changed copy is there, or nobody knows how long a library takes that stages files.',
-      resolve: (waiting) => waiting.end ?? null,
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -273,18 +272,16 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
       type: [LibraryPriceType],
       description: 'What libraries would charge for it; those that charge for nothing are left out.',
     }),
-    price: t.field({
+    price: t.expose('price', {
       type: PriceType,
       nullable: true,
       description: 'All of these together; null: nobody charges for it, or not all in one currency.',
-      resolve: ({ price }) => price ?? null,
     }),
-    end: t.field({
+    end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
       description:
         'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, or nobody knows how long a library takes that stages files.',
-      resolve: (estimate) => estimate.end ?? null,
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),

@@ -43,10 +43,9 @@ const RequestChangesType = builder.objectRef<RequestChanges>('RequestChanges').i
   description: 'Which requests have changed since the message before.',
   fields: (t) => ({
     at: t.expose('at', time('When this was told.')),
-    requests: t.field({
+    requests: t.expose('items', {
       type: [RequestChangeType],
       description: 'In no particular order, at most 1,000.',
-      resolve: ({ items }) => items,
     }),
     hasMore: t.exposeBoolean('hasMore', {
       description: 'Others may have changed as well, so that lists are to be read anew; so it is at first.',
