@@ -2,6 +2,7 @@
 import { type DocumentNode, parse } from 'graphql';
 import { expect, test } from 'vitest';
 import { createDocumentCache } from '../../graphql/documents.js';
+import { Recent } from '../../src/access/callers.js';
 import { BLOCK_BYTES, cutChunk, giveBack, takeBlock } from '../../src/blocks.js';
 import { remember } from '../../src/remembered.js';
 
@@ -85,4 +86,17 @@ test('a buffer that is no block is not reused', () => {
   const own = Buffer.alloc(BLOCK_BYTES);
   giveBack(own);
   expect(takeBlock().buffer).not.toBe(own.buffer);
+});
+
+test('a load during which the cache is cleared is repeated, and a failed one is not kept', async () => {
+  const cache = new Recent<number>(60_000);
+  let loads = 0;
+  const load = async () => {
+    if (++loads === 1) cache.clear();
+    if (loads === 3) throw new Error('no');
+    return loads;
+  };
+  expect([await cache.get('a', load), await cache.get('a', load), loads]).toEqual([2, 2, 2]);
+  await expect(cache.get('b', load)).rejects.toThrow('no');
+  expect(await cache.get('b', load)).toBe(4);
 });
