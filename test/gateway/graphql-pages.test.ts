@@ -254,52 +254,18 @@ test.each([
   }
 });
 
-interface FileArgs {
-  match?: string;
-  stages?: string[] | null;
-  first?: number;
-}
-
-async function readFiles(args: FileArgs): Promise<{ paths: string[]; total: number | undefined }> {
-  const query = `query ($match: String, $stages: [Stage!], $first: Int) {
-    tapeFiles(match: $match, stages: $stages, first: $first) { totalCount edges { node { path } } } }`;
-  const { tapeFiles } = await askData<{ tapeFiles: Connection<{ path: string }> }>(app, query, args);
-  return { paths: tapeFiles.edges.map(({ node }) => node.path), total: tapeFiles.totalCount };
-}
-
-test('match has no wildcards, and is case-sensitive', async () => {
-  const names = ['100%', '100x', 'a_b', 'aXb', 'c\\d', 'cd', 'Case', 'ünï', "q'uote"];
-  await addFiles(
-    app.ctx,
-    names.map((name) => ({ path: `/w/${name}` })),
-  );
-  for (const [match, found] of [
-    ['0%', ['/w/100%']],
-    ['a_b', ['/w/a_b']],
-    ['c\\', ['/w/c\\d']],
-    ['/w/C', ['/w/Case']],
-    ['/w/case', []],
-    ['ünï', ['/w/ünï']],
-    ["q'u", ["/w/q'uote"]],
-    ['/w/%', []],
+test('without stages, files at any stage are listed, and at none of none', async () => {
+  await addFiles(app.ctx, [{ path: '/s/u', stage: 'UNVERIFIED' }, { path: '/s/d', stage: 'ONDISK' }, { path: '/s/t' }]);
+  const query =
+    'query ($stages: [Stage!]) { tapeFiles(match: "/s/", stages: $stages) { totalCount edges { cursor } } }';
+  for (const [stages, count] of [
+    [null, 3],
+    [['ONTAPE', 'UNVERIFIED'], 2],
+    [[], 0],
   ] as const) {
-    expect({ match, ...(await readFiles({ match, first: 10 })) }).toEqual({ match, paths: found, total: found.length });
+    const { tapeFiles } = await askData<{ tapeFiles: Connection<object> }>(app, query, { stages });
+    expect([stages, tapeFiles.totalCount, tapeFiles.edges.length]).toEqual([stages, count, count]);
   }
-  expect(await readFiles({ match: '', first: 1 })).toEqual(await readFiles({ first: 1 }));
-});
-
-test('stages select the files at any of these stages', async () => {
-  await addFiles(app.ctx, [
-    { path: '/s/u', stage: 'UNVERIFIED' },
-    { path: '/s/d', stage: 'ONDISK' },
-    { path: '/s/t', stage: 'ONTAPE' },
-  ]);
-  const read = async (stages: string[] | null) => (await readFiles({ match: '/s/', stages })).paths;
-  expect(await read(['ONTAPE', 'UNVERIFIED'])).toEqual(['/s/t', '/s/u']);
-  expect(await read(['ONDISK'])).toEqual(['/s/d']);
-  expect(await read(['RESTORED'])).toEqual([]);
-  expect(await read([])).toEqual([]);
-  expect(await read(null)).toEqual(['/s/d', '/s/t', '/s/u']);
 });
 
 test('requests are filtered by user and by state', async () => {

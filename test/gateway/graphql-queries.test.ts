@@ -277,17 +277,3 @@ test('a folder lists the files and folders that the caller may list, at most 100
   const { entries, hasMore } = await read('/many');
   expect([entries.length, hasMore]).toEqual([1000, true]);
 });
-
-test('a fragment is merged with the fields beside it, and only there', async () => {
-  await addQuota(app.ctx, 'yara', 1_000_000n);
-  await addFiles(app.ctx, [{ path: '/fragment/1', size: 7n }]);
-  const id = await createRequest(app.ctx, { quota: 'yara', pattern: '/fragment/' });
-  const query = `fragment Page on Request { holds(first: 1) { edges { node { file { path } } } } }
-    { a: request(id: ${id}) { ...Page }
-      b: request(id: ${id}) { ...Page holds(first: 1) { edges { node { size file { size stage } } } } } }`;
-  const holdsOf = (node: object) => ({ holds: { edges: [{ node }] } });
-  expect(await askData(app, query)).toEqual({
-    a: holdsOf({ file: { path: '/fragment/1' } }),
-    b: holdsOf({ size: '7', file: { path: '/fragment/1', size: '7', stage: 'ONTAPE' } }),
-  });
-});
