@@ -51,7 +51,6 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
     env: known,
     open,
     library: open(),
-    terms: s3.terms(parseSettings(s3.settings, common)),
     reopen: () => open(),
     put: async (path, bytes) => {
       away.delete(keyIn(path));

@@ -106,36 +106,6 @@ function describeAsking(benchTest: BenchTest): void {
     const kept = await library.release(asked.demand, quiet());
     expect(kept.map(({ path }) => path).filter((path) => !paths.includes(path))).toEqual([]);
   });
-
-  benchTest(
-    'what it costs has a currency, amounts and words; more costs no less, and nothing costs nothing',
-    async (bench) => {
-      const { price } = bench.terms ?? {};
-      if (!price) return;
-      const priceOf = (count: number) => price({ count, bytes: BigInt(count) * 10n ** 9n });
-      const sumOf = (count: number) => priceOf(count).parts.reduce((sum, { micros }) => sum + micros, 0n);
-      expect(priceOf(1)).toEqual({
-        currency: expect.stringMatching(/^[A-Z]{3}$/),
-        parts: priceOf(1).parts.map(() => ({ micros: expect.any(BigInt), what: expect.stringMatching(/./) })),
-      });
-      expect([0, 1, 1000].map(sumOf)).toEqual([0n, sumOf(1), sumOf(1000)]);
-      expect(sumOf(1000)).toBeGreaterThanOrEqual(sumOf(1));
-    },
-  );
-
-  benchTest('what it counts of what it is sent grows with each call', async ({ library, put }) => {
-    const sum = () => Object.values(library.usage ?? {}).reduce((all, { requests }) => all + requests, 0);
-    if (!library.usage) return;
-    await put('/suite/counted', Buffer.from('x'));
-    const counts = [sum()];
-    for (const call of ['stage', 'poll'] as const) {
-      const files = [staged('/suite/counted', 1)];
-      if (call === 'stage') await library.stage(files, quiet());
-      else await library.poll({ id: null, files }, quiet());
-      counts.push(sum());
-    }
-    expect(counts).toEqual([...new Set(counts)].sort((a, b) => a - b));
-  });
 }
 
 function describeAnswers(benchTest: BenchTest): void {

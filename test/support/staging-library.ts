@@ -1,6 +1,6 @@
 /** The suite that every staging library passes: each sentence of the contract in src/tape/staging.ts, tried out. */
 import { describe, test } from 'vitest';
-import type { StagingLibrary, StagingTerms } from '../../src/tape/staging.js';
+import type { StagingLibrary } from '../../src/tape/staging.js';
 import { describeStagedBytes } from './staging-bytes.js';
 import { describeStagingCalls } from './staging-calls.js';
 import { describeStagingTrouble } from './staging-trouble.js';
@@ -8,8 +8,6 @@ import { describeStagingTrouble } from './staging-trouble.js';
 /** A staging library with a hand on the system behind it. */
 export interface StagingBench {
   library: StagingLibrary;
-  /** As its settings have them. */
-  terms?: StagingTerms;
   /** The same system, as a process sees it that has made no call yet. */
   reopen(): StagingLibrary;
   /** On tape from now on, with these bytes; right again if it was spoiled. */
