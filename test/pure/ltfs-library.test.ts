@@ -1,5 +1,4 @@
 /** The library type `ltfs` on a changer, drives and LTFS that are simulated by scripts. */
-import { execFileSync } from 'node:child_process';
 import { closeSync, existsSync, mkdirSync, openSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -334,24 +333,3 @@ describe('paths', () => {
     await mounted.unmount();
   });
 });
-
-test.skipIf(!canMount())('mounts are found in the mount table of the system', async () => {
-  const bench = await makeBench();
-  writeFileSync(path.join(bench.state, 'bind'), '');
-  const backend = bench.reopen({ mountTable: '/proc/self/mountinfo' });
-  const mounted = await mount(backend, 'V1');
-  expect(await readAll(mounted, 1n)).toEqual(text(1n));
-  const found = execFileSync('findmnt', ['--noheadings', '--mountpoint', path.join(bench.state, 'mnt/0')]);
-  expect(found.length).toBeGreaterThan(0);
-  await mounted.unmount();
-  await visit(backend, 'V2');
-});
-
-function canMount(): boolean {
-  try {
-    execFileSync('unshare', ['--mount', 'mount', '--bind', '/tmp', '/mnt'], { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  }
-}

@@ -197,12 +197,8 @@ LTFS11009E Cannot read volume: failed to read partition labels.
 LTFS14013E Cannot mount the volume.'
   [ -d "$place" ] || fail "fuse: bad mount point \`$place': No such file or directory"
   ! has_mount "$place" || fail 'fuse: mountpoint is not empty'
-  if [ -e "$state/bind" ]; then
-    mount --bind "$folder" "$place" && mount -o remount,bind,ro "$place"
-  else
-    rmdir "$place" || fail 'fuse: mountpoint is not empty'
-    ln -s "$folder" "$place"
-  fi
+  rmdir "$place" || fail 'fuse: mountpoint is not empty'
+  ln -s "$folder" "$place"
   change_mounts add_mount
   setsid sh "$self" ltfs --background "$state" "$drive" "$place" </dev/null >/dev/null 2>&1 &
   echo $! >"$state/ltfs-$drive.pid"
@@ -221,15 +217,11 @@ umount_() {
 
 unmount_cartridge() {
   has_mount "$place" || fail "umount: $place: not mounted." 32
-  if [ -e "$state/bind" ]; then
-    umount "$place" || exit
-  else
-    # of all processes only the one that unmounts is looked at
-    folder=$(readlink "$place")
-    users=$(find "/proc/$PPID/fd" \( -lname "$folder" -o -lname "$folder/*" \) -print -quit 2>/dev/null)
-    [ -z "$users" ] || fail "umount: $place: target is busy." 32
-    rm "$place" && mkdir "$place"
-  fi
+  # of all processes only the one that unmounts is looked at
+  folder=$(readlink "$place")
+  users=$(find "/proc/$PPID/fd" \( -lname "$folder" -o -lname "$folder/*" \) -print -quit 2>/dev/null)
+  [ -z "$users" ] || fail "umount: $place: target is busy." 32
+  rm "$place" && mkdir "$place"
   change_mounts remove_mount
 }
 
