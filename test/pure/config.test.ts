@@ -96,7 +96,6 @@ test('each default is the value of its text, and src/commands/README.md has the 
 test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['HOST', '127.8.0.1', { host: '127.8.0.1' }],
   ['TAPEGATE_AUTH', 'token', { auth: new Set(['token']) }],
-  ['TAPEGATE_AUTH', ' open, token', {}],
   ['TAPEGATE_PROXY_ADDRESSES', '192.0.2.7, 10.0.0.0/8', { proxyAddresses: ['192.0.2.7', '10.0.0.0/8'] }],
   [
     'TAPEGATE_PROXY_HEADERS',
@@ -116,8 +115,6 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['TAPEGATE_LEGACY', 'none', {}],
   ['HOST', '::1', { host: '::1' }],
   ['DATABASE_URL', 'postgresql://u:p@db.example.org/tapes', { databaseUrl: 'postgresql://u:p@db.example.org/tapes' }],
-  ['DATABASE_URL', 'postgresql://db/tapes?user=a@b', { databaseUrl: 'postgresql://db/tapes?user=a@b' }],
-  ['DATABASE_URL', 'postgres://db', { databaseUrl: 'postgres://db' }],
   ['TAPEGATE_DATABASE_READ_URL', 'postgresql://u:p@a,b/tapes', { databaseReadUrl: 'postgresql://u:p@a,b/tapes' }],
   ['DATABASE_URL', 'postgresql:///tapes?host=/run', { databaseUrl: 'postgresql:///tapes?host=/run' }],
   ['DATA_DIR', '/srv/tapes and disks', { dataDir: '/srv/tapes and disks' }],
@@ -140,10 +137,8 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['UV_THREADPOOL_SIZE', '16', { diskCalls: 8 }],
   ['UV_THREADPOOL_SIZE', '1', { diskCalls: 1 }],
   ['TAPEGATE_RESTORE_MODE', '0640', { restoreMode: 0o640 }],
-  ['TAPEGATE_RESTORE_MODE', '777', { restoreMode: 0o777 }],
   ['TAPEGATE_RESTORE_GROUP', '1234', { restoreGroup: 1234 }],
   ['TAPEGATE_RESTORE_GROUP', 'root', { restoreGroup: 0 }],
-  ['TAPEGATE_LINK_ROOT', '/', { linkRoot: '/' }],
   ['TAPEGATE_LINK_ROOT', '/archive/', { linkRoot: '/archive' }],
   ['TAPEGATE_MAIL_FROM', 'Tapes <tapes@example.org>', { mailFrom: 'Tapes <tapes@example.org>' }],
   ['TAPEGATE_STREAMS', '4', { streams: 4, callerStreams: 1 }],
@@ -161,11 +156,6 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['TAPEGATE_INTROSPECTION', 'off', { introspection: false }],
   ['TAPEGATE_TRUSTED_DOCUMENTS', '/etc/documents.json', { trustedDocuments: '/etc/documents.json' }],
   ['TAPEGATE_PUBLIC_URL', 'https://Tapes.example.org:443/', { publicUrl: 'https://tapes.example.org' }],
-  [
-    'TAPEGATE_PUBLIC_URL',
-    'http://archive.example.org:8080/tapes//',
-    { publicUrl: 'http://archive.example.org:8080/tapes' },
-  ],
   [
     'TAPEGATE_PUBLIC_URL',
     'https://archive.example.org/graphql-tapes',
