@@ -1,5 +1,6 @@
 /** Texts of emails, and their SMTP transport. */
 import type { Transporter } from 'nodemailer';
+import { isLoopback } from './address-ranges.js';
 import { formatBytes } from './bytes.js';
 import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.js';
 
@@ -242,8 +243,4 @@ export async function createMailTransport(smtpUrl: string): Promise<Transporter>
     disableFileAccess: true,
     disableUrlAccess: true,
   });
-}
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }

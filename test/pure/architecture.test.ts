@@ -59,7 +59,7 @@ const mayImport: [part: string, from: string][] = [
   ['webhook-targets', 'address-ranges'],
   ['environment', 'secrets'],
   ['crash', 'environment source-positions'],
-  ['mail', 'generated/ bytes'],
+  ['mail', 'generated/ address-ranges bytes'],
   ['http-body', 'errors'],
   ['http-errors', 'errors http-body request-ids signals'],
   ['json', ''],
@@ -70,7 +70,7 @@ const mayImport: [part: string, from: string][] = [
   ['stages', `${database} events`],
   ['audit', `${database} audit caller errors`],
   ['context', 'audit caller config database/ events'],
-  ['tape/', 'core/ blocks deadline errors'],
+  ['tape/', 'core/ address-ranges blocks deadline errors issuer-urls'],
   ['planner/', 'time'],
   ['operations/', `${domain} ${database} planner/ config context events event-table event-writes mail webhook-targets`],
   [

@@ -1,6 +1,8 @@
 /** Settings of a WLCG library. They contain no secrets, only their locations. */
 import { z } from 'zod';
+import { isLoopback } from '../../address-ranges.js';
 import { quote, TapeError } from '../../errors.js';
+import { bareHost } from '../../issuer-urls.js';
 import type { IdentityFiles, TokenPlace } from '../http/client.js';
 import {
   expects,
@@ -21,12 +23,8 @@ import {
 const WELL_KNOWN = '/.well-known/wlcg-tape-rest-api';
 
 /** Traffic within one host needs no TLS. */
-function isLoopback({ hostname }: URL): boolean {
-  return hostname === 'localhost' || hostname === '[::1]' || /^127(\.\d{1,3}){3}$/.test(hostname);
-}
-
 const safeUrl = () =>
-  webUrl().refine((url) => url.protocol === 'https:' || isLoopback(url), {
+  webUrl().refine((url) => url.protocol === 'https:' || isLoopback(bareHost(url.hostname)), {
     error: ({ input }) => `must begin with https:// (http:// on this host alone), not ${quote(String(input))}`,
   });
 
