@@ -38,7 +38,7 @@ export const violationKinds = {
   'audit-missing': 'a confirmed change, or a request that exists, has no row in the audit',
   'audit-twice': 'a change has more rows in the audit than it was requested',
   'quota-used': 'a quota is charged another sum than its live requests hold',
-  'quota-counts': 'a quota counts other requests, patterns or paths than its live requests have',
+  'quota-counts': 'a quota counts other unresolved paths than its live requests have',
   'copy-missing': 'a restored file is not at its path',
   'copy-bytes': 'a restored file has other bytes than were archived',
   'copy-time': 'a restored file has another modification time than was recorded',
