@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { ClientConfig } from 'pg';
 import type { Context } from '../context.js';
-import { PassRunner, Waker } from '../engine/passes.js';
+import { runPasses, Waker } from '../engine/passes.js';
 import { readingKey, UsableLibraries } from '../engine/usable-libraries.js';
 import { forgetProcess, replay, type Told } from '../metrics/forwarded.js';
 import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.js';
@@ -117,7 +117,7 @@ class OtherLibraries {
   begin(): void {
     this.unlisten = this.ctx.events.onRing('library', () => this.bell.ring());
     const run = () => this.follow();
-    void new PassRunner(this.ctx, this.stopping.signal).run([
+    void runPasses(this.ctx, this.stopping.signal, [
       { name: 'libraries', bell: this.bell, everyMs: LIBRARIES_MS, run },
     ]);
   }

@@ -24,52 +24,44 @@ const MOST_REST_MS = 1000;
 /** Maximum delay between the first runs of two jobs. */
 const APART_MS = 50;
 
-/** Runs jobs until `stop`. Staggers their start, so that a new engine does not need a connection for each. */
-export class PassRunner {
-  private readonly ctx: Context;
-  private readonly stop: AbortSignal;
-
-  constructor(ctx: Context, stop: AbortSignal) {
-    this.ctx = ctx;
-    this.stop = stop;
+/**
+ * Runs jobs until `stop`. Logs errors and retries. Staggers their start, so that a new engine does not need a connection
+ * for each.
+ * @returns when all jobs have ended
+ */
+export async function runPasses(ctx: Context, stop: AbortSignal, passes: readonly Pass[]): Promise<void> {
+  const running: Promise<void>[] = [];
+  for (const pass of passes) {
+    const hasRun = new Promise<void>((resolve) => {
+      running.push(repeat(ctx, stop, pass, resolve).finally(resolve));
+    });
+    await Promise.race([hasRun, sleep(APART_MS, undefined, { ref: false })]);
   }
+  await Promise.all(running);
+}
 
-  /** Logs errors and retries. @returns when all jobs have ended */
-  async run(passes: readonly Pass[]): Promise<void> {
-    const running: Promise<void>[] = [];
-    for (const pass of passes) {
-      const hasRun = new Promise<void>((resolve) => {
-        running.push(this.repeat(pass, resolve).finally(resolve));
-      });
-      await Promise.race([hasRun, sleep(APART_MS, undefined, { ref: false })]);
+async function repeat(
+  ctx: Context,
+  stop: AbortSignal,
+  { name, bell = new Waker(), everyMs, restTimes = 0, run }: Pass,
+  onRun: () => void,
+): Promise<void> {
+  const rest = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
+  while (!stop.aborted) {
+    const seen = bell.count; // before the run, so that no signal during it is lost
+    const startedAt = performance.now();
+    try {
+      await run().finally(onRun);
+    } catch (error) {
+      count('tapegate_pass_failures_total', { pass: name });
+      logFailure(ctx.log, error, name);
+      await rest(everyMs);
+      continue;
     }
-    await Promise.all(running);
-  }
-
-  private async repeat(
-    { name, bell = new Waker(), everyMs, restTimes = 0, run }: Pass,
-    onRun: () => void,
-  ): Promise<void> {
-    while (!this.stop.aborted) {
-      const seen = bell.count; // before the run, so that no signal during it is lost
-      const startedAt = performance.now();
-      try {
-        await run().finally(onRun);
-      } catch (error) {
-        count('tapegate_pass_failures_total', { pass: name });
-        logFailure(this.ctx.log, error, name);
-        await this.rest(everyMs);
-        continue;
-      }
-      const tookMs = performance.now() - startedAt;
-      time('tapegate_pass_seconds', { pass: name }, tookMs / 1000);
-      await this.rest(Math.max(REST_MS, Math.min(tookMs * restTimes, MOST_REST_MS)));
-      await bell.wait(seen, everyMs, this.stop);
-    }
-  }
-
-  private async rest(ms: number): Promise<void> {
-    await sleep(ms, undefined, { signal: this.stop }).catch(() => {}); // `stop` ends the pause
+    const tookMs = performance.now() - startedAt;
+    time('tapegate_pass_seconds', { pass: name }, tookMs / 1000);
+    await rest(Math.max(REST_MS, Math.min(tookMs * restTimes, MOST_REST_MS)));
+    await bell.wait(seen, everyMs, stop);
   }
 }
 

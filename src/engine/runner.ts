@@ -40,7 +40,7 @@ import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/options.js';
 import { beginLinks, LinkKeeper } from './links/pass.js';
 import { sendMail } from './notify.js';
-import { type Pass, PassRunner, Waker } from './passes.js';
+import { type Pass, runPasses, Waker } from './passes.js';
 import { Stagers } from './staging/stager.js';
 import { WebhookSender } from './webhooks/sender.js';
 
@@ -142,7 +142,7 @@ export async function startEngine(
     ...listPasses(ctx, { shared, crews, stagers, webhooks, bells, transport, repairMs: options.repairMs ?? REPAIR_MS }),
     lookPass(ctx, disks, options),
   ];
-  const passes = new PassRunner(ctx, stop.signal).run(passesOf(part, all));
+  const passes = runPasses(ctx, stop.signal, passesOf(part, all));
   return {
     stop: async () => {
       const drained = Promise.all([crews.ended, passes.then(() => Promise.all([stagers.ended, webhooks.ended]))]);

@@ -101,6 +101,11 @@ export interface Usage {
   bytes: bigint;
 }
 
+export function countUsage(usage: Map<string, Usage>, request: string, more: Partial<Usage>): void {
+  const { requests, bytes } = usage.get(request) ?? { requests: 0, bytes: 0n };
+  usage.set(request, { requests: requests + (more.requests ?? 0), bytes: bytes + (more.bytes ?? 0n) });
+}
+
 /**
  * The contract of a staging library. Test suite: test/support/staging-library.ts.
  *
@@ -144,6 +149,6 @@ export interface StagingLibrary {
    */
   release(demand: Demand, signal: AbortSignal): Promise<Kept[]>;
 
-  /** Requests sent since creation, by their name in the system's documentation. Absent if not counted. */
-  readonly usage?: Readonly<Record<string, Usage>>;
+  /** New requests, by their name in the system's documentation; the caller takes them out. Absent if not counted. */
+  readonly usage?: Map<string, Usage>;
 }

@@ -11,7 +11,7 @@ import path from 'node:path';
 import { Limiter } from '../../core/limiter.js';
 import { codeOf, isExhausted, messageOf, TapeError } from '../../errors.js';
 import { CallWatch, HungError } from '../calls.js';
-import { openPlain, startChecksum } from '../checksum.js';
+import { openPlain, readChunks, startChecksum } from '../checksum.js';
 import { isKnownBy, type LeftCopy } from './copy.js';
 import { AbsentError } from './marker.js';
 import { type Folder, withCopy } from './restore-area.js';
@@ -46,7 +46,6 @@ export interface OpenCopy {
 
 /** Size limit for comparing the bytes of a copy whose ctime has changed. */
 const MOST_COMPARED = 1024n ** 3n;
-const CHUNK = 1024 * 1024;
 /** Limit of cached results, for compared copies and for directories. */
 const MOST_KNOWN = 10_000;
 const FOLDER_MS = 5000;
@@ -124,12 +123,8 @@ export class CopyDoor {
     if (known !== undefined) return known;
     if (stats.size > MOST_COMPARED) return false;
     const checksum = await startChecksum(copy.copyChecksum);
-    const buffer = Buffer.allocUnsafe(CHUNK);
-    for (let position = 0; ; ) {
-      const { bytesRead } = await handle.read(buffer, 0, CHUNK, position);
-      if (bytesRead === 0) break;
-      checksum.update(buffer.subarray(0, bytesRead));
-      position += bytesRead;
+    for await (const chunk of readChunks(handle)) {
+      checksum.update(chunk);
       tick();
     }
     if ((await handle.stat({ bigint: true })).ctimeNs !== stats.ctimeNs) return false;

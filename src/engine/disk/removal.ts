@@ -18,7 +18,7 @@ import {
   readUnheld,
   type UnclearedRequest,
 } from '../../operations/disks/removals.js';
-import { type CopyState, compareCopy, type LeftCopy, recogniseCopy, takeAway } from './copy.js';
+import { type CopyState, compareCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
 import { lookBeside, partialName, removePartialSeen } from './partial-file.js';
@@ -202,8 +202,8 @@ export async function removeLeftBehind(
       take: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
     });
     const over = await removeEach(ctx, disks, alone, {
-      look: async (left, tick) => (left.ino === null ? 'changed' : await recogniseCopy(asLeft(left), tick)),
-      take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(asLeft(left), found)),
+      look: async (left, tick) => (left.ino === null ? 'changed' : await recogniseCopy(left, tick)),
+      take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(left, found)),
     });
     const tidied = await tidyAfter(ctx, disks, over);
     if (tidied.length > 0) await forgetLeft(ctx, tidied);
@@ -237,21 +237,4 @@ async function removeEach<Look>(
     take(left, found.get(left) as Look, still.get(left.id)?.isNoted === true),
   );
   return taken.filter(({ result }) => result).map(({ copy }) => copy);
-}
-
-/** The ctime of a recall's file is unknown: its bytes are compared, if their checksum is known. */
-export function asLeft(left: LeftBehind): LeftCopy {
-  return { ...left, ctimeNs: null };
-}
-
-/**
- * Removes the copy that an earlier recall of the same file may have put in place; leaves any other file alone.
- * @throws TapeError TRANSIENT if the disk is absent
- */
-export async function removeLeftCopy(left: LeftBehind): Promise<CopyState> {
-  if (left.ino === null) return 'missing';
-  const found = await recogniseCopy(asLeft(left));
-  if (found === 'changed') return found;
-  if (!(await takeAway(asLeft(left), found))) return 'changed';
-  return found === 'missing' ? found : 'same';
 }

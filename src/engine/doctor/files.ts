@@ -14,7 +14,6 @@ import { describeUntrusted, findProblem, readTrusted } from '../disk/exposure.js
 import { removeEmptyFolders } from '../disk/made-folders.js';
 import { type MarkedDisk, markerName, rootOf } from '../disk/marker.js';
 import { lookBeside, parsePartialName } from '../disk/partial-file.js';
-import { asLeft } from '../disk/removal.js';
 import type { CopyPlace } from '../disk/restore-area.js';
 import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
@@ -134,7 +133,7 @@ async function* examineOrphan(
 /** Whether the file seen was left by a recall, with its bytes. */
 async function isLeftCopy(left: readonly LeftBehind[], seen: BigIntStats): Promise<boolean> {
   for (const copy of left.filter(({ ino }) => ino !== null)) {
-    const found = await recogniseCopy(asLeft(copy));
+    const found = await recogniseCopy(copy);
     if (typeof found === 'object' && isSame(found, seen)) return true;
   }
   return false;

@@ -14,10 +14,9 @@ import type { MountedVolume } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { checksumOf, readChecked } from '../checksum.js';
 import type { WantedAttributes } from '../disk/attributes.js';
-import { inodeOf, lookInto, putInPlace } from '../disk/copy.js';
+import { inodeOf, lookInto, putInPlace, recogniseCopy, takeAway } from '../disk/copy.js';
 import { ofDisk } from '../disk/failures.js';
 import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
-import { removeLeftCopy } from '../disk/removal.js';
 import { type Folder, nameFolder } from '../disk/restore-area.js';
 import type { Confirmations, HeldLease } from './lease.js';
 import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, isTry, pauseSeconds } from './retry.js';
@@ -199,7 +198,12 @@ async function takePlace(
 /** Removes an earlier attempt's copy whose end was not recorded. @returns whether that was the file in place */
 async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<boolean> {
   for (const left of await readLeftOn(ctx, recall)) {
-    if ((await copy.onDisk(() => removeLeftCopy(left))) === 'same') return true;
+    if (left.ino === null) continue;
+    const isRemoved = await copy.onDisk(async () => {
+      const found = await recogniseCopy(left);
+      return typeof found === 'object' && (await takeAway(left, found));
+    });
+    if (isRemoved) return true;
   }
   return false;
 }

@@ -47,7 +47,7 @@ class OutcomeWriter {
    *   meanwhile, because their outcome says nothing about the volume's current contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
-    this.append(async () => {
+    this.write(async () => {
       const superseded = await finishRecalls(this.ctx, this.lease, outcomes);
       for (const outcome of outcomes) this.count(outcome, superseded.has(outcome.fileId));
       const problem = judge?.(
@@ -62,7 +62,7 @@ class OutcomeWriter {
   /** Charges the drive time to the users who requested the files. */
   charge(fileIds: readonly bigint[], seconds: number): void {
     count('tapegate_drive_busy_seconds_total', { drive: this.lease.driveName }, seconds);
-    this.append(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
+    this.write(() => chargeDriveTime(this.ctx, { fileIds, seconds }));
   }
 
   private count(outcome: RecallOutcome, isSuperseded: boolean): void {
@@ -73,10 +73,6 @@ class OutcomeWriter {
 
   /** Queues a write before later reports. */
   write(write: () => Promise<unknown>): void {
-    this.append(write);
-  }
-
-  private append(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
     this.last.catch(() => {}); // `written` rejects with it
   }

@@ -20,6 +20,8 @@ export interface LeftBehind {
   /** Null if no copy was about to be put in place. */
   ino: bigint | null;
   mtimeNs: bigint | null;
+  /** Unknown: the bytes are compared, if their checksum is known. */
+  ctimeNs: null;
   copyChecksum: string | null;
 }
 
@@ -34,7 +36,7 @@ export async function noteLeftBehind(tx: Transaction, which: Sql): Promise<void>
 }
 
 const leftColumns = sql`l.id, l.file_id AS "fileId", coalesce(l.path, f.path) AS path, l.size, l.disk_id AS "diskId", k.mountpoint,
-  l.drive_id AS "driveId", l.epoch, l.ino, l.mtime_ns AS "mtimeNs", l.checksum AS "copyChecksum"`;
+  l.drive_id AS "driveId", l.epoch, l.ino, l.mtime_ns AS "mtimeNs", NULL AS "ctimeNs", l.checksum AS "copyChecksum"`;
 
 const leftRows = sql`left_behind l JOIN tape_file f ON f.id = l.file_id JOIN restore_disk k ON k.id = l.disk_id`;
 

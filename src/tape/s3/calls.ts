@@ -14,7 +14,7 @@ import type {
 import { messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { Site } from '../kind.js';
-import type { Usage } from '../staging.js';
+import { countUsage, type Usage } from '../staging.js';
 import type { CredentialsPlace, S3Settings } from './settings.js';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
@@ -28,7 +28,7 @@ const IDLE_MS = 4000;
 
 export class S3Calls {
   /** Keyed by request name in the provider's documentation, such as `RestoreObject`. */
-  readonly usage: Record<string, Usage> = {};
+  readonly usage = new Map<string, Usage>();
   private readonly settings: S3Settings;
   private readonly env: Site['env'];
   private opened: Promise<OpenSdk> | undefined;
@@ -67,13 +67,7 @@ export class S3Calls {
   }
 
   countBytes(bytes: number): void {
-    this.used('GetObject').bytes += BigInt(bytes);
-  }
-
-  private used(request: string): Usage {
-    const used = this.usage[request] ?? { requests: 0, bytes: 0n };
-    this.usage[request] = used;
-    return used;
+    countUsage(this.usage, 'GetObject', { bytes: BigInt(bytes) });
   }
 
   /** @param request the request that the caller sends, which is counted */
@@ -81,7 +75,7 @@ export class S3Calls {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
     const opened = await this.opened;
     signal.throwIfAborted();
-    this.used(request).requests++;
+    countUsage(this.usage, request, { requests: 1 });
     return opened;
   }
 
