@@ -36,7 +36,7 @@ import { watchFromPlace } from './event-place.js';
 import { createBatch, isText, resolveRootPage } from './pages.js';
 import { findVolume, VolumeType } from './tapes.js';
 
-export const StageType = builder.enumType('Stage', {
+const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
   values: describeValues<Stage>({
     UNVERIFIED: 'On disk; its tape copy is not confirmed, or the file was changed on disk since.',

@@ -31,7 +31,7 @@ export function notAcceptable(...types: string[]): HttpError {
 }
 
 /** The text of a document that a request names (persisted.ts); undefined where it names none. @throws HttpError */
-export type FindText = (given: object) => string | undefined;
+type FindText = (given: object) => string | undefined;
 
 /** With its text in place of its name. */
 function named(value: unknown, findText: FindText): unknown {

@@ -82,7 +82,7 @@ function badCursor(cursor: unknown): GraphQLError {
   return new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
 }
 
-export interface InnerPages<Row> {
+interface InnerPages<Row> {
   descending?: boolean;
   /** Reads a page of each parent by one statement. */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
@@ -126,7 +126,7 @@ function isTooLarge(cursor: unknown): boolean {
   return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
 }
 
-export interface PageQuery {
+interface PageQuery {
   cursor?: Record<string, unknown>;
   take: number;
   skip: number;

@@ -14,7 +14,7 @@ interface Named {
   extensions?: Record<string, unknown> | null;
 }
 
-export interface Documents {
+interface Documents {
   /** @returns the text; undefined if the request has none and names none @throws RefusedDocument */
   find(given: Named, caller: Caller): string | undefined;
 }

@@ -18,11 +18,11 @@ import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
 
 /** Reading the plan looks at the whole queue. */
-export const PLAN_COMPLEXITY = 500;
+const PLAN_COMPLEXITY = 500;
 
 const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
 
-export const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
+const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   description: 'When it may be done. The cost model knows neither what breaks nor who comes next.',
   fields: (t) => ({
     earliest: t.field({
@@ -40,7 +40,7 @@ export const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
   }),
 });
 
-export const END_UNKNOWN =
+const END_UNKNOWN =
   'Why no end can be told, for people, where that is because of a library that stages files; null: for another reason, or it is told.';
 
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({

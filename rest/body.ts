@@ -89,7 +89,7 @@ const duration = filledString.transform((text, ctx) => {
 const listOf = <Item extends z.ZodType>(item: Item) => z.array(item, must('a list')).min(1, 'must not be empty');
 
 /** Ignores unknown fields, and metadata for other sites. */
-export const stageBody = z.object({
+const stageBody = z.object({
   files: listOf(
     z.object(
       {
@@ -113,7 +113,7 @@ export async function readTapeBody<T>(req: Request, schema: z.ZodType<T>): Promi
   throw new HttpError(400, `the body must be an object, not ${nameOf(value)}`);
 }
 
-export interface StagedFile {
+interface StagedFile {
   path: string;
   /** The path as the client wrote it. */
   given: string;

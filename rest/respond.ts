@@ -8,7 +8,7 @@ import type { Response } from 'express';
 import { openBody, sendEncoded } from '../src/encodings.js';
 import { answerOf } from '../src/http-errors.js';
 
-export function start(res: Response, status: number): void {
+function start(res: Response, status: number): void {
   res.status(status);
   res.setHeader('Content-Type', 'application/json');
   res.vary('Accept');

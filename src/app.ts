@@ -176,17 +176,17 @@ function dropStalled(ms: number): RequestHandler {
   };
 }
 
-export const DOOR_PATHS = [TAPE_PATH, WEBDAV_ROOT];
+const DOOR_PATHS = [TAPE_PATH, WEBDAV_ROOT];
 
 const SLASHES = /^\/{2,}(?=(?:webdav|tape_rest)(?:[/?]|$))/;
 
 /** Grid clients join host and path with two slashes. */
-export const joinSlashes: RequestHandler = (req, _res, next) => {
+const joinSlashes: RequestHandler = (req, _res, next) => {
   req.url = req.url.replace(SLASHES, '/');
   next();
 };
 
-export function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Context): void {
+function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Context): void {
   app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
   app.use(TAPE_PATH, createTapeRouter(contextFor, ctx.log));
   const copies = new CopyDoor({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout });
@@ -202,7 +202,7 @@ export function mountDoor(app: Express, ctx: Context, contextFor: (req: Request)
   app.use(WEBDAV_ROOT, createBytesHandler(contextFor, { copies, enter, enterFolder }));
 }
 
-export function mountDoorErrors(app: Express, { log }: Context): void {
+function mountDoorErrors(app: Express, { log }: Context): void {
   app.use([...DOOR_PATHS], createProblemHandler(log));
 }
 
@@ -211,7 +211,7 @@ interface Parts {
   standbys: Standbys | undefined;
 }
 
-export function mountHealth(app: Express, ctx: Context, { answers, standbys }: Parts): void {
+function mountHealth(app: Express, ctx: Context, { answers, standbys }: Parts): void {
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', (_req, res) => {
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
@@ -230,9 +230,9 @@ function tellStandbys(standbys: Standbys | undefined): object {
   return { standbys: { used, of: all.length, behindBytes } };
 }
 
-export const METRICS_PATH = '/metrics';
+const METRICS_PATH = '/metrics';
 
-export function mountMetrics(app: Express, metrics: Metrics, contextFor: (req: Request) => Context): void {
+function mountMetrics(app: Express, metrics: Metrics, contextFor: (req: Request) => Context): void {
   app.get(METRICS_PATH, async (req, res) => {
     allowMetrics(contextFor(req));
     await tellMetrics(metrics, res);

@@ -37,10 +37,10 @@ export interface Deed {
 }
 
 /** DONE, BEGUN (continues in further transactions), or the code of an error. */
-export type AuditResult = string;
+type AuditResult = string;
 
 /** A caller, authenticated or known only by its address. */
-export type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
+type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
 /** Returns the statement that writes a row. @param count refusals that the row stands for */
 export function auditRow(now: string, asker: Asker, deed: Deed, result: AuditResult = 'DONE', count = 1): Sql {

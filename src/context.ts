@@ -10,7 +10,7 @@ import type { EventFeed } from './events.js';
 /** Checks the settings of a library (src/tape/kinds.ts). @throws SettingsError */
 export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
 
-export interface StagingTerms {
+interface StagingTerms {
   /** Absent if staging is free. Amounts are millionths of the currency. */
   price?(files: { count: number; bytes: bigint }): {
     currency: string;

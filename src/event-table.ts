@@ -47,7 +47,7 @@ export interface EventFilter<E extends AnyEvent> {
 }
 
 /** A range of numbers whose events are all visible. */
-export interface NumberRange {
+interface NumberRange {
   after: bigint;
   upTo: bigint;
   batchEnd: bigint;
@@ -167,7 +167,7 @@ export interface Present {
 export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.last_number IS NOT NULL)`;
 
 /** 0 if none was pruned. */
-export const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
+const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
 /** Another process is numbering, which takes milliseconds. */
 const BUSY_MS = 10;

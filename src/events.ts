@@ -254,7 +254,7 @@ export class EventFeed {
 }
 
 /** A bounded queue for one reader. */
-export class Queue<Item> {
+class Queue<Item> {
   /** An item came when the queue was full. It and all later ones are missing. */
   hasOverflowed = false;
   private readonly waiting: Item[] = [];

@@ -45,7 +45,7 @@ export function linkToRequest(
   return publicUrl && `${publicUrl}/${dashboard ? '#' : 'tape_control/api/v1'}/requests/${requestId}`;
 }
 
-export interface Mail {
+interface Mail {
   subject: string;
   body: string;
 }

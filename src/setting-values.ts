@@ -45,13 +45,13 @@ export interface LegacyRule {
 }
 
 /** Allowed recipients: anywhere, the quota's own address, or also addresses of these domains. */
-export type MailTo = 'anywhere' | 'quota' | readonly string[];
+type MailTo = 'anywhere' | 'quota' | readonly string[];
 
 /**
  * Headers of a reverse proxy, in lower case: the user, its groups, the subject of a certificate, and whether it was
  * verified.
  */
-export interface ProxyHeaders {
+interface ProxyHeaders {
   user: string;
   groups: string | undefined;
   subject: string;

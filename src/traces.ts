@@ -18,7 +18,7 @@ export interface SpanOptions {
   attributes?: Attributes;
 }
 
-export interface Tracer {
+interface Tracer {
   start(name: string, options: SpanOptions): Span;
 }
 

@@ -35,13 +35,13 @@ function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
 }
 
-export type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
+type HostConfig = Pick<BrowserConfig, 'publicUrl' | 'allowedHosts'> & { host: string };
 
 /**
  * Returns a check that throws HttpError 421 if `Host` names another host; ports do not matter. With DNS rebinding, a
  * browser treats a foreign page as same-origin, and only `Host` shows the difference.
  */
-export function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
+function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: Request) => void {
   const own = [host, ...allowedHosts, ...(publicUrl ? [new URL(publicUrl).hostname] : [])];
   const known = new Set(own.map(hostnameOf));
   return (req) => {
@@ -74,7 +74,7 @@ const bare = (name: string) => name.replace(/^\[(.*)\]$/, '$1');
  * responses, but could keep the gateway busy with lists. A user may still follow a link, which opens its own page.
  * @throws HttpError 403
  */
-export function refuseForeignPage(req: Request, config: BrowserConfig): void {
+function refuseForeignPage(req: Request, config: BrowserConfig): void {
   if (req.method === 'OPTIONS') return; // changes and reads nothing
   const page = foreignPageOf(req, config);
   if (page === undefined || isLinkFollowed(req)) return;
@@ -127,7 +127,7 @@ const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', '
 const MAX_AGE_SECONDS = 600;
 
 /** Does nothing without a listed origin. Pages of other origins must not send cookies. */
-export function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
+function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
   const options = {
     methods: METHODS,

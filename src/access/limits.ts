@@ -101,7 +101,7 @@ export function limitKey(req: IncomingMessage): string {
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
 /** Unauthenticated local callers cannot be distinguished, so the rate limit applies to them only if configured. */
-export function isUncounted(req: IncomingMessage): boolean {
+function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
   const address = addressKey(addressOf(req));
   return address.startsWith('127.') || address === LOOPBACK_6;
@@ -152,7 +152,7 @@ export class Shares {
 const turns = new WeakMap<ServerResponse, () => void>();
 
 /** Counts a request until its response. */
-export function beginTurn(res: ServerResponse, give: () => void): void {
+function beginTurn(res: ServerResponse, give: () => void): void {
   turns.set(res, give);
   onceOver(res, give);
 }
@@ -170,7 +170,7 @@ interface Kept {
 const keeping = new WeakMap<ServerResponse, Kept>();
 
 /** Releases a request's resources once it is answered, unless `keepTurn` keeps them longer. */
-export function onceOver(res: ServerResponse, give: () => void): void {
+function onceOver(res: ServerResponse, give: () => void): void {
   res.once('close', () => {
     const kept = keeping.get(res);
     if (kept) kept.gives.push(give);
@@ -213,7 +213,7 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
  * Node.js closes connections over the total limit. One address may have half of them, so that it cannot lock out
  * others.
  */
-export function limitConnections(server: Server, config: Config): void {
+function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
   const most = countConnections(config, readDescriptorLimit());
   server.maxConnections = most;

@@ -194,7 +194,7 @@ const FAULTS_OF_TOKEN = new Set<string>([
   errors.JOSENotSupported.code,
 ]);
 
-export class Issuer {
+class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;

@@ -81,7 +81,7 @@ const ATTRIBUTE = /\s*([A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)\s*=\s*((?:\\[\s\S]|[
  * @returns the common name; undefined if there is none or more than one, or in other notations: `/O=Example/CN=Ada` has
  * no escapes, so it is ambiguous
  */
-export function readCommonName(subject: string): string | undefined {
+function readCommonName(subject: string): string | undefined {
   const names: string[] = [];
   for (ATTRIBUTE.lastIndex = 0; ATTRIBUTE.lastIndex < subject.length; ) {
     const [, type = '', value = ''] = ATTRIBUTE.exec(subject) ?? [];

@@ -10,7 +10,7 @@ import { findTlsFaults, type TlsFiles } from '../tls-files.js';
 /** Interval at which Node.js checks for late headers. */
 const CHECK_MS = 1000;
 
-export interface TlsConfig {
+interface TlsConfig {
   /** PEM file: the certificate, followed by intermediate ones. Undefined: no TLS. */
   tlsCert: string | undefined;
   /** PEM file without a passphrase. */

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { createAdler32, createCRC32, createCRC64, type IHasher } from 'hash-wasm';
 
-export interface RunningHash {
+interface RunningHash {
   update(chunk: Uint8Array): void;
   /** Most significant byte first. Call it once, at the end. */
   digest(): Buffer;

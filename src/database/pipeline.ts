@@ -7,7 +7,7 @@ import { isPrepared, isUseless, prepared } from './prepared.js';
 import { join, raw, type Sql, sql } from './sql.js';
 
 /** Settings of a statement, by their names in PostgreSQL. */
-export type Settings = Readonly<Record<string, string>>;
+type Settings = Readonly<Record<string, string>>;
 
 /**
  * Makes the server's cores share a scan of a large table. A planner that expects to find rows soon would use one core.

@@ -5,7 +5,7 @@ import { codeOf } from '../errors.js';
 import { findCluster } from './cluster.js';
 import { sql } from './sql.js';
 
-export class NoDatabaseError extends Error {}
+class NoDatabaseError extends Error {}
 
 /** @param dataDir of the embedded server @throws NoDatabaseError, or Error if it is not a directory */
 export function requireCluster(dataDir: string): void {

@@ -11,13 +11,13 @@ import { type Database, type DatabaseOptions, openDatabase } from './client.js';
 import { hostName } from './hosts.js';
 import { type Sql, sql } from './sql.js';
 
-export interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
+interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
   url: string;
   waitMs: number;
   log: FailureLog;
 }
 
-export interface StandbyStatus {
+interface StandbyStatus {
   host: string;
   /** Why lists are not read there; undefined if they are. */
   problem: string | undefined;

@@ -7,7 +7,7 @@ import { prepared } from './prepared.js';
 import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnapshot } from './snapshot.js';
 import { empty, raw, type Sql, sql } from './sql.js';
 
-export interface TextList {
+interface TextList {
   /** `table f WHERE condition` */
   rows: Sql;
   /** The columns of `f` that `item` and `order` need. */

@@ -28,7 +28,7 @@ export interface TransactionRun {
 }
 
 /** Observes transactions, to watch the locks that they take. */
-export interface TransactionObserver {
+interface TransactionObserver {
   /** Called before the first statement. An observer that is added later sees only the remaining statements of a run. */
   onBegin(run: TransactionRun): void;
   /** Whether `onStatement` calls `ask`. Statements then run one at a time instead of sharing round trips. */
@@ -51,7 +51,7 @@ export function observeTransactions(observer: TransactionObserver): () => void {
  * Transactions that may handle ten million files. Each statement may take an hour; other transactions have the
  * connection's limit for a statement. Waits for locks keep that limit. (An import's connection has no limit.)
  */
-export const longTransactions: ReadonlySet<string> = new Set([
+const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
   'updateRequest',
   'cancelRequest',

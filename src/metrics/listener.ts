@@ -8,7 +8,7 @@ import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import type { Metrics } from './metrics.js';
 
-export interface MetricsListener {
+interface MetricsListener {
   url: string;
   close(): Promise<void>;
 }

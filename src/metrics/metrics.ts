@@ -13,7 +13,7 @@ export interface Metrics {
   text(): Promise<string>;
 }
 
-export interface GatewayFigures {
+interface GatewayFigures {
   answers(): number;
 }
 

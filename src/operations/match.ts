@@ -39,9 +39,9 @@ function quoteWord(text: string): string {
 }
 
 /** `scan`: all paths, since PostgreSQL would read the whole trigram index first. */
-export type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
+type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
 
-export interface Word {
+interface Word {
   text: string;
   /** The path has a word that begins with it. */
   isPrefix: boolean;
@@ -79,7 +79,7 @@ function rarityOf(word: string): number {
 
 const RARE = 30;
 
-export function isRare({ text }: Word): boolean {
+function isRare({ text }: Word): boolean {
   return rarityOf(text) >= RARE;
 }
 

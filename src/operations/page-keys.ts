@@ -35,7 +35,7 @@ export function boundsOf(
   return { conditions, order: sql`ORDER BY ${key} ${raw(inverted === descending ? 'ASC' : 'DESC')} LIMIT ${limit}` };
 }
 
-export interface KeyedList {
+interface KeyedList {
   rows: Sql;
   id: Sql;
   key: Sql;
@@ -139,7 +139,7 @@ export async function readPage<Row extends object>(
 }
 
 /** A list within a list. The integers of `key` give the order. */
-export interface InnerList {
+interface InnerList {
   table: 'hold' | 'awaited_path' | 'request';
   parent: 'request_id' | 'quota_id';
   key: 'ordinal' | 'id';

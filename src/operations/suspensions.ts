@@ -38,7 +38,7 @@ interface Place {
 }
 
 /** A drive that is `reading` staged files continues while its library drains. */
-export type DriveUse = 'mounting' | 'reading';
+type DriveUse = 'mounting' | 'reading';
 
 /** The recall `c` may begin: its volume, drive and library are in service, and so is a user who waits for it. */
 export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
@@ -241,7 +241,7 @@ export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Prom
   return rows[0];
 }
 
-export interface ListSuspensionsInput {
+interface ListSuspensionsInput {
   after?: SuspensionKey | undefined;
   before?: SuspensionKey | undefined;
   limit?: number;

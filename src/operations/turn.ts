@@ -8,7 +8,7 @@ import type { Database } from '../database/client.js';
 import { LongReads } from '../database/long-reads.js';
 import { checkWanted } from '../errors.js';
 
-export type WaitsFor = 'catalogue' | 'rows' | 'nobody';
+type WaitsFor = 'catalogue' | 'rows' | 'nobody';
 
 const places = { catalogue: 'takers', rows: 'changers', nobody: 'keepers' } as const satisfies Record<
   WaitsFor,

@@ -20,7 +20,7 @@ export interface VolumeQueue {
 /** A user's work on all volumes: oldest request and highest priority. */
 export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 
-export interface Candidate<Queue> {
+interface Candidate<Queue> {
   queue: Queue;
   entry: UserQueue;
   /** Bytes per drive second, including the mount, for all users together. */

@@ -34,7 +34,7 @@ export interface AwaitedPart {
   staged: Pick<StagedPart, 'state' | 'askedSeconds'> | undefined;
 }
 
-export interface PlanAhead {
+interface PlanAhead {
   now: number;
   ahead: Ahead;
   /** Working drives by library; for a staging library, its readers. */

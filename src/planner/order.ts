@@ -8,12 +8,12 @@
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
 /** Bytes of a file on the volume. */
-export interface Extent {
+interface Extent {
   start: number;
   size: number;
 }
 
-export interface ReadOrder {
+interface ReadOrder {
   /** Indices of the extents. */
   order: number[];
   /** Lower bound for any order; undefined if there are too many files for the exact relaxation. */

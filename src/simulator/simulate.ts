@@ -37,7 +37,7 @@ export interface Wait {
   driveSeconds: number;
 }
 
-export interface SimulateOptions {
+interface SimulateOptions {
   drives: number;
   medium: Medium;
   /** Called after each arrival, before any drive continues. */

@@ -11,7 +11,7 @@ export interface Arrival {
   size: number;
 }
 
-export interface BatchOptions {
+interface BatchOptions {
   user: string;
   at: number;
   files: number;

@@ -27,7 +27,7 @@ export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableBa
   return createDirectoryBackend(path.join(dataDir, 'library'));
 }
 
-export interface RegisteredLibrary {
+interface RegisteredLibrary {
   name: string;
   kind: string;
   settings: unknown;

@@ -23,7 +23,7 @@ const LEFT_OUT =
 /** Copied last, so that it is not older than the files it describes. */
 const CONTROL = 'global/pg_control';
 
-export interface Listed {
+interface Listed {
   folders: string[];
   files: string[];
 }

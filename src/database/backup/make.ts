@@ -12,7 +12,7 @@ import { codeOf, messageOf } from '../../errors.js';
 import { copyFile, listCluster, makeFolders, syncFolders } from './files.js';
 import { type BackedUpFile, CLUSTER, MANIFEST, type Manifest, makeManifest } from './manifest.js';
 
-export interface BackupTask {
+interface BackupTask {
   /** The cluster's directory. */
   dataDir: string;
   connection: pg.ClientConfig;

@@ -13,7 +13,7 @@ export interface Member {
   isManager: boolean;
 }
 
-export interface MemberInput {
+interface MemberInput {
   quota: string;
   kind: MemberKind;
   name: string;

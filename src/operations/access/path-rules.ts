@@ -8,7 +8,7 @@ import { audited } from '../audit/audited.js';
 import { checkCallerName, checkOneOf, checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
-export interface PathRuleInput {
+interface PathRuleInput {
   /** An absolute directory; `/` covers all files. */
   prefix: string;
   action: PathAction;

@@ -18,7 +18,7 @@ const PREFIX = 'tapegate_';
 const SECRET_BYTES = 32;
 const TOKEN = /^tapegate_[\w-]{43}$/;
 
-export interface CreateTokenInput {
+interface CreateTokenInput {
   /** The user; or a name for the service, viewer or operator. */
   name: string;
   role: TokenRole;

@@ -17,7 +17,7 @@ import { isUnheldForGood } from '../disks/removals.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 import { type Adopting, digestOf } from './report.js';
 
-export interface SourceDisk {
+interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
   /** Id of the restore disk with this mount point here, or null. */

@@ -19,7 +19,7 @@ const sourceTables = {
   taperequest_files: ['taperequest_id', 'tapefile_id'],
 };
 
-export class SourceError extends Error {}
+class SourceError extends Error {}
 
 /**
  * Copies the source in one snapshot, without writing there, to temporary tables `source_…` of a connection, which is

@@ -8,7 +8,7 @@ import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow, policy } from '../policy.js';
 
 /** Absent or empty fields do not filter. */
-export interface ListAuditInput {
+interface ListAuditInput {
   who?: string | null | undefined;
   operation?: string | null | undefined;
   objectKind?: AuditKind | null | undefined;

@@ -18,7 +18,7 @@ import { cancelRequest, releaseFiles } from '../requests/ends.js';
 /** Each lifetime costs a request and a transaction. */
 const MOST_LIFETIMES = 100;
 
-export interface CreateBulkInput {
+interface CreateBulkInput {
   quota: string;
   /** At least one. The first of equal paths counts. */
   files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
@@ -116,7 +116,7 @@ export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undef
 }
 
 /** Returns the path. For an invalid path, returns a storable text that no path begins with. */
-export function bulkKeyOf(path: string): string {
+function bulkKeyOf(path: string): string {
   if (findPathProblem(path) === undefined) return path;
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
 }
@@ -146,9 +146,9 @@ export interface BulkRow {
   endedAt: string | null;
 }
 
-export const isBulkId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
+const isBulkId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
 
-export const noBulk = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
+const noBulk = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
 
 /** Reads a stage request and its files in order. @throws NotFoundError, also if the caller may not see it */
 export async function readBulk<T>(

@@ -64,7 +64,7 @@ export async function whyNone(
   return new NotFoundError(`there is no ${path.endsWith('/') ? 'file below' : 'file'} ${quote(path)}${hint}`);
 }
 
-export interface Steps {
+interface Steps {
   /** A condition on the file `f`, which is false after the step. */
   which: Sql;
   /** More columns of `leaving`, each after a comma. */
@@ -114,7 +114,7 @@ export async function inSteps(
   }
 }
 
-export interface Step {
+interface Step {
   files: number;
   bytes: bigint;
   /** The last path of the step; null if there are no more. */

@@ -132,7 +132,7 @@ export async function readKnown(ctx: Context, paths: readonly string[]): Promise
   );
 }
 
-export interface KnownPlace {
+interface KnownPlace {
   path: string;
   size: bigint;
   volume: string | null;

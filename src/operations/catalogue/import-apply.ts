@@ -28,7 +28,7 @@ import { type Complete, findUnlisted, reinstateListed, withdrawLeaving } from '.
 
 const MAX_BYTES = 2n ** 63n - 1n;
 
-export interface Applying {
+interface Applying {
   tell?: TellImport | undefined;
   complete?: Complete | undefined;
   standing?: readonly StandingFile[] | undefined;

@@ -108,7 +108,7 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
 }
 
 /** Text fields of a CSV record, by column; null if empty. */
-export interface CsvRow<Column extends string> {
+interface CsvRow<Column extends string> {
   line: number;
   fields: Partial<Record<Column, string | null>>;
 }

@@ -19,7 +19,7 @@ import { findJoining, followRenames, storeJoining, unawaitHeld } from '../reques
 import { type ChosenFiles, chosenFiles, countChosen, inSteps, lockLeaving, whyNone } from './chosen-files.js';
 import { findClash } from './import-checks.js';
 
-export interface RenameFilesInput {
+interface RenameFilesInput {
   /** Path of a file; with a trailing slash, all files below a directory. */
   from: string;
   to: string;

@@ -18,7 +18,7 @@ import { concernedBy, inSteps } from './chosen-files.js';
 import { followPlaces, isOn, type KnownVolume, lockMoving, volumeColumns } from './volume-moves.js';
 import { checkReason, withdrawLeaving } from './withdrawals.js';
 
-export interface RetireVolumeInput {
+interface RetireVolumeInput {
   name: string;
   /** Reported to users who wait for a file withdrawn with the volume. */
   why?: string | null | undefined;

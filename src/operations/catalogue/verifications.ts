@@ -136,7 +136,7 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
   };
 }
 
-export interface VerifyAgainInput {
+interface VerifyAgainInput {
   match: string;
   /** Also reads copies of staging libraries for the first time, which may cost the site something. */
   staged?: boolean | null | undefined;

@@ -39,7 +39,7 @@ export const waitingAgain = sql`state = 'WAITING', drive_id = NULL, epoch = NULL
 
 export const isMisplaced = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
-export interface Failed {
+interface Failed {
   fileId: bigint;
   errorClass: ErrorClass;
   error: string;

@@ -16,7 +16,7 @@ import { dropStale, followChanges, settleFollowed } from './import-apply.js';
 import { isSamePlace } from './versions.js';
 import { tellRetired } from './volumes.js';
 
-export interface MoveVolumeInput {
+interface MoveVolumeInput {
   from: string;
   /** Created in the same library with the same medium if unknown. */
   to: string;

@@ -14,7 +14,7 @@ import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-export interface ListVolumesInput {
+interface ListVolumesInput {
   retired?: boolean | null | undefined;
 }
 

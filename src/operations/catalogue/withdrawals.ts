@@ -28,7 +28,7 @@ import {
   whyNone,
 } from './chosen-files.js';
 
-export interface WithdrawFilesInput extends ChosenPaths {
+interface WithdrawFilesInput extends ChosenPaths {
   why?: string | null | undefined;
 }
 

@@ -72,7 +72,7 @@ function checkAllocation({ mountpoint, size }: Allocation): Allocation {
   return { mountpoint: checkMountpoint(mountpoint), size: checkBytes('size', size) };
 }
 
-export function checkMountpoint(given: string): string {
+function checkMountpoint(given: string): string {
   if (path.isAbsolute(checkPattern('mountpoint', given))) return path.resolve(given);
   throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(given)}`);
 }
@@ -155,7 +155,7 @@ export async function getDisk(
   return disk;
 }
 
-export interface DiskFigures {
+interface DiskFigures {
   size: bigint;
   used: bigint;
   reserved: bigint;

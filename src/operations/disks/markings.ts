@@ -27,7 +27,7 @@ export async function noteMarked(ctx: Context, diskId: number, name: string | nu
   return rowCount !== 0;
 }
 
-export interface DiskTraces {
+interface DiskTraces {
   isMarked: boolean;
   /** Name of a recorded marker that may not be in its place yet. */
   markedAs: string | null;

@@ -42,12 +42,12 @@ export interface MeasuredDisk extends DiskRow {
 export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
 /** Measurements by disk id, and the bytes reserved just before. */
-export type SeenDisks = ReadonlyMap<
+type SeenDisks = ReadonlyMap<
   number,
   { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
 >;
 
-export interface Candidate extends DiskRow {
+interface Candidate extends DiskRow {
   /** One object for all disks that share it. */
   fileSystem: FileSystemRoom | undefined;
   /** Why it takes nothing now; shown to users. */
@@ -58,7 +58,7 @@ export interface Candidate extends DiskRow {
   isElsewhere: boolean;
 }
 
-export interface Unplaced {
+interface Unplaced {
   fileId: bigint;
   size: bigint;
 }
@@ -67,7 +67,7 @@ export interface Reservation extends Unplaced {
   diskId: number;
 }
 
-export const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
+const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
 
 /** Measures the disks in service. Call it with nothing locked: a slow disk delays it. */
 export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
@@ -129,7 +129,7 @@ export async function reserve<R extends Unplaced>(
 }
 
 /** `isRetried`: the engine has suspended it until it works again. */
-export type FoundDisk = MeasuredDisk & {
+type FoundDisk = MeasuredDisk & {
   /** Bytes of all reservations ever made: the growth since a measurement was reserved meanwhile. */
   reservedEver: bigint;
   mode: SuspensionMode | null;
@@ -140,7 +140,7 @@ export type FoundDisk = MeasuredDisk & {
   full: string | null;
 };
 
-export const allDisks = (
+const allDisks = (
   ctx: Context,
 ): Sql => sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.reserved_ever AS "reservedEver",
      k.xmin::text AS version, s.mode, s.reason, CASE WHEN ${isFull(ctx)} THEN k.full_reason END AS full,
@@ -148,7 +148,7 @@ export const allDisks = (
      EXISTS (SELECT FROM suspension e WHERE e.kind = 'DISK' AND e.name = k.mountpoint AND e.retry_at IS NOT NULL) AS "isRetried"
    FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id`;
 
-export function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
+function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
   const fileSystems = new Map<string, FileSystemRoom>();
   return rows.map((row) => {
     const { id, mountpoint, size, used, reserved, mode, reason } = row;
@@ -181,11 +181,7 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 }
 
 /** Records the reason once. TRANSIENT if an absent disk would have room, else SPACE. */
-export async function putAside(
-  tx: Transaction,
-  unplaced: readonly Unplaced[],
-  disks: readonly Candidate[],
-): Promise<void> {
+async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
   const fileIds = unplaced.map((recall) => recall.fileId);
   const classes = unplaced.map(({ size }) => (disks.some((disk) => isAway(disk, size)) ? 'TRANSIENT' : 'SPACE'));

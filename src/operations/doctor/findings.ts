@@ -49,13 +49,13 @@ export async function* findFaults(
   }
 }
 
-export interface FaultPage {
+interface FaultPage {
   findings: (Finding & Pick<Fault, 'key'>)[];
   /** Undefined if all of the kind was checked. */
   next: bigint | undefined;
 }
 
-export interface FaultWays {
+interface FaultWays {
   ask(statement: Sql): Promise<Fault[]>;
   mend?: ((keys: readonly bigint[]) => Promise<void>) | undefined;
   now(): string;

@@ -47,7 +47,7 @@ const circuits = {
   },
 } satisfies Record<string, Columns>;
 
-export interface Circuit {
+interface Circuit {
   of: keyof typeof circuits;
   id: number;
 }

@@ -17,7 +17,7 @@ const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
-export interface AddLibraryInput {
+interface AddLibraryInput {
   name: string;
   kind: string;
   settings: object;
@@ -83,7 +83,7 @@ function checkName(given: string): string {
 }
 
 /** Undefined keeps a value. */
-export interface SetLibraryInput {
+interface SetLibraryInput {
   name: string;
   kind?: string | null | undefined;
   /** Null or an empty text removes a setting. */

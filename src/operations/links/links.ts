@@ -54,7 +54,7 @@ export async function setLinkRoot(ctx: Context, root: string | undefined): Promi
   return rows[0] ?? null;
 }
 
-export const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
+const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
   AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
 
 /** Adds rows for copies that are older than the first directory. Calling it twice is safe. */

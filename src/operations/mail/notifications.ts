@@ -18,7 +18,7 @@ import { diskOfCopy, isLive, placeOnDisk } from '../conditions.js';
 /** Most paths of a kind in an email. */
 const LISTED_PATHS = 20;
 
-export interface DueLetter {
+interface DueLetter {
   /** Id of the request. */
   id: number;
   kind: NotificationKind;
@@ -46,7 +46,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
 }
 
 /** Writes an email unless the request has one of this kind. */
-export async function writeLetter(
+async function writeLetter(
   ctx: Context,
   tx: Transaction,
   { id, kind, recipient, expiresAt }: DueLetter,

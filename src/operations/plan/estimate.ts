@@ -236,7 +236,7 @@ export interface LibraryPrice extends Price {
   note: string;
 }
 
-export interface PricedFiles {
+interface PricedFiles {
   libraryId: number | null;
   /** They are on disk, or requested already. */
   isFree: boolean;
@@ -248,7 +248,7 @@ export interface PricedFiles {
  * @returns the charge of each library, in order of their addition, and the sum; no `price` if there is none, or the
  *   currencies differ
  */
-export function priceFiles(
+function priceFiles(
   ctx: Context,
   libraries: readonly Library[],
   groups: readonly PricedFiles[],

@@ -227,7 +227,7 @@ interface Row {
 }
 
 /** Returns staging libraries by id. @param more files of a hypothetical request, by volume */
-export async function readStagedLibraries(
+async function readStagedLibraries(
   ctx: Context,
   libraries: readonly Library[],
   more: readonly { libraryId: number; files: number; bytes: bigint }[] = [],

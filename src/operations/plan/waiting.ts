@@ -183,7 +183,7 @@ function changedCopies(requestIds: readonly number[]): Sql {
 
 export type { EndRange };
 
-export interface Part {
+interface Part {
   volumeId: number | null;
   libraryId: number | null;
   medium: string;

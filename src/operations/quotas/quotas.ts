@@ -19,7 +19,7 @@ import { columnsOf } from '../row-columns.js';
 import { removeWebhooksOf } from '../webhooks/webhooks.js';
 import { findQuota, type QuotaRow } from './charges.js';
 
-export interface SetQuotaInput {
+interface SetQuotaInput {
   user: string;
   /** Bytes; required for a new quota. */
   size?: bigint | null | undefined;

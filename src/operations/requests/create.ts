@@ -208,7 +208,7 @@ export interface Wish {
   files: readonly string[] | undefined;
 }
 
-export interface NewRequest {
+interface NewRequest {
   wish: Wish;
   label: string;
   now: string;
@@ -222,7 +222,7 @@ export interface NewRequest {
 }
 
 /** @param isWanted if false, no request is inserted */
-export function insertRequest(
+function insertRequest(
   ctx: Context,
   { wish, label, now, retention, first, last, limits, quota }: NewRequest,
   isWanted?: Sql,
@@ -240,7 +240,7 @@ export function insertRequest(
  * Stores a request of listed files: it contains the known ones, and awaits the others. @returns id and number of files
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
-export async function storeListed(
+async function storeListed(
   ctx: Context,
   tx: Transaction,
   request: NewRequest,
@@ -282,12 +282,7 @@ export async function storeListed(
  * Stores a request of the files whose path contains the pattern. @returns the id, and the number of files
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
-export async function storeMatching(
-  ctx: Context,
-  tx: Transaction,
-  request: NewRequest,
-  pattern: string,
-): Promise<Stored> {
+async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest, pattern: string): Promise<Stored> {
   const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
@@ -311,7 +306,7 @@ export async function storeMatching(
 }
 
 /** A part of a stage request that is stored already. No other part contains one of its paths. */
-export interface BulkPart {
+interface BulkPart {
   id: string;
   files: readonly BulkFileInput[];
 }
@@ -328,7 +323,7 @@ export interface BulkFileInput {
  * @returns the request, and the number of files; no id if it would contain none
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
-export async function storeFitting(
+async function storeFitting(
   ctx: Context,
   tx: Transaction,
   request: NewRequest,

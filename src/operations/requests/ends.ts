@@ -95,7 +95,7 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
 }
 
 /** Exactly one of paths and match is given. */
-export interface ReleaseFilesInput {
+interface ReleaseFilesInput {
   id: number;
   paths?: readonly string[] | null | undefined;
   /** A plain, case-sensitive substring of logical paths. */

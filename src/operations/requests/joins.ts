@@ -21,7 +21,7 @@ import { mostFiles } from './limits.js';
  * @param files a query that returns the ids of the files
  * @param options.which limits the requests `r`
  */
-export async function joinFiles(
+async function joinFiles(
   ctx: Context,
   tx: Transaction,
   files: Sql,

@@ -104,7 +104,7 @@ export async function advanceRequests(
   recordProgress(ctx, tx, requestIds);
 }
 
-export type Step = 'made' | 'started' | 'expired' | 'cancelled';
+type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
 /** Most log lines of a step with many requests; the last line reports how many more there are. */
 const MOST_LINES = 100;
@@ -134,12 +134,7 @@ interface Steps {
 }
 
 /** Logs steps of live requests at `now`, the time of the transaction that counted them. */
-export async function noteSteps(
-  ctx: Context,
-  tx: Transaction,
-  requestIds: readonly number[],
-  now: string,
-): Promise<void> {
+async function noteSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
   const rows = await tx.query<Steps>(
     sql`SELECT * FROM (

@@ -62,7 +62,7 @@ export async function lockOwnRequest(
 }
 
 /** @throws NotFoundError */
-export async function lockRequest(tx: Transaction, id: number, isVisible = sql`true`): Promise<LockedRequest> {
+async function lockRequest(tx: Transaction, id: number, isVisible = sql`true`): Promise<LockedRequest> {
   const [row] = await tx.query<LockedRequest>(
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
           r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.left_out_size AS "leftOutSize", q.id AS "quotaId", q."user", r.made_by AS "madeBy",
@@ -86,7 +86,7 @@ export function notFound(id: number | string): NotFoundError {
   return new NotFoundError(`there is no request with id ${id}`);
 }
 
-export interface RequestWithQuota extends Request {
+interface RequestWithQuota extends Request {
   quota: Quota;
 }
 
@@ -123,7 +123,7 @@ export function parseRequestId(text: string): number {
   return id;
 }
 
-export interface ListRequestsInput {
+interface ListRequestsInput {
   quota?: string | null | undefined;
   /** Default: live states. A request past its retention is listed only if ended states are requested. */
   states?: readonly RequestState[] | null | undefined;
@@ -212,7 +212,7 @@ export async function streamRequestPaths<T>(
   return await readList<{ path: string }, T>(ctx, list, consume);
 }
 
-export interface RequestWithPaths {
+interface RequestWithPaths {
   id: number;
   quota: string;
   pattern: string;
@@ -268,7 +268,7 @@ const { HoldScalarFieldEnum: holdFields, TapeFileScalarFieldEnum: fileFields } =
 const takeFile = rowTaker<TapeFile>(fileFields, 'file.');
 const holdColumns = sql`${columnsOf(holdFields, 'c')}, ${columnsOf(fileFields, 'f', 'file.')}`;
 
-export interface HoldWithFile extends Hold {
+interface HoldWithFile extends Hold {
   file: TapeFile;
 }
 
@@ -299,7 +299,7 @@ export async function readAwaited(
   return await readInnerPages<AwaitedPath>(ctx, awaited, requestIds, wish);
 }
 
-export interface AwaitedCounts {
+interface AwaitedCounts {
   unknown: number;
   /** Files without room in the quota. */
   refused: number;

@@ -31,7 +31,7 @@ import { advanceRequests } from './progress.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /** A limit of null is removed. */
-export interface UpdateRequestInput extends LimitsInput {
+interface UpdateRequestInput extends LimitsInput {
   id: number;
   /** If given, it must be the request's own. */
   quota?: string | null | undefined;
@@ -214,7 +214,7 @@ async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest
   checkLimit(ctx, quota.user, 'awaitedPaths', { have: have - before + left, added: left });
 }
 
-export interface RetryRequestInput {
+interface RetryRequestInput {
   id: number;
   quota?: string | null | undefined;
 }

@@ -158,7 +158,7 @@ function estimateEnd(
   return seconds <= MAX_ETA_SECONDS ? addSeconds(now, seconds) : null;
 }
 
-export interface WatchStagesInput {
+interface WatchStagesInput {
   requestId?: number | null | undefined;
   match?: string | null | undefined;
   after?: bigint | null | undefined;

@@ -25,7 +25,7 @@ export interface CurvePoint {
   drives: number | null;
 }
 
-export const SLOT_SECONDS = 300;
+const SLOT_SECONDS = 300;
 const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
 /** Older rows are read by the hour. */

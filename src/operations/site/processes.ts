@@ -3,9 +3,9 @@ import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { allow } from '../policy.js';
 
-export type ProcessKind = 'GATEWAY' | 'ENGINE';
+type ProcessKind = 'GATEWAY' | 'ENGINE';
 
-export interface OwnProcess {
+interface OwnProcess {
   id: string;
   kind: ProcessKind;
   host: string;

@@ -16,7 +16,7 @@ import { addSeconds, isBefore } from '../../time.js';
 import { isLive } from '../conditions.js';
 
 /** A condition on webhooks `w` that receive events of the quota. */
-export const tellsOf = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
+const tellsOf = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /** A webhook may receive the event `e`. Disabled ones count: they may be enabled before the next event. */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${tellsOf(sql`r.quota_id`)}
@@ -257,7 +257,7 @@ export const eventTypes: Record<WebhookEvent, string> = {
 export const TEST_TYPE = 'webhook.test';
 
 /** A request in a message, at the time of the event; sizes are bytes. */
-export interface ToldRequest {
+interface ToldRequest {
   requestId: number;
   user: string;
   label: string;
@@ -270,13 +270,13 @@ export interface ToldRequest {
   retention: string;
 }
 
-export interface ToldQuota {
+interface ToldQuota {
   user: string;
   size: bigint;
   used: bigint;
 }
 
-export interface NewMessage {
+interface NewMessage {
   webhookId: number;
   type: string;
   /** Identifies the news for this type and webhook. Equal keys get equal message ids. */
@@ -288,7 +288,7 @@ export interface NewMessage {
   data: object;
 }
 
-export function describeRequest({ config }: Context, request: ToldRequest): object {
+function describeRequest({ config }: Context, request: ToldRequest): object {
   const { requestId, user, label, state, retention } = request;
   const { filesTotal, filesOnDisk, filesFailed, bytesTotal, bytesOnDisk } = request;
   const figures = { filesTotal, filesOnDisk, filesFailed, bytesTotal, bytesOnDisk };

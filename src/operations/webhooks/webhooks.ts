@@ -22,7 +22,7 @@ const MAX_WEBHOOKS = 20;
 /** After this, messages are signed only with the new secret. */
 const OLD_SECRET_SECONDS = 24 * 3600;
 
-export interface CreateWebhookInput {
+interface CreateWebhookInput {
   /** The user whose requests it reports. Default: all users. */
   quota?: string | null | undefined;
   url: string;
@@ -140,7 +140,7 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
   );
 }
 
-export interface SetWebhookInput extends Settings {
+interface SetWebhookInput extends Settings {
   id: number;
   /** Disabled: receives nothing, and nothing is queued. Enabling it retries pending and given-up messages. */
   isEnabled?: boolean | null | undefined;
@@ -276,7 +276,7 @@ export async function readWebhook(ctx: Context, id: number): Promise<ShownWebhoo
 }
 
 /** @throws NotFoundError, also if the caller does not manage it */
-export async function lockWebhook(ctx: Context, tx: Transaction, id: number): Promise<void> {
+async function lockWebhook(ctx: Context, tx: Transaction, id: number): Promise<void> {
   const rows = await tx.query<{ id: number }>(
     sql`SELECT w.id FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)} ${locking.webhook}`,
   );

@@ -6,7 +6,7 @@ import type { Readable } from 'node:stream';
 import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 
-export interface ScriptRun {
+interface ScriptRun {
   command: readonly string[];
   /** The complete environment: the script inherits nothing from this process. */
   environment: Readonly<Record<string, string>>;

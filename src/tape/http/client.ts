@@ -16,7 +16,7 @@ import {
   type TimeLimits,
 } from './exchange.js';
 
-export interface ClientOptions {
+interface ClientOptions {
   /** Origins that get the token and the client certificate. */
   trusted: ReadonlySet<string>;
   token?: TokenPlace;
@@ -26,7 +26,7 @@ export interface ClientOptions {
   sockets: number;
 }
 
-export interface Call {
+interface Call {
   method?: Exchange['method'];
   url: URL;
   headers?: Readonly<Record<string, string>>;

@@ -183,6 +183,6 @@ export function chooseSlot(elements: readonly Element[], drive: Element): Elemen
   );
 }
 
-export function describeElement({ kind, number }: Element): string {
+function describeElement({ kind, number }: Element): string {
   return kind === 'drive' ? `drive ${number}` : `slot ${number}`;
 }

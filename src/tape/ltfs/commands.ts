@@ -28,7 +28,7 @@ export class CommandFailure extends Error {
   }
 }
 
-export interface CommandOptions {
+interface CommandOptions {
   seconds: number;
   /** A descriptor that the command inherits as descriptor 3: the lock lasts as long as the command and its children. */
   lock?: number | undefined;

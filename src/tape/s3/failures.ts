@@ -4,7 +4,7 @@ import { LibraryError } from '../backend.js';
 import { isUntrusted } from '../http/exchange.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 
-export interface Failure {
+interface Failure {
   /** S3 error code, such as `NoSuchKey`; empty if there was no response. */
   code: string;
   /** HTTP status; 0 if there was no response. */

@@ -67,7 +67,7 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
 const LAST_SECONDS = 1e11;
 
 /** Servers send seconds or milliseconds, and 0 for none. */
-export function readTime(value: unknown): Date | null {
+function readTime(value: unknown): Date | null {
   const time = Number(value ?? 0);
   if (!(time > 0) || !Number.isFinite(time)) return null;
   const date = new Date(time > LAST_SECONDS ? time : time * 1000);
