@@ -181,12 +181,10 @@ function checkMemory({ faults }: Session, memory: readonly Memory[], { inputs, s
   const [first, last] = [memory[from], memory.at(-1)];
   if (!first || !last || memory.length < 2) return;
   // not of RSS: what V8 keeps free differs by a tenth
-  for (const name of ['heap', 'inUse'] as const) {
-    if (last[name] <= first[name] * MAX_GROWTH + slackBytes) continue;
-    const after = Math.round(((from + 1) * inputs) / TENTHS);
-    const text = `memory (${name}) was ${megabytes(first[name])} after ${after} inputs, and is ${megabytes(last[name])} at the end`;
-    faults.push({ kind: 'memory', text });
-  }
+  if (last.heap <= first.heap * MAX_GROWTH + slackBytes) return;
+  const after = Math.round(((from + 1) * inputs) / TENTHS);
+  const text = `the heap was ${megabytes(first.heap)} after ${after} inputs, and is ${megabytes(last.heap)} at the end`;
+  faults.push({ kind: 'memory', text });
 }
 
 function describe({ sent, busy, faults, known }: Session): string {
@@ -200,7 +198,7 @@ export function describeFault({ kind, text, at, input }: Fault, seed: number): s
 
 export function describeMemory(memory: Memory | undefined): string {
   if (!memory) return 'memory unknown';
-  return `heap ${megabytes(memory.heap)}, in use ${megabytes(memory.inUse)} of RSS ${megabytes(memory.rss)}`;
+  return `heap ${megabytes(memory.heap)}, RSS ${megabytes(memory.rss)}`;
 }
 
 const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`;
