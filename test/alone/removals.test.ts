@@ -25,6 +25,7 @@ import { cleanUp, kill, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { giveToUnprivilegedUser, isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
+import { waitFor } from '../support/wait.js';
 
 /** Called just before a step; throwing ends the work there, as a kill would. */
 const before = vi.hoisted(() => {
@@ -141,8 +142,10 @@ test('a directory whose engine was killed before it set the mode is removed if i
   await cancel(app, id);
   await addTaped(app.ctx, backend, [{ path: '/living/file', volume: 'LIVING' }]);
   const other = await makeRequest(app, { quota: 'alice', files: ['/living/file'] });
-  await withEngine(app, backend, () => waitForState(app, other, 'COMPLETED'));
-  expect(existsSync(place('dead'))).toBe(false);
+  await withEngine(app, backend, async () => {
+    await waitForState(app, other, 'COMPLETED');
+    await waitFor('the directory to be removed', async () => !existsSync(place('dead')));
+  });
   await cancel(app, other);
   await removeAll();
 });
