@@ -24,6 +24,7 @@ export async function* followHere(
   if (!(Symbol.asyncIterator in results)) return yield present(results, ctx);
   const end = () => void results.return(undefined);
   signal?.addEventListener('abort', end);
+  if (signal?.aborted) end(); // while the database was opened
   try {
     for await (const result of results) if (!signal?.aborted) yield present(result, ctx);
   } finally {

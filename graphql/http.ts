@@ -1,7 +1,7 @@
 /** GraphQL over HTTP: what a request says, checked before anything is run, and how one that is at fault is answered. */
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
-import { messageOf, quote, UnavailableError } from '../src/errors.js';
+import { messageOf, quote, UnavailableError, UnconfirmedError } from '../src/errors.js';
 import { HttpError, parseBounded, readJsonBody } from '../src/http-body.js';
 import { answerOf, createErrorHandler as createHandler } from '../src/http-errors.js';
 import { RefusedDocument } from './persisted.js';
@@ -121,7 +121,8 @@ export const createErrorHandler = (log: Logger): ErrorRequestHandler => createHa
 function sendError(res: Response, error: unknown): void {
   const { status, message, headers } = answerOf(error);
   const code = error instanceof RefusedDocument ? error.code : STATUS_CODES[status];
-  const retry = error instanceof UnavailableError ? { retryAfterSeconds: error.retryAfterSeconds } : {};
+  const isUnsent = error instanceof UnavailableError && !(error instanceof UnconfirmedError);
+  const retry = isUnsent ? { retryAfterSeconds: error.retryAfterSeconds } : {};
   res.status(status).set(headers);
   res.json({ errors: [{ message, ...(code && { extensions: { code, ...retry } }) }] });
 }

@@ -31,7 +31,6 @@ const fixedLimits = {
   longLists: 16,
   /** Paths in a request. */
   requestPaths: 250_000,
-  /** Active requests of a user: ten a second for the five days of the default retention. */
   /** Of the active requests of a user: open patterns, and unresolved paths. */
   standingPatterns: 1000,
   awaitedPaths: 10_000_000,

@@ -58,6 +58,7 @@ const longTransactions: ReadonlySet<string> = new Set([
   'expireRequests',
   'endOverdue',
   'releaseFiles',
+  'markCleared',
   'retryRequest',
   'joinAwaited',
   'adoptRequest',

@@ -29,7 +29,7 @@ import { waitFor } from '../support/wait.js';
 
 /** Called just before a step; throwing ends the work there, as a kill would. */
 const before = vi.hoisted(() => {
-  process.umask(0o077); // a directory is private until its mode is set
+  process.umask(0o027); // as the units in deploy/systemd set it
   return { mkdir: () => {}, chmod: () => {}, rmdir: () => {} };
 });
 
@@ -120,10 +120,9 @@ test('a directory whose engine was killed before it set the mode gets it from th
   before.chmod = die;
   await expect(openOf('/narrow/file')).rejects.toThrow('killed');
   before.chmod = () => {};
-  makeLikeTapegate('private', 0o700);
-  writeFileSync(place('private/mine'), 'mine');
+  makeLikeTapegate('private', 0o750);
   const ids = [await restore('/narrow/file'), await restore('/private/file')];
-  expect(['narrow', 'private'].map((name) => statSync(place(name)).mode & 0o7777)).toEqual([0o755, 0o700]);
+  expect(['narrow', 'private'].map((name) => statSync(place(name)).mode & 0o7777)).toEqual([0o755, 0o750]);
   for (const id of ids) await cancel(app, id);
   await removeAll();
   expect(['narrow', 'private'].map((name) => existsSync(place(name)))).toEqual([false, true]);
@@ -138,7 +137,7 @@ test('a directory whose engine was killed before it set the mode is removed if i
   before.chmod = die;
   await expect(openOf(file)).rejects.toThrow('killed');
   before.chmod = () => {};
-  expect(statSync(place('dead')).mode & 0o7777).toBe(0o700);
+  expect(statSync(place('dead')).mode & 0o7777).toBe(0o1700);
   await cancel(app, id);
   await addTaped(app.ctx, backend, [{ path: '/living/file', volume: 'LIVING' }]);
   const other = await makeRequest(app, { quota: 'alice', files: ['/living/file'] });

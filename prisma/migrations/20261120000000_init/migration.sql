@@ -1003,7 +1003,7 @@ $$;
 CREATE TRIGGER drive_library_check BEFORE UPDATE OF volume_id ON drive FOR EACH ROW
   WHEN (NEW.volume_id IS NOT NULL AND NEW.volume_id IS DISTINCT FROM OLD.volume_id) EXECUTE FUNCTION drive_library_check();
 
--- Older programs insert emails without their user.
+-- Sets the user of an email, which the insert leaves out.
 CREATE FUNCTION notification_user() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.quota_id IS NULL THEN

@@ -4,7 +4,7 @@
  * users can create another one there (`exposure.ts`), and Tapegate creates a removed directory again when it needs it.
  */
 import type { Stats } from 'node:fs';
-import { chmod, lstat, mkdir, readdir, rmdir } from 'node:fs/promises';
+import { chmod, lstat, mkdir, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
@@ -29,8 +29,8 @@ import {
 /** An empty directory may be removed between its creation and its opening. */
 const ATTEMPTS = 5;
 
-/** Mode of a new directory before its mode is set. An engine may be killed in between. */
-const NEW_MODE = FOLDER_MODE & ~process.umask();
+/** Mode of a new directory until `FOLDER_MODE` is set. An engine may be killed in between. No one else uses this mode. */
+const NEW_MODE = 0o1700;
 
 /**
  * Opens the directory of a copy; creates it if missing. Never creates the mount point: on an unmounted disk, nothing
@@ -67,7 +67,7 @@ async function ensureFolder(root: string, dir: string): Promise<void> {
   const stats = await lstat(at).catch(ignoreMissing);
   if (!stats) return await makeFolder(root, dir);
   if (!stats.isDirectory()) await (await openExisting(root, dir)).handle.close(); // throws the reason
-  if (await isUnfinished(at, stats)) await chmod(at, FOLDER_MODE);
+  if (isUnfinished(stats)) await chmod(at, FOLDER_MODE);
 }
 
 /** Creates a directory with a mode that depends neither on the umask nor on the parent. */
@@ -75,8 +75,8 @@ async function makeFolder(root: string, dir: string): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   const at = path.join(parent.at, path.basename(dir));
   try {
-    await mkdir(at, FOLDER_MODE);
-    if (((await lstat(at)).mode & 0o7777) !== FOLDER_MODE) await chmod(at, FOLDER_MODE);
+    await mkdir(at, NEW_MODE);
+    await chmod(at, FOLDER_MODE);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw nameFolder(error, parent); // another engine has just created it
   } finally {
@@ -84,10 +84,9 @@ async function makeFolder(root: string, dir: string): Promise<void> {
   }
 }
 
-/** Whether an engine was killed before it set the mode. A directory with contents was made private on purpose. */
-async function isUnfinished(at: string, { mode, uid }: Stats): Promise<boolean> {
-  const isNew = (mode & 0o7777) === NEW_MODE && NEW_MODE !== FOLDER_MODE && uid === process.geteuid?.();
-  return isNew && (await readdir(at)).length === 0;
+/** Whether an engine was killed before it set the mode. The set-group-id bit may come from the parent directory. */
+function isUnfinished({ mode, uid }: Stats): boolean {
+  return (mode & 0o1777) === NEW_MODE && uid === process.geteuid?.();
 }
 
 /**
@@ -125,7 +124,8 @@ async function isAsMade(stats: Stats, parent: Folder): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid].includes(stats.gid);
-  return stats.isDirectory() && isOwn && hasGroup && [FOLDER_MODE, NEW_MODE].includes(stats.mode & 0o7777);
+  const hasMode = (stats.mode & 0o7777) === FOLDER_MODE || isUnfinished(stats);
+  return stats.isDirectory() && isOwn && hasGroup && hasMode;
 }
 
 /** Whether an error means that a directory is in use, replaced or protected. Others say nothing about it. */

@@ -199,8 +199,8 @@ async function takePlace(
 async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<boolean> {
   for (const left of await readLeftOn(ctx, recall)) {
     if (left.ino === null) continue;
-    const isRemoved = await copy.onDisk(async () => {
-      const found = await recogniseCopy(left);
+    const isRemoved = await copy.onDisk(async (tick) => {
+      const found = await recogniseCopy(left, tick);
       return typeof found === 'object' && (await takeAway(left, found));
     });
     if (isRemoved) return true;

@@ -129,13 +129,14 @@ export async function hasSender(ctx: Context): Promise<boolean> {
 const MINUTE_SECONDS = 60;
 
 /**
- * When the rate allows one more of these emails: a minute after the oldest of the last `rate` claims; null if now. Times
- * in the future, as after the clock was set back, do not count.
+ * When the rate allows one more of these emails: a minute after the oldest of the last `rate` claims; null if now. A
+ * concurrent claim may be slightly later than `now`. Times further in the future, as after the clock was set back, do not
+ * count.
  * @param which a condition on the emails `m`
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
   return sql`(SELECT m.claimed_at + interval '1 minute' FROM notification m
-    WHERE m.claimed_at > ${addSeconds(now, -MINUTE_SECONDS)}::timestamp AND m.claimed_at <= ${now}::timestamp AND ${which}
+    WHERE m.claimed_at > ${addSeconds(now, -MINUTE_SECONDS)}::timestamp AND m.claimed_at <= ${addSeconds(now, MINUTE_SECONDS)}::timestamp AND ${which}
     ORDER BY m.claimed_at DESC OFFSET ${rate - 1} LIMIT 1)`;
 }
 
@@ -158,7 +159,7 @@ async function findTurn(ctx: Context, tx: Transaction, now: string): Promise<num
     sql`${waitingUsers} SELECT w.quota_id AS "quotaId" FROM waiting w
         WHERE w.next_try_at <= ${now} AND ${freeAt(mailRate, now, sql`true`)} IS NULL
           AND ${freeAt(userMailRate, now, isOfUser)} IS NULL
-        ORDER BY (SELECT max(m.claimed_at) FROM notification m WHERE ${isOfUser} AND m.claimed_at <= ${now}::timestamp) NULLS FIRST,
+        ORDER BY (SELECT max(m.claimed_at) FROM notification m WHERE ${isOfUser} AND m.claimed_at <= ${addSeconds(now, MINUTE_SECONDS)}::timestamp) NULLS FIRST,
           w.next_try_at LIMIT 1`,
   );
   return next?.quotaId;

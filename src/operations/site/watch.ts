@@ -225,10 +225,13 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
       if (after === newest) return new Map();
       const { rows } =
         after === undefined ? {} : await ctx.db.pool.query<RequestChange>(changedRequests(after, newest));
-      last = newest; // after the read, so that the next one repeats it if it fails
+      last = newest;
       return rows && rows.length <= MOST ? new Map(rows.map((row) => [row.requestId, row])) : undefined;
     },
-    onError: (error) => logFailure(ctx.log, error, 'which requests have changed'),
+    onError: (error) => {
+      last = undefined; // the range may be too large to read: watchers read everything again
+      logFailure(ctx.log, error, 'which requests have changed');
+    },
   };
 }
 

@@ -56,11 +56,13 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
     await takeTurn(ctx, 'catalogue', () => closeUser(ctx, user, { ...deed, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
-    const auditRows = await forgetInAudit(ctx, person);
+    const { changed: auditRows, newest } = await forgetInAudit(ctx, person);
     // work that has begun is completed, even if the caller is gone
-    return await takeTurn({ ...ctx, reader: undefined }, 'catalogue', () =>
+    const result = await takeTurn({ ...ctx, reader: undefined }, 'catalogue', () =>
       transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, person, { auditRows, note })),
     );
+    await forgetInAudit(ctx, person, newest + 1n); // rows that were written meanwhile
+    return result;
   });
 }
 
@@ -234,18 +236,22 @@ const ownRequests = (user: string): Sql => sql`(${quotaOf(user)} OR r.made_by = 
 
 const STEP = 10_000n;
 
-/** Replaces a person in the audit. @returns the number of changed rows */
-async function forgetInAudit(ctx: Context, { user, address, pseudonym, requests }: Person): Promise<number> {
-  const { rows } = await ctx.db.pool.query<{ oldest: bigint | null; newest: bigint | null }>(
-    sql`SELECT min(a.id) AS oldest, max(a.id) AS newest FROM audit a`,
+/** Replaces a person in the audit from a row on. @returns the number of changed rows, and the last id that was read */
+async function forgetInAudit(
+  ctx: Context,
+  { user, address, pseudonym, requests }: Person,
+  from = 1n,
+): Promise<{ changed: number; newest: bigint }> {
+  const { rows } = await ctx.db.pool.query<{ oldest: bigint; newest: bigint }>(
+    sql`SELECT coalesce(min(a.id), 1) AS oldest, coalesce(max(a.id), 0) AS newest FROM audit a WHERE a.id >= ${from}`,
   );
-  const { oldest, newest } = rows[0] ?? {};
+  const { oldest, newest } = rows[0] ?? { oldest: 1n, newest: 0n };
   let changed = 0;
-  for (let first = oldest ?? 1n; first <= (newest ?? 0n); first += STEP) {
+  for (let first = oldest; first <= newest; first += STEP) {
     const step = await ctx.db.pool.query<{ count: number }>(
       sql`SELECT forget_in_audit(${user}, ${address}::text, ${pseudonym}, ${requests}::text[], ${first}, ${first + STEP - 1n}) AS count`,
     );
     changed += step.rows[0]?.count ?? 0;
   }
-  return changed;
+  return { changed, newest: newest > from ? newest : from - 1n };
 }
