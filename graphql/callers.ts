@@ -106,7 +106,7 @@ const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
       description: 'Of the caller; empty for those that were too many to tell apart.',
     }),
     user: t.exposeString('user', { description: 'Whose quota was named; empty where none was, or none is known.' }),
-    uses: t.expose('uses', bigInt('How often it was answered; what was asked in the last seconds comes later.')),
+    uses: t.expose('uses', bigInt('Number of answered calls; calls of the last seconds are added later.')),
     refused: t.expose(
       'refused',
       bigInt('How often it was refused, since it is not open to such callers: the user is known then by a path alone.'),
@@ -169,7 +169,7 @@ builder.queryFields((t) => ({
   caller: t.field({
     authScopes: { operation: 'showCaller' },
     type: CallerType,
-    description: 'Whoever asks this: so that one sees whether a token is taken, also where nobody has to show one.',
+    description: 'The caller of this query. Shows whether a token is accepted, also if none is required.',
     resolve: (_root, _args, ctx) => showCaller(ctx),
   }),
   tokens: t.connection({

@@ -50,9 +50,8 @@ const StageType = builder.enumType('Stage', {
 const ChecksumOriginType = builder.enumType('ChecksumOrigin', {
   description: 'Who says what the checksum of a tape file is.',
   values: describeValues({
-    ARCHIVE: 'Whoever has registered the file.',
-    FIRST_RESTORE:
-      'Nobody has told one: it was taken when the file was restored for the first time from where it lies now.',
+    ARCHIVE: 'The person or program that registered the file.',
+    FIRST_RESTORE: 'The first restore from its present position computed it, because none was registered.',
   }),
 });
 
@@ -144,8 +143,11 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
       return (await findDisk(ctx, file)) ? bytesPathOf(file.path) : null;
     },
   }),
-  withdrawnAt: t.expose('withdrawnAt', timeOrNull('Since then nobody can ask for it; null: it is not withdrawn.')),
-  withdrawnWhy: t.exposeString('withdrawnWhy', nullable('Why it is withdrawn; null where nobody has said.')),
+  withdrawnAt: t.expose(
+    'withdrawnAt',
+    timeOrNull('Time since which it cannot be requested; null: it is not withdrawn.'),
+  ),
+  withdrawnWhy: t.exposeString('withdrawnWhy', nullable('Why it is withdrawn; null if no reason was given.')),
   tapePath: t.string({
     nullable: true,
     description:
@@ -262,7 +264,7 @@ const errors = [InvalidInputError, NotFoundError, ForbiddenError];
 const renameErrors = [...errors, InUseError];
 
 const WithdrawFilesInput = builder.inputType('WithdrawFilesInput', {
-  description: 'What is withdrawn.',
+  description: 'The files to withdraw.',
   fields: (t) => ({
     path: t.string({ required: true, description: PATH }),
     why: t.string({
@@ -273,7 +275,7 @@ const WithdrawFilesInput = builder.inputType('WithdrawFilesInput', {
 });
 
 const ReinstateFilesInput = builder.inputType('ReinstateFilesInput', {
-  description: 'What comes back.',
+  description: 'The files to restore to the catalogue.',
   fields: (t) => ({
     path: t.string({ required: true, description: PATH }),
     dryRun: t.boolean({ description: DRY_RUN }),
@@ -321,7 +323,7 @@ builder.mutationFields((t) => ({
     authScopes: { operation: 'withdrawFiles' },
     type: ChosenFilesType,
     description:
-      'Takes files out of the catalogue: they are in no list, and nobody can ask for them. Who waits for one is told; copies on disk stay as long as requests have them.',
+      'Withdraws files from the catalogue: no list contains them, and they cannot be requested. Requests that wait for one report it; copies on disk stay as long as requests contain them.',
     errors: { types: errors },
     args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'What is withdrawn.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),

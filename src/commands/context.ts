@@ -46,7 +46,9 @@ export function openContext(): Promise<Context> {
   const command = present();
   const open = async () => {
     const { openRuntime } = await import('../runtime.js');
-    const runtime = await openRuntime(await readEnvironment(), 'nothing', ownLog());
+    const config = await readEnvironment();
+    const logLevel = environment().LOG_LEVEL ? config.logLevel : 'warn'; // standard error is for the user
+    const runtime = await openRuntime({ ...config, logLevel }, 'nothing', ownLog());
     command.close = () => runtime.close();
     return { ...runtime.ctx, caller: operatingUser() };
   };
