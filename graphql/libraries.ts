@@ -25,7 +25,7 @@ const ContractType = builder.enumType('LibraryContract', {
   description: 'What Tapegate asks of a library.',
   values: describeValues<LibraryContract>({
     DRIVE: 'To mount volumes: Tapegate decides which, and in which order they are read.',
-    STAGING: 'To stage files: the system behind it orders them by itself.',
+    STAGING: 'Stages files: the tape system orders the reads.',
   }),
 });
 
@@ -122,10 +122,7 @@ const LeftFileType = builder.objectRef<LeftFile>('LeftFile').implement({
       'demand',
       nullable('What the system called the demand; null where it gives no names, or none has arrived.'),
     ),
-    until: t.expose(
-      'until',
-      timeOrNull('When it leaves the disk of the system by itself; null where it has not said.'),
-    ),
+    until: t.expose('until', timeOrNull('When it leaves the disk of the tape system; null: unknown.')),
   }),
 });
 
@@ -203,7 +200,7 @@ const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Its logical path.' }),
     size: t.expose('size', bigInt('Bytes.')),
-    until: t.expose('until', timeOrNull('When it leaves there by itself; null: the library does not say.')),
+    until: t.expose('until', timeOrNull('When the library removes it; null: unknown.')),
   }),
 });
 

@@ -255,7 +255,7 @@ const HoldStateType = builder.enumType('HoldState', {
 export const ErrorClassType = builder.enumType('ErrorClass', {
   description: 'What went wrong, which decides whether and when it is tried again.',
   values: describeValues<ErrorClass>({
-    TRANSIENT: 'It may pass by itself.',
+    TRANSIENT: 'It may pass without an action.',
     PERMANENT: 'It will not change by trying.',
     MEDIA: 'The cartridge.',
     SPACE: 'No room, in the restore area or at a library.',

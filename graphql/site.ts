@@ -88,7 +88,7 @@ const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
     }),
     filesWaiting: t.exposeInt(
       'filesWaiting',
-      nullable('Files in the queue as it was once; of an hour the mean. Null where nobody could look.'),
+      nullable('Files in the queue at one moment; the mean of an hour. Null: unknown.'),
     ),
     oldestSeconds: t.exposeFloat(
       'oldestSeconds',
@@ -170,7 +170,7 @@ const KeptType = builder.objectRef<Kept>('Kept').implement({
       'days',
       nullable('For how long it is kept, as the process that answers is configured; null: without end.'),
     ),
-    rows: t.exposeFloat('rows', nullable('About how many; null: nobody has looked yet.')),
+    rows: t.exposeFloat('rows', nullable('Estimated number; null: not read yet.')),
     bytes: t.expose('bytes', bigInt('What it takes in the database, indexes included.')),
     oldest: t.expose('oldest', timeOrNull('When the oldest was written; null: there is none.')),
   }),

@@ -42,7 +42,7 @@ const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
     since: t.expose('since', time('When it was taken out of service.')),
     nextTry: t.expose(
       'nextTry',
-      timeOrNull('When the engine tries by itself whether it works again; null: it stays so until it is resumed.'),
+      timeOrNull('When the engine tries it again; null: it stays suspended until an operator resumes it.'),
     ),
   }),
 });

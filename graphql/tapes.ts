@@ -62,7 +62,7 @@ export const VolumeType = builder.prismaNode('Volume', {
       'retiredAt',
       timeOrNull('Since then no file is on it, and none comes there; null: it is in use.'),
     ),
-    retiredWhy: t.exposeString('retiredWhy', nullable('Why it was retired; null where nobody has said.')),
+    retiredWhy: t.exposeString('retiredWhy', nullable('Why it was retired; null if no reason was given.')),
   }),
 });
 

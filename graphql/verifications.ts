@@ -13,7 +13,7 @@ const VerificationType = builder.prismaObject('Verification', {
     errorClass: t.expose('errorClass', { type: ErrorClassType, description: 'Of the last try.' }),
     error: t.exposeString('error', { description: 'What was wrong the last time.' }),
     at: t.expose('at', time('When that was.')),
-    nextTry: t.expose('notBefore', timeOrNull('Not before this time; null: it is not tried again by itself.')),
+    nextTry: t.expose('notBefore', timeOrNull('Earliest time of the next try; null: it is not retried automatically.')),
   }),
 });
 
