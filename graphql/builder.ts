@@ -4,16 +4,12 @@ import ComplexityPlugin from '@pothos/plugin-complexity';
 import ErrorsPlugin from '@pothos/plugin-errors';
 import PrismaPlugin from '@pothos/plugin-prisma';
 import RelayPlugin from '@pothos/plugin-relay';
-import ScopeAuthPlugin, { type AuthFailure, AuthScopeFailureType } from '@pothos/plugin-scope-auth';
 import { GraphQLError, Kind, type ValueNode } from 'graphql';
 import type { Context } from '../src/context.js';
 import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
-import { noteRefusal } from '../src/operations/audit/audited.js';
 import { isListed } from '../src/operations/catalogue/files.js';
-
-import { may, type Operation, refusal } from '../src/operations/policy.js';
 import { parseZonedTime } from '../src/time.js';
 import type { EventPlace } from './event-place.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
@@ -22,7 +18,6 @@ interface SchemaTypes {
   Context: Context & { place?: EventPlace };
   PrismaTypes: PrismaTypes;
   DefaultFieldNullability: false;
-  AuthScopes: { operation: Operation };
   Scalars: {
     BigInt: { Input: bigint; Output: bigint };
     DateTime: { Input: string; Output: string };
@@ -41,7 +36,7 @@ const PAGE_CURSOR = {
 };
 
 export const builder = new SchemaBuilder<SchemaTypes>({
-  plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ScopeAuthPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
+  plugins: [PAGE_ARGUMENTS, ErrorsPlugin, ComplexityPlugin, RelayPlugin, PrismaPlugin],
   defaultFieldNullability: false,
   prisma: {
     client: (ctx) => ctx.db.prisma,
@@ -77,12 +72,6 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     },
   },
   errors: { directResult: true, defaultTypes: [], defaultUnionOptions: { name: nameResult } },
-  // the operations ask the same, which know more: of the fields a test reads that none was forgotten
-  scopeAuth: {
-    authorizeOnSubscribe: true,
-    authScopes: (ctx) => ({ operation: (operation) => may(ctx.caller, operation) }),
-    unauthorizedError: (_parent, ctx, _info, { failure }) => refusalOf(ctx, failure),
-  },
   complexity: {
     disabled: true, // but for what each field costs: documents.ts looks at an operation as a whole
     defaultComplexity: 1,
@@ -170,16 +159,4 @@ export function describeValues<Name extends string>(texts: Record<Name, string>,
 /** Arguments of a connection say how many items it reads; nested lists multiply. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
-}
-
-/** What `allow` would say, and the operation note. */
-function refusalOf(ctx: Context, failure: AuthFailure): Error {
-  if (failure.kind === AuthScopeFailureType.AuthScope) {
-    const operation = failure.parameter as Operation;
-    const error = refusal(ctx.caller, operation);
-    noteRefusal(ctx, { operation, kind: 'NONE', object: '' }, error.code);
-    return error;
-  }
-  if ('failures' in failure && failure.failures[0]) return refusalOf(ctx, failure.failures[0]);
-  throw new Error(`a field is refused for a reason that is unknown: ${failure.kind}`);
 }

@@ -79,7 +79,6 @@ const CreateTokenInput = builder.inputType('CreateTokenInput', {
 
 builder.mutationFields((t) => ({
   createToken: t.field({
-    authScopes: { operation: 'createToken' },
     type: CreatedToken,
     description: 'Makes an API token, and shows it once.',
     errors: { types: [InvalidInputError, ForbiddenError] },
@@ -87,7 +86,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => createToken(ctx, input),
   }),
   revokeToken: t.field({
-    authScopes: { operation: 'revokeToken' },
     type: TokenType,
     description:
       'Ends a token: its bearer is known no longer, and what it has open ends within 5 s. A second time changes nothing.',
@@ -167,20 +165,17 @@ const AuditType = builder.prismaObject('Audit', {
 
 builder.queryFields((t) => ({
   caller: t.field({
-    authScopes: { operation: 'showCaller' },
     type: CallerType,
     description: 'The caller of this query. Shows whether a token is accepted, also if none is required.',
     resolve: (_root, _args, ctx) => showCaller(ctx),
   }),
   tokens: t.connection({
-    authScopes: { operation: 'listTokens' },
     type: TokenType,
     description: 'All API tokens that were ever made, oldest first; for operators.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveIdPage(args, 'Token', (page) => listTokens(ctx, page)),
   }),
   legacyUses: t.connection({
-    authScopes: { operation: 'listLegacyUses' },
     type: LegacyUseType,
     description:
       'What callers who showed nothing have asked for in the last 90 days, in vain or not, the latest first; counted while `TAPEGATE_AUTH` has `legacy`.',
@@ -188,7 +183,6 @@ builder.queryFields((t) => ({
     resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
   }),
   audit: t.prismaConnection({
-    authScopes: { operation: 'listAudit' },
     type: AuditType,
     cursor: 'id',
     description: 'Who asked for which change, in the order in which it was.',

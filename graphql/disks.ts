@@ -41,7 +41,6 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
     hosts: t.stringList({
-      authScopes: { operation: 'readHostsOf' },
       description:
         'Hosts whose engines have looked at it within the last minute, whatever they saw, the first 100 by name; for viewers and operators.',
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? [],
@@ -51,7 +50,6 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
 
 builder.queryFields((t) => ({
   restoreDisks: t.prismaConnection({
-    authScopes: { operation: 'listDisksByPage' },
     type: 'RestoreDisk',
     cursor: 'id',
     description: 'All restore disks, in the order in which they were added.',
@@ -89,7 +87,6 @@ const RemovedDisk = builder.objectRef<ForgottenDisk>('RemovedDisk').implement({
 
 builder.mutationFields((t) => ({
   resizeDisk: t.prismaField({
-    authScopes: { operation: 'resizeDisk' },
     type: 'RestoreDisk',
     description:
       'Changes the allocation of a restore disk, which counts as full no more. One that is new is added by `tapegate disk add`, on a host that has it.',
@@ -101,7 +98,6 @@ builder.mutationFields((t) => ({
     },
   }),
   removeDisk: t.field({
-    authScopes: { operation: 'forgetDisk' },
     type: RemovedDisk,
     description: 'Takes a restore disk that holds no copies out of use for good.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },

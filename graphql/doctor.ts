@@ -53,7 +53,6 @@ const LOOK_COMPLEXITY = 500;
 builder.queryFields((t) => ({
   doctorFindings: t.connection(
     {
-      authScopes: { operation: 'listFindings' },
       type: FindingType,
       description:
         'What is wrong with the rows of the database, kind after kind; for operators. A page may have few findings, or none, and say that more comes: ' +
@@ -134,7 +133,6 @@ const MAX_REPAIRS = 500;
 
 builder.mutationFields((t) => ({
   repairFindings: t.field({
-    authScopes: { operation: 'repairFindings' },
     type: RepairedFindings,
     description:
       'Mends what is wrong with the rows of the database, as far as no restore disk is to be looked at for it, a page at a time, as `doctorFindings` finds it. ' +

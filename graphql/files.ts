@@ -229,7 +229,6 @@ const isChange = ({ from }: StageChange) => from !== null;
 
 builder.subscriptionFields((t) => ({
   stageChanges: t.field({
-    authScopes: { operation: 'watchStages' },
     type: StageChangeType,
     description:
       'The present stages of the files of a request, or of those whose path holds `match`, then every change. ' +
@@ -320,7 +319,6 @@ const ForgottenFilesType = builder.objectRef<ForgottenFiles>('ForgottenFiles').i
 
 builder.mutationFields((t) => ({
   withdrawFiles: t.field({
-    authScopes: { operation: 'withdrawFiles' },
     type: ChosenFilesType,
     description:
       'Withdraws files from the catalogue: no list contains them, and they cannot be requested. Requests that wait for one report it; copies on disk stay as long as requests contain them.',
@@ -329,7 +327,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),
   }),
   reinstateFiles: t.field({
-    authScopes: { operation: 'reinstateFiles' },
     type: ChosenFilesType,
     description: 'Brings withdrawn files back. Requests that wait for them take them in.',
     errors: { types: errors },
@@ -337,7 +334,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
   }),
   renameFiles: t.field({
-    authScopes: { operation: 'renameFiles' },
     type: ChosenFilesType,
     description:
       'Gives files other paths. Requests keep them, copies on disk stay where they are, and requests that wait for the new paths take them in.',
@@ -347,7 +343,6 @@ builder.mutationFields((t) => ({
       renameFiles(ctx, { ...input, isInLibrary: inLibrary, isDryRun: dryRun }),
   }),
   forgetFiles: t.field({
-    authScopes: { operation: 'forgetFiles' },
     type: ForgottenFilesType,
     description:
       'Forgets withdrawn files for good: their paths are free for others. What requests tell of them stays, under a name that no file of the catalogue has.',
@@ -380,7 +375,6 @@ const FolderType = builder.objectRef<Folder>('Folder').implement({
 
 builder.queryFields((t) => ({
   tapeFile: t.field({
-    authScopes: { operation: 'getFile' },
     type: TapeFileType,
     nullable: true,
     description: 'A file by its path; null when the catalogue does not know it.',
@@ -389,7 +383,6 @@ builder.queryFields((t) => ({
   }),
   tapeFiles: t.connection(
     {
-      authScopes: { operation: 'listFiles' },
       type: TapeFileType,
       description: 'Tape files in order of their paths.',
       complexity: pageComplexity,
@@ -424,7 +417,6 @@ builder.queryFields((t) => ({
     },
   ),
   folder: t.field({
-    authScopes: { operation: 'listFiles' },
     type: FolderType,
     complexity: FOLDER_COMPLEXITY,
     description:

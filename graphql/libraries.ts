@@ -46,7 +46,6 @@ builder.prismaNode('Library', {
     }),
     contract: t.expose('contract', { type: ContractType, description: 'What is asked of it.' }),
     settings: t.string({
-      authScopes: { operation: 'readSettings' },
       description:
         'What it was added with or set to, as a JSON object; no secrets are among it. For viewers and operators.',
       resolve: async ({ id }, _args, ctx) => JSON.stringify((await settings(ctx, id)) ?? {}),
@@ -69,7 +68,6 @@ builder.prismaNode('Library', {
 
 builder.queryFields((t) => ({
   libraries: t.prismaConnection({
-    authScopes: { operation: 'listLibraries' },
     type: 'Library',
     cursor: 'id',
     description: 'All libraries, in the order in which they were added.',
@@ -144,7 +142,6 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
 
 builder.mutationFields((t) => ({
   addLibrary: t.prismaField({
-    authScopes: { operation: 'addLibrary' },
     type: 'Library',
     description: 'Adds a tape system, which engines take up without a restart.',
     errors: { types: [InvalidInputError, ForbiddenError, NotFoundError] },
@@ -155,7 +152,6 @@ builder.mutationFields((t) => ({
     },
   }),
   setLibrary: t.prismaField({
-    authScopes: { operation: 'setLibrary' },
     type: 'Library',
     description:
       'Changes a tape system, which engines follow without a restart: what they read from it just now they may give up, and read again.',
@@ -167,7 +163,6 @@ builder.mutationFields((t) => ({
     },
   }),
   removeLibrary: t.field({
-    authScopes: { operation: 'removeLibrary' },
     type: RemovedLibraryType,
     description: 'Takes a tape system of which the catalogue has no files out of use for good.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
@@ -230,7 +225,6 @@ builder.prismaObjectField('Library', 'staging', (t) =>
   t.field({
     type: StagingType,
     nullable: true,
-    authScopes: { operation: 'readStagingFigures' },
     description: 'Of one that stages files: what is there for Tapegate. For viewers and operators.',
     resolve: async ({ id }, _args, ctx) => (await figures(ctx, id)) ?? null,
   }),
@@ -250,7 +244,6 @@ const usage = createBatch(readUsage);
 builder.prismaObjectField('Library', 'usage', (t) =>
   t.field({
     type: [UsageType],
-    authScopes: { operation: 'readUsage' },
     description:
       'What it was sent since it was added, as far as that is counted (kind `s3`): what a bill is made of. It is some seconds behind. For viewers and operators.',
     resolve: async ({ id }, _args, ctx) => (await usage(ctx, id)) ?? [],

@@ -129,7 +129,6 @@ const idArg = 'Its `webhookId`.';
 
 builder.mutationFields((t) => ({
   createWebhook: t.field({
-    authScopes: { operation: 'createWebhook' },
     type: WithSecretType,
     description: 'Has a URL told of the requests of a quota, from now on, and shows its secret, once.',
     errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, ForbiddenError] },
@@ -137,7 +136,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => createWebhook(ctx, input),
   }),
   setWebhook: t.field({
-    authScopes: { operation: 'setWebhook' },
     type: WebhookType,
     description: 'Changes a webhook, or switches it off or on.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
@@ -145,7 +143,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => setWebhook(ctx, input),
   }),
   rotateWebhookSecret: t.field({
-    authScopes: { operation: 'rotateWebhookSecret' },
     type: WithSecretType,
     description: 'Exchanges the secret of a webhook. For a day messages are signed with both.',
     errors: { types: [NotFoundError, ForbiddenError] },
@@ -153,7 +150,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { id }, ctx) => rotateWebhookSecret(ctx, id),
   }),
   testWebhook: t.field({
-    authScopes: { operation: 'testWebhook' },
     type: WebhookType,
     description:
       'Sends a webhook a `webhook.test`, unless one waits to be sent; `webhookMessages` has what came of it.',
@@ -162,7 +158,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { id }, ctx) => testWebhook(ctx, id),
   }),
   removeWebhook: t.field({
-    authScopes: { operation: 'removeWebhook' },
     type: WebhookType,
     description: 'Removes a webhook, with what it was still to be told.',
     errors: { types: [NotFoundError, ForbiddenError] },
@@ -197,14 +192,12 @@ const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement(
 
 builder.queryFields((t) => ({
   webhooks: t.connection({
-    authScopes: { operation: 'listWebhooks' },
     type: WebhookType,
     description: 'The webhooks of the quotas that the caller manages, and for operators all; oldest first.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
   }),
   webhookMessages: t.connection({
-    authScopes: { operation: 'listWebhookMessages' },
     type: MessageType,
     description: 'What a webhook was told of late, and is to be told; newest first.',
     complexity: pageComplexity,
@@ -213,7 +206,6 @@ builder.queryFields((t) => ({
       resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
   }),
   waitingMail: t.connection({
-    authScopes: { operation: 'listWaitingMail' },
     type: WaitingMailType,
     description: 'The users with letters that wait to be sent, in the order of their quotas.',
     complexity: pageComplexity,

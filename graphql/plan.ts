@@ -199,7 +199,6 @@ const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
 
 builder.subscriptionFields((t) => ({
   requestEnd: t.field({
-    authScopes: { operation: 'watchEnd' },
     type: RequestEndType,
     description:
       'When a request will be done: the range at once, and again when the plan has left it. Completes when the request has finished.',
@@ -289,14 +288,12 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
 
 builder.queryFields((t) => ({
   plan: t.field({
-    authScopes: { operation: 'showPlan' },
     type: PlanType,
     description: 'The plan as it is now.',
     complexity: PLAN_COMPLEXITY,
     resolve: (_root, _args, ctx) => showPlan(ctx),
   }),
   estimateRequest: t.field({
-    authScopes: { operation: 'estimateRequest' },
     type: EstimateType,
     description: 'What `createRequest` would take with the same input; nothing is stored.',
     complexity: PLAN_COMPLEXITY,

@@ -95,7 +95,6 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
 
 builder.mutationFields((t) => ({
   setQuota: t.field({
-    authScopes: { operation: 'setQuota' },
     type: QuotaType,
     description:
       'Makes a quota, or changes what is given of a known one. A size below what is used stops new requests only.',
@@ -104,7 +103,6 @@ builder.mutationFields((t) => ({
     resolve: async (_root, { input }, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user)),
   }),
   removeQuota: t.field({
-    authScopes: { operation: 'removeQuota' },
     type: RemovedQuotaType,
     description: 'Takes the quota of a user away who has no live requests.',
     errors: { types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError] },
@@ -217,7 +215,6 @@ const keyOf = ({ prefix, action, kind, name }: PathRule): RowKey => [null, prefi
 
 builder.queryFields((t) => ({
   quota: t.field({
-    authScopes: { operation: 'getQuota' },
     type: QuotaType,
     nullable: true,
     description: 'A quota by its user; null when there is none.',
@@ -226,7 +223,6 @@ builder.queryFields((t) => ({
   }),
   quotas: t.connection(
     {
-      authScopes: { operation: 'listQuotasByPage' },
       type: QuotaType,
       description: 'All quotas, in order of their users.',
       complexity: pageComplexity,
@@ -238,7 +234,6 @@ builder.queryFields((t) => ({
     { fields: (f) => ({ totalCount: f.int({ resolve: (connection) => (connection as Counted).totalCount() }) }) },
   ),
   pathRules: t.connection({
-    authScopes: { operation: 'listPathRules' },
     type: PathRuleType,
     description: 'All rules, by folder.',
     complexity: pageComplexity,
@@ -268,7 +263,6 @@ const ForgottenUser = builder.objectRef<ForgetResult>('ForgottenUser').implement
 
 builder.mutationFields((t) => ({
   setMember: t.field({
-    authScopes: { operation: 'setMember' },
     type: MemberType,
     description: 'Lets somebody use a quota, as a member or as a manager; for its user, its managers and operators.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
@@ -276,7 +270,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => setMember(ctx, input),
   }),
   removeMember: t.field({
-    authScopes: { operation: 'removeMember' },
     type: MemberType,
     description: 'Takes a quota from somebody; what was asked for with it stays.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
@@ -284,7 +277,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => removeMember(ctx, input),
   }),
   setPathRule: t.field({
-    authScopes: { operation: 'setPathRule' },
     type: PathRuleType,
     description:
       'From now on only those may, below the folder, whom rules for it name. What is in a request stays there.',
@@ -293,7 +285,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => setPathRule(ctx, input),
   }),
   removePathRule: t.field({
-    authScopes: { operation: 'removePathRule' },
     type: PathRuleType,
     description: 'Takes a rule back; with the last one for an action below a folder, the folder above decides again.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
@@ -301,7 +292,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => removePathRule(ctx, input),
   }),
   forgetUser: t.field({
-    authScopes: { operation: 'forgetUser' },
     type: ForgottenUser,
     description:
       'Puts a pseudonym in place of the name and the addresses of a user without live requests, for good. A second time there is nothing of the user.',

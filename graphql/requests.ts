@@ -148,7 +148,6 @@ export interface Counted {
 
 builder.queryFields((t) => ({
   request: t.field({
-    authScopes: { operation: 'getRequest' },
     type: RequestType,
     nullable: true,
     description: 'A request by its id, ended ones too; null when there is none.',
@@ -157,7 +156,6 @@ builder.queryFields((t) => ({
   }),
   requests: t.connection(
     {
-      authScopes: { operation: 'listRequests' },
       type: RequestType,
       description: 'Requests, oldest first. Ended ones only where `states` names EXPIRED or CANCELLED.',
       complexity: pageComplexity,
@@ -228,7 +226,6 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
 
 builder.subscriptionFields((t) => ({
   requestProgress: t.field({
-    authScopes: { operation: 'watchRequest' },
     type: RequestProgressType,
     description:
       'The present state of a request, then every step of it; completes when the request has finished. ' +
@@ -379,7 +376,6 @@ const RetryRequestInput = builder.inputType('RetryRequestInput', {
 
 builder.mutationFields((t) => ({
   createRequest: t.field({
-    authScopes: { operation: 'createRequest' },
     type: RequestType,
     description: 'Asks for files, and charges the quota for those that the catalogue knows.',
     errors: { types: takingErrors },
@@ -387,7 +383,6 @@ builder.mutationFields((t) => ({
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
   }),
   updateRequest: t.field({
-    authScopes: { operation: 'updateRequest' },
     type: RequestType,
     description: 'Changes what it is given; ends or revives the request by its retention.',
     errors: { types: [...takingErrors, WrongQuotaError, NotFoundError] },
@@ -395,7 +390,6 @@ builder.mutationFields((t) => ({
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
   }),
   cancelRequest: t.field({
-    authScopes: { operation: 'cancelRequest' },
     type: RequestType,
     description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
@@ -403,7 +397,6 @@ builder.mutationFields((t) => ({
     resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
   }),
   setPriority: t.field({
-    authScopes: { operation: 'setPriority' },
     type: RequestType,
     description: 'Says which requests go first.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
@@ -414,7 +407,6 @@ builder.mutationFields((t) => ({
     resolve: async (_root, input, ctx) => getRequest(ctx, await setPriority(ctx, input)),
   }),
   releaseFiles: t.field({
-    authScopes: { operation: 'releaseFiles' },
     type: RequestType,
     description:
       'Lets files of a request go before its end: their charge is given back, and they never join it again. ' +
@@ -424,7 +416,6 @@ builder.mutationFields((t) => ({
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),
   }),
   retryRequest: t.field({
-    authScopes: { operation: 'retryRequest' },
     type: RequestType,
     description:
       'Has all files of a request that have failed tried again, with all their tries before them. ' +

@@ -55,7 +55,6 @@ const RequestChangesType = builder.objectRef<RequestChanges>('RequestChanges').i
 
 builder.subscriptionFields((t) => ({
   siteChanges: t.field({
-    authScopes: { operation: 'watchSite' },
     type: SiteChangeType,
     description:
       'Which parts of the site have changed, about once a second at most, without end: what is to be read again. For viewers and operators.',
@@ -63,7 +62,6 @@ builder.subscriptionFields((t) => ({
     resolve: (change) => change,
   }),
   requestChanges: t.field({
-    authScopes: { operation: 'watchRequests' },
     type: RequestChangesType,
     description:
       'Which of the requests that the caller may see were made, changed or have ended, about once a second at most, without end. ' +
@@ -178,7 +176,6 @@ const KeptType = builder.objectRef<Kept>('Kept').implement({
 
 builder.queryFields((t) => ({
   kept: t.field({
-    authScopes: { operation: 'readKept' },
     type: [KeptType],
     nullable: true,
     complexity: 20,
@@ -187,7 +184,6 @@ builder.queryFields((t) => ({
     resolve: (_root, _args, ctx) => readKept(ctx),
   }),
   history: t.field({
-    authScopes: { operation: 'readHistory' },
     type: [CurvePointType],
     complexity: HISTORY_COMPLEXITY,
     description:
@@ -199,7 +195,6 @@ builder.queryFields((t) => ({
     resolve: (_root, args, ctx) => readHistory(ctx, args),
   }),
   processes: t.field({
-    authScopes: { operation: 'listProcesses' },
     type: [RunningProcessType],
     description:
       'The gateways and engines that run, and those that died within a day, by host, the first 1,000. For viewers and operators.',

@@ -90,7 +90,6 @@ const cursors = createCursors<SuspensionKey>('suspension', {
 
 builder.queryFields((t) => ({
   suspensions: t.connection({
-    authScopes: { operation: 'listSuspensions' },
     type: SuspensionType,
     description: 'All that is out of service, by kind and name.',
     complexity: pageComplexity,
@@ -122,7 +121,6 @@ const ResumeInput = builder.inputType('ResumeInput', {
 
 builder.mutationFields((t) => ({
   suspend: t.field({
-    authScopes: { operation: 'suspend' },
     type: SuspensionType,
     description: 'Takes something out of service; a second time changes mode and reason.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
@@ -130,7 +128,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
   }),
   resume: t.field({
-    authScopes: { operation: 'resume' },
     type: SuspensionType,
     description: 'Puts something back into service, and gives the suspension that has ended.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },

@@ -47,14 +47,12 @@ export const VolumeType = builder.prismaNode('Volume', {
       description: 'Files that are still to be read from it.',
     }),
     files: t.int({
-      authScopes: { operation: 'readVolumeFiguresOf' },
       description: 'Files that are on it, by the catalogue; for viewers and operators.',
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
     }),
     bytes: t.field({
       ...bigInt('Bytes of these files together; for viewers and operators.'),
-      authScopes: { operation: 'readVolumeFiguresOf' },
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),
@@ -82,7 +80,6 @@ builder.prismaNode('Drive', {
       ...nullable(
         'Where the engine runs that holds it; null: none does, or one of a version that does not say. For viewers and operators.',
       ),
-      authScopes: { operation: 'readDriveHosts' },
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? null,
     }),
     filesRunning: t.relationCount('recalls', {
@@ -94,7 +91,6 @@ builder.prismaNode('Drive', {
 
 builder.queryFields((t) => ({
   volumes: t.prismaConnection({
-    authScopes: { operation: 'listVolumes' },
     type: 'Volume',
     cursor: 'name',
     description: 'All volumes that are in use, in order of their names.',
@@ -105,7 +101,6 @@ builder.queryFields((t) => ({
       readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx, { retired }).page),
   }),
   drives: t.prismaConnection({
-    authScopes: { operation: 'listDrives' },
     type: 'Drive',
     cursor: 'id',
     description: 'All drives, in the order in which they were added.',
@@ -185,7 +180,6 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
 
 builder.mutationFields((t) => ({
   setVolume: t.field({
-    authScopes: { operation: 'setMedium' },
     type: ChangedVolumes,
     description: 'Says of which medium volumes are, which the planner goes by.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
@@ -198,7 +192,6 @@ builder.mutationFields((t) => ({
     },
   }),
   moveVolume: t.field({
-    authScopes: { operation: 'moveVolume' },
     type: MovedVolumeType,
     description:
       'Says that a cartridge was copied onto another one: its files are there from now on, at the same positions. Nothing is copied.',
@@ -207,7 +200,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => moveVolume(ctx, { ...input, isDryRun: dryRun }),
   }),
   retireVolume: t.field({
-    authScopes: { operation: 'retireVolume' },
     type: RetiredVolumeType,
     description:
       'Takes a volume out of the archive: its files are read from their other copies from now on, and nothing is put on it any more.',
@@ -216,7 +208,6 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => retireVolume(ctx, { ...input, isDryRun: dryRun }),
   }),
   reinstateVolume: t.prismaField({
-    authScopes: { operation: 'reinstateVolume' },
     type: 'Volume',
     description: 'Has a retired volume used again. The files that it had do not come back by themselves.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },

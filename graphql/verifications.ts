@@ -28,7 +28,6 @@ const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implemen
 
 builder.queryFields((t) => ({
   verifications: t.prismaConnection({
-    authScopes: { operation: 'listVerifications' },
     type: VerificationType,
     cursor: 'fileId',
     description: 'Tape copies that could not be confirmed.',
@@ -42,7 +41,6 @@ builder.queryFields((t) => ({
 
 builder.mutationFields((t) => ({
   verifyAgain: t.field({
-    authScopes: { operation: 'verifyAgain' },
     type: VerifyAgain,
     description: 'Has the tape copies that could not be confirmed tried again, of files whose path holds `match`.',
     errors: { types: [InvalidInputError, ForbiddenError] },

@@ -101,6 +101,28 @@ export const policy = {
 
 export type Operation = keyof typeof policy;
 
+/** Operations that need a right to change something, but only read. */
+const reading = [
+  'estimateRequest',
+  'listTokens',
+  'listAudit',
+  'listFindings',
+  'listWebhooks',
+  'listWebhookMessages',
+] as const satisfies readonly Operation[];
+
+type Reading = (typeof reading)[number];
+type Writing = {
+  [Each in Operation]: (typeof policy)[Each] extends 'ask' | 'change' | 'manage' | 'operate' ? Each : never;
+}[Operation];
+
+export type Changing = Exclude<Writing, Reading>;
+
+export function isChanging(operation: Operation): operation is Changing {
+  const isReading = (reading as readonly Operation[]).includes(operation);
+  return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
+}
+
 /** The roles that have a right, and the text of the refusal after "may not". */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read that' },
@@ -127,14 +149,21 @@ export function may(caller: Caller, operation: Operation): boolean {
   return hasRole(caller, ...rights[right].roles);
 }
 
-export function refusal(caller: Caller, operation: Operation): ForbiddenError {
+function refusal(caller: Caller, operation: Operation): ForbiddenError {
   if (caller.isReadOnly) return new ForbiddenError(caller.name, READ_ONLY);
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
+/** What a refusal needs to know, and where that of a read is recorded: `audited` records those of changes. */
+type Asking = Pick<Context, 'caller' | 'refusals'>;
+
 /** @param user of the quota to be charged @throws ForbiddenError, the same whether that user exists or not */
-export function allow({ caller }: Pick<Context, 'caller'>, operation: Operation, user?: string): void {
-  if (!may(caller, operation)) throw refusal(caller, operation);
+export function allow({ caller, refusals }: Asking, operation: Operation, user?: string): void {
+  if (!may(caller, operation)) {
+    const error = refusal(caller, operation);
+    if (!isChanging(operation)) refusals.note(caller, { operation, kind: 'NONE', object: '' }, error.code);
+    throw error;
+  }
   if (user === undefined || hasQuota(caller.acts, user)) return;
   if (caller.isReadOnly) throw refusal(caller, operation);
   throw new ForbiddenError(caller.name, `ask for files with the quota of user ${quote(user)}`);
@@ -148,8 +177,9 @@ interface OwnedRequest {
 }
 
 /** Call it with a visible request. @throws ForbiddenError */
-export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Operation, request: OwnedRequest): void {
-  allow({ caller }, operation);
+export function allowChange(ctx: Asking, operation: Operation, request: OwnedRequest): void {
+  const { caller } = ctx;
+  allow(ctx, operation);
   const isOwn = hasQuota(caller.acts, request.user) && request.madeBy === ownerOf(caller);
   if (isOwn || hasQuota(caller.manages, request.user)) return;
   if (caller.isReadOnly) throw refusal(caller, operation);
@@ -160,8 +190,9 @@ export function allowChange({ caller }: Pick<Context, 'caller'>, operation: Oper
 }
 
 /** @throws NotFoundError if the caller may not see the user's quota, as if it did not exist; ForbiddenError */
-export function allowManage({ caller }: Pick<Context, 'caller'>, operation: Operation, user: string): void {
-  allow({ caller }, operation);
+export function allowManage(ctx: Asking, operation: Operation, user: string): void {
+  const { caller } = ctx;
+  allow(ctx, operation);
   if (!hasQuota(caller.reads, user)) throw new NotFoundError(`there is no user ${quote(user)}`);
   if (hasQuota(caller.manages, user)) return;
   if (caller.isReadOnly) throw refusal(caller, operation);

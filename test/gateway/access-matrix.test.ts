@@ -3,7 +3,6 @@
  * missing objects. pure/policy.test.ts tests the policy itself.
  */
 import { describe, expect, test } from 'vitest';
-import { schema } from '../../graphql/schema.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
@@ -199,20 +198,6 @@ test('the matrix contains each operation of the policy', () => {
   expect([...Object.keys(single), ...Object.keys(webhooks), ...Object.keys(common), ...notInGraphql].sort()).toEqual(
     Object.keys(policy).sort(),
   );
-});
-
-test('each root field names its operation of the policy', () => {
-  const roots = [schema.getQueryType(), schema.getMutationType(), schema.getSubscriptionType()];
-  const fields = roots.flatMap((root) => Object.values(root?.getFields() ?? {}));
-  const operations = new Map(
-    fields.map((field) => {
-      const options = field.extensions.pothosOptions as { authScopes?: { operation?: string } };
-      return [field.name, options?.authScopes?.operation];
-    }),
-  );
-  // `node` omits what the caller may not see, as tested below
-  expect([...operations].filter(([, operation]) => operation === undefined)).toEqual([['node', undefined]]);
-  expect([...operations.values()].filter((name) => name !== undefined && !(name in policy))).toEqual([]);
 });
 
 function outcomeOf({ data, errors }: GraphqlAnswer): { outcome: Outcome; message: string } {

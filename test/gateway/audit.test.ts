@@ -6,7 +6,6 @@ import type { Context } from '../../src/context.js';
 import { removeMember, setMember } from '../../src/operations/access/members.js';
 import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
-import { type Changing, isChanging } from '../../src/operations/audit/audited.js';
 import { findUnknownOperation, pruneAudit } from '../../src/operations/audit/lists.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
@@ -19,7 +18,7 @@ import { forgetDisk, resizeDisk, setDisk } from '../../src/operations/disks/disk
 import { holdDisk } from '../../src/operations/disks/failing.js';
 import { repairFindings } from '../../src/operations/doctor/rows.js';
 import { addLibrary, removeLibrary, setLibrary } from '../../src/operations/libraries/changes.js';
-import { type Operation, policy } from '../../src/operations/policy.js';
+import { type Changing, isChanging, type Operation, policy } from '../../src/operations/policy.js';
 import { removeQuota, setQuota } from '../../src/operations/quotas/quotas.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/operations/requests/ends.js';

@@ -380,7 +380,7 @@ test('the command line loads a command only when it is named, and a command load
 const unchecked = new Set(
   `FIRST_NAME cancelInBulk countAtPrimaryPlace countAwaited countReleased
   countRequestsOf createBulk createSlots eventTypes findHostsOf findPathProblem findServed getDisk getLibrary
-  getRequestWithPaths getVolume isListed keyOf listFolder noteRefusal parseRequestId readAllowed readAwaited readBulk
+  getRequestWithPaths getVolume isListed keyOf listFolder parseRequestId readAllowed readAwaited readBulk
   readClaimed readDriveSecondsOf readEntry readFilesBelow readHolds readLocalities readLookedAt readMeasurements
   readDisks readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
   readVolumes readWaiting releaseInAll releaseInBulk removeBulk showFolder siteParts streamRequestPaths tellUnseen waitingReasons`.match(

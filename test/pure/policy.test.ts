@@ -1,5 +1,6 @@
 /** The policy: which roles may call which operations, and for which quotas. */
 import { describe, expect, test } from 'vitest';
+import type { Refusals } from '../../src/audit.js';
 import type { Caller, Role } from '../../src/caller.js';
 import {
   allow,
@@ -61,6 +62,18 @@ test.each<[Role[], Partial<Caller>, string]>([
   expect(rights.join(' ')).toBe(expected);
 });
 
+const noted: string[] = [];
+const refusals: Pick<Refusals, 'note'> = { note: (_asker, { operation }) => void noted.push(operation) };
+const asking = (caller: Caller) => ({ caller, refusals: refusals as Refusals });
+
+test('the refusal of a read is recorded; that of a change is left to the audit of changes', () => {
+  const caller = buildCaller(['user']);
+  for (const operation of ['listAudit', 'watchSite', 'suspend'] as const) {
+    expect(refusalOf(() => allow(asking(caller), operation))).toMatch(/^FORBIDDEN/);
+  }
+  expect(noted).toEqual(['listAudit', 'watchSite']);
+});
+
 /** Returns `allowed`, or the code and message of the refusal. */
 function refusalOf(call: () => void): string {
   try {
@@ -89,7 +102,7 @@ describe('a request with a quota', () => {
     ['is refused to a viewer', buildCaller(['viewer'], { acts: none }), 'ann', /^FORBIDDEN: .*no quota to ask/],
     ['is refused to a read-only caller', reader, 'ann', /^FORBIDDEN: .*reads only/],
   ])('%s', (_what, caller, user, expected) => {
-    expect(refusalOf(() => allow({ caller }, 'createRequest', user))).toMatch(expected);
+    expect(refusalOf(() => allow(asking(caller), 'createRequest', user))).toMatch(expected);
   });
 });
 
@@ -101,7 +114,7 @@ describe('a change of the members of a quota', () => {
     ['finds no quota for a caller that does not see it', seeing('ann'), /^NOT_FOUND: there is no user "lab"$/],
     ['is refused to a service first', buildCaller(['service']), /^FORBIDDEN: .*takes a user's or an operator's token/],
   ])('%s', (_what, caller, expected) => {
-    expect(refusalOf(() => allowManage({ caller }, 'setMember', 'lab'))).toMatch(expected);
+    expect(refusalOf(() => allowManage(asking(caller), 'setMember', 'lab'))).toMatch(expected);
   });
 });
 
@@ -125,6 +138,6 @@ describe('a change of a request', () => {
     ['is refused to a read-only caller', seeing('lab', { isReadOnly: true }), /^FORBIDDEN: .*reads only/],
     ['is refused to a viewer', buildCaller(['viewer']), /^FORBIDDEN: .*change requests: it may read only/],
   ])('%s', (_what, caller, expected) => {
-    expect(refusalOf(() => allowChange({ caller }, 'cancelRequest', request))).toMatch(expected);
+    expect(refusalOf(() => allowChange(asking(caller), 'cancelRequest', request))).toMatch(expected);
   });
 });

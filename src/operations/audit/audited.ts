@@ -8,30 +8,8 @@ import type { Sql } from '../../database/sql.js';
 import { classOf, ForbiddenError, UserError } from '../../errors.js';
 import { secondsSince, time } from '../../signals.js';
 import { isBefore } from '../../time.js';
-import { type Operation, policy } from '../policy.js';
+import type { Changing } from '../policy.js';
 import { takeTurn } from '../turn.js';
-
-/** Operations that need a right to change something, but only read. */
-const reading = [
-  'estimateRequest',
-  'listTokens',
-  'listAudit',
-  'listFindings',
-  'listWebhooks',
-  'listWebhookMessages',
-] as const satisfies readonly Operation[];
-
-type Reading = (typeof reading)[number];
-type Writing = {
-  [Each in Operation]: (typeof policy)[Each] extends 'ask' | 'change' | 'manage' | 'operate' ? Each : never;
-}[Operation];
-
-export type Changing = Exclude<Writing, Reading>;
-
-export function isChanging(operation: Operation): operation is Changing {
-  const isReading = (reading as readonly Operation[]).includes(operation);
-  return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
-}
 
 /**
  * Returns the statement that audits a success, for the transaction of the change, or a part of its one statement.
