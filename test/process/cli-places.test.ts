@@ -44,6 +44,14 @@ test('request, watch, show and ls print where the restored files are', async () 
   });
 });
 
+test('a command that changes the database itself prints no log line of the change, unless LOG_LEVEL asks for it', async () => {
+  const here = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  const args = ['request', '--quota', 'ann', '--pattern', '/place/'];
+  expect(await runCli(args, { env: here })).toMatchObject({ code: 0, stderr: '' });
+  const told = await runCli(args, { env: { ...here, LOG_LEVEL: 'info' } });
+  expect(JSON.parse(told.stderr)).toMatchObject({ msg: 'request made', files: 2 });
+});
+
 test('request, show and watch --print-paths print the paths on disk and nothing else', async () => {
   const paths = ['/place/a b.nc', "/place/it's.nc"].map(restored);
   const made = await run('request', '--quota', 'ann', '--pattern', '/place/', '--print-paths');
