@@ -16,4 +16,4 @@ import './suspensions.js';
 import { builder } from './builder.js';
 import { failLate } from './errors.js';
 
-export const schema = failLate(builder.toSchema());
+export const schema = failLate(builder.toSchema({ sortSchema: false }));
