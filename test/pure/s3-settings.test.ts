@@ -1,5 +1,5 @@
 /** The settings of the library type `s3`, where it finds its credentials, and the price and duration of restores by the settings of a library. */
-import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
@@ -87,7 +87,8 @@ test('each call reads the credentials from a section of their file, which must b
   const files = await putFiles(bench, ['/a']);
   const file = path.join(makeTempDir(), 'credentials');
   const { accessKeyId, secretAccessKey } = bench.server.account;
-  const sections = `[default]\naws_access_key_id = x\n\n[tapes]\naws_access_key_id=${accessKeyId}\naws_secret_access_key = ${secretAccessKey}\n`;
+  const process = `credential_process = /bin/echo {"Version":1,"AccessKeyId":"${accessKeyId}","SecretAccessKey":"${secretAccessKey}"}`;
+  const sections = `[default]\naws_access_key_id = x\n[run]\n${process}\n[tapes]\naws_access_key_id=${accessKeyId}\naws_secret_access_key = ${secretAccessKey}\n`;
   const byFile = { accessKeyIdEnv: null, secretAccessKeyEnv: null, credentialsFile: file };
   const library = bench.open({ ...byFile, profile: 'tapes' });
   const poll = (from = library) => from.poll({ id: null, files }, quiet());
@@ -99,8 +100,13 @@ test('each call reads the credentials from a section of their file, which must b
   expect(await refusal()).toContain('others may use it (mode 0640): chmod 600');
   chmodSync(file, 0o600);
   expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);
-  expect(await refusal(bench.open({ ...byFile, profile: 'other' }))).toContain('[other]');
-  expect(await refusal(bench.open(byFile))).toContain('[default]');
+  const refusalOf = (profile: string) => refusal(bench.open({ ...byFile, profile }));
+  expect(await refusalOf('other')).toContain('the profile "other" has no aws_access_key_id');
+  expect(await refusalOf('default')).toContain('the profile "default" has no aws_secret_access_key');
+  expect(await refusalOf('run')).toMatch(/: the profile "run" has no aws_access_key_id \(keys only, [^{]*$/);
+  expect(await refusal(bench.open({ ...byFile, credentialsFile: path.dirname(file) }))).toContain('no regular file');
+  truncateSync(file, 2 ** 20 + 1);
+  expect(await refusalOf('tapes')).toContain('at most 1048576 are read');
   await bench.close();
 });
 

@@ -1,5 +1,6 @@
 /** S3 requests: signed, counted, with time limits. The first request loads the AWS SDK. */
-import { stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { open } from 'node:fs/promises';
 import type {
   GetObjectCommandInput,
   GetObjectCommandOutput,
@@ -11,7 +12,8 @@ import type {
   RestoreObjectCommandOutput,
   S3Client,
 } from '@aws-sdk/client-s3';
-import { messageOf } from '../../errors.js';
+import type { ParsedIniData } from '@smithy/core/config';
+import { messageOf, quote } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import type { Site } from '../kind.js';
 import { countUsage, type Usage } from '../staging.js';
@@ -156,17 +158,47 @@ function readEnv(place: CredentialsPlace & { from: 'environment' }, env: Site['e
   };
 }
 
-/** Reads a profile of a private file. The SDK's own configuration file does not count. */
+const MAX_FILE_BYTES = 1024 * 1024;
+
+/**
+ * Reads the static keys of a profile of a private file. The SDK's own provider would also run a profile's
+ * `credential_process`, and assume its roles, without a time limit.
+ */
 async function readProfile(file: string, profile: string): Promise<S3Credentials> {
   try {
-    const { mode } = await stat(file);
-    const bits = (mode & 0o7777).toString(8).padStart(4, '0');
-    if ((mode & 0o077) !== 0) throw new Error(`others may use it (mode ${bits}): chmod 600`);
-    const { fromIni } = await import('@aws-sdk/credential-provider-ini');
-    return await fromIni({ filepath: file, configFilepath: '/dev/null', profile, ignoreCache: true })();
+    const section = (await readSections(file))[profile];
+    const read = (name: string): string => {
+      const value = section?.[name];
+      if (value) return value;
+      throw new Error(`the profile ${quote(profile)} has no ${name} (keys only, no roles and no commands)`);
+    };
+    const sessionToken = section?.aws_session_token;
+    return {
+      accessKeyId: read('aws_access_key_id'),
+      secretAccessKey: read('aws_secret_access_key'),
+      ...(sessionToken && { sessionToken }),
+    };
   } catch (error) {
     throw new LibraryError('POLICY', `the credentials of S3 cannot be read from ${file}: ${messageOf(error)}`, {
       cause: error,
     });
+  }
+}
+
+/** Has the SDK parse the file that was checked, whatever replaces it meanwhile. */
+async function readSections(file: string): Promise<ParsedIniData> {
+  const { parseKnownFiles } = await import('@smithy/core/config');
+  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK); // a pipe would wait for a writer
+  try {
+    const stats = await handle.stat();
+    if (!stats.isFile()) throw new Error('it is no regular file');
+    if (stats.size > MAX_FILE_BYTES) throw new Error(`it has ${stats.size} bytes, at most ${MAX_FILE_BYTES} are read`);
+    const bits = (stats.mode & 0o7777).toString(8).padStart(4, '0');
+    if ((stats.mode & 0o077) !== 0) throw new Error(`others may use it (mode ${bits}): chmod 600`);
+    // the SDK's configuration file does not count
+    const files = { filepath: `/dev/fd/${handle.fd}`, configFilepath: '/dev/null', ignoreCache: true };
+    return await parseKnownFiles(files);
+  } finally {
+    await handle.close();
   }
 }
