@@ -21,6 +21,11 @@ export class HungError extends TapeError {
     super('TRANSIENT', `${thing} has not answered for ${seconds} s`);
     this.place = place;
   }
+
+  /** Whether this disk is at fault. Other calls may only have waited for a thread that the hung call blocks. */
+  isOf(mountpoint: string): boolean {
+    return this.place.kind === 'disk' && this.place.mountpoint === mountpoint;
+  }
 }
 
 /** Seconds. A tape may wind, or wait for a robot, for many minutes. */

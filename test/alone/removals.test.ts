@@ -14,6 +14,7 @@ import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { openFolder, removeEmptyFolders } from '../../src/engine/disk/made-folders.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { beginLinks, LinkKeeper } from '../../src/engine/links/pass.js';
 import { codeOf, TapeError } from '../../src/errors.js';
 import type { TestApp } from '../support/app.js';
 import { claim, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
@@ -24,6 +25,7 @@ import { cancel } from '../support/mutations.js';
 import { cleanUp, kill, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { makeTempDir } from '../support/temp-dir.js';
 import { giveToUnprivilegedUser, isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { waitFor } from '../support/wait.js';
 
@@ -38,7 +40,7 @@ vi.mock('node:fs/promises', async (original) => {
   const step =
     <Given extends unknown[], Result>(name: keyof typeof before, call: (...given: Given) => Promise<Result>) =>
     async (...given: Given) => {
-      if (String(given[0]).startsWith('/proc/self/fd/')) before[name]();
+      if (name === 'rmdir' || String(given[0]).startsWith('/proc/self/fd/')) before[name]();
       return await call(...given);
     };
   return {
@@ -158,6 +160,24 @@ test('an engine that was killed between the removals of two directories leaves t
   };
   expect([await removeAll(), listTree(place('outer'))]).toEqual([0, []]);
   expect([await removeAll(), existsSync(place('outer'))]).toEqual([1, false]);
+});
+
+test('a folder of links that cannot be removed keeps no copy on disk', async () => {
+  const root = makeTempDir();
+  app.ctx.config.linkRoot = root;
+  await beginLinks(app.ctx);
+  const id = await restore('/linked/file');
+  const settle = () => new LinkKeeper(app.ctx).settleAll(new AbortController().signal);
+  await settle();
+  expect(listTree(root)).toEqual(['linked', 'linked/file']);
+  await cancel(app, id);
+  before.rmdir = die;
+  await removeAll(); // marks the link
+  await settle();
+  before.rmdir = steps.rmdir;
+  expect([await removeAll(), listTree(root), existsSync(place('linked'))]).toEqual([1, ['linked'], false]);
+  app.ctx.config.linkRoot = undefined;
+  await beginLinks(app.ctx);
 });
 
 test('a directory that disappears while a directory below it is made is made again', async () => {

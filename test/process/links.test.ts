@@ -307,6 +307,17 @@ test.runIf(isRoot)('an empty directory of another user stays', async () => {
   expect(listTree(root)).toEqual(['theirs']);
 });
 
+test('a directory behind a link that leads out of the link folder stays', async () => {
+  const outside = makeTempDir();
+  mkdirSync(path.join(outside, 'empty'), 0o777 & ~process.umask());
+  mkdirSync(at('/in/empty'), { recursive: true });
+  symlinkSync(outside, at('/out'));
+  symlinkSync('in', at('/same'));
+  await tidyLinkFolders(root, at('/out/empty/a'));
+  await tidyLinkFolders(root, at('/same/empty/a'));
+  expect([listTree(outside), listTree(at('/in'))]).toEqual([['empty'], []]);
+});
+
 test('links are made while another engine removes their empty folders', async () => {
   const links = Array.from({ length: 60 }, (_, n) => ({ at: at(`/busy/in/${n}`), target: copyOf(`/busy/in/${n}`) }));
   for (const link of links) {

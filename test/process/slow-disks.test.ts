@@ -1,10 +1,10 @@
 /** Disks that are slow or hang: calls on them hold no lock, so that nothing else waits. */
 import { chmodSync, statSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { CallWatch } from '../../src/engine/calls.js';
+import { CallWatch, HungError } from '../../src/engine/calls.js';
 import { recogniseCopy, takeAway } from '../../src/engine/disk/copy.js';
-import { FailingDisks } from '../../src/engine/disk/failures.js';
-import { removeLeftBehind, removeUnheld } from '../../src/engine/disk/removal.js';
+import { DiskError, FailingDisks } from '../../src/engine/disk/failures.js';
+import { eachOf, removeLeftBehind, removeUnheld } from '../../src/engine/disk/removal.js';
 import { readCopiesOf } from '../../src/operations/disks/copies.js';
 import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
 import { finishRecalls } from '../../src/operations/recalls/ends.js';
@@ -16,6 +16,7 @@ import { addFiles } from '../support/factories.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
+import { readSuspensions } from '../support/suspend.js';
 import { createGate } from '../support/wait.js';
 
 const { app, backend, tape, ask, restore, place, query } = useMemorySite({ isIdle: true });
@@ -159,4 +160,21 @@ test('a copy that was recognised is not removed if it has changed by then', asyn
   expect(readRestored(app, '/fence/a')).toHaveLength(1000);
   await cancel(app, id);
   expect(await removeUnheld(app.ctx, never)).toBe(1);
+});
+
+test('a disk that hangs leaves threads for another one, which alone stays in service', async () => {
+  const [hangs, works] = [
+    { diskId: 1, mountpoint: app.restoreDir, path: '/a' },
+    { diskId: 2, mountpoint: '/works', path: '/a' },
+  ];
+  const copies = [...Array.from({ length: 20 }, () => hangs), works, works, works];
+  const disks = new FailingDisks(app.ctx, undefined, { calls: new CallWatch({ disk: 0.2, tape: 60 }) });
+  let hung = 0;
+  const done = await eachOf(app.ctx, disks, { copies, what: 'looked at' }, async (copy) => {
+    if (copy === hangs) await new Promise(() => hung++);
+  });
+  expect([hung, done.map(({ copy }) => copy)]).toEqual([2, [works, works, works]]);
+  expect(await readSuspensions(app)).toMatchObject([{ name: app.restoreDir }]);
+  const waited = new DiskError(new HungError({ kind: 'disk', mountpoint: app.restoreDir }, 1));
+  expect(await disks.blame(works, waited)).toBeUndefined();
 });

@@ -3,11 +3,12 @@
  * that cannot be examined now delays no other, and is tried again by a later job.
  */
 import type { Context } from '../../context.js';
-import { messageOf, TapeError, UnavailableError } from '../../errors.js';
+import { TapeError } from '../../errors.js';
 import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/removals.js';
 import { lookAt } from './copy.js';
-import { FailingDisks, ofDisk } from './failures.js';
+import { FailingDisks } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
+import { eachOf } from './removal.js';
 
 const PAGE = 200;
 
@@ -15,26 +16,19 @@ const PAGE = 200;
 export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<void> {
   for (let after = 0n; !stop.aborted; ) {
     const copies = await readChanged(ctx, { isWanted: true, after, limit: PAGE });
-    const states = await Promise.all(copies.map((copy) => lookFor(ctx, disks, copy)));
-    const pick = (wanted: string) => copies.filter((_, n) => states[n] === wanted).map(({ fileId }) => fileId);
-    await settleChanged(ctx, { there: pick('there'), gone: pick('gone') });
+    const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, lookFor);
+    const pick = (isWanted: boolean) => looks.flatMap(({ copy, result }) => (result === isWanted ? [copy.fileId] : []));
+    await settleChanged(ctx, { there: pick(true), gone: pick(false) });
     if (copies.length < PAGE) return;
     after = copies.at(-1)?.fileId ?? after;
   }
 }
 
-/** Examines a copy. If it is gone, removes its empty directories, because no later job would. */
-async function lookFor(ctx: Context, disks: FailingDisks, copy: ChangedCopy): Promise<'there' | 'gone' | 'unknown'> {
-  try {
-    if (await ofDisk(disks.calls, copy, () => isThere(copy))) return 'there';
-    await ofDisk(disks.calls, copy, () => removeEmptyFolders(copy));
-    return 'gone';
-  } catch (error) {
-    if (error instanceof UnavailableError) throw error;
-    if ((await disks.blame(copy, error)) !== undefined) return 'unknown'; // which is logged once
-    ctx.log.error({ path: copy.path }, `a copy that was changed by hand cannot be looked at: ${messageOf(error)}`);
-    return 'unknown';
-  }
+/** Examines a copy. If it is gone, removes its empty directories, because no later job would. @returns whether it exists */
+async function lookFor(copy: ChangedCopy): Promise<boolean> {
+  const exists = await isThere(copy);
+  if (!exists) await removeEmptyFolders(copy);
+  return exists;
 }
 
 /**

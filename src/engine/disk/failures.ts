@@ -131,8 +131,9 @@ export class FailingDisks {
   }
 
   private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
-    const hung = thrown.cause instanceof HungError ? thrown.message : undefined; // a probe would hang too
-    const problem = hung ?? (await this.probe(disk)) ?? this.count(disk, thrown);
+    const hung = thrown.cause instanceof HungError ? thrown.cause : undefined; // a probe would hang too
+    if (hung && !hung.isOf(disk.mountpoint)) return undefined;
+    const problem = hung?.message ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem === undefined) return undefined;
     const found = typeof problem === 'string' ? { text: problem, isAbsent: false } : problem;
     await this.hold(disk.mountpoint, found);

@@ -29,8 +29,11 @@ const PAGE = 200;
 /** Files of a request per page: each is examined once, however many have a copy. */
 const HOLDS = 5000;
 
-/** Copies examined at once: each may be read completely, and must report progress in time. */
-const LOOKS = 16;
+/**
+ * Copies of a disk examined or removed at once. Few, because the calls of a hung disk block threads, of which a process
+ * has eight: without a free one, other disks would seem to hang too.
+ */
+const CALLS_PER_DISK = 2;
 
 /** Requests per query, which returns only ids while they wait for a disk. */
 const REQUESTS = 1000;
@@ -113,7 +116,7 @@ interface Each<C extends CopyPlace> {
 }
 
 /**
- * Calls `call` for each copy on its disk, several at once. Logs and omits failures; of a failing disk only once, whose
+ * Calls `call` for each copy on its disk, a few of each disk at once. Logs and omits failures; of a failing disk only once, whose
  * copies then wait.
  */
 export async function eachOf<C extends CopyPlace, T>(
@@ -130,13 +133,17 @@ export async function eachOf<C extends CopyPlace, T>(
     } catch (error) {
       if ((await disks.blame(copy, error)) !== undefined) failing.add(copy.diskId);
       else
-        ctx.log.error(
-          { err: error, path: copy.path },
-          `an unneeded copy or partial file cannot be ${what}; it is tried again`,
-        );
+        ctx.log.error({ err: error, path: copy.path }, `a copy or partial file cannot be ${what}; it is tried again`);
     }
   };
-  for (let at = 0; at < copies.length; at += LOOKS) await Promise.all(copies.slice(at, at + LOOKS).map(callOne));
+  const callAll = async (waiting: Iterable<C>) => {
+    for (const copy of waiting) await callOne(copy);
+  };
+  const queues = [...new Set(copies.map(({ diskId }) => diskId))].flatMap((diskId) => {
+    const queue = copies.filter((copy) => copy.diskId === diskId).values();
+    return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue)); // each takes the next copy
+  });
+  await Promise.all(queues);
   return done;
 }
 

@@ -5,7 +5,7 @@
  * followed, because archives use them.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
-import { lstat, mkdir, open, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
+import { lstat, mkdir, open, readlink, realpath, rmdir, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf } from '../../errors.js';
 import type { Link } from '../../operations/links/links.js';
@@ -140,21 +140,25 @@ const FOLDER_MODE = 0o777 & ~process.umask();
 
 /**
  * Removes the directories above a removed link, innermost first, while they are empty and look as `makeLink` creates
- * them: another owner, group or mode was set by someone who wants to keep them.
+ * them: another owner, group or mode was set by someone who wants to keep them. Leaves directories behind a link that
+ * leads out of the link folder.
+ *
+ * Does not sync: a directory that reappears after a crash is empty, and is removed with the next link in it.
  * @param root TAPEGATE_LINK_ROOT, which stays
  */
 export async function tidyLinkFolders(root: string, at: string): Promise<void> {
   for (let dir = path.dirname(at); dir !== '/' && isBelow(dir, root); dir = path.dirname(dir)) {
-    if (!(await removeEmptyLinkFolder(dir))) return;
+    if (!(await removeEmptyLinkFolder(root, dir))) return;
   }
 }
 
 /** @returns whether the directory is gone */
-async function removeEmptyLinkFolder(dir: string): Promise<boolean> {
+async function removeEmptyLinkFolder(root: string, dir: string): Promise<boolean> {
   try {
     const [stats, above] = [await lstat(dir), await lstat(path.dirname(dir))];
     const isOwn = stats.uid === process.geteuid?.() && [process.getegid?.(), above.gid].includes(stats.gid);
     if (!stats.isDirectory() || !isOwn || (stats.mode & 0o777) !== FOLDER_MODE) return false;
+    if (!isBelow(await realpath(dir), await realpath(root))) return false;
     await rmdir(dir); // refuses a directory with contents
     return true;
   } catch (error) {

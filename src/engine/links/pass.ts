@@ -87,7 +87,7 @@ export class LinkKeeper {
     await this.sync(unwanted, trying);
     const { linkRoot } = this.ctx.config;
     if (linkRoot !== undefined) {
-      for (const { fileId, at } of unwanted) await trying(fileId, () => tidyLinkFolders(linkRoot, at));
+      for (const { at } of unwanted) await this.tidy(linkRoot, at);
     }
     const wanted = due.flatMap((link) =>
       link.wanted && !problems.has(link.fileId) ? [{ ...link, ...link.wanted }] : [],
@@ -109,6 +109,13 @@ export class LinkKeeper {
       due.filter(({ fileId }) => !noted.has(fileId)),
       made,
     );
+  }
+
+  /** Never rejects: the link is gone, so its copy may go, whatever remains of its directories. */
+  private async tidy(linkRoot: string, at: string): Promise<void> {
+    await tidyLinkFolders(linkRoot, at).catch((error: unknown) => {
+      this.ctx.log.warn({ error: messageOf(error), path: at }, 'empty folders of links stay');
+    });
   }
 
   /** Syncs before anything is recorded, so that recorded links and removals are durable. */
