@@ -12,6 +12,7 @@ import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';
 import { cancel, create, made, release, retry, update } from '../support/mutations.js';
 import { errorBody, makeRequest, post, put } from '../support/rest.js';
+import { recordStatements } from '../support/statements.js';
 import { dumpTables, emptyTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';
 
@@ -64,6 +65,8 @@ test('a user over STANDING_PATTERNS may still list paths', async () => {
   const message = 'user "alice" would have 2 requests by a pattern, and may have 1 at once (STANDING_PATTERNS)';
   const figures = { limit: 'STANDING_PATTERNS', allowed: 1, present: 1, added: 1 };
   await expectRefused({ quota: 'alice', pattern: '/b/' }, message, figures);
+  const statements = await recordStatements(() => create(app, { quota: 'alice', pattern: '/b/' }));
+  expect(statements.filter(({ text }) => text.includes('tape_file'))).toEqual([]); // nothing was searched
   const listed = await made(app, { quota: 'alice', files: ['/b/1'] });
   await cancel(app, listed);
   expect(await update(app, { id: listed, retention: later })).toMatchObject({ __typename: 'Request' });

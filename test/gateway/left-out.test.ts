@@ -1,6 +1,6 @@
 /** Files that do not fit into open patterns: a few paths are stored, and all files join when there is room. */
 import { beforeAll, describe, expect, test } from 'vitest';
-import { observeTransactions } from '../../src/database/transaction.js';
+import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
@@ -24,7 +24,7 @@ const app = useApp({ limits: { leftOutPaths: NOTED } });
 async function add(folder: string, names: readonly string[], size = 10n): Promise<void> {
   await importRows(
     app.ctx,
-    names.map((name) => buildRow({ path: `/${folder}/${name}`, size })),
+    names.map((name, n) => buildRow({ path: `/${folder}/${name}`, size, line: n + 1 })),
   );
 }
 
@@ -255,6 +255,61 @@ test.each([1, 2])('after random changes no file with room stays out unnoticed (s
   expect(await look(user)).toMatchObject({ noted: 0, more: 0 });
   expect(await isCharged(user)).toBe(true);
 });
+
+/** Returns when an import searches patterns and locks the catalogue. @param meanwhile runs after the first step */
+async function recordSearches(work: () => Promise<void>, meanwhile = async () => {}): Promise<string[]> {
+  const steps: string[] = [];
+  let own: TransactionRun | undefined;
+  const stop = observeTransactions({
+    onBegin: (run) => {
+      own ??= run.name === 'importRows' ? run : undefined;
+    },
+    onStatement: async (run, { text }) => {
+      const step = text.startsWith('FETCH') ? 'search' : text.includes('pg_advisory_xact_lock') ? 'lock' : undefined;
+      if (run !== own || !step) return;
+      if (steps.push(step) === 1) await meanwhile();
+    },
+  });
+  try {
+    await work();
+  } finally {
+    stop();
+  }
+  return steps;
+}
+
+test.each([
+  ['race', false],
+  ['race-withdrawn', true],
+])(
+  'an import searches older patterns before it locks the catalogue, and newer ones after that (%s)',
+  async (user, isWithdrawn) => {
+    await addQuota(app.ctx, user, 1000n);
+    await addQuota(app.ctx, `no-${user}`, 0n);
+    const pattern = `/${user}/`;
+    const request = (quota: string) => createRequest(app.ctx, { quota, pattern });
+    const [older, ended] = [await request(user), await request(user)];
+    const revived = await request(user);
+    await cancelRequest(app.ctx, revived);
+    await request(`no-${user}`);
+    await add(user, ['known']);
+    const complete = { prefix: pattern, mostPercent: 100 };
+    let newer = 0;
+    const meanwhile = async () => {
+      newer = await request(user);
+      await updateRequest(app.ctx, { id: revived, retention: '2100-01-01' });
+      await cancelRequest(app.ctx, ended);
+      if (isWithdrawn) await importRows(app.ctx, [], { complete });
+    };
+    const steps = await recordSearches(() => add(user, ['known', ...names(3)]), meanwhile);
+    expect(steps).toEqual(['search', 'lock', 'search']);
+    const held = await Promise.all([older, ended, revived, newer].map((id) => readRequest(id, 'filesTotal')));
+    expect(held).toEqual([4, 1, 4, 4].map((filesTotal) => ({ filesTotal })));
+    expect(await look(`no-${user}`)).toEqual({ held: 0, noted: 4, more: 0, used: 0n });
+    expect(await recordSearches(() => add(user, names(3, 'g')))).toEqual(['search', 'lock']);
+    expect(await findFaults()).toEqual([]);
+  },
+);
 
 describe('an import adds a limited number of files to the open patterns of a user', () => {
   beforeAll(() => void Object.assign(app.ctx.config.limits, { importJoins: JOINS, leftOutPaths: 1000 }));

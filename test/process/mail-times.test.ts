@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { Limits } from '../../src/config.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { queueExpiring } from '../../src/operations/mail/notifications.js';
-import { claimMail } from '../../src/operations/mail/outbox.js';
+import { claimMail, type Letter, noteSender } from '../../src/operations/mail/outbox.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { addSeconds } from '../../src/time.js';
 import type { TestApp } from '../support/app.js';
@@ -79,6 +79,26 @@ test('engines that send at the same time share the rates', async () => {
   expect(labels.filter((label) => label?.startsWith('bob'))).toHaveLength(8);
   expect(new Set(labels).size).toBe(16);
 });
+
+test.each([true, false])(
+  'engines that claim at the same moment send each email once (with rates: %s)',
+  async (inTurn) => {
+    await start({ mailRate: 1000, userMailRate: 1000 });
+    for (const user of ['alice', 'bob']) await write(user, 12);
+    await noteSender(app.ctx);
+    const sent: bigint[] = [];
+    const claimAll = async () => {
+      const claim = {
+        inTurn,
+        send: async ({ id }: Letter) => ({ state: sent.push(id) > 0 ? 'SENT' : 'LOGGED' }) as const,
+      };
+      while (await claimMail(app.ctx, claim));
+    };
+    await Promise.all([claimAll(), claimAll(), claimAll(), claimAll()]);
+    expect(sent).toHaveLength(24);
+    expect(new Set(sent).size).toBe(24);
+  },
+);
 
 test('users take turns at the rate of all, so that a user with many emails delays no other user', async () => {
   await start({ mailRate: 1, userMailRate: 1000 });

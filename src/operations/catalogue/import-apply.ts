@@ -7,7 +7,8 @@ import { quote } from '../../errors.js';
 import { type Move, type Stage, stageLetters } from '../../stages.js';
 import { isByPath, isChanged, isLive, isWaiting } from '../conditions.js';
 import { settleHolds } from '../requests/holds.js';
-import { findJoining, storeJoining } from '../requests/joins.js';
+import { findJoining, matchEarly, storeJoining } from '../requests/joins.js';
+import { forgetMatched } from '../requests/left-out.js';
 import { recountRequests } from '../requests/progress.js';
 import { concernedBy } from './chosen-files.js';
 import {
@@ -48,13 +49,18 @@ export async function applyIncoming(
   await addVolumes(tx);
   tell?.({ step: 'adding' });
   const added = await addFresh(tx);
+  await noteRelisted(tx);
   tell?.({ step: 'settling' });
+  await matchEarly(ctx, tx, sql`SELECT id FROM fresh`);
   await lockCatalogue(tx, 'alone');
   await refuseOvertaken(tx, standing);
   await refuseRetired(tx);
   if (added > 0) await refuseFolders(tx);
   await refuseTapeNames(tx);
-  await tx.query(sql`INSERT INTO fresh SELECT f.id FROM old o JOIN tape_file f ON f.id = o.id WHERE f.is_unlisted`);
+  await tx.query(
+    sql`DELETE FROM fresh n USING old o, tape_file f WHERE n.id = o.id AND f.id = o.id AND NOT f.is_unlisted`,
+  );
+  if (await noteRelisted(tx)) await forgetMatched(tx); // withdrawn since `matchEarly`, so no pattern was compared with them
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true });
@@ -100,6 +106,17 @@ async function addFresh(tx: Transaction): Promise<number> {
         SELECT count(*) FROM added`,
   );
   return Number(added?.count ?? 0);
+}
+
+/** Adds known files that an earlier list has withdrawn to `fresh`. @returns whether there are any that it did not have */
+async function noteRelisted(tx: Transaction): Promise<boolean> {
+  const noted = await tx.query(
+    sql`WITH noted AS (
+          INSERT INTO fresh SELECT f.id FROM old o JOIN tape_file f ON f.id = o.id
+          WHERE f.is_unlisted AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id) RETURNING id
+        ) SELECT FROM noted LIMIT 1`,
+  );
+  return noted.length > 0;
 }
 
 async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'added' | 'updated'>> {

@@ -153,7 +153,7 @@ export function checkLimit(
   throw new LimitReachedError(words, { user, limit, allowed, present: have - added, added });
 }
 
-/** Call it with a new or revived request by a pattern, after `countIn`, which locks the quota. @throws LimitReachedError */
+/** Counts a new or revived request by a pattern. Exact after `countIn`, which locks the quota. @throws LimitReachedError */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {
   const [row] = await tx.query<{ patterns: number }>(
     sql`SELECT count(*)::int AS patterns FROM request r WHERE r.quota_id = ${quota.id} AND ${isLive} AND r.pattern <> ''`,

@@ -286,6 +286,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
+  await checkPatterns(ctx, tx, request.quota); // before the search, which may take seconds
   const [sum] = await tx.query<{ files: number; bytes: string }>(
     sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE ${which}`,
   );
@@ -300,7 +301,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
      ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
   );
   await countIn(tx, request.quota, 0);
-  await checkPatterns(ctx, tx, request.quota);
+  await checkPatterns(ctx, tx, request.quota); // again, since the quota was not locked
   await charge(tx, request.quota, BigInt(held?.bytes ?? 0));
   return { id, files: sum?.files ?? 0 };
 }

@@ -23,8 +23,6 @@ interface OpenPattern {
   id: number;
   pattern: string;
   quotaId: number;
-  /** Size of the smallest left-out file without a recorded path; Infinity if there is none. */
-  leftOut: number;
 }
 
 /** The number of recorded left-out paths in live requests of the quota `q`, counted up to the limit. */
@@ -103,8 +101,9 @@ const BATCH = 10_000;
 const BREATH_MS = 20;
 
 /**
- * Creates the temporary table `matched` of requests and files that match their patterns, at most `limits.importJoins`
- * for each user. A request with more than that has one small file with `is_over`, unless it knows a smaller one.
+ * Fills the temporary table `matched` with requests and files that match their patterns, at most `limits.importJoins`
+ * for each user. A request with more than that has one small file with `is_over`. A further call in the transaction
+ * only adds requests that no earlier call has searched.
  * @param of.files a query that returns the ids of the files
  * @param of.as a table of them: `id`, `path` and `size`
  * @param isStanding a condition on the request `r`
@@ -115,25 +114,38 @@ export async function findMatched(
   { files, as }: { files: Sql; as: Sql },
   isStanding: Sql,
 ): Promise<void> {
-  await tx.query(sql`CREATE TEMP TABLE matched (request_id int, file_id bigint, is_over boolean) ON COMMIT DROP`);
-  const taken = new Map<number, number>();
+  await tx.query(
+    sql`CREATE TEMP TABLE IF NOT EXISTS matched (request_id int, file_id bigint, is_over boolean) ON COMMIT DROP`,
+  );
+  await tx.query(sql`CREATE TEMP TABLE IF NOT EXISTS searched (request_id int PRIMARY KEY) ON COMMIT DROP`);
+  const counts = await tx.query<{ id: number; files: number }>(
+    sql`SELECT r.quota_id AS id, count(*)::int AS files FROM matched m JOIN request r ON r.id = m.request_id GROUP BY 1`,
+  );
+  const taken = new Map(counts.map((row) => [row.id, row.files]));
   const [smallest] = await tx.query<{ size: bigint | null }>(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
   // a request with unrecorded files is searched only if its quota may have room, or a smaller size would be recorded
   const isSearched = sql`(r.left_out_size IS NULL OR ${least} < r.left_out_size OR q.used + ${least} <= q.size)`;
-  for (let after = 0; ; ) {
+  for (;;) {
     const patterns = await tx.query<OpenPattern>(
-      sql`SELECT r.id, r.pattern, r.quota_id AS "quotaId", coalesce(r.left_out_size, 'infinity'::float8) AS "leftOut"
-          FROM request r JOIN quota q ON q.id = r.quota_id
-          WHERE r.pattern <> '' AND ${isSearched} AND ${isStanding} AND r.id > ${after} ORDER BY r.id LIMIT ${GROUP}`,
+      sql`WITH next AS (
+            SELECT r.id, r.pattern, r.quota_id FROM request r JOIN quota q ON q.id = r.quota_id
+            WHERE r.pattern <> '' AND ${isSearched} AND ${isStanding}
+              AND NOT EXISTS (SELECT FROM searched s WHERE s.request_id = r.id) ORDER BY r.id LIMIT ${GROUP}
+          ), noted AS (INSERT INTO searched SELECT id FROM next)
+          SELECT id, pattern, quota_id AS "quotaId" FROM next ORDER BY id`,
     );
     if (patterns.length > 0) await matchFiles(ctx, tx, { files, as, patterns, taken });
     if (patterns.length < GROUP) break;
-    after = patterns.at(-1)?.id ?? after;
   }
   await tx.query(sql`ANALYZE matched`);
+}
+
+/** Makes the next `findMatched` of the transaction search all requests again. */
+export async function forgetMatched(tx: Transaction): Promise<void> {
+  await tx.query(sql`DROP TABLE IF EXISTS pg_temp.matched, pg_temp.searched`);
 }
 
 function createBreath(): () => Promise<void> {
@@ -191,7 +203,7 @@ interface NewFile {
 class Found {
   private readonly tx: Transaction;
   private rows: { requestId: number; fileId: bigint; isOver: boolean }[] = [];
-  private readonly left = new Map<number, { size: number; id: bigint | undefined }>();
+  private readonly left = new Map<number, NewFile>();
 
   constructor(tx: Transaction) {
     this.tx = tx;
@@ -211,17 +223,15 @@ class Found {
   }
 
   /** Records the smallest left-out file of a page. */
-  leave({ id: requestId, leftOut }: OpenPattern, { id, size }: NewFile): void {
-    const left = this.left.get(requestId) ?? { size: leftOut, id: undefined };
-    this.left.set(requestId, size < left.size ? { size, id } : left);
+  leave({ id: requestId }: OpenPattern, file: NewFile): void {
+    const left = this.left.get(requestId);
+    if (!left || file.size < left.size) this.left.set(requestId, file);
   }
 
   /** @returns the requests from which a file of the page was left out */
   endPage(): number[] {
     const ids = [...this.left.keys()];
-    for (const [requestId, { id }] of this.left) {
-      if (id !== undefined) this.rows.push({ requestId, fileId: id, isOver: true });
-    }
+    for (const [requestId, { id }] of this.left) this.rows.push({ requestId, fileId: id, isOver: true });
     this.left.clear();
     return ids;
   }

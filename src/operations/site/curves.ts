@@ -1,6 +1,7 @@
 /**
- * History of the site and of quotas. The site has a row for each five minutes. One engine at a time counts new events in the transaction that writes the figures, so that no event counts twice. A quota
- * has a row for each hour in which it changed.
+ * History of the site and of quotas. The site has a row for each five minutes. One engine at a time counts new events
+ * in the transaction that writes the figures, so that no event counts twice. A quota has a row for each hour in which
+ * it changed.
  */
 import type { Context } from '../../context.js';
 import { tryAdvisory } from '../../database/locks.js';
@@ -110,7 +111,7 @@ async function sampleSlot(ctx: Context, now: string): Promise<void> {
   );
 }
 
-/** Returns the points from `since` to before `until`, at most the newest 3,000. @throws InvalidInputError */
+/** Returns the points that begin from `since` to before `until`, at most the newest 3,000. @throws InvalidInputError */
 export async function readHistory(
   ctx: Context,
   { since, until }: { since: string; until?: string | null | undefined },
@@ -121,12 +122,13 @@ export async function readHistory(
   const fine = addSeconds(ctx.now(), -FINE_DAYS * DAY_SECONDS);
   const seconds = sql`CASE WHEN y.at < ${slotOf(sql`${fine}::timestamp`, HOUR_SECONDS)} THEN ${HOUR_SECONDS}::int ELSE ${SLOT_SECONDS}::int END`;
   const { rows } = await ctx.db.pool.query<CurvePoint>(
-    sql`SELECT date_bin(make_interval(secs => p.seconds), y.at, timestamp '2000-01-01') AS at, p.seconds,
+    sql`SELECT p.at, s.seconds,
           sum(y.files_restored)::int AS "filesRestored", sum(y.bytes_restored) AS "bytesRestored",
           sum(y.files_failed)::int AS "filesFailed", round(avg(y.files_waiting))::int AS "filesWaiting",
           max(y.oldest_seconds) AS "oldestSeconds", avg(y.drives_in_use) AS "drivesInUse", max(y.drives) AS drives
-        FROM site_history y CROSS JOIN LATERAL (SELECT ${seconds} AS seconds) p
-        WHERE y.at >= ${since}::timestamp AND y.at < ${end}::timestamp GROUP BY 1, 2 ORDER BY 1 DESC LIMIT ${MOST_POINTS}`,
+        FROM site_history y CROSS JOIN LATERAL (SELECT ${seconds} AS seconds) s
+          CROSS JOIN LATERAL (SELECT date_bin(make_interval(secs => s.seconds), y.at, timestamp '2000-01-01') AS at) p
+        WHERE p.at >= ${since}::timestamp AND p.at < ${end}::timestamp GROUP BY 1, 2 ORDER BY 1 DESC LIMIT ${MOST_POINTS}`,
   );
   return rows.reverse();
 }
