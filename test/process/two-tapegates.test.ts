@@ -115,7 +115,10 @@ const waitForAsked = () =>
 /** Expects that the far site keeps nothing of the files that the near site has on disk. */
 async function expectReleased(): Promise<void> {
   await far.site.waitForNothing();
-  expect(await near.site.readKept()).toMatchObject({ recalls: 0, staged: 0 });
+  await waitFor('the near engine to keep nothing', async () => {
+    const { recalls, staged } = await near.site.readKept();
+    return recalls === 0 && staged === 0;
+  });
 }
 
 test('files are restored from the far tapes and released there, and those that it does not have fail with its error', async () => {
