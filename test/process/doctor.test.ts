@@ -188,9 +188,6 @@ test('a queue that does not match the requests is repaired, and the files are re
     parseFault(
       'recall-without-hold | /queue/nobody | a live hold that its recall is for | none, and a recall made at 2026-01-02T00:00:00',
     ),
-    parseFault(
-      `note-without-copy | ${place('/queue/ahead')} | a copy of 1000 bytes, to be removed, the file being ONTAPE | nothing`,
-    ),
   ];
   expect(sorted((await doctor()).findings)).toEqual(sorted(as(due, false)));
   // the takeover of its drive repairs this one as well

@@ -116,8 +116,7 @@ export class CopyDoor {
     stats: BigIntStats,
     tick: () => void,
   ): Promise<boolean> {
-    if (copy.ctimeNs === stats.ctimeNs && copy.ino !== null) return true;
-    if (copy.copyChecksum === null) return copy.ino !== null;
+    if (copy.ctimeNs === stats.ctimeNs || copy.copyChecksum === null) return true;
     const key = JSON.stringify([copy.diskId, copy.path, String(stats.ino), String(stats.ctimeNs), copy.copyChecksum]);
     const known = this.compared.get(key);
     if (known !== undefined) return known;

@@ -12,7 +12,7 @@ import { type CopyPlace, checkInPlace, type Folder, withCopy } from './restore-a
 export interface LeftCopy extends CopyPlace {
   /** Bytes. */
   size: bigint;
-  /** Null if an older version put it there. */
+  /** Null if none was put there. */
   ino: bigint | null;
   /** Nanoseconds; null if unknown: then no file matches. */
   mtimeNs: bigint | null;
@@ -135,8 +135,7 @@ async function findState(
 
 /** Compares inode, size and mtime only. Not the device number, which may change with each mount. */
 export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
-  const hasInode = copy.ino === null || copy.ino === inodeOf(stats);
-  return stats.isFile() && hasInode && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
+  return stats.isFile() && copy.ino === inodeOf(stats) && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
 }
 
 /**
@@ -146,7 +145,6 @@ export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntSt
 async function recognise(copy: LeftCopy, file: string, tick: () => void): Promise<BigIntStats | undefined> {
   const stats = await lstat(file, { bigint: true });
   if (!isKnownBy(copy, stats)) return undefined;
-  if (copy.ctimeNs === stats.ctimeNs && copy.ino !== null) return stats;
-  if (copy.copyChecksum === null) return copy.ino === null ? undefined : stats;
+  if (copy.ctimeNs === stats.ctimeNs || copy.copyChecksum === null) return stats;
   return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
 }

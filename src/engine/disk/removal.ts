@@ -1,6 +1,6 @@
 /**
- * Removes copies that no active request contains (operations/disks/removals.ts), and files that recalls left on
- * unreachable disks. Each step is repeatable. A file that cannot be examined or removed now delays no other, and is
+ * Removes copies that no active request contains (operations/disks/removals.ts), and what ended recalls left
+ * (operations/disks/left-behind.ts). Each step is repeatable. A file that cannot be examined or removed now delays no other, and is
  * retried later.
  */
 import path from 'node:path';

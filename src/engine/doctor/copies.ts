@@ -3,8 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
-import { type ChangedCopy, forgetGone, letGo, readChanged, settleChanged } from '../../operations/disks/removals.js';
-import { findGone, restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
+import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../operations/disks/removals.js';
+import { restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
 import { type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { markLinks, type NotedLink, readChanges, readLinks } from '../../operations/links/links.js';
 import { isThere } from '../disk/changed.js';
@@ -16,10 +16,10 @@ import type { Examination } from './examination.js';
 
 const PAGE = 200;
 
-/** Reports copies that are missing, changed, damaged or unreadable, then records of removed copies. */
+/** Reports copies that are missing, changed, damaged or unreadable. An engine looks after those to be removed. */
 export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
-    const copies = await readCopies(ctx, { kind: 'restored', after, limit: PAGE });
+    const copies = await readCopies(ctx, { after, limit: PAGE });
     const faults: CopyFault[] = [];
     for (const copy of copies) {
       const fault = await examineCopy(copy, exam);
@@ -29,7 +29,6 @@ export async function* examineCopies(ctx: Context, exam: Examination): AsyncGene
     if (copies.length < PAGE) break;
     after = copies.at(-1)?.fileId ?? after;
   }
-  yield* examineLeaving(ctx, exam);
   yield* examineChanged(ctx, exam);
 }
 
@@ -128,33 +127,6 @@ async function stillMissing(copies: readonly NotedCopy[]): Promise<NotedCopy[]> 
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-async function* examineLeaving(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
-  for (let after = 0n; ; ) {
-    const copies = await readCopies(ctx, { kind: 'leaving', after, limit: PAGE });
-    const here = copies.filter((copy) => !exam.unavailable.has(copy.diskId));
-    exam.counts.copies += here.length;
-    const missing: NotedCopy[] = [];
-    for (const copy of here) {
-      try {
-        if ((await compareCopy(copy)) === 'missing') missing.push(copy);
-      } catch (error) {
-        const [thing, expected] = [copy.mountpoint + copy.path, `a copy of ${copy.size} bytes, to be removed`];
-        yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
-      }
-    }
-    const ids = new Set(missing.length > 0 ? await findGone(ctx, missing) : []);
-    const gone = missing.filter((copy) => ids.has(copy.fileId));
-    const forgotten = new Set(exam.repair && gone.length > 0 ? await forgetGone(ctx, { gone, claimed: [] }) : []);
-    for (const { fileId, mountpoint, path: file, size, stage } of gone) {
-      const expected = `a copy of ${size} bytes, to be removed, the file being ${stage}`;
-      const thing = `${mountpoint}${file}`;
-      yield { kind: 'note-without-copy', thing, expected, found: 'nothing', isRepaired: forgotten.has(fileId) };
-    }
-    if (copies.length < PAGE) return;
-    after = copies.at(-1)?.fileId ?? after;
-  }
-}
-
 /** Reports changed copies that were left alone and are now gone: their files are only on tape. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for (let after = 0n; ; ) {
@@ -244,16 +216,17 @@ async function keepNoted(ctx: Context, faults: readonly LinkFault[]): Promise<Li
   return faults.filter(({ link }) => changes.get(link.fileId) === link.change);
 }
 
-/** @returns ids of links that now match their record */
+/** An engine may be working on a link meanwhile. */
 const PASSING_MS = 2000;
 
+/** @returns ids of links that now match their record */
 async function mend(ctx: Context, faults: readonly LinkFault[]): Promise<Set<bigint>> {
   const ids = faults.map(({ link }) => link.fileId);
   await markLinks(ctx, ids);
   await new LinkKeeper(ctx).settleAll(new AbortController().signal);
   const mended = await findRight(faults);
   if (mended.size === ids.length) return mended;
-  await sleep(PASSING_MS); // an engine is working on some of them
+  await sleep(PASSING_MS);
   return await findRight(faults);
 }
 

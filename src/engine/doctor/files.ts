@@ -102,12 +102,9 @@ async function* examineEntries(
   }
 }
 
-/** Whether a file may be in place on this disk: a recorded or changed copy, or one being restored or removed. */
+/** Whether a file may be in place on this disk: a recorded or changed copy, or one that is being restored. */
 function isExpected(note: PlaceNote, disk: MarkedDisk): boolean {
-  if (note.diskId === disk.diskId || note.isRunning) return true;
-  return (
-    note.stage === 'RESTORING' || note.stage === 'UNVERIFIED' || (note.stage === 'RESTORED' && note.diskId === null)
-  );
+  return note.diskId === disk.diskId || note.stage === 'RESTORING' || note.stage === 'UNVERIFIED';
 }
 
 /** Reports an unrecorded file in a copy's place. It may be a user's: only files that a recall left are removed. */

@@ -1,7 +1,7 @@
 /**
  * Recovers recalls of a drive's earlier holder: removes their partial files, so that a stalled engine cannot put them
- * in place any more, and queues the recalls again. A later job removes copies that were put in place but not recorded
- * as restored (engine/disk/removal.ts), also on disks that cannot be examined now.
+ * in place any more, and queues the recalls again. What else they left stays recorded: the file's next recall replaces a
+ * copy that was put in place and not reported, or a job removes it (engine/disk/removal.ts).
  */
 import type { Context } from '../../context.js';
 import { logFailure, UnavailableError } from '../../errors.js';

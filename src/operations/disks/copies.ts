@@ -1,6 +1,6 @@
 import type { Context } from '../../context.js';
 import { prepared } from '../../database/prepared.js';
-import { raw, type Sql, sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import type { Stage } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { mayPath } from '../access/paths.js';
@@ -53,13 +53,10 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
   return rows;
 }
 
-export async function readCopies(
-  ctx: Context,
-  page: { kind: 'restored' | 'leaving'; after: bigint; limit: number },
-): Promise<NotedCopy[]> {
+export async function readCopies(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedCopy[]> {
   const { rows } = await ctx.db.pool.query<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
-     WHERE f.disk_id IS NOT NULL AND f.stage ${raw(page.kind === 'restored' ? '=' : '<>')} 'RESTORED' AND f.id > ${page.after}
+     WHERE f.disk_id IS NOT NULL AND f.stage = 'RESTORED' AND f.id > ${page.after}
      ORDER BY f.id LIMIT ${page.limit}`,
   );
   return rows;

@@ -1,6 +1,6 @@
 /**
- * Remains of recalls on disks that were away when the engine died, or failed when they ended. Recorded inodes prevent
- * mistakes: a job removes exactly the recognised copy, or nothing.
+ * Remains of recalls whose engine died, or whose disk failed when they ended. Recorded inodes prevent mistakes: a job
+ * removes exactly the recognised copy, or nothing.
  */
 
 import type { Context } from '../../context.js';

@@ -171,7 +171,7 @@ export async function claimLeaving(
   return { copies, seen: rows.length, last: rows.at(-1)?.fileId };
 }
 
-export function isBeingRemoved(now: string): Sql {
+function isBeingRemoved(now: string): Sql {
   return sql`EXISTS (SELECT FROM removal m WHERE m.file_id = f.id AND m.claimed_until > ${now}::timestamp)`;
 }
 
@@ -190,11 +190,7 @@ export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): P
  */
 export async function forgetGone(
   ctx: Context,
-  {
-    gone,
-    changed = [],
-    claimed,
-  }: { gone: readonly NotedCopy[]; changed?: readonly NotedCopy[]; claimed: readonly NotedCopy[] },
+  { gone, changed, claimed }: Record<'gone' | 'changed' | 'claimed', readonly NotedCopy[]>,
 ): Promise<bigint[]> {
   const over = [...gone, ...changed];
   const ids = over.map((copy) => copy.fileId);

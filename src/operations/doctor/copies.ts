@@ -11,7 +11,7 @@ import { isChanged, placeOnDisk } from '../conditions.js';
 import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
 import type { ChangedCopy } from '../disks/removals.js';
-import { forgetCopies, isBeingRemoved, isUnheldForGood } from '../disks/removals.js';
+import { forgetCopies, isUnheldForGood } from '../disks/removals.js';
 import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
 import type { FoundKind } from './findings.js';
 
@@ -99,15 +99,6 @@ export async function readStanding(
   return rows;
 }
 
-/** Returns the files of copies to be removed that are missing, still recorded, and not being removed. */
-export async function findGone(ctx: Context, missing: readonly NotedCopy[]): Promise<bigint[]> {
-  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
-    sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(missing)} AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'
-          AND NOT ${isBeingRemoved(ctx.now())} ORDER BY f.id`,
-  );
-  return rows.map((row) => row.id);
-}
-
 /** Restored files that no request contains and no job removes. The engine removes them. */
 export const restoredUnheld: FoundKind = {
   kind: 'restored-without-hold',
@@ -125,12 +116,10 @@ export interface PlaceNote {
   size: bigint;
   checksum: string | null;
   diskId: number | null;
-  isRunning: boolean;
   version: string;
 }
 
-const noteColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version,
-  EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING') AS "isRunning"`;
+const noteColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version`;
 
 export async function readNotes(ctx: Context, paths: readonly string[]): Promise<Map<string, PlaceNote>> {
   const { rows } = await ctx.db.pool.query<PlaceNote>(

@@ -157,7 +157,7 @@ export async function forgetDriveFailures(ctx: Context, lease: Lease): Promise<v
   await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }
 
-/** A process of an engine. Older versions do not report theirs, and keep their drives. */
+/** A process of an engine. */
 export interface EngineProcess {
   /** Its id in claims of drives. */
   id: string;
