@@ -33,7 +33,6 @@ export class EventFeed {
   private readonly db: Database;
   private readonly emitter = new EventEmitter().setMaxListeners(0);
   private client: pg.Client | undefined;
-  private name = LISTENER;
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
   /** New events are read on the listening connection: those of the pool may all wait for locks. */
@@ -57,8 +56,7 @@ export class EventFeed {
     );
   }
 
-  async open(name = LISTENER): Promise<void> {
-    this.name = name;
+  async open(): Promise<void> {
     await this.listen();
     this.poll = setInterval(() => this.ring(), POLL_MS).unref();
   }
@@ -149,7 +147,7 @@ export class EventFeed {
     this.client = undefined; // the rest of a broken one
     this.numbers.forget();
     this.last ??= await this.newestId();
-    const client = new this.db.Client({ ...this.db.config, application_name: this.name });
+    const client = new this.db.Client({ ...this.db.config, application_name: LISTENER });
     client.on('notification', ({ payload }) => {
       this.emitter.emit(`ring:${payload}`);
       if (payload === 'event') this.ring();

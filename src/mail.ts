@@ -159,32 +159,9 @@ function nameRequest(facts: MailFacts): string {
   return `${facts.requestId} ("${name}"${pattern})`;
 }
 
-/** Only the line with the link begins like this. */
-const LINK = 'The request as it is now: ';
-
 function nameLink({ link }: MailFacts): string[] {
-  return link === undefined ? [] : ['', `${LINK}${link}`];
+  return link === undefined ? [] : ['', `The request as it is now: ${link}`];
 }
-
-/** Returns the email as HTML: paragraphs, indented text in a fixed-width font, and the link. It loads nothing. */
-export function toHtml(body: string): string {
-  const blocks = body.trimEnd().split('\n\n');
-  const shown = blocks.map((block) => {
-    const lines = block.split('\n');
-    if (lines.every((line) => line.startsWith('  ')))
-      return `<pre>${lines.map((line) => escapeHtml(line.slice(2))).join('\n')}</pre>`;
-    return `<p>${lines.map(linkHtml).join('<br>\n')}</p>`;
-  });
-  return `<!doctype html>\n<html lang="en"><body style="font-family: sans-serif">\n${shown.join('\n')}\n</body></html>\n`;
-}
-
-function linkHtml(line: string): string {
-  if (!line.startsWith(LINK)) return escapeHtml(line);
-  const link = escapeHtml(line.slice(LINK.length));
-  return `${LINK}<a href="${link}">${link}</a>`;
-}
-
-const escapeHtml = (value: string): string => value.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 
 function listCopies(facts: MailFacts): string[] {
   return facts.copies.map(({ path, mountpoint }) => `  ${oneLine(`${mountpoint ?? ''}${path}`)}`);

@@ -1,6 +1,4 @@
 /** PROPFIND of depth 0 and 1 (RFC 4918): grid clients check a file before they read it, and list directories. */
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { quote } from '../../src/errors.js';
@@ -26,10 +24,10 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
   const isPath = path === '' || findPathProblem(path) === undefined;
   const entry = isPath ? await readEntry(ctx, path) : undefined;
   if (!entry) throw new HttpError(404, `there is no file or folder ${quote(path)}`);
-  if (depth === '0' || !entry.isFolder) return await send(ctx, res, [entry]);
+  if (depth === '0' || !entry.isFolder) return send(ctx, res, [entry]);
   const leave = enter(req);
   try {
-    await send(ctx, res, [entry, ...(await listEntries(ctx, path))]);
+    send(ctx, res, [entry, ...(await listEntries(ctx, path))]);
   } finally {
     leave();
   }
@@ -45,24 +43,11 @@ async function listEntries(ctx: Context, path: string): Promise<Entry[]> {
 const HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">';
 const TAIL = '</D:multistatus>\n';
 
-/** Entries in one write. */
-const PART = 500;
-
-/** At the reader's pace: memory never holds a long list as text. */
-async function send({ config }: Context, res: Response, entries: readonly Entry[]): Promise<void> {
+function send({ config }: Context, res: Response, entries: readonly Entry[]): void {
   const prefix = config.publicUrl === undefined ? '' : new URL(config.publicUrl).pathname.replace(/\/$/, '');
-  const partOf = (from: number) => {
-    const part = entries.slice(from, from + PART);
-    return part.map((each) => present(each, hrefOf(prefix, each.path))).join('');
-  };
+  const responses = entries.map((each) => present(each, hrefOf(prefix, each.path)));
   res.status(207).setHeader('Content-Type', 'application/xml; charset=utf-8');
-  if (entries.length <= PART) return void res.end(HEAD + partOf(0) + TAIL);
-  const parts = function* parts() {
-    yield HEAD;
-    for (let from = 0; from < entries.length; from += PART) yield partOf(from);
-    yield TAIL;
-  };
-  await pipeline(Readable.from(parts(), { highWaterMark: 1 }), res);
+  res.end(HEAD + responses.join('') + TAIL);
 }
 
 function present({ path, isFolder, size, mtime }: Entry, href: string): string {

@@ -114,7 +114,7 @@ async function startParts(
   closers: (() => Promise<void>)[],
 ): Promise<void> {
   const { ctx } = runtime;
-  await openEvents(ctx, parts);
+  await ctx.events.open();
   const { metrics: place } = config.telemetry;
   if (parts.gateway || place) await countFromNow();
   const { openTraces } = await import('../open-traces.js');
@@ -163,19 +163,6 @@ async function tellMetricsAt(
   });
   ctx.log.info({ url: `${listener.url}/metrics` }, 'metrics are read here');
   return () => listener.close();
-}
-
-/** Warns of gateways with another TAPEGATE_AUTH, which an operator may not intend. */
-async function openEvents(ctx: Context, { gateway }: Parts): Promise<void> {
-  if (!gateway) return await ctx.events.open();
-  const { findOtherDoors, nameOfDoor } = await import('../operations/access/doors.js');
-  await ctx.events.open(nameOfDoor(ctx));
-  const own = [...ctx.config.access.auth].join(',');
-  for (const auth of await findOtherDoors(ctx)) {
-    ctx.log.warn(
-      `another gateway of this database runs with TAPEGATE_AUTH=${auth}, and this one with TAPEGATE_AUTH=${own}: who is kept out by one may come in by the other`,
-    );
-  }
 }
 
 async function listen(ctx: Context): Promise<Gateway> {

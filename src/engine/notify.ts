@@ -6,7 +6,7 @@ import type { Transporter } from 'nodemailer';
 import type { Context } from '../context.js';
 import { startDeadline } from '../deadline.js';
 import { codeOf, isExhausted, messageOf } from '../errors.js';
-import { composeLate, toHtml } from '../mail.js';
+import { composeLate } from '../mail.js';
 import {
   claimMail,
   hasSender,
@@ -74,7 +74,6 @@ async function send(
     to: { name: '', address: letter.recipient },
     subject: letter.subject,
     text: body,
-    html: toHtml(body),
     messageId: letter.messageId,
     date: new Date(`${letter.createdAt.slice(0, 19)}Z`),
     headers: { 'Auto-Submitted': 'auto-generated' },

@@ -316,25 +316,3 @@ test.each([
   if (!dashboard) expect(await answer.json()).toMatchObject([{ id }]);
   await other.close();
 });
-
-test('the HTML part says the same as the text, and escapes HTML of users', async () => {
-  const hostile = '<img src="https://evil.example/x"> & \'quoted\' "text"';
-  await addTaped(app.ctx, backend, [{ path: '/html/<b>a</b>.nc', size: 1000 }]);
-  Object.assign(app.ctx.config, { publicUrl: 'https://archive.example.org/tapes?a=1&b=2' });
-  await request('html', { patterns: '/html/', label: hostile });
-  const { headers, body, html } = await server.waitForMail('html@last.example', 'Restored: ');
-  Object.assign(app.ctx.config, { publicUrl: undefined });
-  expect(headers.get('content-type')).toMatch(/^multipart\/alternative/);
-  expect(body).toContain(hostile);
-  const tags = [...html.matchAll(/<\/?([a-z!]+)/g)].map(([, tag]) => tag);
-  expect(new Set(tags)).toEqual(new Set(['!doctype', 'html', 'body', 'p', 'pre', 'br', 'a']));
-  expect(html.match(/href="[^"]*"/g)).toEqual([
-    expect.stringMatching(/^href="https:\/\/archive\.example\.org\/tapes\?a=1&#38;b=2\/\S+"$/),
-  ]);
-  const shown = html
-    .replace(/<br>\n|<\/p>\n|<\/pre>\n/g, '\n')
-    .replace(/<[^>]*>/g, '')
-    .replace(/&#(\d+);/g, (_, code: string) => String.fromCharCode(Number(code)));
-  const words = (text: string) => text.split(/\s+/).filter((word) => word !== '');
-  expect(words(shown)).toEqual(words(body));
-});

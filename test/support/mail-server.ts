@@ -11,7 +11,6 @@ export interface ReceivedMail {
   headers: Map<string, string>;
   /** The text part and the HTML part. */
   body: string;
-  html: string;
 }
 
 export interface MailServer {
@@ -81,19 +80,7 @@ export async function startMailServer(port = 0, options: SMTPServerOptions = {})
   return server;
 }
 
-function parseMail(raw: string): { headers: Map<string, string>; body: string; html: string } {
-  const { headers, body } = parsePart(raw);
-  const [, boundary] = /^multipart\/alternative;.*boundary="([^"]+)"/.exec(headers.get('content-type') ?? '') ?? [];
-  if (boundary === undefined) return { headers, body, html: '' };
-  const parts = raw
-    .split(`--${boundary}`)
-    .slice(1, -1)
-    .map((part) => parsePart(part.trimStart().replace(/\r\n$/, '')));
-  const bodyOf = (type: string) => parts.find((part) => part.headers.get('content-type')?.startsWith(type))?.body ?? '';
-  return { headers, body: bodyOf('text/plain'), html: bodyOf('text/html') };
-}
-
-function parsePart(raw: string): { headers: Map<string, string>; body: string } {
+function parseMail(raw: string): { headers: Map<string, string>; body: string } {
   const end = raw.indexOf('\r\n\r\n');
   const headers = new Map<string, string>();
   for (const line of raw
