@@ -76,6 +76,24 @@ test('a revived request gets its files like a new one, except those that it rele
   expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED', filesOnDisk: 2 });
 });
 
+test('the files of an ended request are marked in steps, and a later run goes on after a failure', async () => {
+  const files = ['/steps/1', '/steps/2', '/steps/3'];
+  await addFiles(
+    app.ctx,
+    files.map((path) => ({ path })),
+  );
+  const id = await made(app, { quota: 'alice', files });
+  await cancelRequest(app.ctx, id);
+  await sql('UPDATE hold SET ordinal = ordinal * 10000');
+  const readMarks = () => sql('SELECT is_ended AS "isEnded" FROM hold ORDER BY ordinal');
+  await sql('ALTER TABLE hold ADD CONSTRAINT broken CHECK (ordinal < 30000 OR NOT is_ended)');
+  await expect(markCleared(app.ctx, id)).rejects.toThrow('broken');
+  expect(await readMarks()).toEqual([{ isEnded: true }, { isEnded: true }, { isEnded: false }]);
+  await sql('ALTER TABLE hold DROP CONSTRAINT broken');
+  expect(await markCleared(app.ctx, id)).toBe(true);
+  expect(await readMarks()).toEqual([{ isEnded: true }, { isEnded: true }, { isEnded: true }]);
+});
+
 test('a sent email loses its text 30 days after the end of its request, and is not sent again', async () => {
   await addFiles(app.ctx, [{ path: '/mail/1', stage: 'ONDISK' }]);
   const id = await made(app, { quota: 'alice', files: ['/mail/1'], notifyOnFirstFile: 'a@b', notifyOnLastFile: 'a@b' });

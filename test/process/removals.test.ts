@@ -153,6 +153,18 @@ test('copies on a disk that is away delay no others, and are not looked at until
   expect(await findUncleared()).toBeUndefined();
 });
 
+test('a request whose files cannot be released delays no other', async () => {
+  const broken = await restore('/broken/a');
+  const other = await restore('/whole/a');
+  await cancel(app, broken);
+  await cancel(app, other);
+  await query(`ALTER TABLE request ADD CONSTRAINT broken CHECK (id <> ${broken} OR NOT is_released)`);
+  await expect(removeCopies()).rejects.toThrow('broken');
+  await query('ALTER TABLE request DROP CONSTRAINT broken');
+  expect([await findUncleared(), readRestored(app, '/whole/a')]).toEqual([broken, undefined]);
+  expect(await listUncleared(app.ctx, { after: 0, limit: 10 })).toHaveLength(1);
+});
+
 test('if a disk has failed at some copies of a request, no more of them are looked at', async () => {
   const id = await restore(...Array.from({ length: 40 }, (_, n) => `/fails/${n}`));
   await cancel(app, id);

@@ -5,6 +5,7 @@
  */
 import path from 'node:path';
 import type { Context } from '../../context.js';
+import { logFailure, UnavailableError } from '../../errors.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
 import { nameFailing } from '../../operations/disks/failing.js';
 import { findStillLeft, forgetLeft, type LeftBehind, readLeft } from '../../operations/disks/left-behind.js';
@@ -62,7 +63,12 @@ export class WaitingRequests {
   }
 }
 
-/** @param waiting kept by a caller that runs this repeatedly @returns the number of removed copies */
+/**
+ * A request that fails delays no other.
+ * @param waiting kept by a caller that runs this repeatedly
+ * @returns the number of removed copies
+ * @throws the first failure, after the other requests
+ */
 export async function removeUnheld(
   ctx: Context,
   stop: AbortSignal,
@@ -70,16 +76,25 @@ export async function removeUnheld(
   waiting = new WaitingRequests(),
 ): Promise<number> {
   waiting.begin(await nameFailing(ctx));
+  let failure: unknown;
   for (let after = 0; !stop.aborted; ) {
     const requests = await listUncleared(ctx, { after, limit: REQUESTS });
     for (const request of requests) {
       if (stop.aborted || waiting.has(request)) continue;
-      if (await clearRequest(ctx, disks, { requestId: request.id, stop })) waiting.note(request);
+      try {
+        if (await clearRequest(ctx, disks, { requestId: request.id, stop })) waiting.note(request);
+      } catch (error) {
+        if (error instanceof UnavailableError && error.kind === 'away') throw error;
+        logFailure(ctx.log, error, 'the released files of a request are not removed', { requestId: request.id });
+        failure ??= error;
+      }
     }
     if (requests.length < REQUESTS) break;
     after = requests.at(-1)?.id ?? after;
   }
-  return await removeCopies(ctx, disks, stop);
+  const count = await removeCopies(ctx, disks, stop);
+  if (failure !== undefined) throw failure;
+  return count;
 }
 
 /** @returns whether everything reachable was examined, and something remains */

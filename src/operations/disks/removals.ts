@@ -65,18 +65,18 @@ export async function readUnheld(
   return { copies, last: first && first.seen === page.limit ? first.last : undefined };
 }
 
+/** Request files that one transaction marks, during which the request cannot be revived. */
+const MARKED = 10_000;
+
 /**
  * Records that all released files of a request have left, unless there are new ones. Marks the files of an ended request,
  * so that later reads of the live requests of a file skip them. @returns whether it is recorded
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
+  await markEnded(ctx, requestId);
   return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
     // lock first, check in a second statement, which sees the releases of earlier lock holders
     await lockRequests(tx, sql`r.id = ${requestId}`);
-    tx.send(
-      sql`UPDATE hold h SET is_ended = true FROM request r
-          WHERE r.id = ${requestId} AND NOT (${isLive}) AND h.request_id = r.id AND NOT h.is_ended`,
-    );
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
             SELECT FROM hold o ${fileOfHold(sql`'RESTORED', 'RESTORING'`)}
@@ -84,6 +84,25 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
     );
     return cleared.length > 0;
   });
+}
+
+/** Marks in steps by ordinal. A killed call is completed by the next one, since `is_released` is written later. */
+async function markEnded(ctx: Context, requestId: number): Promise<void> {
+  const { rows } = await ctx.db.pool.query<{ last: number | null }>(
+    sql`SELECT max(ordinal) AS last FROM hold WHERE request_id = ${requestId}`,
+  );
+  const last = rows[0]?.last ?? 0;
+  let isOver = true;
+  for (let after = 0; isOver && after < last; after += MARKED) {
+    isOver = await transaction(ctx.db.pool, 'markEnded', async (tx) => {
+      const ended = await lockRequests(tx, sql`r.id = ${requestId} AND NOT (${isLive})`);
+      tx.send(
+        sql`UPDATE hold SET is_ended = true WHERE request_id = ANY(${ended}::int[])
+              AND ordinal > ${after} AND ordinal <= ${after + MARKED} AND NOT is_ended`,
+      );
+      return ended.length > 0;
+    });
+  }
 }
 
 /** No request contains the file `f`, and no ended request would have it removed. */
