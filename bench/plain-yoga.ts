@@ -22,7 +22,7 @@ const REQUEST = `SELECT r.id AS "requestId", r.label, r.state, r.pattern, r.requ
   r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.bytes_total::text AS "bytesTotal", q."user", q.size::text
   FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = $1`;
 const HOLDS = `SELECT h.state, h.size::text, f.path, f.size::text AS "fileSize", f.stage
-  FROM hold h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = $1 ORDER BY h.ordinal LIMIT $2`;
+  FROM hold h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = $1 AND h.ordinal > 0 ORDER BY h.ordinal LIMIT $2`;
 const FILES = 'SELECT path, size::text, stage FROM tape_file WHERE path > $1 ORDER BY path LIMIT $2';
 
 export function plainYoga(pool: pg.Pool): RequestListener {

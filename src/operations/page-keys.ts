@@ -196,7 +196,7 @@ export async function readInnerPages<Row>(
 function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(place.parent), raw(place.key)];
   // absent conditions are left out, so that the planner can use its indexes
-  const conditions = [sql`c.${parent} = p.id`];
+  const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`]; // see the index of request files by ordinal
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);

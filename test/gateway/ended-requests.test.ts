@@ -8,7 +8,7 @@ import { addSeconds } from '../../src/time.js';
 import type { TestApp } from '../support/app.js';
 import { claim, startByHand, startIdleApp } from '../support/engine-by-hand.js';
 import { addFiles } from '../support/factories.js';
-import { made, update } from '../support/mutations.js';
+import { made, release, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
 import { keepTables } from '../support/tables.js';
 import { countRows } from '../support/writes.js';
@@ -37,6 +37,14 @@ async function restore(file: string): Promise<number[]> {
   return work.map(({ read }) => read.hold ?? 0);
 }
 
+/** Adds 299 ended requests with the file of a request. */
+async function addEnded(id: number): Promise<void> {
+  await sql(`INSERT INTO request (quota_id, label, request_date, retention, state, files_total, bytes_total, is_released)
+    SELECT quota_id, label || n, request_date, retention, 'CANCELLED', 1, 1000, false FROM request, generate_series(2, 300) n WHERE id = ${id}`);
+  await sql(`INSERT INTO hold (request_id, file_id, ordinal, size)
+    SELECT r.id, h.file_id, 1, 1000 FROM request r, hold h WHERE h.request_id = ${id} AND r.id > ${id}`);
+}
+
 const revive = (id: number) => update(app, { id, retention: '2099-01-01T00:00:00Z' });
 
 test('a restore reads no more request files for 300 ended requests of the file than for none', async () => {
@@ -44,15 +52,24 @@ test('a restore reads no more request files for 300 ended requests of the file t
   for (const file of ['/cost/1', '/cost/2']) {
     const id = await made(app, { quota: 'alice', files: [file] });
     await cancelRequest(app.ctx, id);
-    await sql(`INSERT INTO request (quota_id, label, request_date, retention, state, files_total, bytes_total, is_released)
-      SELECT quota_id, label || n, request_date, retention, state, 1, 1000, false FROM request, generate_series(2, 300) n WHERE id = ${id}`);
-    await sql(`INSERT INTO hold (request_id, file_id, ordinal, size)
-      SELECT r.id, h.file_id, 1, 1000 FROM request r, hold h WHERE h.request_id = ${id} AND r.id > ${id}`);
+    await addEnded(id);
     if (file === '/cost/2')
       for (const { id } of await sql<{ id: number }>('SELECT id FROM request')) await markCleared(app.ctx, id);
     await made(app, { quota: 'alice', files: [file] });
     // without a mark, the files of ended requests are read; a small table is read whole, so a few more or less is the planner's choice
     for (const read of await restore(file)) expect(read > 300).toBe(file === '/cost/1');
+  }
+});
+
+test('a file of a request is looked up by both, however many other requests contain the file', async () => {
+  await addFiles(app.ctx, [{ path: '/popular/1' }]);
+  const id = await made(app, { quota: 'alice', files: ['/popular/1'] });
+  await addEnded(id);
+  for (const isKnown of [false, true]) {
+    if (isKnown) await sql('ANALYZE hold');
+    await sql(`UPDATE hold SET is_ended = true WHERE request_id > ${id}`);
+    const [work] = await countRows(() => release(app, { id, paths: ['/popular/1'] }));
+    expect(work?.read.hold).toBeLessThan(20);
   }
 });
 

@@ -18,7 +18,6 @@ const lockOfAlias: Record<string, Lock> = {
 const lockedAgain: Record<string, readonly Lock[]> = {
   closeUser: ['quota'],
   forgetUser: ['request', 'quota'], // all of the user's and those with the address are locked first
-  repairForgotten: ['request', 'quota'],
   updateRequest: ['request', 'quota'], // its own, when files join it
   joinAwaited: ['request'], // the one whose files are searched for by its pattern
   importRows: ['file'], // when the requests are settled
@@ -28,7 +27,6 @@ const lockedAgain: Record<string, readonly Lock[]> = {
   returnMissing: ['request', 'file'],
   settleChanged: ['request', 'file'],
   repairAhead: ['file'],
-  repairUncopied: ['file'],
 };
 
 /** `row`: an explicit lock; `write`: the lock of a change; `own`: rows that the transaction inserts. */

@@ -382,9 +382,12 @@ CREATE TABLE "hold" (
   CONSTRAINT "hold_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE,
   CONSTRAINT "hold_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
+-- Both are partial, so that a lookup by request and file can only use the primary key. With statistics of small requests PostgreSQL
+-- expects the same cost of each index, and would read a large request, or all requests of a popular file, for each lookup.
 -- The live requests that contain a file, however many ended ones contained it.
-CREATE INDEX "hold_file_id_is_ended_idx" ON "hold" ("file_id", "is_ended");
-CREATE UNIQUE INDEX "hold_request_id_ordinal_key" ON "hold" ("request_id", "ordinal");
+CREATE INDEX "hold_file_id_idx" ON "hold" ("file_id") WHERE NOT "is_ended";
+-- Queries in this order say `ordinal > 0`, which is true of all.
+CREATE UNIQUE INDEX "hold_request_id_ordinal_key" ON "hold" ("request_id", "ordinal") WHERE "ordinal" > 0;
 
 CREATE TABLE "awaited_path" (
   "request_id" INTEGER NOT NULL,
@@ -789,7 +792,7 @@ CREATE VIEW "live_hold" AS
   FROM "hold" h JOIN "request" r ON r.id = h.request_id
   WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') AND NOT h.is_ended AND h.state <> 'RELEASED';
 
--- Suspensions by the id of the thing instead of its name. A retired volume counts as suspended: older programs leave it alone, too.
+-- Suspensions by the id of the thing instead of its name. A retired volume counts as suspended.
 CREATE VIEW "suspended_volume" AS
   SELECT v.id AS volume_id, s.mode, s.reason FROM "suspension" s JOIN "volume" v ON v.name = s.name WHERE s.kind = 'VOLUME'
   UNION ALL
@@ -805,10 +808,6 @@ CREATE VIEW "suspended_quota" AS
 CREATE VIEW "suspended_disk" AS
   SELECT k.id AS disk_id, s.mode, s.reason FROM "suspension" s JOIN "restore_disk" k ON k.mountpoint = s.name
   WHERE s.kind = 'DISK';
-
--- Libraries are in no table of older programs, which know this one by its name.
-CREATE VIEW "suspended_backend" AS
-  SELECT s.name, s.mode, s.reason FROM "suspension" s WHERE s.kind = 'BACKEND';
 
 -- The name of the first library is not in the database: it is any name that no other library has.
 CREATE VIEW "suspended_library" AS
@@ -1104,5 +1103,5 @@ END $$;
 
 -- Rows ----------------------------------------------------------------------------------------------------------------
 
--- The first library: the drives that older programs know.
+-- The first library, whose name is in the settings.
 INSERT INTO "library" ("contract", "added_at") VALUES ('DRIVE', timezone('utc', clock_timestamp()));

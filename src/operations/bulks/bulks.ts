@@ -199,7 +199,7 @@ function filesOf(ctx: Context, id: string): Sql {
       greatest(r.tapestore_request_end, r.last_files_on_disk, CASE WHEN ${isOver} THEN r.retention END) AS "requestEnd"
     FROM bulk_file b LEFT JOIN request r ON r.id = b.request_id
       LEFT JOIN LATERAL (
-        SELECT h.state, h.error FROM hold h WHERE h.request_id + 0 = b.request_id AND h.file_id = b.file_id OFFSET 0
+        SELECT h.state, h.error FROM hold h WHERE h.request_id = b.request_id AND h.file_id = b.file_id OFFSET 0
       ) h ON true
       LEFT JOIN LATERAL (SELECT c.state, c.started_at FROM recall c WHERE c.file_id = b.file_id OFFSET 0) c ON h.state = 'WAITING'
     WHERE b.bulk_id = ${id}::uuid`;

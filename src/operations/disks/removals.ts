@@ -50,7 +50,7 @@ export async function readUnheld(
   const { rows } = await ctx.db.pool.query<{ seen: number; last: number } & (NotedCopy | { fileId: null })>(
     sql`WITH page AS MATERIALIZED (
           SELECT o.ordinal, o.file_id, o.state FROM hold o
-          WHERE o.request_id = ${page.requestId} AND o.ordinal > ${page.after}
+          WHERE o.request_id = ${page.requestId} AND o.ordinal > 0 AND o.ordinal > ${page.after}
             AND (o.state = 'RELEASED' OR (SELECT NOT (${isLive}) FROM request r WHERE r.id = ${page.requestId}))
           ORDER BY o.ordinal LIMIT ${page.limit}
         )
@@ -89,7 +89,7 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
 /** Marks in steps by ordinal. A killed call is completed by the next one, since `is_released` is written later. */
 async function markEnded(ctx: Context, requestId: number): Promise<void> {
   const { rows } = await ctx.db.pool.query<{ last: number | null }>(
-    sql`SELECT max(ordinal) AS last FROM hold WHERE request_id = ${requestId}`,
+    sql`SELECT max(ordinal) AS last FROM hold WHERE request_id = ${requestId} AND ordinal > 0`,
   );
   const last = rows[0]?.last ?? 0;
   let isOver = true;
@@ -98,7 +98,7 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
       const ended = await lockRequests(tx, sql`r.id = ${requestId} AND NOT (${isLive})`);
       tx.send(
         sql`UPDATE hold SET is_ended = true WHERE request_id = ANY(${ended}::int[])
-              AND ordinal > ${after} AND ordinal <= ${after + MARKED} AND NOT is_ended`,
+              AND ordinal > 0 AND ordinal > ${after} AND ordinal <= ${after + MARKED} AND NOT is_ended`,
       );
       return ended.length > 0;
     });

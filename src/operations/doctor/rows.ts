@@ -1,5 +1,6 @@
 /**
- * All findings in the database alone, for gateways, which may not access a disk: by page, with a time limit. Includes findings whose repair needs a host with the restore disks.
+ * Reads the findings that show in the database alone, for gateways, which may not access a disk: by page, with a time
+ * limit. The repair of some needs a host with the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import type { Deed } from '../../audit.js';

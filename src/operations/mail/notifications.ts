@@ -80,11 +80,11 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT CASE WHEN ${isAllowedIn('FETCH')} AND d.id IS NOT NULL THEN ${placeOnDisk} ELSE f.path END AS path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
      FROM hold h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
        LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
-     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND h.ordinal > 0 ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const failed = await tx.query<{ path: string; error: string }>(
     sql`SELECT f.path, h.error FROM hold h JOIN tape_file f ON f.id = h.file_id
-     WHERE h.request_id = ${requestId} AND h.state = 'FAILED' ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
+     WHERE h.request_id = ${requestId} AND h.state = 'FAILED' AND h.ordinal > 0 ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const awaited = await tx.query<MailFacts['awaited'][number]>(
     sql`SELECT path, reason FROM awaited_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,

@@ -27,7 +27,7 @@ import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
 import { advanceRequests } from '../requests/progress.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
-/** How a running recall ended. `isUnseen`: the disk could not be checked for remains. */
+/** How a running recall ended. `isUnseen`: it may have left files on the disk, for which a job looks later. */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
   /** An unrecorded file with the same bytes and this checksum is at its path. It stays. */

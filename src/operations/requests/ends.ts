@@ -178,7 +178,7 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
     sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
      SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path)
        LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
-       LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id + 0 = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
+       LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
        LEFT JOIN LATERAL (SELECT a.path FROM awaited_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`,
   );
   const [foreign] = await tx.query<{ path: string; count: number }>(
@@ -191,8 +191,7 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
 }
 
 async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {
-  // `+ 0` keeps PostgreSQL from reading the whole request for each file
-  const which = sql`h.request_id + 0 = ${requestId} AND h.file_id = ANY(ARRAY(SELECT file_id FROM chosen WHERE file_id IS NOT NULL))`;
+  const which = sql`h.request_id = ${requestId} AND h.file_id = ANY(ARRAY(SELECT file_id FROM chosen WHERE file_id IS NOT NULL))`;
   const [sum] = await tx.query<{ files: number; bytes: bigint }>(
     sql`WITH gone AS (
        UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL
@@ -204,6 +203,7 @@ async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: 
 
 /** Deletes awaited paths. Released request files keep patterns from taking their files. @returns numbers of paths */
 async function dropAwaited(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
+  // `+ 0` keeps PostgreSQL from reading all awaited paths of the request
   const which = sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(SELECT path FROM chosen WHERE is_awaited))`;
   const [row] = await tx.query<{ paths: number; unknown: number }>(
     sql`WITH dropped AS (

@@ -179,9 +179,9 @@ export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonl
   const fileIds = outcomes.map((o) => o.fileId);
   const classes = outcomes.map((o) => o.failure?.errorClass ?? null);
   const errors = outcomes.map((o) => o.failure?.error ?? null);
-  // `+ 0` keeps PostgreSQL from using the index of requests, see eachHold
+  // materialized, so that each file and then each request file is looked up by its key
   const rows = await tx.query<{ requestId: number }>(
-    sql`WITH told AS (
+    sql`WITH told AS MATERIALIZED (
           SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error
           FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[]) AS o (file_id, error_class, error)
             ${eachHold} JOIN request r ON r.id = h.request_id
@@ -189,7 +189,7 @@ export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonl
         ), changed AS (
           UPDATE hold h SET error_class = o.error_class, error = o.error,
             state = CASE WHEN o.error_class IS NULL THEN 'ON_DISK' ELSE 'FAILED' END::"HoldState"
-          FROM told o WHERE h.file_id = o.file_id AND NOT h.is_ended AND h.request_id + 0 = o.request_id AND h.state = o.before
+          FROM told o WHERE h.request_id = o.request_id AND h.file_id = o.file_id AND h.state = o.before
           RETURNING h.request_id, h.size, h.state, o.before
         ), delta AS (
           SELECT request_id,

@@ -164,7 +164,7 @@ async function storeTaken(tx: Transaction): Promise<void> {
     // materialized, so that each request is searched once, not once for each of its files
     sql`WITH last AS MATERIALIZED (
        SELECT request_id, greatest(
-         (SELECT coalesce(max(ordinal), 0) FROM hold h WHERE h.request_id = o.request_id),
+         (SELECT coalesce(max(ordinal), 0) FROM hold h WHERE h.request_id = o.request_id AND h.ordinal > 0),
          (SELECT coalesce(max(ordinal), 0) FROM awaited_path a WHERE a.request_id = o.request_id)) AS ordinal
        FROM (SELECT DISTINCT request_id FROM joining WHERE ordinal IS NULL) o
      )

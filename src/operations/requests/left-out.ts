@@ -81,7 +81,7 @@ export async function keepUnnotedOut(
     sql`WITH unnoted AS MATERIALIZED (
        SELECT f.id, f.path, f.size FROM ${unnotedFiles(request)} AND strpos(f.path, ${match}) > 0
      ), last AS MATERIALIZED (
-       SELECT greatest((SELECT coalesce(max(ordinal), 0) FROM hold WHERE request_id = ${id}),
+       SELECT greatest((SELECT coalesce(max(ordinal), 0) FROM hold WHERE request_id = ${id} AND ordinal > 0),
          (SELECT coalesce(max(ordinal), 0) FROM awaited_path WHERE request_id = ${id})) AS ordinal
      ), kept AS (
        INSERT INTO hold (request_id, file_id, ordinal, size, state)
