@@ -26,7 +26,7 @@ export async function readCredentialHeaders(url: string, env: Environment): Prom
 
 /** Renews an identity provider's token before it expires. */
 async function findKeptToken(url: string, env: Environment): Promise<string | undefined> {
-  const kept = await readKept(url, env);
+  const kept = readKept(url, env);
   if (kept?.login?.renewAt === undefined || Date.now() < kept.login.renewAt) return kept?.token;
   const { renewToken } = await import('./issuer-login.js');
   return await renewToken(url, env);

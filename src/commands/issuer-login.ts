@@ -335,7 +335,7 @@ export async function renewToken(url: string, env: Environment): Promise<string 
     return (await changeKept(url, env, (known) => renew(url, known)))?.token;
   } catch (error) {
     // the current token may still be valid
-    const kept = await readKept(url, env);
+    const kept = readKept(url, env);
     if (kept?.login?.expiresAt !== undefined && Date.now() < kept.login.expiresAt) return kept.token;
     throw error;
   }

@@ -2,8 +2,10 @@
  * The tokens that a user keeps for servers, by URL: `tapegate/tokens.json` in XDG_CONFIG_HOME (default `~/.config`),
  * readable only by the user.
  */
-import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
-import { homedir } from 'node:os';
+import { randomUUID } from 'node:crypto';
+import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs';
+import { mkdir, mkdtemp, open, readdir, rename, rm, rmdir } from 'node:fs/promises';
+import { homedir, hostname } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Environment, readConfigDir } from '../environment.js';
@@ -34,8 +36,8 @@ export function keptTokensFile(env: Environment): string {
 }
 
 /** @param url of the server @throws CommandError if others may read or write the file, or it is damaged */
-export async function readKept(url: string, env: Environment): Promise<Kept | undefined> {
-  return (await readAll(keptTokensFile(env)))[keyOf(url)];
+export function readKept(url: string, env: Environment): Kept | undefined {
+  return readAll(keptTokensFile(env))[keyOf(url)];
 }
 
 /** Replaces the server's token. @returns the file @throws CommandError */
@@ -45,7 +47,7 @@ export async function keep(url: string, kept: Kept, env: Environment): Promise<s
 }
 
 /**
- * Changes a server's token, one process at a time: the next version of the file is the lock meanwhile.
+ * Changes a server's token, one process at a time.
  * @param change returns the new value; undefined removes it, and the same object is no change
  * @returns the new value
  * @throws CommandError; errors of `change`, with nothing changed
@@ -58,23 +60,32 @@ export async function changeKept(
   const file = keptTokensFile(env);
   const folder = path.dirname(file);
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  const next = `${file}.lock`;
-  const handle = await createAlone(next);
-  const isOwn = async () => (await stat(next).catch(() => undefined))?.ino === (await handle.stat()).ino;
+  const next = await lock(file);
   try {
-    const { [keyOf(url)]: known, ...others } = await readAll(file);
+    const { [keyOf(url)]: known, ...others } = readAll(file);
     const kept = await change(known);
     if (kept === known) return kept;
-    await handle.writeFile(`${JSON.stringify({ ...others, ...(kept && { [keyOf(url)]: kept }) }, null, 2)}\n`);
-    await handle.sync();
-    if (!(await isOwn())) throw new CommandError(`another command has removed ${next}: log in again`);
-    await rename(next, file);
+    await writeNext(next, { ...others, ...(kept && { [keyOf(url)]: kept }) });
+    await rename(next, file).catch((error) => {
+      throw codeOf(error) === 'ENOENT' ? new CommandError(LOST) : error;
+    });
     await syncFolder(folder);
     return kept;
   } finally {
-    if (await isOwn()) await rm(next, { force: true });
-    await handle.close();
+    await rm(next, { force: true });
+    await rmdir(path.dirname(next)).catch(() => {}); // another process has the lock already
   }
+}
+
+const LOST = 'another command has taken over the change of the kept tokens, which took too long: log in again';
+
+/** @throws CommandError if another process has taken the lock */
+async function writeNext(next: string, all: AllKept): Promise<void> {
+  const handle = await open(next, 'r+').catch((error) => {
+    throw codeOf(error) === 'ENOENT' ? new CommandError(LOST) : error;
+  });
+  await handle.writeFile(`${JSON.stringify(all, null, 2)}\n`);
+  await handle.sync().finally(() => handle.close());
 }
 
 async function syncFolder(folder: string): Promise<void> {
@@ -90,20 +101,22 @@ function keyOf(url: string): string {
 
 const OTHERS = 0o077;
 
-async function readAll(file: string): Promise<AllKept> {
-  const handle = await open(file).catch((error) => {
-    if (['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) return undefined;
-    throw error;
-  });
-  if (!handle) return {};
+function readAll(file: string): AllKept {
+  let fd: number;
   try {
-    const { uid, mode } = await handle.stat();
+    fd = openSync(file, 'r');
+  } catch (error) {
+    if (['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) return {};
+    throw error;
+  }
+  try {
+    const { uid, mode } = fstatSync(fd);
     if (uid !== process.getuid?.() || (mode & OTHERS) !== 0) {
       throw new CommandError(`${file} must be yours, and for nobody else to read: chmod 600, and make new tokens`);
     }
-    return checkKept(file, await handle.readFile('utf8'));
+    return checkKept(file, readFileSync(fd, 'utf8'));
   } finally {
-    await handle.close();
+    closeSync(fd);
   }
 }
 
@@ -120,23 +133,53 @@ function checkKept(file: string, text: string): AllKept {
   throw new CommandError(`${file} is damaged: remove it, and log in again`);
 }
 
-/** A lock of this age was left by a process that was killed: a change takes half of it at most. */
+/** A change takes half of this time at most. */
 const STALE_MS = 60_000;
 
-const WAIT_MS = 90_000;
-
-/** Creates a file once no other process has it. */
-async function createAlone(name: string): Promise<FileHandle> {
-  const deadline = performance.now() + WAIT_MS;
+/**
+ * Waits for the lock of a file, and takes it. The lock is a directory with one file, which names its holder and becomes
+ * the next version. A directory with a file takes the place of no other that has one, so that one process gets the
+ * lock. Its file has a name that no other will have: to remove that of a killed process takes the lock from no other.
+ * @returns the file in the lock, which is gone if another process has taken the lock for stale
+ */
+async function lock(file: string): Promise<string> {
+  const place = `${file}.lock`;
+  const own = `${process.pid}.${randomUUID()}.${hostname()}`;
+  let seen = { holder: '', since: 0 };
   for (;;) {
-    try {
-      return await open(name, 'wx', 0o600);
-    } catch (error) {
-      if (codeOf(error) !== 'EEXIST') throw error;
+    const [holder] = await readdir(place).catch(() => []);
+    if (holder === undefined) {
+      if (await takeFree(place, own)) return path.join(place, own);
+      continue;
     }
-    const known = await stat(name).catch(() => undefined); // it may just have gone
-    if (known && Date.now() - known.mtimeMs > STALE_MS) await rm(name, { force: true });
-    else if (performance.now() > deadline) throw new CommandError(`another command does not release ${name}`);
+    if (holder !== seen.holder) seen = { holder, since: performance.now() };
+    // of another host nothing tells whether the process lives
+    const isStale = hasEnded(holder) || performance.now() - seen.since > STALE_MS;
+    if (isStale) await rm(path.join(place, holder), { force: true });
     else await sleep(20 + Math.random() * 80);
+  }
+}
+
+async function takeFree(place: string, own: string): Promise<boolean> {
+  const made = await mkdtemp(`${place}-`);
+  try {
+    const handle = await open(path.join(made, own), 'wx', 0o600);
+    await handle.close();
+    await rename(made, place);
+    return true;
+  } catch (error) {
+    await rm(made, { recursive: true, force: true });
+    if (['ENOTEMPTY', 'EEXIST'].includes(codeOf(error) ?? '')) return false;
+    throw error;
+  }
+}
+
+function hasEnded(holder: string): boolean {
+  const [pid, , ...host] = holder.split('.');
+  if (host.join('.') !== hostname()) return false;
+  try {
+    return !process.kill(Number(pid), 0);
+  } catch (error) {
+    return codeOf(error) === 'ESRCH';
   }
 }

@@ -94,7 +94,7 @@ async function loginByDevice(url: string, offer: Offer): Promise<void> {
 }
 
 async function logout(url: string): Promise<void> {
-  const known = await readKept(url, environment());
+  const known = readKept(url, environment());
   if (!known) return printLine(`no token was kept for ${url}`);
   let problem: string | undefined;
   await changeKept(url, environment(), async (kept) => {

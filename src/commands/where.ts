@@ -1,10 +1,11 @@
 /** Where a command works: on the database of this host, or by a gateway that may be anywhere. */
-import { accessSync, constants, existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import path from 'node:path';
 import type { Context } from '../context.js';
 import { readDataDir, readServerUrl } from '../environment.js';
-import { opensDatabases, readEnvironment, withContext } from './context.js';
+import { openContext, opensDatabases } from './context.js';
 import { environment } from './io.js';
+import { readKept } from './kept-tokens.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 
 /** In the place of a gateway's URL: the database of this host. */
@@ -18,34 +19,37 @@ export function readUrl(): string {
 }
 
 /**
- * Returns where a user's command works: by a gateway that is named, or that a token is for; else on the database, if
- * this user can open it; else by the gateway of this host.
- * @throws ConfigError
+ * Returns where a user's command works: through a gateway if one is named, else on the database that is named or that
+ * this user can open, else through the gateway of this host.
+ * @throws ConfigError; CommandError if kept tokens cannot be read
  */
 export function findSite(): string {
-  const { TAPEGATE_URL, TAPEGATE_TOKEN, DATABASE_URL } = environment();
-  if (!opensDatabases || TAPEGATE_URL || TAPEGATE_TOKEN || readOwnSettings(environment()).server) return readUrl();
-  return DATABASE_URL || isReadable(findCluster()) ? HERE : readUrl();
+  return opensDatabases && !isGatewayNamed() && hasDatabase() ? HERE : readUrl();
 }
 
 /**
- * Returns where an operator's command works: on the database, if one is named (DATABASE_URL), or is in DATA_DIR, or if
- * nothing at all is named; else by the gateway that TAPEGATE_URL or the user's own settings name.
- * @throws ConfigError
+ * Returns where an operator's command works, which can do more on the database: there if it is named or this user can
+ * open it, else through a gateway if one is named, else on the database, to report that there is none.
+ * @throws ConfigError; CommandError if kept tokens cannot be read
  */
 export function findOperatedSite(): string {
-  if (!opensDatabases) return readUrl();
-  const { TAPEGATE_URL, DATABASE_URL } = environment();
-  const isNamed = TAPEGATE_URL || (!DATABASE_URL && readOwnSettings(environment()).server);
-  return isNamed && !DATABASE_URL && !existsSync(findCluster()) ? readUrl() : HERE;
+  return opensDatabases && (hasDatabase() || !isGatewayNamed()) ? HERE : readUrl();
 }
 
-const findCluster = (): string => path.join(readDataDir(environment()), 'postgres');
+/** A token is for a gateway: a command with one works as the user whose token it is. */
+function isGatewayNamed(): boolean {
+  const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
+  if (TAPEGATE_URL || TAPEGATE_TOKEN || readOwnSettings(environment()).server) return true;
+  return readKept(readUrl(), environment()) !== undefined;
+}
 
-function isReadable(directory: string): boolean {
+/** The embedded database is for its owner and root; others may see its directory, but not open it. */
+function hasDatabase(): boolean {
+  if (environment().DATABASE_URL) return true;
+  const own = process.getuid?.();
   try {
-    accessSync(directory, constants.R_OK | constants.X_OK);
-    return true;
+    const { uid } = statSync(path.join(readDataDir(environment()), 'postgres'));
+    return own === 0 || own === uid;
   } catch {
     return false;
   }
@@ -57,7 +61,7 @@ export async function operate<Done>(ways: {
   afar(url: string): Promise<Done>;
 }): Promise<Done> {
   const url = findOperatedSite();
-  return url === HERE ? await withContext(await readEnvironment(), ways.here) : await ways.afar(url);
+  return url === HERE ? await ways.here(await openContext()) : await ways.afar(url);
 }
 
 /** Returns an error message for work on restore disks. @param hosts whose engines check them */

@@ -1,12 +1,13 @@
 /** Commands on a remote host, with TAPEGATE_URL and a token, but neither the database nor its DATA_DIR. */
-import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { noteMeasurements } from '../../src/operations/disks/disks.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
+import { asUnprivilegedUser, giveToUnprivilegedUser, isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
@@ -20,6 +21,7 @@ beforeEach(() => {
   afar = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATA_DIR: path.join(dir, 'none'), HOME: dir };
   here = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, HOME: dir };
 });
+afterEach(() => vi.restoreAllMocks());
 afterAll(cleanUp);
 
 const run = (...args: string[]): Promise<Result> => runCli(args, { env: afar });
@@ -36,6 +38,30 @@ test('operators’ commands use the database even if TAPEGATE_URL is set; those 
   // a token is for a gateway
   const shown = { ...here, TAPEGATE_TOKEN: 'tapegate_unknown' };
   expect((await runCli(['requests'], { env: shown })).stderr).toContain('http://127.0.0.1:8080');
+});
+
+test('a kept token for the gateway of this host comes before the database for users’ commands only', async () => {
+  const folder = path.join(dir, '.config/tapegate');
+  mkdirSync(folder, { recursive: true });
+  const kept = JSON.stringify({ 'http://127.0.0.1:8080': { token: 'tapegate_unknown' } });
+  writeFileSync(path.join(folder, 'tokens.json'), kept, { mode: 0o600 });
+  const asked = expect.stringContaining('http://127.0.0.1:8080');
+  expect(await runHere('requests')).toMatchObject({ stderr: asked });
+  expect(await runHere('quota', 'list', '--json')).toMatchObject({ code: 0, stderr: '' });
+  const env = { DATA_DIR: path.join(dir, 'none'), HOME: dir };
+  expect(await runCli(['quota', 'list'], { env })).toMatchObject({ stderr: asked });
+});
+
+test.runIf(isRoot)('a command of another user than that of the embedded database uses a gateway', async () => {
+  const cluster = path.join(dir, 'postgres');
+  mkdirSync(cluster);
+  const env = { DATA_DIR: dir, HOME: dir, TAPEGATE_URL: 'http://127.0.0.1:1' };
+  const ends = () => asUnprivilegedUser(() => runCli(['quota', 'list'], { env }));
+  vi.spyOn(process, 'getuid').mockReturnValue(UNPRIVILEGED_UID);
+  chmodSync(cluster, 0o755);
+  expect(await ends()).toMatchObject({ stderr: expect.stringContaining(env.TAPEGATE_URL) });
+  giveToUnprivilegedUser(cluster);
+  expect(await ends()).not.toMatchObject({ stderr: expect.stringContaining(env.TAPEGATE_URL) });
 });
 
 test('a command prints the same on the database as through a gateway', async () => {

@@ -1,7 +1,9 @@
 /** `login` at an identity provider, and how commands renew its tokens. */
-import { existsSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { changeKept } from '../../src/commands/kept-tokens.js';
 import { readConfig } from '../../src/config.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
@@ -216,13 +218,29 @@ test('a valid token is used while the provider is down; an expired one needs the
   expect((await logIn()).code).toBe(0);
 });
 
-test('the lock of a killed process blocks no renewal for long', async () => {
+test('the lock of a killed process blocks no renewal, and one of several waiting commands takes it', async () => {
   await logIn();
   changeLogin({ renewAt: 0, expiresAt: 0 });
-  writeFileSync(`${file}.lock`, '{');
-  utimesSync(`${file}.lock`, 0, 0);
-  expect(await list()).toMatchObject({ code: 0, stderr: '' });
+  const killed = startProcess('sleep', ['60']);
+  mkdirSync(`${file}.lock`);
+  writeFileSync(path.join(`${file}.lock`, `${killed.pid}.1.${hostname()}`), '');
+  const since = provider.asked.length;
+  const lists = [list(), list(), list()];
+  killed.child.kill('SIGKILL');
+  expect((await Promise.all(lists)).map(({ code, stderr }) => [code, stderr])).toEqual([0, 1, 2].map(() => [0, '']));
+  expect(tokensAsked(since)).toBe(1);
   expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
+});
+
+test('a command whose lock was taken from it keeps nothing', async () => {
+  await logIn();
+  const before = readFileSync(file, 'utf8');
+  const changed = changeKept(app.url, env(), async () => {
+    rmSync(`${file}.lock`, { recursive: true });
+    return { token: 'late' };
+  });
+  await expect(changed).rejects.toThrow('another command has taken over the change of the kept tokens');
+  expect(readFileSync(file, 'utf8')).toBe(before);
 });
 
 test('logout revokes the token at the provider', async () => {
