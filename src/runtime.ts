@@ -10,7 +10,7 @@ import { openDatabase } from './database/client.js';
 import { type Embedded, startEmbedded } from './database/embedded.js';
 import { askHosts } from './database/hosts.js';
 import { toUnavailable } from './database/line.js';
-import { migrate } from './database/migrate.js';
+import { migrate, requireCurrent } from './database/migrate.js';
 import { makeDatabase, requireCluster, requireDatabase } from './database/presence.js';
 import { nameOfUrl } from './database-url.js';
 import { hideSecrets } from './environment.js';
@@ -30,8 +30,8 @@ export interface Runtime {
 const DATABASE = 'tapegate';
 
 /**
- * What may be created: `database`, by `start` in an empty directory; `schema`, in a given database; `nothing`, so that
- * a command in the wrong directory does not work on another database.
+ * What may be created and migrated: `database`, by `start` in an empty directory; `schema`, in a given database;
+ * `nothing`, so that a command in the wrong directory does not work on another database, and migrates none.
  */
 export type Makes = 'database' | 'schema' | 'nothing';
 
@@ -41,8 +41,12 @@ export async function openRuntime(
   options: { logTo?: DestinationStream } = {},
 ): Promise<Runtime> {
   const closers: (() => Promise<void>)[] = [];
-  const close = async () => {
-    for (const each of closers.splice(0).reverse()) await each();
+  let closing: Promise<void> | undefined;
+  const close = () => {
+    closing ??= (async () => {
+      for (const each of closers.reverse()) await each();
+    })();
+    return closing;
   };
   try {
     const embedded = config.databaseUrl === undefined ? await openEmbedded(config, makes) : undefined;
@@ -57,7 +61,8 @@ export async function openRuntime(
     await db.pulse.start().catch((error) => {
       throw withReason(error);
     });
-    const migrated = await migrate({ ...db.config, statement_timeout: false }, db.Client);
+    const prepare = makes === 'nothing' ? requireCurrent : migrate;
+    const migrated = await prepare({ ...db.config, statement_timeout: false }, db.Client);
     return { ctx, connection, migrated, close };
   } catch (error) {
     await close();

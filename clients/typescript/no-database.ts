@@ -3,9 +3,6 @@ import { CommandError } from '../../src/commands/failure.js';
 
 export const opensDatabases = false;
 
-export function readEnvironment(): never {
+export function openContext(): never {
   throw new CommandError('this is the client alone: what opens the database is done where Tapegate is installed');
 }
-
-export const withContext = readEnvironment;
-export const openContext = readEnvironment;

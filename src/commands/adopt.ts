@@ -4,7 +4,7 @@ import { formatBytes } from '../bytes.js';
 import type { Context } from '../context.js';
 import type { Adoption, Difference } from '../operations/adoption/report.js';
 import { plural } from '../plural.js';
-import { readEnvironment, withContext } from './context.js';
+import { openContext } from './context.js';
 import { UsageError } from './failure.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
 
@@ -31,10 +31,10 @@ async function adoptSite(source: string | undefined, options: AdoptionOptions): 
   if (options.finish ? source !== undefined : !isUrl) {
     throw new UsageError('give a URL such as postgresql://nla@db.example.org/nla, or --finish');
   }
-  const config = await readEnvironment();
-  const archiveRoot = options.archiveRoot ?? config.linkRoot ?? '/';
-  if (options.finish) return await withContext(config, (ctx) => finish(ctx, archiveRoot, options));
-  await withContext(config, (ctx) => takeOver(ctx, archiveRoot, source ?? '', options));
+  const ctx = await openContext();
+  const archiveRoot = options.archiveRoot ?? ctx.config.linkRoot ?? '/';
+  if (options.finish) await finish(ctx, archiveRoot, options);
+  else await takeOver(ctx, archiveRoot, source ?? '', options);
 }
 
 async function takeOver(ctx: Context, archiveRoot: string, source: string, options: AdoptionOptions): Promise<void> {

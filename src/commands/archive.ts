@@ -3,11 +3,10 @@ import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
-import type { Config } from '../config.js';
 import type { ArchiveProgress, ArchiveResult } from '../engine/archive.js';
 import { plural } from '../plural.js';
 import { readSize } from './arguments.js';
-import { readEnvironment, withContext } from './context.js';
+import { openContext } from './context.js';
 import { CommandError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
 import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
@@ -20,7 +19,7 @@ export function registerArchive(program: Command): void {
     .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
     .option('--move', 'remove each file once its tape copy was read back in this run')
     .option('--new-library', 'make a library where there is none, although the catalogue knows volumes')
-    .action(async (dir, options) => archiveDirectory(await readEnvironment(), dir, options));
+    .action((dir, options) => archiveDirectory(dir, options));
 }
 
 interface ArchiveOptions extends OutputOptions {
@@ -31,7 +30,7 @@ interface ArchiveOptions extends OutputOptions {
   newLibrary?: boolean;
 }
 
-async function archiveDirectory(config: Config, dir: string, options: ArchiveOptions): Promise<void> {
+async function archiveDirectory(dir: string, options: ArchiveOptions): Promise<void> {
   const volumeSize = readSize('--volume-size', options.volumeSize);
   const { archiveTree } = await import('../engine/archive.js');
   const { createFirstLibrary } = await import('../tape/kinds.js');
@@ -42,19 +41,11 @@ async function archiveDirectory(config: Config, dir: string, options: ArchiveOpt
   if (!isDir) throw new CommandError(`${dir} is not a directory`);
   const abort = new AbortController();
   onInterrupt(() => abort.abort(new CommandError('stopped; run it again to go on')));
-  const result = await withContext(config, (ctx) => {
-    const backend = createFirstLibrary(config);
-    const input = {
-      dir: path.resolve(dir),
-      volumeSize,
-      ...(options.prefix === undefined ? {} : { prefix: options.prefix }),
-      ...(options.spot === undefined ? {} : { spot: options.spot }),
-      ...(options.move === undefined ? {} : { move: options.move }),
-      ...(options.newLibrary === undefined ? {} : { newLibrary: options.newLibrary }),
-    };
-    const onSkip = (file: string, kind: string) => noteLine(`skipped: ${file} is ${kind}`);
-    return archiveTree(ctx, backend, input, { signal: abort.signal, onProgress: createProgress(), onSkip });
-  });
+  const ctx = await openContext();
+  const input = { ...options, dir: path.resolve(dir), volumeSize };
+  const onSkip = (file: string, kind: string) => noteLine(`skipped: ${file} is ${kind}`);
+  const how = { signal: abort.signal, onProgress: createProgress(), onSkip };
+  const result = await archiveTree(ctx, createFirstLibrary(ctx.config), input, how);
   if (options.json) printJson(result);
   else printResult(result, options.move === true);
   if (result.failed.length > 0) throw new CommandError(await describeFailed(result.failed));

@@ -11,7 +11,7 @@ import type { PutBack } from '../operations/doctor/put-back.js';
 import { packageRoot } from '../package-root.js';
 import { plural } from '../plural.js';
 import { parseZonedTime } from '../time.js';
-import { readEnvironment, withContext } from './context.js';
+import { openContext, readEnvironment, withMigrated } from './context.js';
 import { CommandError, UsageError } from './failure.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
@@ -41,16 +41,14 @@ async function backUp(config: Config, folder: string, options: OutputOptions): P
   requireCluster(dataDir);
   const { version } = JSON.parse(await readFile(PROGRAM, 'utf8'));
   const embedded = await startEmbedded({ dataDir });
-  try {
-    const connection = embedded.config('postgres');
-    const manifest = await makeBackup({ dataDir, connection, target: folder, program: version });
-    const { startedAt, endedAt, files } = manifest;
-    const bytes = sizeOf(manifest);
-    if (options.json) printJson({ backup: path.resolve(folder), startedAt, endedAt, files: files.length, bytes });
-    else printLine(`${path.resolve(folder)}: the database as of ${endedAt}, ${formatBytes(bytes)}`);
-  } finally {
-    await embedded.close();
-  }
+  const connection = embedded.config('postgres');
+  const manifest = await makeBackup({ dataDir, connection, target: folder, program: version }).finally(() =>
+    embedded.close(),
+  );
+  const { startedAt, endedAt, files } = manifest;
+  const bytes = sizeOf(manifest);
+  if (options.json) printJson({ backup: path.resolve(folder), startedAt, endedAt, files: files.length, bytes });
+  else printLine(`${path.resolve(folder)}: the database as of ${endedAt}, ${formatBytes(bytes)}`);
 }
 
 interface RestoreOptions extends OutputOptions {
@@ -76,7 +74,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   try {
     const { putBack } = await import('../database/backup/put-back.js');
     await putBack(backup, manifest, path.join(aside, 'postgres'));
-    const settled = await withContext({ ...config, dataDir: aside }, (ctx) =>
+    const settled = await withMigrated({ ...config, dataDir: aside }, 'schema', (ctx) =>
       settle(ctx, parseZonedTime(manifest.startedAt) ?? ''),
     );
     refuseDatabase(place);
@@ -101,16 +99,15 @@ async function settleGiven(config: Config, options: RestoreOptions): Promise<voi
   if (asOf === undefined) {
     throw new UsageError(`--as-of is to say when the database was as it is now, such as 2026-11-21T18:00Z`);
   }
-  const settled = await withContext(config, async (ctx) => {
-    const { findRunning } = await import('../operations/site/processes.js');
-    const running = await findRunning(ctx);
-    if (running.length > 0) {
-      throw new CommandError(
-        `the database is used by ${running.join(', ')}: stop them first, and wait a minute where they were killed`,
-      );
-    }
-    return await settle(ctx, asOf);
-  });
+  const ctx = await openContext();
+  const { findRunning } = await import('../operations/site/processes.js');
+  const running = await findRunning(ctx);
+  if (running.length > 0) {
+    throw new CommandError(
+      `the database is used by ${running.join(', ')}: stop them first, and wait a minute where they were killed`,
+    );
+  }
+  const settled = await settle(ctx, asOf);
   tell(settled, `the database of DATABASE_URL goes on from ${asOf}Z`, options);
 }
 

@@ -20,14 +20,14 @@ export async function readEnvironment({ listens = false } = {}): Promise<Config>
 }
 
 /**
- * Opens the database, brings it to the current schema, and closes it when the work is done.
- * @param makes what may be made where it is not there; nothing unless given
+ * Opens a database, brings it to the current schema, and closes it when the work is done.
+ * @param makes what may be made where it is not there
  * @throws NoDatabaseError
  */
-export async function withContext<T>(
+export async function withMigrated<T>(
   config: Config,
+  makes: Makes,
   work: (ctx: Context, migrated: string[]) => Promise<T>,
-  makes: Makes = 'nothing',
 ): Promise<T> {
   const { openRuntime } = await import('../runtime.js');
   const runtime = await openRuntime(config, makes, ownLog());
@@ -39,8 +39,9 @@ export async function withContext<T>(
 }
 
 /**
- * Opens the database for the rest of the command, which closes it at its end.
- * @throws ConfigError; NoDatabaseError
+ * Opens the database for the rest of the command, which closes it at its end. Its schema stays as it is: the programs
+ * that run on it may be older.
+ * @throws ConfigError; NoDatabaseError; Error if the schema is not the current one
  */
 export function openContext(): Promise<Context> {
   const command = present();

@@ -67,7 +67,7 @@ Mail, webhooks and records:
   SMTP_URL, TAPEGATE_MAIL_FROM, TAPEGATE_MAIL_TO, TAPEGATE_MAIL_RATE, TAPEGATE_EXPIRY_NOTICE_HOURS,
   TAPEGATE_WEBHOOK_HOSTS, TAPEGATE_EVENT_DAYS, TAPEGATE_REQUEST_DAYS, TAPEGATE_AUDIT_DAYS, LOG_LEVEL,
   TAPEGATE_ACCESS_LOG, TAPEGATE_METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
-Other commands use the gateway of TAPEGATE_URL with the token TAPEGATE_TOKEN; without them, the database as this command does.`;
+Other commands use a gateway (TAPEGATE_URL, TAPEGATE_TOKEN) or the database: "From another host" in src/commands/README.md says which.`;
 
 interface Parts {
   makes: Makes;

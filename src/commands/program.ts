@@ -112,25 +112,28 @@ export interface Commands {
 
 /** Runs the command that the arguments name with streams and an environment of its own. Returns its exit code. */
 export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
-  return await runWith(io, () => run(given, args));
+  return await runWith(io, () => run(given, args).catch(fail));
 }
 
 async function run({ commands, where }: Commands, args: readonly string[]): Promise<number> {
-  try {
-    const program = await createProgram(commands, where, args);
-    await program.parseAsync(args, { from: 'user' }).finally(() => present().close?.());
-    return present().exitCode;
-  } catch (error) {
-    return fail(error);
-  }
+  const program = await createProgram(commands, where, args);
+  await program.parseAsync(args, { from: 'user' }).finally(() => present().close?.());
+  return present().exitCode;
 }
 
 /** Runs the command that the arguments of this process name. */
 export async function runProgram(given: Commands): Promise<void> {
   hideSecretsOfCrashes();
-  // its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
-  process.stdout.on('error', (error) => process.exit(codeOf(error) === 'EPIPE' ? 0 : fail(error)));
+  let unread: number | undefined;
+  process.stdout.on('error', (error) => {
+    if (unread !== undefined) return;
+    // its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
+    unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
+    if (process.emit('SIGINT')) return; // the command ends itself
+    void Promise.resolve(present().close?.()).finally(() => process.exit(unread));
+  });
   process.stderr.on('error', () => {}); // nobody reads it any more
-  process.exitCode = await run(given, process.argv.slice(2));
-  if (process.exitCode === exitCodes.interrupted) process.exit(); // an answer that is awaited may never come
+  const code = await run(given, process.argv.slice(2)).catch((error) => unread ?? fail(error));
+  process.exitCode = unread ?? code;
+  if (code === exitCodes.interrupted) process.exit(); // an answer that is awaited may never come
 }

@@ -6,7 +6,7 @@ import { messageOf, quote } from '../errors.js';
 import { attributesOf } from '../operations/catalogue/attributes.js';
 import { plural } from '../plural.js';
 import type { MountedVolume } from '../tape/backend.js';
-import { readEnvironment, withContext } from './context.js';
+import { openContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
 import { environment, onInterrupt } from './io.js';
 import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
@@ -43,44 +43,51 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
   const abort = new AbortController();
   onInterrupt(() => abort.abort(new CommandError('stopped; nothing was registered')));
   const counts: ScanCounts = { files: 0, unchanged: 0, skipped: 0 };
-  const { added, updated } = await withContext(await readEnvironment(), async (ctx) => {
-    const { importRows } = await import('../operations/catalogue/import.js');
-    const { readRows } = await import('../operations/catalogue/import-rows.js');
-    const { name, library } = await findLibrary(ctx, volume, options.library);
-    const mounted = await (options.drive === undefined
-      ? library.mountAnywhere(volume, abort.signal)
-      : library.mount(volume, options.drive, abort.signal));
-    let unmounting: Promise<void> | undefined;
-    const unmount = () => {
-      unmounting ??= release(mounted);
-      return unmounting;
-    };
-    try {
-      const { signal } = abort;
-      const onSkip = (file: string) => {
-        counts.skipped++;
-        noteLine(`skipped: ${printable(file)} is neither a file nor a folder`);
-      };
-      const files = mounted.list({ below: options.prefix, signal, onSkip });
-      const row = { volume, library: name, spot_name: options.spot };
-      const lines = linesOf(ctx, files, { row, counts });
-      const first = await lines.next();
-      if (first.done) return { added: 0, updated: 0 }; // an import of nothing is refused
-      const all = async function* () {
-        yield first.value;
-        yield* lines;
-        await unmount(); // the drive is free while the rows are imported
-      };
-      return await importRows(ctx, readRows(Readable.from(all())), { wanted: signal });
-    } finally {
-      await unmount();
-    }
-  });
+  const { added, updated } = await registerFiles(volume, options, counts, abort.signal);
   const result = { ...counts, added, updated };
   if (options.json) return printJson(result);
   printLine(
     `${plural(counts.files, 'file')} on ${printable(volume)}: ${added} added, ${updated} updated, ${counts.unchanged} as they were`,
   );
+}
+
+async function registerFiles(
+  volume: string,
+  options: ScanOptions,
+  counts: ScanCounts,
+  signal: AbortSignal,
+): Promise<{ added: number; updated: number }> {
+  const ctx = await openContext();
+  const { importRows } = await import('../operations/catalogue/import.js');
+  const { readRows } = await import('../operations/catalogue/import-rows.js');
+  const { name, library } = await findLibrary(ctx, volume, options.library);
+  const mounted = await (options.drive === undefined
+    ? library.mountAnywhere(volume, signal)
+    : library.mount(volume, options.drive, signal));
+  let unmounting: Promise<void> | undefined;
+  const unmount = () => {
+    unmounting ??= release(mounted);
+    return unmounting;
+  };
+  try {
+    const onSkip = (file: string) => {
+      counts.skipped++;
+      noteLine(`skipped: ${printable(file)} is neither a file nor a folder`);
+    };
+    const files = mounted.list({ below: options.prefix, signal, onSkip });
+    const row = { volume, library: name, spot_name: options.spot };
+    const lines = linesOf(ctx, files, { row, counts });
+    const first = await lines.next();
+    if (first.done) return { added: 0, updated: 0 }; // an import of nothing is refused
+    const all = async function* () {
+      yield first.value;
+      yield* lines;
+      await unmount(); // the drive is free while the rows are imported
+    };
+    return await importRows(ctx, readRows(Readable.from(all())), { wanted: signal });
+  } finally {
+    await unmount();
+  }
 }
 
 async function findLibrary(ctx: Context, volume: string, asked: string | undefined) {

@@ -1,5 +1,5 @@
 /**
- * Applies pending migrations at start-up. Its table, checksums and advisory lock are those of `prisma migrate deploy`:
+ * Applies pending migrations at start-up; commands only require that there are none. Its table, checksums and advisory lock are those of `prisma migrate deploy`:
  * either works on a database, and several processes may start at once. A migration and its record are one transaction,
  * so a killed process leaves nothing of it.
  * Old and new versions run side by side during an upgrade. A migration adds (expand), and only a later one removes what
@@ -31,32 +31,57 @@ export async function migrate(
   Client = pg.Client,
   dir = path.join(packageRoot, 'prisma/migrations'),
 ): Promise<string[]> {
-  const migrations = await readMigrations(dir);
-  const client = new Client(config);
-  client.on('error', () => {}); // the running query fails
-  await client.connect();
-  try {
+  return await withClient(config, Client, async (client) => {
     await client.query('SET client_min_messages = warning');
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
     await client.query(RECORDS);
-    const known = await readRecords(client);
-    await refuseOlder(client, migrations.at(-1)?.name ?? '');
-    const applied: string[] = [];
-    for (const migration of migrations) {
-      const before = known.get(migration.name);
-      if (before === migration.checksum) continue;
-      if (before !== undefined)
-        throw new Error(
-          `migration ${migration.name} was changed after it was applied: use an empty database, or the version that created this one`,
-        );
-      await apply(client, migration);
-      applied.push(migration.name);
-    }
+    const pending = await findPending(client, dir);
+    for (const migration of pending) await apply(client, migration);
     await noteOldest(client, dir);
-    return applied;
-  } finally {
-    await client.end(); // releases the lock
+    return pending.map(({ name }) => name);
+  });
+}
+
+/**
+ * Refuses a database whose schema is not the current one.
+ * @param config of a database with the tables of Tapegate
+ * @returns no migration: it applies none
+ */
+export async function requireCurrent(
+  config: pg.ClientConfig,
+  Client = pg.Client,
+  dir = path.join(packageRoot, 'prisma/migrations'),
+): Promise<[]> {
+  const pending = await withClient(config, Client, (client) => findPending(client, dir));
+  if (pending.length === 0) return [];
+  throw new Error(
+    `the schema of the database is not current: it lacks ${pending.map(({ name }) => name).join(', ')}; "tapegate migrate" or the next start of this version brings it up to date`,
+  );
+}
+
+async function withClient<T>(
+  config: pg.ClientConfig,
+  Client: typeof pg.Client,
+  work: (client: pg.Client) => Promise<T>,
+): Promise<T> {
+  const client = new Client(config);
+  client.on('error', () => {}); // the running query fails
+  await client.connect();
+  return await work(client).finally(() => client.end()); // releases the lock, too
+}
+
+/** @throws Error if an applied migration was changed, or this version is too old for the database */
+async function findPending(client: pg.Client, dir: string): Promise<Migration[]> {
+  const migrations = await readMigrations(dir);
+  const known = await readRecords(client);
+  await refuseOlder(client, migrations.at(-1)?.name ?? '');
+  const changed = migrations.find(({ name, checksum }) => (known.get(name) ?? checksum) !== checksum);
+  if (changed) {
+    throw new Error(
+      `migration ${changed.name} was changed after it was applied: use an empty database, or the version that created this one`,
+    );
   }
+  return migrations.filter(({ name }) => !known.has(name));
 }
 
 interface Migration {

@@ -11,7 +11,16 @@ import { listSettings, variableOf } from '../../src/settings.js';
 import { refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takePort } from '../support/ports.js';
-import { cleanUp, cliFile, runCli, runProgram, startProcess } from '../support/process.js';
+import {
+  cleanUp,
+  cliFile,
+  copyDatabase,
+  makeDataDir,
+  runCli,
+  runProgram,
+  serverPid,
+  startProcess,
+} from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { useApp } from '../support/use-app.js';
 
@@ -206,6 +215,16 @@ test('a reader that closes the pipe early is no error', async () => {
   expect(list).toMatchObject({ code: 0, stderr: '' });
   expect(list.stdout).toMatch(/^T {4}1\.00 kB {2}\/pipe\/x+\/\d+\n$/);
   expect(await pipe('--help')).toMatchObject({ code: 0, stderr: '' });
+});
+
+test('a reader that closes the pipe early leaves no embedded PostgreSQL behind', async () => {
+  const env = { DATA_DIR: makeDataDir(), HOME: '/nowhere' };
+  copyDatabase({ env });
+  for (const command of ['plan', 'disk list']) {
+    const line = `("${process.execPath}" "${cliFile}" ${command}; echo "ended with $?" >&2) | :`;
+    expect(await startProcess('sh', ['-c', line], { env }).ended).toMatchObject({ stderr: 'ended with 0\n' });
+    expect(serverPid(env.DATA_DIR)).toBeUndefined();
+  }
 });
 
 test('control characters and bidirectional overrides do not reach the terminal', async () => {

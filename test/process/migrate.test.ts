@@ -90,6 +90,16 @@ test('a second run applies nothing', async () => {
   expect(await query('SELECT * FROM _prisma_migrations')).toEqual(before);
 });
 
+test('a command refuses a database of an older version, and only migrate changes its schema', async () => {
+  await migrate(database.connection);
+  await query(`DELETE FROM _prisma_migrations WHERE migration_name = '${names.at(-1)}'`);
+  const reason = `the schema of the database is not current: it lacks ${names.at(-1)}; "tapegate migrate" or the next start of this version brings it up to date`;
+  for (const args of [['quota', 'list'], ['requests'], ['doctor']]) {
+    expect(await runCli(args, { env })).toEqual(refused(1, reason));
+  }
+  expect(await query('SELECT FROM _prisma_migrations')).toHaveLength(names.length - 1);
+});
+
 test('of several concurrent migrations of an empty database, one applies each migration', async () => {
   const applied = await Promise.all(Array.from({ length: 4 }, () => migrate(database.connection)));
   expect(applied.flat()).toEqual(names);
