@@ -1,7 +1,6 @@
 /** The site as a whole, and what of it has changed: for those who show it. */
 import { cancellable } from '../src/cancellable.js';
 import { type CurvePoint, type QuotaPoint, readHistory, readQuotaHistory } from '../src/operations/site/curves.js';
-import { type Kept, type KeptKind, readKept } from '../src/operations/site/housekeeping.js';
 import { listProcesses, type RunningProcess } from '../src/operations/site/processes.js';
 import {
   type RequestChange,
@@ -11,7 +10,7 @@ import {
   watchRequests,
   watchSite,
 } from '../src/operations/site/watch.js';
-import { bigInt, builder, describeValues, nullable, time, timeOrNull } from './builder.js';
+import { bigInt, builder, describeValues, nullable, time } from './builder.js';
 import { RequestStateType } from './requests.js';
 
 const SitePartType = builder.enumType('SitePart', {
@@ -146,43 +145,7 @@ const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').i
   }),
 });
 
-const keptTexts: Record<KeptKind, string> = {
-  REQUESTS: 'Requests and their files, also ended ones. They are kept without end.',
-  EVENTS: 'What is told to those who watch.',
-  MAIL: 'Letters: their texts go so long after the end of their request.',
-  AUDIT: 'Who has asked for which change.',
-  WEBHOOK_MESSAGES: 'What webhooks were told.',
-  CURVES: 'What the site did, and what was used of quotas.',
-};
-
-const KeptKindType = builder.enumType('KeptKind', {
-  description: 'What is kept of what was.',
-  values: describeValues(keptTexts),
-});
-
-const KeptType = builder.objectRef<Kept>('Kept').implement({
-  description: 'What is kept of what was, and what it takes.',
-  fields: (t) => ({
-    kind: t.expose('kind', { type: KeptKindType, description: 'Which it is.' }),
-    days: t.exposeInt(
-      'days',
-      nullable('For how long it is kept, as the process that answers is configured; null: without end.'),
-    ),
-    rows: t.exposeFloat('rows', nullable('Estimated number; null: not read yet.')),
-    bytes: t.expose('bytes', bigInt('What it takes in the database, indexes included.')),
-    oldest: t.expose('oldest', timeOrNull('When the oldest was written; null: there is none.')),
-  }),
-});
-
 builder.queryFields((t) => ({
-  kept: t.field({
-    type: [KeptType],
-    nullable: true,
-    complexity: 20,
-    description:
-      'What is kept of what was, for how long, and what it takes; null, with an error, where that cannot be looked at just now. For viewers and operators.',
-    resolve: (_root, _args, ctx) => readKept(ctx),
-  }),
   history: t.field({
     type: [CurvePointType],
     complexity: HISTORY_COMPLEXITY,

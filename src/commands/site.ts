@@ -1,19 +1,9 @@
 /** `status`, `mail`, `legacy`: what operators watch: processes, email that waits, and callers that show nothing. */
 import type { Command } from 'commander';
-import { formatBytes } from '../bytes.js';
-import { messageOf } from '../errors.js';
-import {
-  Kept,
-  type KeptQuery,
-  LegacyUses,
-  Processes,
-  WaitingMail,
-  type WaitingMailQuery,
-} from '../generated/command-operations.js';
-import { plural } from '../plural.js';
+import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../generated/command-operations.js';
 import { limitHelp, readLimit } from './arguments.js';
 import { ask, askNodes } from './client.js';
-import { type OutputOptions, printJson, printLine, printRows, printTable } from './output.js';
+import { type OutputOptions, printJson, printRows } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
@@ -23,8 +13,7 @@ export function registerStatus(program: Command): void {
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
   const { processes } = await ask(url, Processes);
-  const kept = await readKept(url);
-  if (options.json) return printJson({ processes, kept: typeof kept === 'string' ? null : kept });
+  if (options.json) return printJson({ processes });
   printRows(processes, options, {
     none: 'no process says that it runs',
     header: ['KIND', 'HOST', 'PID', 'VERSION', 'STATE', 'BEHIND', 'STARTED', 'SEEN'],
@@ -39,27 +28,6 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
       formatTime(seenAt),
     ],
   });
-  printLine('');
-  if (typeof kept === 'string') return printLine(`what is kept cannot be told: ${kept}`);
-  printTable(
-    ['KEPT', 'FOR', 'ROWS', 'SIZE', 'SINCE'],
-    kept.map(({ kind, days, rows, bytes, oldest }) => [
-      kind.toLowerCase().replaceAll('_', ' '),
-      days === null ? 'always' : plural(days, 'day'),
-      rows && Math.round(rows),
-      formatBytes(bytes),
-      oldest && formatTime(oldest),
-    ]),
-  );
-}
-
-/** Returns why it failed as a text: the processes are shown all the same. */
-async function readKept(url: string): Promise<NonNullable<KeptQuery['kept']> | string> {
-  try {
-    return (await ask(url, Kept)).kept ?? [];
-  } catch (error) {
-    return messageOf(error);
-  }
 }
 
 interface ListOptions extends OutputOptions {

@@ -96,7 +96,6 @@ export const policy = {
   watchSite: 'look',
   readHistory: 'look',
   listProcesses: 'look',
-  readKept: 'look',
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;

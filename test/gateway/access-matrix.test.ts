@@ -178,7 +178,6 @@ const common: Partial<Record<Operation, string>> = {
   watchRequests: 'subscription { result: requestChanges { hasMore } }',
   readHistory: '{ result: history(since: "2026-01-01") { at } }',
   listProcesses: '{ result: processes { host } }',
-  readKept: '{ result: kept { bytes } }',
   readDriveHosts: '{ result: drives { edges { node { host } } } }',
   readHostsOf: '{ result: restoreDisks { edges { node { hosts } } } }',
   readVolumeFiguresOf: '{ result: volumes { edges { node { files bytes } } } }',

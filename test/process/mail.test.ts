@@ -268,6 +268,7 @@ test('a path with line breaks adds no header and no recipient', async () => {
   const last = await server.waitForMail('header@last.example', 'Restored: /header/a');
   expect(last.to).toEqual(['header@last.example']);
   expect([...last.headers.keys()]).not.toContain('bcc');
+  expect(last.headers.get('content-type')).toMatch(/^text\/plain/);
   expect(last.headers.get('subject')).toBe(
     'Restored: /header/a\uFFFD\uFFFDBcc: evil@example.org\uFFFD\uFFFD\uFFFD\uFFFDbody',
   );

@@ -1,4 +1,4 @@
-/** `tapegate status`: which processes of the site live, their versions, how far they are behind, and what is kept. */
+/** `tapegate status`: which processes of the site live, their versions, and how far they are behind. */
 import { hostname } from 'node:os';
 import { afterAll, expect, test, vi } from 'vitest';
 import { BEAT_MS } from '../../src/operations/site/processes.js';
@@ -15,7 +15,7 @@ const app = useApp({}, async () => {
   // the heartbeat of processes that run in this one comes every 50 ms
   const quick = (run: () => void, ms?: number) => timer(run, ms === BEAT_MS ? 50 : ms);
   const spy = vi.spyOn(globalThis, 'setInterval').mockImplementation(quick as typeof setInterval);
-  gateway = { ...(await serveHere({ ...env, TAPEGATE_REQUEST_DAYS: '7' })), pid: process.pid };
+  gateway = { ...(await serveHere(env)), pid: process.pid };
   spy.mockRestore();
 });
 afterAll(cleanUp);
@@ -28,8 +28,6 @@ interface ProcessStatus {
 
 interface Status {
   processes: ProcessStatus[];
-  /** Null if one of its tables is locked. */
-  kept: { kind: string; days: number | null; rows: number | null; bytes: number; oldest: string | null }[] | null;
 }
 
 async function readStatus(url = gateway.url): Promise<Status> {
@@ -71,17 +69,6 @@ test('status shows gateways and engines with their versions, and a killed engine
   expect(stdout).toMatch(new RegExp(`^gateway +\\S+ +${gateway.pid} +0\\.1\\.0 +lives +0\\.\\d s `, 'm'));
 });
 
-test('status shows what is kept, and for how long', async () => {
-  const kept = (await readStatus()).kept ?? [];
-  const days = { REQUESTS: null, EVENTS: 30, MAIL: 7, AUDIT: 400, WEBHOOK_MESSAGES: 30, CURVES: 90 };
-  expect(Object.fromEntries(kept.map(({ kind, days }) => [kind, days]))).toEqual(days);
-  expect(kept.every(({ bytes }) => bytes > 0)).toBe(true);
-  const { oldest } = kept.find(({ kind }) => kind === 'AUDIT') ?? {};
-  expect(oldest).toMatch(/^2\d{3}-.*Z$/); // of the test's own token
-  const { stdout } = await runCli(['status'], { env });
-  expect(stdout).toMatch(/^KEPT +FOR +ROWS +SIZE +SINCE\n(.*\n)*audit +400 days +\S+ +[\d.]+ \wB +\d{4}-/m);
-});
-
 test('a gateway that cannot read events reports how far it is behind, and when it has caught up', async () => {
   const client = await app.ctx.db.pool.connect();
   try {
@@ -90,7 +77,6 @@ test('a gateway that cannot read events reports how far it is behind, and when i
     await app.ctx.db.pool.query("SELECT pg_notify('tapegate', 'event')");
     const behind = await waitForProcess('it to be behind', gateway, ({ lagSeconds }) => lagSeconds > 1);
     expect(behind.isAlive).toBe(true);
-    expect((await readStatus()).kept).toBeNull(); // the rest of the status is shown all the same
   } finally {
     await client.query('ROLLBACK');
     client.release();

@@ -20,7 +20,7 @@ const operations: Record<Right, string> = {
   change: 'cancelRequest releaseFiles retryRequest updateRequest',
   manage: `createWebhook listWebhookMessages listWebhooks removeMember removeWebhook rotateWebhookSecret setMember setWebhook
     testWebhook`,
-  look: `listLegacyUses listPathRules listProcesses listVerifications readDriveHosts readHistory readHostsOf readKept readMetrics
+  look: `listLegacyUses listPathRules listProcesses listVerifications readDriveHosts readHistory readHostsOf readMetrics
     readSettings readStagingFigures readUsage readVolumeFiguresOf watchSite`,
   operate: `addLibrary createToken forgetDisk forgetFiles forgetUser importRows listAudit listFindings listTokens moveVolume
     reinstateFiles reinstateVolume removeLibrary removePathRule removeQuota renameFiles repairFindings resizeDisk resume retireVolume

@@ -9,7 +9,6 @@ export interface ReceivedMail {
   to: string[];
   /** By names in lower case, unfolded. */
   headers: Map<string, string>;
-  /** The text part and the HTML part. */
   body: string;
 }
 

@@ -31,7 +31,7 @@ const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
 /** Older rows are read by the hour. */
 const FINE_DAYS = 2;
-export const CURVE_DAYS = 90;
+const CURVE_DAYS = 90;
 /** More than 48 hours of five minutes and 88 days of hours. */
 const MOST_POINTS = 3000;
 const STEP = 20_000n;

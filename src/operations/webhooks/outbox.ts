@@ -137,7 +137,7 @@ async function noteFailedTry(
 const spread = (seconds: number): number => seconds * (0.8 + 0.4 * Math.random());
 
 /** Messages are deleted at this age, sent or not. */
-export const MESSAGE_DAYS = 30;
+const MESSAGE_DAYS = 30;
 const STEP = 5000;
 
 export async function pruneMessages(ctx: Context, stop: AbortSignal): Promise<void> {
