@@ -20,9 +20,9 @@ import {
 import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
 import { readerOf } from '../src/access/answers-in-hand.js';
 import { endTurn } from '../src/access/limits.js';
-import { HttpError, sizeOfBody } from '../src/http-body.js';
+import { checkMethod, HttpError, sizeOfBody } from '../src/http-body.js';
 import type { EventPlace } from './event-place.js';
-import { acceptedOf, checkMethod, notAcceptable, type Params } from './http.js';
+import { acceptedOf, notAcceptable, type Params } from './http.js';
 
 type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
 type Run = (args: ExecutionArgs) => Promise<Result> | Result;
@@ -284,7 +284,7 @@ export class EventStreams {
     const { res } = stream;
     this.open.add(res);
     endTurn(res);
-    res.locals.isStream = true; // it ends when the caller's rights change (access/open-answers.ts)
+    res.locals.isStream = true; // it ends when the caller's rights change (access/answers-in-hand.ts)
     whenClosed(res, () => {
       this.open.delete(res);
       void messages.return();

@@ -77,7 +77,7 @@ async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | nul
 
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
-/** As `/webdav` has it (rest/bytes/path.ts), which GraphQL does not know. */
+/** As `/webdav` has it (rest/tape/paths.ts), which GraphQL does not know. */
 const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
 
 export const TapeFileType = builder.prismaNode('TapeFile', {

@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import { messageOf, quote, UnavailableError, UnconfirmedError } from '../src/errors.js';
 import { HttpError, parseBounded, readJsonBody } from '../src/http-body.js';
 import { answerOf, createErrorHandler as createHandler } from '../src/http-errors.js';
+import { isObject } from '../src/json.js';
 import { RefusedDocument } from './persisted.js';
 
 export interface Params {
@@ -11,13 +12,6 @@ export interface Params {
   operationName?: string | null;
   variables?: Record<string, unknown> | null;
   extensions?: Record<string, unknown> | null;
-}
-
-/** @throws HttpError 405 with `Allow` */
-export function checkMethod(req: Request, allowed: readonly string[]): void {
-  if (allowed.includes(req.method)) return;
-  const list = allowed.join(', ');
-  throw new HttpError(405, `${req.method} is not allowed here, only ${list}`, { Allow: list });
 }
 
 /** Returns the media type that the client prefers, each in UTF-8; undefined if it accepts none of them. */
@@ -97,10 +91,6 @@ function checkParams(value: unknown): Params {
     }
   }
   return value as unknown as Params;
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function nameOf(value: unknown): string {

@@ -1,6 +1,7 @@
 /** Libraries: the tape systems of the site. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { LibraryContract } from '../src/generated/prisma/enums.js';
+import { isObject } from '../src/json.js';
 import {
   addLibrary,
   type LeftFile,
@@ -186,7 +187,7 @@ function parseSettings(text: string | null | undefined): object {
   } catch {
     value = undefined;
   }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
+  if (isObject(value)) return value;
   throw new InvalidInputError('settings', 'must be the text of a JSON object, such as {"folder": "/tapes"}');
 }
 

@@ -7,6 +7,7 @@ import { type Caller, hasRole } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { messageOf, quote } from '../src/errors.js';
 import { HttpError } from '../src/http-body.js';
+import { isObject } from '../src/json.js';
 
 interface Named {
   query?: unknown;
@@ -80,7 +81,7 @@ function readTrusted(file: string): Map<string, string> {
   } catch (error) {
     throw new Error(`TAPEGATE_TRUSTED_DOCUMENTS: ${file} cannot be read: ${messageOf(error)}`);
   }
-  const entries = typeof found === 'object' && found !== null && !Array.isArray(found) ? Object.entries(found) : [];
+  const entries = isObject(found) ? Object.entries(found) : [];
   const documents = entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string');
   if (documents.length === 0 || documents.length < entries.length) {
     throw new Error(

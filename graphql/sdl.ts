@@ -2,8 +2,7 @@
 import type { Request, Response } from 'express';
 import { type GraphQLSchema, lexicographicSortSchema, printSchema } from 'graphql';
 import { KeptBody } from '../src/encodings.js';
-import { HttpError } from '../src/http-body.js';
-import { checkMethod } from './http.js';
+import { checkMethod, HttpError } from '../src/http-body.js';
 import { schema } from './schema.js';
 
 /** Below `/graphql`. */

@@ -3,6 +3,7 @@ import type { Request, Response } from 'express';
 import { z } from 'zod';
 import { InvalidInputError, quote } from '../src/errors.js';
 import { HttpError, readJsonBody } from '../src/http-body.js';
+import { isObject } from '../src/json.js';
 import { toLogicalPath } from './tape/paths.js';
 
 type Issue = Pick<z.core.$ZodRawIssue, 'input'>;
@@ -142,9 +143,6 @@ function findQuota(metadata: unknown, siteName: string): string | undefined {
   }
   return undefined;
 }
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** Faults that one message reports. */
 const MOST_FAULTS = 5;

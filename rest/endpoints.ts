@@ -35,8 +35,6 @@ export interface Endpoint {
   answer: { form: JsonSchema; description: string; example: object };
   /** In addition to `commonErrors`. */
   errors: Readonly<Record<number, string>>;
-  /** Its first and last rules in rest/CONTRACT.md. */
-  rules: readonly (readonly [first: number, last: number])[];
 }
 
 const requestId: Parameter = {
@@ -77,7 +75,6 @@ export const endpoints: readonly Endpoint[] = [
     parameters: [],
     answer: { form: refTo('Requests'), description: 'the requests', example: { requests: [summary] } },
     errors: {},
-    rules: [[55, 60]],
   },
   {
     ...{ method: 'post', path: '/requests', name: 'createRequest', handler: requests.post },
@@ -97,7 +94,6 @@ export const endpoints: readonly Endpoint[] = [
       ...bodyErrors,
       403: 'the quota is full, the user is unknown, has as much at once as the site allows, or the caller may not',
     },
-    rules: [[61, 95]],
   },
   {
     ...{ method: 'get', path: '/requests/{id}', name: 'getRequest', handler: requests.getOne },
@@ -123,10 +119,6 @@ export const endpoints: readonly Endpoint[] = [
       },
     },
     errors: { 404: NO_REQUEST },
-    rules: [
-      [34, 54],
-      [140, 141],
-    ],
   },
   {
     ...{ method: 'put', path: '/requests/{id}', name: 'updateRequest', handler: requests.put },
@@ -147,7 +139,6 @@ export const endpoints: readonly Endpoint[] = [
       403: 'the user is unknown, the request belongs to another quota, that is full, or the caller may not',
       404: NO_REQUEST,
     },
-    rules: [[96, 112]],
   },
   {
     ...{ method: 'get', path: '/files', name: 'listFiles', handler: files.getAll },
@@ -194,7 +185,6 @@ export const endpoints: readonly Endpoint[] = [
       },
     },
     errors: { 400: 'a parameter is given twice, or its value is not allowed' },
-    rules: [[113, 130]],
   },
   {
     ...{ method: 'get', path: '/quota/{user}', name: 'getQuota', handler: quotas.getOne },
@@ -226,7 +216,6 @@ export const endpoints: readonly Endpoint[] = [
       },
     },
     errors: { 404: 'there is no such user, or none that the caller may see' },
-    rules: [[131, 139]],
   },
 ];
 

@@ -1,7 +1,7 @@
 /** The REST contract as a document of OpenAPI 3.1, made of the table of its endpoints and served at `/openapi.json`. */
 import type { RequestHandler } from 'express';
 import { KeptBody } from '../src/encodings.js';
-import { HttpError } from '../src/http-body.js';
+import { checkMethod } from '../src/http-body.js';
 import { answerForm, bodyForm, commonErrors, type Endpoint, endpoints } from './endpoints.js';
 import { arrayOfOne, forms, refTo } from './forms.js';
 
@@ -22,16 +22,13 @@ interface OpenapiOperation {
   parameters: object[];
   requestBody?: object;
   responses: Record<string, object>;
-  [extension: `x-${string}`]: unknown;
 }
 
 /** Answers GET and HEAD of the document. @param publicUrl where users find the gateway */
 export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {
-    if (req.method !== 'GET' && req.method !== 'HEAD') {
-      throw new HttpError(405, `${req.method} is not allowed here, only GET, HEAD`, { Allow: 'GET, HEAD' });
-    }
+    checkMethod(req, ['GET', 'HEAD']);
     body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // when it is first asked for
     res.setHeader('Content-Type', 'application/json');
     body.send(res).catch(next);
@@ -72,7 +69,7 @@ export function describeRest(publicUrl = '') {
 }
 
 function describeEndpoint(endpoint: Endpoint): OpenapiOperation {
-  const { name, summary, description, parameters, body, answer, rules } = endpoint;
+  const { name, summary, description, parameters, body, answer } = endpoint;
   const json = (schema: object, examples: readonly object[]) => ({
     'application/json': {
       schema,
@@ -97,7 +94,6 @@ function describeEndpoint(endpoint: Endpoint): OpenapiOperation {
       200: { description: sentence(answer.description), content: json(answerForm(endpoint), [answer.example]) },
       ...Object.fromEntries(errorsOf(endpoint).map(([status, words]) => [status, describeError(status, words)])),
     },
-    'x-rules': rules.map(([first, last]) => `R${first} to R${last}`).join(', '),
   };
 }
 

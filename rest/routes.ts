@@ -1,7 +1,7 @@
 /** Routers of REST, from tables of routes. */
 import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
 import type { Context } from '../src/context.js';
-import { HttpError } from '../src/http-body.js';
+import { checkMethod, HttpError } from '../src/http-body.js';
 
 export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
 
@@ -28,10 +28,7 @@ export function createRouter(
     for (const [method, handler] of Object.entries(handlers)) {
       route[method as keyof typeof handlers]((req, res) => handler(contextOf(req), req, res));
     }
-    route.all((req) => {
-      const list = allow.join(', ');
-      throw new HttpError(405, `${req.method} is not allowed here, only ${list}`, { Allow: list });
-    });
+    route.all((req) => checkMethod(req, allow));
   }
   router.use((req) => {
     throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);

@@ -1,7 +1,7 @@
 /** Sizes as people write and read them. */
 
 /** Formats three digits and a decimal unit: `1.50 MB`. */
-export function formatBytes(bytes: bigint | number): string {
+export function formatBytes(bytes: bigint | number | string): string {
   const units = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
   let value = Number(bytes);
   let unit = 0;

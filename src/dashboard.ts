@@ -5,6 +5,7 @@ import type { RequestHandler } from 'express';
 import type { AccessConfig, BrowserConfig } from './config.js';
 import { KeptBody } from './encodings.js';
 import { codeOf } from './errors.js';
+import { prefixOf } from './http-target.js';
 import { packageRoot } from './package-root.js';
 
 type DashboardConfig = Pick<BrowserConfig, 'publicUrl' | 'dashboard'> & { access: AccessConfig };
@@ -67,7 +68,7 @@ function listFolder(): string[] {
 
 /** Behind a path prefix, the page is served with and without a trailing slash. */
 function withBase(page: Buffer, publicUrl: string | undefined): Buffer {
-  const prefix = publicUrl === undefined ? '' : new URL(publicUrl).pathname.replace(/\/$/, '');
+  const prefix = prefixOf(publicUrl);
   if (prefix === '') return page;
   return Buffer.from(page.toString().replace('<head>', `<head><base href="${encodeURI(decodeURI(prefix))}/" />`));
 }

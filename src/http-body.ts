@@ -17,6 +17,13 @@ export class HttpError extends Error {
   }
 }
 
+/** @throws HttpError 405 with `Allow` */
+export function checkMethod({ method = '' }: IncomingMessage, allowed: readonly string[]): void {
+  if (allowed.includes(method)) return;
+  const list = allowed.join(', ');
+  throw new HttpError(405, `${method} is not allowed here, only ${list}`, { Allow: list });
+}
+
 export interface BodyRoom {
   /** Reserves room for a part. @throws HttpError if there is none */
   take(bytes: number): void;

@@ -9,7 +9,7 @@ import { Readable } from 'node:stream';
 import type { Logger } from 'pino';
 import type { Context } from './context.js';
 import { codeOf, InvalidInputError, logFailure, quote, UnavailableError, UserError } from './errors.js';
-import { HttpError } from './http-body.js';
+import { checkMethod, HttpError } from './http-body.js';
 import { answerOf } from './http-errors.js';
 import { importRows } from './operations/catalogue/import.js';
 import type { ImportResult } from './operations/catalogue/import-incoming.js';
@@ -101,7 +101,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 
 /** @throws HttpError 405, 415 */
 function checkRequest(req: IncomingMessage): void {
-  if (req.method !== 'PUT') throw new HttpError(405, `${req.method} is not allowed here, only PUT`, { Allow: 'PUT' });
+  checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return; // the first bytes show whether it is gzipped
   throw new HttpError(415, `Content-Encoding must be gzip, or left out, not ${quote(encoding)}`);

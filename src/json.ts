@@ -1,3 +1,9 @@
+/** JSON values and their text. */
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
 /**
  * Returns JSON as `JSON.stringify` does, with bigints as number literals. `JSON.stringify` throws on a bigint, and
  * Node.js 20 has no `JSON.rawJSON`.

@@ -1,12 +1,12 @@
 /** Read-only WebDAV for the bytes of restored files, as far as grid clients need it. */
-import type { Request, RequestHandler, Response } from 'express';
+import type { Request, RequestHandler } from 'express';
 import type { Context } from '../../src/context.js';
-import { HttpError } from '../../src/http-body.js';
+import { checkMethod, HttpError } from '../../src/http-body.js';
 import { getFile } from './file.js';
 import { type Enter, propfind } from './propfind.js';
 import type { Copies } from './send.js';
 
-const ALLOW = 'OPTIONS, GET, HEAD, PROPFIND';
+const ALLOW = ['OPTIONS', 'GET', 'HEAD', 'PROPFIND'];
 
 interface Door {
   copies: Copies;
@@ -33,11 +33,10 @@ export function createBytesHandler(
       return await getFile(ctx, copies, req, res).finally(leave);
     }
     if (req.method === 'PROPFIND') return await propfind(ctx, enterFolder, req, res);
-    if (req.method === 'OPTIONS') return options(res);
-    throw new HttpError(405, `${req.method} is not allowed here, only ${ALLOW}`, { Allow: ALLOW });
+    checkMethod(req, ALLOW);
+    res
+      .set({ Allow: ALLOW.join(', '), DAV: '1' })
+      .status(200)
+      .end();
   };
-}
-
-function options(res: Response): void {
-  res.set({ Allow: ALLOW, DAV: '1' }).status(200).end();
 }

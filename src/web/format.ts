@@ -1,18 +1,5 @@
-/** Formats values: times in the browser's zone and language, bytes in powers of 1000. */
-
-const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
-
-/** @param bytes exact, as GraphQL sends them */
-export function formatBytes(bytes: string | number | bigint): string {
-  let value = Number(bytes);
-  let unit = 0;
-  while (Math.abs(value) >= 999.5 && unit < UNITS.length - 1) {
-    value /= 1000;
-    unit++;
-  }
-  const digits = unit === 0 || Math.abs(value) >= 99.95 ? 0 : Math.abs(value) >= 9.995 ? 1 : 2;
-  return `${value.toFixed(digits)} ${UNITS[unit]}`;
-}
+/** Formats numbers, and times in the browser's zone and language. */
+export { formatBytes } from '../bytes.js';
 
 /** `1 file`, `1,200 files`. */
 export function count(number: number, one: string, many = `${one}s`): string {

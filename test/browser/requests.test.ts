@@ -207,7 +207,7 @@ test('a retried request shows its progress file by file in all windows', async (
   isBroken = true;
   const id = await ask({ pattern: '/late/' });
   const windows = [await open(id), await open(id)];
-  for (const { page } of windows) await page.getByText('0 of 3 files, 0 B of 3.00 kB, 3 files failed').waitFor();
+  for (const { page } of windows) await page.getByText('0 of 3 files, 0 bytes of 3.00 kB, 3 files failed').waitFor();
   isBroken = false;
   await press((windows[0] as Window).page, 'Try the failed ones again');
   for (const [number, gate] of [

@@ -86,7 +86,7 @@ const mayImport: [part: string, from: string][] = [
       issuer-urls setting-values http-body http-target tls-files`,
   ],
   ['simulator/', 'planner/'],
-  ['web/', 'generated/'],
+  ['web/', 'generated/ bytes'],
   ['rest/', `${domain} operations/ cancellable config context encodings http-body http-errors package-root`],
   [
     'graphql/',

@@ -1,6 +1,5 @@
 /** Rows of a list; a column says what a row is about: the first, unless another one is marked. */
 import type { ComponentChildren } from 'preact';
-import { Wide } from './wide';
 
 export interface Column<Row> {
   title: string;
@@ -26,7 +25,8 @@ export function Table<Row>({
   const name = columns.find(({ isName }) => isName) ?? columns[0];
   if (rows.length === 0) return <p>There is none.</p>;
   return (
-    <Wide label={label}>
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse could not scroll it otherwise
+    <section class="wide" aria-label={label} tabIndex={0}>
       <table class={isStacked ? 'stacked' : undefined}>
         <thead>
           <tr>
@@ -55,6 +55,6 @@ export function Table<Row>({
           ))}
         </tbody>
       </table>
-    </Wide>
+    </section>
   );
 }
