@@ -2,9 +2,10 @@
  * Sends spans by OTLP over HTTP if a collector is configured (OTEL_EXPORTER_OTLP_ENDPOINT). The SDK, loaded only here,
  * reads its other variables itself.
  */
+import type { DiagAPI } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import type { Config } from './config.js';
-import { type SpanOptions, traceBy } from './traces.js';
+import { traceBy } from './traces.js';
 
 /** Failures are logged once in so long. */
 const TOLD_MS = 60_000;
@@ -30,24 +31,7 @@ export async function openTraces(config: Config, log: Logger): Promise<(() => Pr
     resource,
     spanProcessors: [new sdk.BatchSpanProcessor(new OTLPTraceExporter())],
   });
-  const tracer = provider.getTracer('tapegate');
-  traceBy({
-    start: (name, { kind, parent, attributes = {} }: SpanOptions) => {
-      const spanKind = kind === 'server' ? api.SpanKind.SERVER : api.SpanKind.INTERNAL;
-      const context = parent === undefined ? api.ROOT_CONTEXT : withParent(api, parent);
-      const span = tracer.startSpan(name, { kind: spanKind, attributes }, context);
-      const { traceId, spanId, traceFlags } = span.spanContext();
-      const isRecorded = (traceFlags & api.TraceFlags.SAMPLED) !== 0;
-      return {
-        traceparent: isRecorded ? `00-${traceId}-${spanId}-01` : undefined,
-        end: (more, error) => {
-          if (more) span.setAttributes(more);
-          if (error !== undefined) span.setStatus({ code: api.SpanStatusCode.ERROR, message: error });
-          span.end();
-        },
-      };
-    },
-  });
+  traceBy(api, provider.getTracer('tapegate'));
   return async () => {
     await Promise.race([provider.shutdown(), new Promise((resolve) => setTimeout(resolve, FLUSH_MS).unref())]).catch(
       () => {},
@@ -55,19 +39,7 @@ export async function openTraces(config: Config, log: Logger): Promise<(() => Pr
   };
 }
 
-type Api = typeof import('@opentelemetry/api');
-
-function withParent({ ROOT_CONTEXT, trace }: Api, traceparent: string): import('@opentelemetry/api').Context {
-  const [, traceId = '', spanId = '', flags = '00'] = traceparent.split('-');
-  return trace.setSpanContext(ROOT_CONTEXT, {
-    traceId,
-    spanId,
-    traceFlags: Number.parseInt(flags, 16) & 1,
-    isRemote: true,
-  });
-}
-
-function tellFailures(diag: Api['diag'], log: Logger): void {
+function tellFailures(diag: DiagAPI, log: Logger): void {
   let toldAt = Number.NEGATIVE_INFINITY;
   const tell = (message: string) => {
     if (performance.now() - toldAt < TOLD_MS) return;

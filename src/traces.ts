@@ -1,9 +1,10 @@
 /**
- * Spans of traces for a tracer, if any (src/open-traces.ts). A trace passes between processes as `traceparent` (W3C
- * Trace Context), and through the database with a request. Imports nothing.
+ * Spans of traces for the API of OpenTelemetry, if a collector is configured (src/open-traces.ts). A trace passes
+ * between processes as `traceparent` (W3C Trace Context), and through the database with a request.
  */
+import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 
-export type Attributes = Readonly<Record<string, string | number | boolean>>;
+type Api = typeof import('@opentelemetry/api');
 
 export interface Span {
   /** For parts of the span; undefined if the trace is not recorded. */
@@ -12,31 +13,22 @@ export interface Span {
   end(attributes?: Attributes, error?: string): void;
 }
 
-export interface SpanOptions {
-  kind: 'server' | 'internal';
-  parent?: string | undefined;
-  attributes?: Attributes;
-}
-
-interface Tracer {
-  start(name: string, options: SpanOptions): Span;
-}
-
 /** Version 00, with ids other than zero. */
-const TRACEPARENT = /^00-(?!0{32})[\da-f]{32}-(?!0{16})[\da-f]{16}-[\da-f]{2}$/;
+const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{2})$/;
 
-let tracer: Tracer | undefined;
+let tracing: { api: Api; tracer: Tracer } | undefined;
 
-export function traceBy(given: Tracer): void {
-  tracer = given;
+/** @param api loaded only by a process that traces */
+export function traceBy(api: Api, tracer: Tracer): void {
+  tracing = { api, tracer };
 }
 
-export const isTracing = (): boolean => tracer !== undefined;
+export const isTracing = (): boolean => tracing !== undefined;
 
 /** Starts a span for a caller's request, which may continue the caller's trace. */
 export function startServerSpan(name: string, given: unknown, attributes: Attributes): Span | undefined {
-  const parent = typeof given === 'string' && TRACEPARENT.test(given) ? given : undefined;
-  return tracer?.start(name, { kind: 'server', parent, attributes });
+  if (!tracing) return undefined;
+  return start(name, { kind: tracing.api.SpanKind.SERVER, attributes }, typeof given === 'string' ? given : '');
 }
 
 /** Starts a part of a traced span. */
@@ -45,6 +37,26 @@ export function startPart(
   parent: string | null | undefined,
   attributes: Attributes = {},
 ): Span | undefined {
-  if (parent === undefined || parent === null) return undefined;
-  return tracer?.start(name, { kind: 'internal', parent, attributes });
+  return parent ? start(name, { attributes }, parent) : undefined;
+}
+
+function start(name: string, options: SpanOptions, parent: string): Span | undefined {
+  if (!tracing) return undefined;
+  const { api, tracer } = tracing;
+  const [, traceId, spanId, flags = ''] = TRACEPARENT.exec(parent) ?? [];
+  const traceFlags = Number.parseInt(flags, 16) & api.TraceFlags.SAMPLED;
+  const context =
+    traceId === undefined || spanId === undefined
+      ? api.ROOT_CONTEXT
+      : api.trace.setSpanContext(api.ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
+  const span = tracer.startSpan(name, options, context);
+  const own = span.spanContext();
+  return {
+    traceparent: span.isRecording() ? `00-${own.traceId}-${own.spanId}-01` : undefined,
+    end: (more = {}, error) => {
+      span.setAttributes(more);
+      if (error !== undefined) span.setStatus({ code: api.SpanStatusCode.ERROR, message: error });
+      span.end();
+    },
+  };
 }
