@@ -1,5 +1,4 @@
 /** The library type `wlcg`: dCache, EOS with CTA, StoRM Tape, or another Tapegate, through the WLCG Tape REST API. */
-import { LRUCache } from 'lru-cache';
 import { TapeError } from '../../errors.js';
 import { SiteClient } from '../http/client.js';
 import type { Site, StagingKind } from '../kind.js';
@@ -29,7 +28,6 @@ class WlcgLibrary implements StagingLibrary {
   private readonly settings: WlcgSettings;
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
-  private readonly seen = new SeenDemands();
   /** Time of the next check right after a stage request, in milliseconds of `performance.now()`. */
   private nextLook = 0;
 
@@ -133,22 +131,19 @@ class WlcgLibrary implements StagingLibrary {
 
   /** Cancels and releases files. @returns files that may still arrive, if the system has no release call */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
-    let held = remotes;
-    let coming: string[] = [];
-    if (!this.seen.areReady(id, remotes)) {
-      const answers = await this.api.poll(id, signal);
-      if (!answers) return []; // unknown to the server, so nothing to release
-      this.seen.note(id, answers);
-      held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
-      const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
-      if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
-      if (!this.settings.releases) coming = waiting;
-    }
+    const answers = await this.api.poll(id, signal);
+    if (!answers) return []; // unknown to the server, so nothing to release
+    const held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
+    const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
+    if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
+    const { releases } = this.settings;
     // also files that were waiting: they may have arrived before the cancellation
-    if (this.settings.releases && held.length > 0) await this.api.release(id, held, signal);
-    const over = held.filter((remote) => !coming.includes(remote));
-    // the system would keep a record of an empty stage request
-    if (this.seen.release(id, over)) await attempt(this.api.delete(id, signal));
+    if (releases && held.length > 0) await this.api.release(id, held, signal);
+    const coming = releases ? [] : waiting;
+    const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));
+    const isOver = [...answers].every(([remote, { word }]) => word === 'failed' || released.has(remote));
+    // the system would keep a record of a stage request of which nothing is left
+    if (isOver) await attempt(this.api.delete(id, signal));
     return coming;
   }
 
@@ -160,7 +155,6 @@ class WlcgLibrary implements StagingLibrary {
     for (const each of ids) {
       const found = await this.api.poll(each, signal);
       if (!found) isForgotten = true;
-      else this.seen.note(each, found);
       for (const [path, answer] of found ?? []) answers.set(path, answer);
     }
     return { answers, isForgotten };
@@ -225,46 +219,4 @@ function splitIds(id: string | null): string[] {
     if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
   } catch {} // not written by `joinIds`
   return [id];
-}
-
-interface Seen {
-  /** Neither failed nor released: on disk or in progress. */
-  rest: Map<string, 'done' | 'waiting'>;
-  released: Set<string>;
-}
-
-/** Paths of all stage requests together, about 20 MB. */
-const MAX_PATHS = 100_000;
-
-/**
- * Caches the states of stage requests in this process. Files known to be on disk are released without another poll, and
- * a completely released stage request is deleted. The cache only saves calls; another process polls the server.
- */
-class SeenDemands {
-  private readonly seen = new LRUCache<string, Seen>({
-    maxSize: MAX_PATHS,
-    sizeCalculation: ({ rest, released }) => rest.size + released.size + 1,
-  });
-
-  note(id: string, answers: ReadonlyMap<string, StageAnswer>): void {
-    const released = this.seen.get(id)?.released ?? new Set();
-    const rest: Seen['rest'] = new Map();
-    for (const [path, { word }] of answers) if (word !== 'failed' && !released.has(path)) rest.set(path, word);
-    this.seen.set(id, { rest, released });
-  }
-
-  areReady(id: string, paths: readonly string[]): boolean {
-    const rest = this.seen.get(id)?.rest;
-    return rest !== undefined && paths.every((path) => rest.get(path) === 'done');
-  }
-
-  /** @returns whether no file of the stage request remains, as far as known */
-  release(id: string, paths: readonly string[]): boolean {
-    const seen = this.seen.get(id);
-    if (!seen) return false;
-    for (const path of paths) if (seen.rest.delete(path)) seen.released.add(path);
-    if (seen.rest.size > 0) return false;
-    this.seen.delete(id);
-    return true;
-  }
 }
