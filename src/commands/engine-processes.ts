@@ -7,15 +7,16 @@
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { ClientConfig } from 'pg';
 import type { Context } from '../context.js';
+import { FollowedLibraries, readingKey } from '../engine/followed-libraries.js';
 import { runPasses, Waker } from '../engine/passes.js';
-import { readingKey, UsableLibraries } from '../engine/usable-libraries.js';
 import { forgetProcess, replay, type Told } from '../metrics/forwarded.js';
-import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.js';
+import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
 import { packageRoot } from '../package-root.js';
 import type { Runtime } from '../runtime.js';
 import { count, isCounting } from '../signals.js';
@@ -82,80 +83,34 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
   // if a drive began before the disks, the first files would wait for one
   await passes.begin();
   for (const drive of first) void drive.begin();
-  const others = new OtherLibraries(ctx, drivesOf);
-  others.begin();
+  const stopping = new AbortController();
+  const others = new FollowedLibraries(ctx, {
+    keyOf: readingKey,
+    stop: stopping.signal,
+    work: async (library, stop) => {
+      const drives = drivesOf(library);
+      for (const each of drives) {
+        each.fork();
+        void each.begin();
+      }
+      await once(stop, 'abort');
+      await Promise.all(drives.map((each) => each.stop())); // active files may take some seconds
+    },
+  });
+  const bell = new Waker();
+  const unlisten = ctx.events.onRing('library', () => bell.ring());
+  const follow = { name: 'libraries', bell, everyMs: LIBRARIES_MS, run: () => others.follow() };
+  void runPasses(ctx, stopping.signal, [follow]);
   return {
     stop: async () => {
-      await Promise.all([others.stop(), ...all.map((each) => each.stop())]);
+      stopping.abort();
+      unlisten();
+      await Promise.all([others.ended, ...all.map((each) => each.stop())]);
     },
   };
 }
 
 const LIBRARIES_MS = 5000;
-
-/**
- * Drive processes of all libraries but the first. They start, stop and restart as libraries are added, removed and
- * changed.
- */
-class OtherLibraries {
-  private readonly ctx: Context;
-  private readonly drivesOf: (library: Library) => KeptProcess[];
-  /** By the ids of libraries, with their settings. */
-  private readonly drives = new Map<number, { key: string; processes: KeptProcess[] }>();
-  private readonly leaving = new Set<Promise<void>>();
-  private readonly usable: UsableLibraries;
-  private readonly stopping = new AbortController();
-  private readonly bell = new Waker();
-  private unlisten: () => void = () => {};
-
-  constructor(ctx: Context, drivesOf: (library: Library) => KeptProcess[]) {
-    this.ctx = ctx;
-    this.drivesOf = drivesOf;
-    this.usable = new UsableLibraries(ctx);
-  }
-
-  begin(): void {
-    this.unlisten = this.ctx.events.onRing('library', () => this.bell.ring());
-    const run = () => this.follow();
-    void runPasses(this.ctx, this.stopping.signal, [
-      { name: 'libraries', bell: this.bell, everyMs: LIBRARIES_MS, run },
-    ]);
-  }
-
-  async stop(): Promise<void> {
-    this.stopping.abort();
-    this.unlisten();
-    const all = [...this.drives.values()].flatMap(({ processes }) => processes);
-    await Promise.all([...this.leaving, ...all.map((each) => each.stop())]);
-  }
-
-  private async follow(): Promise<void> {
-    const libraries = await this.usable.read();
-    if (this.stopping.signal.aborted) return;
-    const keys = new Map(libraries.map((library) => [library.id, readingKey(library)]));
-    for (const [id, { key, processes }] of this.drives) {
-      if (keys.get(id) === key) continue;
-      this.drives.delete(id);
-      for (const each of processes) this.dismiss(each);
-    }
-    for (const library of libraries) {
-      if (this.drives.has(library.id)) continue;
-      const processes = this.drivesOf(library);
-      this.drives.set(library.id, { key: readingKey(library), processes });
-      for (const each of processes) {
-        each.fork();
-        void each.begin();
-      }
-    }
-  }
-
-  /** Active files may take some seconds. */
-  private dismiss(drive: KeptProcess): void {
-    const gone = drive.stop();
-    this.leaving.add(gone);
-    void gone.finally(() => this.leaving.delete(gone));
-  }
-}
 
 class KeptProcess {
   private readonly ctx: Context;

@@ -1,39 +1,33 @@
 /** The drives of a process, by library. They share only restore disks: an unavailable library delays no other. */
 import { randomUUID } from 'node:crypto';
-import { setMaxListeners } from 'node:events';
 import { hostname } from 'node:os';
 import type { Context } from '../context.js';
-import { FIRST_LIBRARY, type Library } from '../operations/libraries/libraries.js';
 import type { DriveRange } from '../operations/recalls/drives.js';
 import type { Site } from '../tape/kind.js';
 import { type DriveWork, runDrive } from './drive/drive.js';
 import { VolumeFailures } from './drive/drive-failures.js';
 import type { DriveOptions } from './drive/options.js';
 import { DriveShare } from './drive/share.js';
-import { readingKey, UsableLibraries } from './usable-libraries.js';
+import { FollowedLibraries, readingKey } from './followed-libraries.js';
 import { workOf } from './work.js';
 
 export type SharedOptions = Omit<DriveOptions, 'engineId' | 'library' | 'share' | 'failures'>;
 
+/** The drives of one library. */
 interface Crew {
-  /** `readingKey` of the library; undefined for the first library, which never changes. */
-  key: string | undefined;
   engineId: string;
-  share: DriveShare;
   failures: VolumeFailures;
-  stop: AbortController;
   ended: Promise<unknown>;
 }
 
 export class Crews {
+  /** Libraries but the first. */
+  readonly others: FollowedLibraries;
   private readonly ctx: Context;
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
-  private readonly crews = new Map<number, Crew>();
-  /** Crews of changed or removed libraries: they finish their current work. */
-  private readonly leaving = new Set<Crew>();
-  private readonly usable: UsableLibraries;
-  private readonly env: Site['env'];
+  /** Also of changed or removed libraries, until they finish their current work. */
+  private readonly crews = new Set<Crew>();
 
   constructor(
     ctx: Context,
@@ -50,14 +44,20 @@ export class Crews {
   ) {
     this.ctx = ctx;
     this.shared = shared;
-    this.usable = new UsableLibraries(ctx);
-    this.env = env;
     this.engine = { engineId, host };
+    this.others = new FollowedLibraries(ctx, {
+      keyOf: readingKey,
+      stop: shared.stop,
+      work: async (library, stop) => {
+        const crew = await this.start(library, workOf(ctx, library, env), library.drives, stop);
+        await crew.ended;
+      },
+    });
   }
 
-  /** @param count drives to use at once */
-  async start(library: DriveRange, work: DriveWork, count: number, key?: string): Promise<void> {
-    const [engineId, stop, failures] = [randomUUID(), new AbortController(), new VolumeFailures()];
+  /** @param count drives to use at once @param stop ends the start of new work */
+  async start(library: DriveRange, work: DriveWork, count: number, stop = this.shared.stop): Promise<Crew> {
+    const [engineId, failures] = [randomUUID(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {
       id: engineId,
       ...this.engine,
@@ -67,62 +67,27 @@ export class Crews {
       weight: this.ctx.config.engineWeight,
     });
     await share.join();
-    const stops = AbortSignal.any([this.shared.stop, stop.signal]);
-    setMaxListeners(0, stops);
-    const options: DriveOptions = { ...this.shared, stop: stops, engineId, library, share, failures };
+    stop.addEventListener('abort', () => share.retire());
+    const options: DriveOptions = { ...this.shared, stop, engineId, library, share, failures };
     const drives = Array.from({ length: count }, () => runDrive(this.ctx, work, options));
-    this.crews.set(library.id, { key, engineId, share, failures, stop, ended: Promise.all(drives) });
-  }
-
-  /** Starts added or changed libraries and stops removed ones; keeps the first one. */
-  async follow(): Promise<void> {
-    const libraries = await this.usable.read();
-    const keys = new Map(libraries.map((library) => [library.id, readingKey(library)]));
-    for (const [id, crew] of this.crews) {
-      if (id === FIRST_LIBRARY || keys.get(id) === crew.key) continue;
-      this.crews.delete(id);
-      this.dismiss(crew);
-    }
-    for (const library of libraries) {
-      if (this.crews.has(library.id) || this.shared.stop.aborted) continue;
-      await this.startFor(library);
-    }
-  }
-
-  private async startFor(library: Library): Promise<void> {
-    await this.start(library, workOf(this.ctx, library, this.env), library.drives, readingKey(library));
-  }
-
-  private dismiss(crew: Crew): void {
-    this.leaving.add(crew);
-    crew.stop.abort();
-    crew.share.retire();
-    void crew.ended.then(() => crew.share.leave()).finally(() => this.leaving.delete(crew));
-  }
-
-  private get all(): Crew[] {
-    return [...this.crews.values(), ...this.leaving];
+    const ended = Promise.all(drives)
+      .then(() => share.leave())
+      .finally(() => this.crews.delete(crew));
+    const crew: Crew = { engineId, failures, ended };
+    this.crews.add(crew);
+    return crew;
   }
 
   get engineIds(): string[] {
-    return this.all.map(({ engineId }) => engineId);
+    return [...this.crews].map(({ engineId }) => engineId);
   }
 
   endPauses(): void {
-    for (const { failures } of this.all) failures.endPauses();
+    for (const { failures } of this.crews) failures.endPauses();
   }
 
+  /** Settles when all drives are released. */
   get ended(): Promise<unknown> {
-    return Promise.all(this.all.map(({ ended }) => ended));
-  }
-
-  /** Called before the process stops. Does not wait. */
-  retire(): void {
-    for (const { share } of this.all) share.retire();
-  }
-
-  /** Never rejects. */
-  async leave(): Promise<void> {
-    await Promise.all(this.all.map(({ share }) => share.leave()));
+    return Promise.all([...this.crews].map(({ ended }) => ended));
   }
 }

@@ -38,10 +38,12 @@ import { prepareDisks } from './disk/setup.js';
 import { createDiskLook, DiskGauge, type readFileSystem } from './disk/space.js';
 import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/options.js';
+import { askingKey, FollowedLibraries } from './followed-libraries.js';
 import { beginLinks, LinkKeeper } from './links/pass.js';
 import { sendMail } from './notify.js';
 import { type Pass, runPasses, Waker } from './passes.js';
-import { Stagers } from './staging/stager.js';
+import { openPlace } from './staging/place.js';
+import { runStager } from './staging/stager.js';
 import { WebhookSender } from './webhooks/sender.js';
 
 export interface Engine {
@@ -131,10 +133,16 @@ export async function startEngine(
   const unlisten = listen(ctx, bells, { crews, disks });
   const { library = { id: FIRST_LIBRARY, name: FIRST_NAME, drives } } = options;
   const work = typeof given === 'function' ? given : mountVolumes(given);
-  const stagers = new Stagers(ctx, {
-    ...{ ...shared, engineId: randomUUID(), env: options.env ?? {} },
-    bells: [bells.recall, bells.event],
-    measure: (rows) => gauge.measure(rows),
+  const asking = {
+    ...{ ...shared, engineId: randomUUID(), bells: [bells.recall, bells.event] },
+    measure: (rows: Parameters<DiskGauge['measure']>[0]) => gauge.measure(rows),
+  };
+  const stagers = new FollowedLibraries(ctx, {
+    contract: 'STAGING',
+    keyOf: askingKey,
+    stop: stop.signal,
+    work: async (found, end) =>
+      await runStager(ctx, openPlace(ctx, found, options.env ?? {}), { ...asking, stop: end }),
   });
   const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal });
   if (part !== 'passes') await crews.start(library, work, part === 'drive' ? 1 : library.drives);
@@ -148,13 +156,11 @@ export async function startEngine(
       const drained = Promise.all([crews.ended, passes.then(() => Promise.all([stagers.ended, webhooks.ended]))]);
       const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
       stop.abort();
-      crews.retire();
       await within(drainMs);
       abort.abort();
       await within(ABORT_MS);
       leave.abort();
       await within(LEAVE_MS);
-      await Promise.race([crews.leave(), sleep(LEAVE_MS, undefined, { ref: false })]);
       unlisten();
       transport?.close();
     },
@@ -224,7 +230,7 @@ function listPasses(
   given: {
     shared: SharedOptions;
     crews: Crews;
-    stagers: Stagers;
+    stagers: FollowedLibraries;
     webhooks: WebhookSender;
     bells: Bells;
     transport: Transporter | undefined;
@@ -244,7 +250,7 @@ function listPasses(
     { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
     { name: 'remove', bell: bells.event, everyMs: EXPIRE_MS, run: () => removeUnheld(ctx, stop, disks, waiting) },
     { name: 'take over', everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
-    { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.follow() },
+    { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.others.follow() },
     { name: 'staging libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
     { name: 'surplus drives', bell: bells.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
     { name: 'links', bell: bells.event, everyMs: EXPIRE_MS, run: () => shared.links.settleAll(stop) },

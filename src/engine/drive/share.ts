@@ -88,7 +88,7 @@ export class DriveShare {
     this.saySoon();
   }
 
-  /** Called after `retire`, when all drives are released. Never rejects: other processes remove stale records. */
+  /** Called when all drives are released. Never rejects: other processes remove stale records. */
   async leave(): Promise<void> {
     await this.saying; // otherwise a pending write could recreate the record
     await forgetEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));

@@ -19,15 +19,13 @@ import {
 } from '../../operations/staging/stagers.js';
 import { beginTrial, holdFailing, type SuspensionKey } from '../../operations/suspensions.js';
 import { LibraryError } from '../../tape/backend.js';
-import type { Site } from '../../tape/kind.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
 import { tapeSeconds, within } from '../calls.js';
 import { Renewal } from '../drive/lease.js';
 import type { Waker } from '../passes.js';
-import { askingKey, UsableLibraries } from '../usable-libraries.js';
 import { fillDepth } from './fill.js';
-import { openPlace, type StagingPlace } from './place.js';
+import type { StagingPlace } from './place.js';
 import { isRefusal, restSeconds } from './rests.js';
 import { askIntended, type MakeCall, pollDue, releaseDue } from './steps.js';
 
@@ -200,48 +198,5 @@ class Stager {
     const until = addSeconds(this.ctx.now(), seconds);
     await openCircuit(this.ctx, { of: 'calls', id: this.place.id }, { until, problem, isCounted });
     if (this.isRefused) await holdFailing(this.ctx, this.key, { problem, retryAt: until });
-  }
-}
-
-interface Running {
-  key: string;
-  stop: AbortController;
-  ended: Promise<void>;
-}
-
-export class Stagers {
-  private readonly ctx: Context;
-  private readonly options: StagerOptions & { env: Site['env'] };
-  private readonly usable: UsableLibraries;
-  private readonly running = new Map<number, Running>();
-  private readonly leaving = new Set<Promise<void>>();
-
-  constructor(ctx: Context, options: StagerOptions & { env: Site['env'] }) {
-    this.ctx = ctx;
-    this.options = options;
-    this.usable = new UsableLibraries(ctx);
-  }
-
-  async follow(): Promise<void> {
-    const libraries = await this.usable.read('STAGING');
-    const keys = new Map(libraries.map((library) => [library.id, askingKey(library)]));
-    for (const [id, { key, stop, ended }] of this.running) {
-      if (keys.get(id) === key) continue;
-      this.running.delete(id);
-      stop.abort();
-      this.leaving.add(ended);
-      void ended.then(() => this.leaving.delete(ended));
-    }
-    for (const library of libraries) {
-      if (this.running.has(library.id) || this.options.stop.aborted) continue;
-      const stop = new AbortController();
-      const options = { ...this.options, stop: AbortSignal.any([this.options.stop, stop.signal]) };
-      const ended = runStager(this.ctx, openPlace(this.ctx, library, this.options.env), options);
-      this.running.set(library.id, { key: askingKey(library), stop, ended });
-    }
-  }
-
-  get ended(): Promise<unknown> {
-    return Promise.all([...this.leaving, ...[...this.running.values()].map(({ ended }) => ended)]);
   }
 }

@@ -1,0 +1,93 @@
+/** Works for the libraries but the first, as they are added, changed and removed. */
+import { setMaxListeners } from 'node:events';
+import type { Context } from '../context.js';
+import { logFailure, SettingsError } from '../errors.js';
+import { FIRST_LIBRARY, type Library, readLibraries } from '../operations/libraries/libraries.js';
+import { checkLibrary } from '../tape/kinds.js';
+
+interface FollowOptions {
+  /** Default: libraries of both contracts. */
+  contract?: Library['contract'];
+  /** Work starts again if this changes. */
+  keyOf: (library: Library) => string;
+  stop: AbortSignal;
+  /** @param stop aborts when the library is changed or removed, or with `FollowOptions.stop` @returns when all ended */
+  work: (library: Library, stop: AbortSignal) => Promise<unknown>;
+}
+
+export class FollowedLibraries {
+  private readonly ctx: Context;
+  private readonly options: FollowOptions;
+  private readonly present = new Map<number, { key: string; stop: AbortController }>();
+  /** Also of former libraries, until their work has ended. */
+  private readonly works = new Set<Promise<void>>();
+  /** Libraries that this program does not support, by id, as they were. */
+  private readonly refused = new Map<number, string>();
+
+  constructor(ctx: Context, options: FollowOptions) {
+    this.ctx = ctx;
+    this.options = options;
+  }
+
+  /** Called regularly: starts the work of new libraries, and stops that of changed and removed ones. */
+  async follow(): Promise<void> {
+    const { contract, keyOf, stop } = this.options;
+    const all = (await readLibraries(this.ctx)).filter(({ id }) => id !== FIRST_LIBRARY);
+    const libraries = all.filter((each) => (contract ?? each.contract) === each.contract && this.isUsable(each));
+    const keys = new Map(libraries.map((library) => [library.id, keyOf(library)]));
+    for (const [id, { key, stop: stopOne }] of this.present) {
+      if (keys.get(id) === key) continue;
+      this.present.delete(id);
+      stopOne.abort();
+    }
+    for (const library of libraries) if (!this.present.has(library.id) && !stop.aborted) this.begin(library);
+  }
+
+  get ended(): Promise<unknown> {
+    return Promise.all(this.works);
+  }
+
+  private begin(library: Library): void {
+    const { id, name } = library;
+    const own = { key: this.options.keyOf(library), stop: new AbortController() };
+    const stop = AbortSignal.any([this.options.stop, own.stop.signal]);
+    setMaxListeners(0, stop); // all drives listen
+    this.present.set(id, own);
+    const work = this.work(library, stop)
+      .catch((error: unknown) => {
+        logFailure(this.ctx.log, error, `library ${name}`);
+        if (this.present.get(id) === own) this.present.delete(id); // starts again the next time
+      })
+      .finally(() => this.works.delete(work));
+    this.works.add(work);
+  }
+
+  private async work(library: Library, stop: AbortSignal): Promise<void> {
+    await this.options.work(library, stop);
+  }
+
+  /** Logs each unsupported library once. */
+  private isUsable({ id, name, kind, settings }: Library): boolean {
+    const seen = JSON.stringify([kind, settings]);
+    if (this.refused.get(id) === seen) return false;
+    try {
+      checkLibrary(kind, settings);
+      return true;
+    } catch (error) {
+      if (!(error instanceof SettingsError)) throw error;
+      this.refused.set(id, seen);
+      this.ctx.log.error({ library: name }, `this program cannot work with the library ${name}: ${error.message}`);
+      return false;
+    }
+  }
+}
+
+/** Changes when the library must be read differently, or by another number of drives. */
+export function readingKey({ kind, settings, drives }: Library): string {
+  return JSON.stringify([kind, settings, drives]);
+}
+
+/** Changes when requests to the library must be made differently. */
+export function askingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
+  return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
+}
