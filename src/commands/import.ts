@@ -1,5 +1,5 @@
 /** `import`: rows of the catalogue from a file or from standard input. */
-import { pipeline, Readable, type Transform } from 'node:stream';
+import { Readable } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf } from '../errors.js';
 import type { ImportResult } from '../operations/catalogue/import-incoming.js';
@@ -8,7 +8,7 @@ import { plural } from '../plural.js';
 import { toNumber } from './arguments.js';
 import { CommandError, UsageError } from './failure.js';
 import type { ListOptions, OpenList } from './import-list.js';
-import { createImportView, type ImportView } from './import-progress.js';
+import { createImportView } from './import-progress.js';
 import { dryRunOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate } from './where.js';
 
@@ -50,10 +50,11 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
   }
   refuseListOptions(format, options);
   const { readRows } = await import('../operations/catalogue/import-rows.js');
-  const result = await send(source.size, options, {
-    rows: (meter) => readRows(meter(source.read())),
-    body: source.read,
+  const result = await send(options, {
     size: source.size,
+    rows: (meter) => readRows(meter(source.read())),
+    body: (meter) => meter(source.read()),
+    bodySize: source.size,
   });
   tell(result, options);
 }
@@ -61,50 +62,42 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
 /** A gateway is sent rows as it takes them: the files of a list are here. */
 async function importList({ rows, size, skipped, nameLines }: OpenList, options: ImportOptions): Promise<void> {
   const { toJsonLines } = await import('../operations/catalogue/import-rows.js');
-  const body = () => Readable.from(toJsonLines(rows((source) => source)), { objectMode: false });
-  const result = await send(size, options, { rows, body, size: undefined }).catch((error: unknown) => {
+  const body = (meter: Meter) => Readable.from(toJsonLines(rows(meter)), { objectMode: false });
+  const result = await send(options, { size, rows, body, bodySize: undefined }).catch((error: unknown) => {
     const [before, after] = [messageOf(error), nameLines(messageOf(error))];
     throw before === after ? error : new CommandError(after);
   });
   tell(result, options, Object.fromEntries(skipped));
 }
 
+type Meter = (source: Readable) => Readable;
+
 interface Sending {
-  rows(meter: (source: Readable) => Readable): RowSource;
-  body(): Readable;
+  /** Bytes of the files, if known. */
   size: number | undefined;
+  rows(meter: Meter): RowSource;
+  body(meter: Meter): Readable;
+  bodySize: number | undefined;
 }
 
-/** @param total bytes that are read, where that is known */
-async function send(
-  total: number | undefined,
-  options: ImportOptions,
-  { rows, body, size }: Sending,
-): Promise<ImportResult> {
+async function send(options: ImportOptions, { size, rows, body, bodySize }: Sending): Promise<ImportResult> {
   const { progress, dryRun: isDryRun } = options;
   const most = readMost(options);
-  let view: ImportView | undefined;
+  const view = createImportView({ size, isAsked: progress });
   return await operate({
     here: async (ctx) => {
-      view = createImportView({ size: total, isAsked: progress });
       const { importRows } = await import('../operations/catalogue/import.js');
-      const meter = (source: Readable) => (view ? compose(source, view.meter()) : source);
       const { readComplete } = await import('../operations/catalogue/withdrawals.js');
       const folder = options.complete;
       const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: most });
-      return await importRows(ctx, rows(meter), { tell: view?.tell, complete, isDryRun });
+      return await importRows(ctx, rows(view.meter), { complete, isDryRun });
     },
     afar: async (url) => {
-      view = createImportView({ size, isAsked: progress });
       const { sendFile } = await import('./send-file.js');
-      return await sendFile<ImportResult>(`${url}/import${queryOf(options, most)}`, {
-        url,
-        source: body(),
-        size,
-        view,
-      });
+      const target = `${url}/import${queryOf(options, most)}`;
+      return await sendFile<ImportResult>(target, { url, source: body(view.meter), size: bodySize });
     },
-  }).finally(() => view?.end());
+  }).finally(() => view.end());
 }
 
 function readMost({ complete, maxWithdrawn, force }: ImportOptions): number | undefined {
@@ -136,10 +129,6 @@ function tell(
   for (const line of tellWithdrawn(result)) printLine(line);
   for (const line of tellWithoutStage(result)) printLine(line);
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
-}
-
-function compose(source: Readable, meter: Transform): Readable {
-  return pipeline(source, meter, () => {}) as Transform;
 }
 
 function tellWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {

@@ -7,7 +7,6 @@ import { pipeline } from 'node:stream/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readCredentialHeaders, UNCONFIRMED } from './client.js';
 import { CommandError, ConnectionError, formatNetworkError } from './failure.js';
-import type { ImportView } from './import-progress.js';
 import { environment } from './io.js';
 
 /** How long to wait for `100 Continue`, which a proxy may not send. */
@@ -15,18 +14,13 @@ const CONTINUE_MS = 1000;
 
 /**
  * @param target where it is put
- * @param sent.url of the server, for messages and credentials; `size` in bytes, where it is known; `view` is told how far it is
+ * @param sent.url of the server, for messages and credentials; `size` in bytes, where it is known
  * @returns the answer
  * @throws CommandError in one line; what reading the file throws
  */
 export async function sendFile<Answer>(
   target: string,
-  {
-    url,
-    source,
-    size,
-    view,
-  }: { url: string; source: Readable; size: number | undefined; view: ImportView | undefined },
+  { url, source, size }: { url: string; source: Readable; size: number | undefined },
 ): Promise<Answer> {
   const { request } = await import(target.startsWith('https:') ? 'node:https' : 'node:http');
   const headers = {
@@ -39,9 +33,7 @@ export async function sendFile<Answer>(
   const answered = once(req, 'response').then(([response]) => response as IncomingMessage);
   const mayBegin = Promise.race([once(req, 'continue'), sleep(CONTINUE_MS, undefined, { ref: false })]);
   const send = async () => {
-    view?.tell({ step: 'sending' });
-    await (view ? pipeline(source, view.meter(true), req) : pipeline(source, req));
-    view?.tell({ step: 'waiting' });
+    await pipeline(source, req);
     return await answered;
   };
   try {

@@ -128,8 +128,8 @@ test('20,000 rows on standard input are imported, gzipped or not', async () => {
 test('--progress reports what was sent', async () => {
   const { stderr } = await runCli(['import', '--progress', '-'], { env: afar, stdin: rowsOf('progress', 3) });
   expect(stderr.split('\n')).toEqual([
-    expect.stringMatching(/^4 lines sent, \d+ bytes, /),
-    expect.stringMatching(/^all is sent: the gateway takes it over, /),
+    expect.stringMatching(/^\d+ bytes read, /),
+    expect.stringMatching(/^importing, /),
     '',
   ]);
 });

@@ -212,16 +212,14 @@ test('the command reports what it did, also as JSON, and accepts a file with onl
   expect(third).toEqual(done('0 files added, 0 updated\n'));
 });
 
-test('--progress reports each step', async () => {
+test('--progress reports what was read, and how long the import takes', async () => {
   const file = path.join(app.dataDir, 'progress.csv');
   writeFileSync(file, 'path,size\n/progress/1,1\n/progress/2,2\n');
   const { stdout, stderr } = await runCli(['import', '--progress', '--json', file], { env });
   expect(JSON.parse(stdout)).toMatchObject({ added: 2, updated: 0 });
   expect(stderr.split('\n')).toEqual([
-    expect.stringMatching(/^2 rows read, 38 bytes of 38 bytes, /),
-    expect.stringMatching(/^comparing the rows with what is known, /),
-    expect.stringMatching(/^adding new files, /),
-    expect.stringMatching(/^settling what follows, /),
+    expect.stringMatching(/^38 bytes of 38 bytes read, /),
+    expect.stringMatching(/^importing, /),
     '',
   ]);
 });

@@ -21,7 +21,7 @@ import {
   refuseTapeNames,
   type StandingFile,
 } from './import-checks.js';
-import { type ImportResult, incomingColumns, type TellImport } from './import-incoming.js';
+import { type ImportResult, incomingColumns } from './import-incoming.js';
 import { moveFiles } from './moves.js';
 import { forgetVerifications } from './verifications.js';
 import { isSamePlace, isSameSource, isSameVersion, placeOfFile } from './versions.js';
@@ -30,7 +30,6 @@ import { type Complete, findUnlisted, reinstateListed, withdrawLeaving } from '.
 const MAX_BYTES = 2n ** 63n - 1n;
 
 interface Applying {
-  tell?: TellImport | undefined;
   complete?: Complete | undefined;
   standing?: readonly StandingFile[] | undefined;
 }
@@ -43,14 +42,12 @@ interface Applying {
 export async function applyIncoming(
   ctx: Context,
   tx: Transaction,
-  { tell, complete, standing = [] }: Applying,
+  { complete, standing = [] }: Applying,
 ): Promise<ImportResult> {
   await refuseDuplicates(tx);
   await addVolumes(tx);
-  tell?.({ step: 'adding' });
   const added = await addFresh(tx);
   await noteRelisted(tx);
-  tell?.({ step: 'settling' });
   await matchEarly(ctx, tx, sql`SELECT id FROM fresh`);
   await lockCatalogue(tx, 'alone');
   await refuseOvertaken(tx, standing);

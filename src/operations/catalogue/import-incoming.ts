@@ -1,19 +1,10 @@
-/** Loads the rows of an import into the temporary table `incoming`, and reports progress. */
+/** Loads the rows of an import into the temporary table `incoming`. */
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
 import { toUnavailable } from '../../database/line.js';
 import { sql } from '../../database/sql.js';
 import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
-
-/** No other transaction sees the changes before the commit. */
-export interface ImportProgress {
-  step: 'reading' | 'comparing' | 'adding' | 'settling';
-  /** Rows that were read so far. */
-  rows?: number;
-}
-
-export type TellImport = (progress: ImportProgress) => void;
 
 export interface ImportResult {
   added: number;
@@ -50,21 +41,16 @@ export const incomingColumns = [
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library`;
 
 /** Creates and fills the table, which is dropped with the connection. @throws ImportError */
-export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?: TellImport): Promise<void> {
+export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<void> {
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
           checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false)`,
   );
-  let total = 0;
   let failure: unknown;
   async function* readTexts() {
     try {
-      for await (const { text, count } of batchRows(rows, copyLine)) {
-        yield text;
-        total += count;
-        tell?.({ step: 'reading', rows: total });
-      }
+      yield* batchRows(rows, copyLine);
     } catch (error) {
       failure = error;
       throw error;
@@ -73,7 +59,6 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource, tell?
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
     throw error === failure ? error : toUnavailable(error); // errors of the source are not errors of the database
   });
-  tell?.({ step: 'comparing' });
   await client.query(sql`ANALYZE incoming`);
 }
 

@@ -203,23 +203,19 @@ function parseChecksum(text: string): string | undefined {
 
 const BATCH_CHARACTERS = 64 * 1024;
 
-/** Yields batches of rows as text, and their numbers of rows. @throws ImportError after all faults, or too many */
-export async function* batchRows(
-  rows: RowSource,
-  format: (row: CatalogueRow) => string,
-): AsyncGenerator<{ text: string; count: number }> {
+/** Yields batches of rows as text. @throws ImportError after all faults, or too many */
+export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) => string): AsyncGenerator<string> {
   const faults: string[] = [];
-  let batch = { text: '', count: 0 };
+  let batch = '';
   for await (const row of rows) {
     if (row instanceof RowError) {
       faults.push(row.message);
       if (faults.length > MAX_FAULTS) break;
     } else if (faults.length === 0) {
-      batch.text += format(row);
-      batch.count++;
-      if (batch.text.length > BATCH_CHARACTERS) {
+      batch += format(row);
+      if (batch.length > BATCH_CHARACTERS) {
         yield batch;
-        batch = { text: '', count: 0 };
+        batch = '';
       }
     }
   }
@@ -235,7 +231,7 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
     line = row.line + 1;
     return text;
   };
-  for await (const { text } of batchRows(rows, format)) yield text;
+  yield* batchRows(rows, format);
 }
 
 /** Writes bigints as text, which JSON numbers cannot represent. */

@@ -11,14 +11,13 @@ import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import { allow } from '../policy.js';
 import { applyIncoming } from './import-apply.js';
 import type { StandingFile } from './import-checks.js';
-import { type ImportResult, loadIncoming, type TellImport } from './import-incoming.js';
+import { type ImportResult, loadIncoming } from './import-incoming.js';
 import { ImportError } from './import-lines.js';
 import type { RowSource } from './import-rows.js';
 import type { Complete } from './withdrawals.js';
 
 interface Importing {
   wanted?: AbortSignal | undefined;
-  tell?: TellImport | undefined;
   complete?: Complete | undefined;
   standing?: readonly StandingFile[] | undefined;
   /** Does everything, and rolls it back. */
@@ -53,15 +52,15 @@ export async function registerRows(
 async function takeIn(
   ctx: Context,
   rows: RowSource,
-  { note, wanted, tell, complete, standing, isDryRun }: Importing & { note?: Note },
+  { note, wanted, complete, standing, isDryRun }: Importing & { note?: Note },
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
     await client.query(sql`SET statement_timeout = 0`); // the source may be slow
-    await loadIncoming(client, rows, tell);
+    await loadIncoming(client, rows);
     return await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
-        const result = await applyIncoming(ctx, tx, { tell, complete, standing });
+        const result = await applyIncoming(ctx, tx, { complete, standing });
         if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix } }));
         wanted?.throwIfAborted();
         if (isDryRun) throw new DryRunEnd(result);
