@@ -12,7 +12,7 @@ import {
 import DataLoader from 'dataloader';
 import { GraphQLError, type GraphQLResolveInfo } from 'graphql';
 import type { Context } from '../src/context.js';
-import type { CursorPage, KeyPage, PageItem, PageWish } from '../src/operations/page-keys.js';
+import type { KeyPage, PageItem, PageWish } from '../src/operations/page-keys.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
 
 interface Cursors<Key> {
@@ -55,7 +55,7 @@ const createBigIntCursors = (list: string): Cursors<bigint> =>
 export function resolveCursorPage<Row extends object, Key>(
   args: DefaultConnectionArguments,
   cursors: Cursors<Key>,
-  { keyOf, find }: { keyOf(row: Row): Key; find(page: CursorPage<Key>): Promise<Row[]> },
+  { keyOf, find }: { keyOf(row: Row): Key; find(page: KeyPage<Key>): Promise<Row[]> },
 ) {
   const read = (cursor: string | undefined) => (cursor === undefined ? undefined : cursors.read(cursor));
   return resolveCursorConnection(
@@ -69,13 +69,13 @@ export function resolveCursorPage<Row extends object, Key>(
 export const resolveIdPage = <Row extends { id: number }>(
   args: DefaultConnectionArguments,
   list: string,
-  find: (page: CursorPage<number>) => Promise<Row[]>,
+  find: (page: KeyPage<number>) => Promise<Row[]>,
 ) => resolveCursorPage(args, createIntCursors(list), { keyOf: ({ id }: Row) => id, find });
 
 export const resolveBigIdPage = <Row extends { id: bigint }>(
   args: DefaultConnectionArguments,
   list: string,
-  find: (page: CursorPage<bigint>) => Promise<Row[]>,
+  find: (page: KeyPage<bigint>) => Promise<Row[]>,
 ) => resolveCursorPage(args, createBigIntCursors(list), { keyOf: ({ id }: Row) => id, find });
 
 function badCursor(cursor: unknown): GraphQLError {
@@ -100,7 +100,7 @@ export async function resolveInnerPage<Row>(
   { descending = false, read }: InnerPages<Row>,
   args: DefaultConnectionArguments & { states?: readonly string[] | null | undefined },
 ) {
-  const find = async ({ before, after, limit, inverted = false }: CursorPage<number>): Promise<PageItem<Row>[]> => {
+  const find = async ({ before, after, limit, inverted = false }: KeyPage<number>): Promise<PageItem<Row>[]> => {
     const [above, below] = descending ? [before, after] : [after, before];
     const wish = { above, below, descending: inverted !== descending, limit, states: args.states ?? undefined };
     const known = readers.get(ctx) ?? new Map<object | undefined, PageReader>();
@@ -143,7 +143,8 @@ export async function readListPage<Query extends PageQuery, Key extends string |
 ): Promise<Row[]> {
   const { cursor, take, skip: _, ...fields } = query;
   const from = cursor && checkKey(cursor[key.name], key);
-  return await load({ from, isBackward: take < 0, limit: Math.abs(take) }, fields);
+  const inverted = take < 0;
+  return await load({ [inverted ? 'before' : 'after']: from, inverted, limit: Math.abs(take) }, fields);
 }
 
 /** The field that orders a list, and its type. */
@@ -172,13 +173,8 @@ export async function resolveRootPage<Row extends object, Key extends string | n
     write: (value) => formatPrismaCursor({ [key.name]: value }, key.name),
     read: (cursor) => checkKey(parsePrismaCursor(cursor), key),
   };
-  return await resolveCursorPage(args, cursors, {
-    keyOf: (row: Row) => (row as Record<string, unknown>)[key.name] as Key,
-    find: async ({ before, after, limit, inverted = false }) => {
-      const rows = await page({ from: before ?? after, isBackward: inverted, limit });
-      return inverted ? rows.reverse() : rows;
-    },
-  });
+  const keyOf = (row: Row) => (row as Record<string, unknown>)[key.name] as Key;
+  return await resolveCursorPage(args, cursors, { keyOf, find: page });
 }
 
 /** @throws PothosValidationError as `prismaConnection` does */

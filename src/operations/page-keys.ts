@@ -7,32 +7,31 @@ import { prepared } from '../database/prepared.js';
 import { askAtLength, askSoon } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 
+/** A page by the keys around it; `inverted`: from the end of the list, the last row first. */
 export interface KeyPage<Key> {
-  /** Default: the first or last rows. */
-  from: Key | undefined;
-  isBackward: boolean;
-  limit: number;
-}
-
-/** A page by the keys around it; `inverted`: from the end of the list. */
-export interface CursorPage<Key> {
   after?: Key | undefined;
   before?: Key | undefined;
   limit: number;
   inverted?: boolean;
 }
 
+/** As a parameter, the planner would expect a tenth of the list. */
+const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
+
 /** Returns the conditions, order and limit of a page. @param descending the list begins with the greatest key */
 export function boundsOf(
   key: Sql,
-  { after, before, limit, inverted = false }: CursorPage<number | bigint>,
+  { after, before, limit, inverted = false }: KeyPage<unknown>,
   { descending = false } = {},
 ): { conditions: Sql[]; order: Sql } {
   const [above, below] = descending ? [before, after] : [after, before];
   const conditions: Sql[] = [];
-  if (above !== undefined) conditions.push(sql`${key} > ${above}::bigint`);
-  if (below !== undefined) conditions.push(sql`${key} < ${below}::bigint`);
-  return { conditions, order: sql`ORDER BY ${key} ${raw(inverted === descending ? 'ASC' : 'DESC')} LIMIT ${limit}` };
+  if (above !== undefined) conditions.push(sql`${key} > ${above}`);
+  if (below !== undefined) conditions.push(sql`${key} < ${below}`);
+  return {
+    conditions,
+    order: sql`ORDER BY ${key} ${raw(inverted === descending ? 'ASC' : 'DESC')} ${pageLimit(limit)}`,
+  };
 }
 
 interface KeyedList {
@@ -42,17 +41,16 @@ interface KeyedList {
   reader?: AbortSignal | undefined;
 }
 
-async function readPageIds<Id>(ctx: Context, list: KeyedList, page: KeyPage<unknown>): Promise<Id[]> {
-  const { from, isBackward, limit } = page;
-  const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
-  const statement = sql`SELECT ${list.id} AS id FROM ${list.rows} ${after}
-    ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} LIMIT ${limit}`;
-  const rows = await askAtLength<{ id: Id }>(ctx, statement, list.reader);
-  const ids = rows.map((row) => row.id);
-  return isBackward ? ids.reverse() : ids;
+/** Selects a page of rows `all`, which end with a condition. */
+function selectPage(columns: Sql, all: Sql, key: Sql, page: KeyPage<unknown>): Sql {
+  const { conditions, order } = boundsOf(key, page);
+  return sql`SELECT ${columns} FROM ${all} AND ${allOf(conditions)} ${order}`;
 }
 
-/** Reads the rows of a page by key. Reads again if a row was deleted, since the page would look like the last one. */
+/**
+ * Reads the rows of a page by key, in the order of `load`. Reads again if a row was deleted, since the page would look
+ * like the last one.
+ */
 export async function readPageRows<Id, Row>(
   ctx: Context,
   list: KeyedList,
@@ -60,9 +58,10 @@ export async function readPageRows<Id, Row>(
   load: (ids: Id[]) => Promise<Row[]>,
 ): Promise<Row[]> {
   for (;;) {
-    const ids = await readPageIds<Id>(ctx, list, page);
-    const rows = await load(ids);
-    if (rows.length === ids.length) return rows;
+    const statement = selectPage(sql`${list.id} AS id`, list.rows, list.key, page);
+    const found = await askAtLength<{ id: Id }>(ctx, statement, list.reader);
+    const rows = await load(found.map(({ id }) => id));
+    if (rows.length === found.length) return rows;
   }
 }
 
@@ -116,9 +115,6 @@ function preparedPage(statement: Sql): Sql {
   return known.has(text) ? prepared(statement) : statement;
 }
 
-/** As a parameter, the planner would expect a tenth of the list. */
-const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
-
 /**
  * Reads the rows of a page by key with one statement.
  * @param list.walk the same rows if the caller may see all of them, else none, so that a page is found at once;
@@ -127,15 +123,12 @@ const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 export async function readPage<Row extends object>(
   ctx: Context,
   list: Pick<KeyedList, 'rows' | 'key' | 'reader'> & { columns: Sql; walk?: Sql | undefined },
-  { from, isBackward, limit }: KeyPage<unknown>,
+  page: KeyPage<unknown>,
 ): Promise<Row[]> {
-  const after = from === undefined ? empty : sql`AND ${list.key} ${raw(isBackward ? '<' : '>')} ${from}`;
-  const pageOf = (all: Sql) => sql`SELECT ${list.columns} FROM ${all} ${after}
-    ORDER BY ${list.key} ${raw(isBackward ? 'DESC' : 'ASC')} ${pageLimit(limit)}`;
+  const pageOf = (all: Sql) => selectPage(list.columns, all, list.key, page);
   const walked = list.walk && (await ctx.db.pool.query<Row>(preparedPage(pageOf(list.walk)))).rows;
   const isFound = walked && (walked.length > 0 || list.walk === list.rows);
-  const rows = isFound ? walked : await askAtLength<Row>(ctx, pageOf(list.rows), list.reader);
-  return isBackward ? rows.reverse() : rows;
+  return isFound ? walked : await askAtLength<Row>(ctx, pageOf(list.rows), list.reader);
 }
 
 /** A list within a list. The integers of `key` give the order. */

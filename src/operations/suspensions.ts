@@ -74,19 +74,13 @@ async function takeOutOfService(
   const key = await checkKey(ctx, input);
   const reason = checkText('reason', input.reason);
   const { rows } = await ctx.db.pool.query<Suspension>(
-    sql`WITH failing AS (${keepFailing(key)}), noted AS (${note()})
+    sql`WITH noted AS (${note()})
         INSERT INTO suspension (kind, name, mode, reason, since)
         VALUES (${key.kind}, ${key.name}, ${input.mode}, ${reason}, ${ctx.now()})
         ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason, retry_at = NULL
         RETURNING ${columns}`,
   );
   return rows[0] as Suspension;
-}
-
-/** A disk that the engine has suspended stays failing, so that no engine accesses it. */
-function keepFailing({ kind, name }: SuspensionKey): Sql {
-  return sql`UPDATE restore_disk k SET retry_at = s.retry_at FROM suspension s
-    WHERE s.kind = ${kind} AND s.name = ${name} AND s.kind = 'DISK' AND k.mountpoint = s.name AND s.retry_at IS NOT NULL`;
 }
 
 async function checkKey(ctx: Context, { kind, name: given }: SuspensionKey): Promise<SuspensionKey> {

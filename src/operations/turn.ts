@@ -43,12 +43,8 @@ const NO_PACE = { windowMs: Number.POSITIVE_INFINITY, bytesPerSecond: 0 };
 /**
  * Creates slots for short work of callers. A caller gets at most half of the free slots, and waits for a limited time.
  * @param what is done, in the plural
- * @returns `enter`, which throws an UnavailableError if no slot is free in time, or if the caller has disconnected
+ * @returns their limiter, which throws an UnavailableError if no slot is free in time, or if the caller has disconnected
  */
 export function createSlots({ slots, ...others }: { slots: number; waitMs: number; what: string; doing: string }) {
-  const limiter = new LongReads({ places: slots, least: NO_PACE, ...others });
-  return {
-    enter: async (share: string, wanted: AbortSignal | undefined): Promise<{ leave(): void }> =>
-      await limiter.enter(share, wanted),
-  };
+  return new LongReads({ places: slots, least: NO_PACE, ...others });
 }

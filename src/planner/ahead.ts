@@ -4,7 +4,7 @@
  *
  * Assumes no new requests, no failures, no waiting of small queues, and the times of the cost model.
  */
-import { Backlog, type UserQueue } from './backlog.js';
+import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
 import type { WaitingVolume } from './queue.js';
 import {
@@ -12,6 +12,7 @@ import {
   chooseSweep,
   decay,
   isTimeToLeave,
+  readingSeconds,
   type SchedulePolicy,
   type ScheduleState,
   type Shares,
@@ -254,7 +255,7 @@ class QueueAhead {
     this.sweeps.set(queue.volumeId, sweep);
     const names = sweep.users;
     const chosen = queue.users.filter((entry) => names.has(entry.user));
-    const all = sumUp(chosen);
+    const all = sumOf({ users: chosen });
     const whole = estimateReading(queue.medium, all.files, all.bytes);
     const part = Math.min(this.stepSeconds / whole, 1);
     for (const entry of chosen) {
@@ -272,19 +273,7 @@ class QueueAhead {
 
 const copy = (entry: UserQueue): UserQueue => ({ ...entry });
 
-function sumUp(users: readonly UserQueue[]): { files: number; bytes: number } {
-  let [files, bytes] = [0, 0];
-  for (const entry of users) {
-    files += entry.files;
-    bytes += entry.bytes;
-  }
-  return { files, bytes };
-}
-
 /** Drive time without mounts. */
 function sumSeconds(queues: readonly WaitingVolume[]): number {
-  return queues.reduce((total, { medium, users }) => {
-    const { files, bytes } = sumUp(users);
-    return total + estimateReading(medium, files, bytes);
-  }, 0);
+  return queues.reduce((total, { medium, users }) => total + readingSeconds(medium, users), 0);
 }

@@ -156,7 +156,8 @@ function join(
   return [...all];
 }
 
-function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
+/** Returns the drive time of users' files on a volume, without mounts. */
+export function readingSeconds(medium: Medium, users: readonly UserQueue[]): number {
   const { files, bytes } = sumOf({ users });
   return estimateReading(medium, files, bytes);
 }

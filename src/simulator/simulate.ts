@@ -1,5 +1,5 @@
 /** Runs a strategy under a virtual clock, with the cost model of src/planner/media.ts, to compare strategies. */
-import { locateSeconds, type Medium, type Point, pointAt } from '../planner/media.js';
+import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
 import type { Arrival } from './workload.js';
 
@@ -103,14 +103,10 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
     Object.assign(drive, { volume: file.volume, head: 0, mountedAt: now + seconds });
     outcome.mounts++;
   }
-  seconds += locateSeconds(medium, point(medium, drive.head), point(medium, file.start));
+  seconds += locateSeconds(medium, pointAt(medium, drive.head), pointAt(medium, file.start));
   seconds += file.size / medium.streamBytesPerSecond;
   drive.head = file.start + file.size;
   return seconds;
-}
-
-function point(medium: Medium, byte: number): Point {
-  return pointAt(medium, byte);
 }
 
 /**

@@ -120,7 +120,7 @@ test.each(possible)(
     expect(listTree(app.restoreDir)).not.toContain('whole');
     chownSync(app.restoreDir, uid, gid);
     chmodSync(app.restoreDir, 0o755);
-    await app.ctx.db.pool.query("UPDATE suspension SET retry_at = '1970-01-01'");
+    await app.ctx.db.pool.query("UPDATE restore_disk SET retry_at = '1970-01-01'");
     await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
     await cancel(app, id);
     await removeAll();

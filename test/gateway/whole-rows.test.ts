@@ -14,7 +14,7 @@ import { addFiles, addQuota } from '../support/factories.js';
 import { useApp } from '../support/use-app.js';
 
 const app = useApp();
-const first = { from: undefined, isBackward: false, limit: 10 };
+const first = { limit: 10 };
 const wish = { descending: false, limit: 10 };
 
 test('rows have all columns, with the values that Prisma reads', async () => {

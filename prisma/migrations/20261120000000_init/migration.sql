@@ -814,12 +814,9 @@ CREATE VIEW "suspended_library" AS
   SELECT coalesce(b.id, 1) AS library_id, s.mode, s.reason FROM "suspension" s LEFT JOIN "library" b ON b.name = s.name
   WHERE s.kind = 'BACKEND';
 
--- Disks that the engine has suspended: it uses nothing on them until a retry succeeds. They stay in this view when an operator suspends
--- them as well.
+-- Failing disks: engines use nothing on them until a retry succeeds, even if an operator suspends them as well.
 CREATE VIEW "failing_disk" AS
-  SELECT k.id AS disk_id FROM "restore_disk" k
-  WHERE k.retry_at IS NOT NULL OR EXISTS (
-    SELECT FROM "suspension" s WHERE s.kind = 'DISK' AND s.name = k.mountpoint AND s.retry_at IS NOT NULL);
+  SELECT k.id AS disk_id FROM "restore_disk" k WHERE k.retry_at IS NOT NULL;
 
 -- Copies that are not at the paths of their files.
 CREATE VIEW "renamed_place" AS

@@ -3,7 +3,7 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { allOf, sql } from '../../database/sql.js';
 import type { LegacyUse } from '../../generated/prisma/client.js';
-import { boundsOf, type CursorPage } from '../page-keys.js';
+import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 /** The rows contain addresses and users. */
@@ -42,7 +42,7 @@ export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[
   );
 }
 
-export async function listLegacyUses(ctx: Context, page: CursorPage<bigint>): Promise<LegacyUse[]> {
+export async function listLegacyUses(ctx: Context, page: KeyPage<bigint>): Promise<LegacyUse[]> {
   allow(ctx, 'listLegacyUses');
   const { conditions, order } = boundsOf(sql`l.id`, page, { descending: true });
   const { rows } = await ctx.db.pool.query<LegacyUse>(

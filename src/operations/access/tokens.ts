@@ -10,7 +10,7 @@ import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
 import { isBefore } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
 import { checkCallerName, checkOneOf, checkText, checkTime } from '../input.js';
-import type { CursorPage } from '../page-keys.js';
+import type { KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 /** Makes tokens recognisable in logs and repositories. */
@@ -90,7 +90,7 @@ function checkToken(input: CreateTokenInput, now: string) {
 }
 
 /** Lists a page of all tokens ever made, by id. */
-export async function listTokens(ctx: Context, page: CursorPage<number>): Promise<Token[]> {
+export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<Token[]> {
   allow(ctx, 'listTokens');
   const { after = 0, before = MAX_ID, limit, inverted } = page;
   return await ctx.db.prisma.apiToken.findMany({

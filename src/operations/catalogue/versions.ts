@@ -7,7 +7,7 @@ import type { Context } from '../../context.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
-import { hasOther } from '../conditions.js';
+import { hasOther, isWaiting } from '../conditions.js';
 
 /**
  * Whether two rows describe the same bytes. Known checksums decide. Otherwise size and position must be equal, with no
@@ -53,7 +53,7 @@ const isOfPlace = ({ errorClass, isOfTape }: Failed) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
- * Switches locked files to their second copy, if any.
+ * Switches locked files to their second copy, if any, and resets the tries of their waiting recalls.
  * @returns the switched files, whose recalls are requeued, and the errors of files with two failed copies
  */
 export async function turnToCopies(
@@ -68,6 +68,10 @@ export async function turnToCopies(
     sql`UPDATE tape_file f SET ${changePlaces}, copy_error = n.error, copy_failed_at = ${ctx.now()}::timestamp FROM ${given} WHERE f.id = n.file_id AND ${hasOther} RETURNING f.id`,
   );
   const ids = new Set(turned.map(({ id }) => id));
+  await tx.query(
+    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
+        FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...ids]}::bigint[]) AND ${isWaiting}`,
+  );
   const both = await tx.query<{ id: bigint; text: string }>(
     sql`SELECT f.id, n.error || '; its other copy, on volume ' || v.name || ', failed before: ' || f.copy_error AS text
         FROM ${given} JOIN tape_file f ON f.id = n.file_id JOIN volume v ON v.id = f.copy_volume_id
@@ -75,6 +79,3 @@ export async function turnToCopies(
   );
   return { turned: ids, told: new Map(both.map(({ id, text }) => [id, text])) };
 }
-
-/** The part of an update that resets the tries of the recall `c` of a switched file `f`. */
-export const triedNowhere = sql`${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL`;

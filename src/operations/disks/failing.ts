@@ -39,18 +39,16 @@ export async function holdAbsent(
 async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
   const now = ctx.now();
-  const nextTry = sql`${now}::timestamp + ${pause}`;
   const { rows } = await ctx.db.pool.query<{ mountpoint: string; isHeld: boolean }>(
-    sql`WITH held AS (
+    sql`WITH failing AS (
+          UPDATE restore_disk k SET failures = k.failures + 1, retry_at = ${now}::timestamp + ${pause}
+          WHERE ${which} AND k.retry_at IS NULL RETURNING k.mountpoint, k.retry_at
+        ), held AS (
           INSERT INTO suspension (kind, name, mode, reason, since, retry_at)
-          SELECT 'DISK', k.mountpoint, 'HELD', ${reason}, ${now}, ${nextTry}
-          FROM restore_disk k WHERE ${which}
+          SELECT 'DISK', f.mountpoint, 'HELD', ${reason}, ${now}, f.retry_at FROM failing f
           ON CONFLICT (kind, name) DO NOTHING RETURNING name
-        ), ${auditHold(ctx, 'DISK', reason)} UPDATE restore_disk k SET failures = k.failures + 1,
-            retry_at = CASE WHEN EXISTS (SELECT FROM held) THEN k.retry_at ELSE ${nextTry} END
-          WHERE ${which} AND (EXISTS (SELECT FROM held) OR (k.retry_at IS NULL AND EXISTS (
-            SELECT FROM suspension s WHERE s.kind = 'DISK' AND s.name = k.mountpoint AND s.retry_at IS NULL)))
-          RETURNING k.mountpoint, EXISTS (SELECT FROM held) AS "isHeld"`,
+        ), ${auditHold(ctx, 'DISK', reason)}
+        SELECT f.mountpoint, EXISTS (SELECT FROM held) AS "isHeld" FROM failing f`,
   );
   const [disk] = rows;
   if (disk) ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isHeld ? 'held' : 'fails'}: ${reason}`);
@@ -62,15 +60,15 @@ export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
  * Takes the disks to retry now. Other engines wait for their next pause. @param except ids of disks left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
-  const isTaken = sql`k.id <> ALL(${except}::int[])`;
   const now = ctx.now();
   const { rows } = await ctx.db.pool.query<FailingDisk>(
-    sql`WITH held AS (
-          UPDATE suspension s SET retry_at = ${now}::timestamp + ${pause} FROM restore_disk k
-          WHERE s.kind = 'DISK' AND s.retry_at <= ${now} AND k.mountpoint = s.name AND ${isTaken} RETURNING k.id
-        ), failing AS (
-          UPDATE restore_disk k SET retry_at = ${now}::timestamp + ${pause} WHERE k.retry_at <= ${now} AND ${isTaken} RETURNING k.id
-        ) SELECT k.id, k.mountpoint FROM restore_disk k WHERE k.id IN (SELECT id FROM held UNION SELECT id FROM failing)`,
+    sql`WITH taken AS (
+          UPDATE restore_disk k SET retry_at = ${now}::timestamp + ${pause}
+          WHERE k.retry_at <= ${now} AND k.id <> ALL(${except}::int[]) RETURNING k.id, k.mountpoint, k.retry_at
+        ), shown AS (
+          UPDATE suspension s SET retry_at = t.retry_at FROM taken t
+          WHERE s.kind = 'DISK' AND s.name = t.mountpoint AND s.retry_at IS NOT NULL
+        ) SELECT id, mountpoint FROM taken`,
   );
   return rows;
 }
@@ -84,9 +82,6 @@ export async function leaveToOthers(
   const { rowCount } = await ctx.db.pool.query(
     sql`WITH others AS (
           SELECT FROM disk_measurement m WHERE m.host <> ${host} AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp LIMIT 1
-        ), held AS (
-          UPDATE suspension s SET retry_at = ${soon} FROM others
-          WHERE s.kind = 'DISK' AND s.name = ${mountpoint} AND s.retry_at IS NOT NULL
         ), failing AS (
           UPDATE restore_disk k SET retry_at = ${soon} FROM others WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL
         ) SELECT FROM others`,
@@ -96,20 +91,20 @@ export async function leaveToOthers(
 
 export async function noteStillFailing(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await ctx.db.pool.query(
-    sql`WITH told AS (
-          UPDATE suspension SET reason = ${oneLine(problem, MAX_REASON)}
-          WHERE kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL RETURNING name
-        ) UPDATE restore_disk k SET failures = k.failures + 1
-          WHERE k.mountpoint = ${mountpoint} AND (k.retry_at IS NOT NULL OR EXISTS (SELECT FROM told))`,
+    sql`WITH failing AS (
+          UPDATE restore_disk SET failures = failures + 1 WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL
+        ) UPDATE suspension SET reason = ${oneLine(problem, MAX_REASON)}
+          WHERE kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`,
   );
 }
 
 /** Ends the suspension of a working disk. An operator's suspension stays, but the disk may be accessed. */
 export async function putBackDisk(ctx: Context, mountpoint: string): Promise<void> {
+  // first, since it ends both at once: a suspension by an engine ends only with the retries
+  const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const { rowCount } = await ctx.db.pool.query(
     sql`UPDATE restore_disk SET retry_at = NULL WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL`,
   );
-  const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk in service again, held before: ${ended.reason}`);
   else if (rowCount) ctx.log.warn({ disk: mountpoint }, 'restore disk works again, and is out of service still');
 }

@@ -9,7 +9,7 @@ import { allOf, empty, raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { addSeconds } from '../../time.js';
 import { isLive } from '../conditions.js';
-import { boundsOf, type CursorPage } from '../page-keys.js';
+import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
 
 export interface Letter {
@@ -187,7 +187,7 @@ export interface WaitingMail {
 }
 
 /** Returns a row for each user with waiting emails, of quotas that the caller may see, by quota. */
-export async function listWaitingMail(ctx: Context, page: CursorPage<number>): Promise<WaitingMail[]> {
+export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Promise<WaitingMail[]> {
   allow(ctx, 'listWaitingMail');
   const now = ctx.now();
   const { mailRate, userMailRate } = ctx.config.limits;

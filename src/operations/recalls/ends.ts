@@ -8,7 +8,7 @@ import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksum } from '../catalogue/moves.js';
-import { isSameSource, isSameVersion, triedNowhere, turnToCopies, waitingAgain } from '../catalogue/versions.js';
+import { isSameSource, isSameVersion, turnToCopies, waitingAgain } from '../catalogue/versions.js';
 import {
   isLive,
   isRecalledNoMore,
@@ -358,13 +358,10 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     const unplaced = await tx.query<{ fileId: bigint }>(
       sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND ${isUnplaced}`,
     );
-    const { turned, told } = await turnToCopies(
+    const { told } = await turnToCopies(
       ctx,
       tx,
       unplaced.map(({ fileId }) => ({ fileId, errorClass: 'PERMANENT', error: UNPLACED })),
-    );
-    await tx.query(
-      sql`UPDATE recall c SET ${triedNowhere} FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...turned]}::bigint[]) AND ${isWaiting}`,
     );
     const failed = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting}

@@ -2,7 +2,7 @@
 import type { Context } from '../../context.js';
 import { lockFiles, locking, lockRecalls } from '../../database/locks.js';
 import { queryByKeys } from '../../database/planning.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { RecallState } from '../../generated/prisma/enums.js';
@@ -33,17 +33,22 @@ export async function readQueues(
   { libraryId, until }: { libraryId?: number; until?: string } = {},
 ): Promise<QueueEntry[]> {
   const isReady = until === undefined ? isReadyBy(ctx.now()) : sql`(${isReadyBy(until)} OR ${isQueuedForRoom})`;
+  const isOfLibrary = libraryId === undefined ? sql`true` : sql`v.library_id = ${libraryId}`;
+  return await readQueueOf(ctx, isReady, sql`${isOfLibrary} AND NOT ${isLeftAlone(until ?? ctx.now())}`);
+}
+
+/** Reads such recalls `c` of volumes `v` in service, by volume and user. */
+export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Promise<QueueEntry[]> {
   const { rows } = await ctx.db.pool.query<QueueEntry>(
     sql`SELECT w.*, v.name AS volume, v.library_id AS "libraryId", v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
         FROM (
           SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
             sum(c.size) AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
           FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
-          WHERE ${isReady} AND ${isServed}
+          WHERE ${isQueued} AND ${isServed}
           GROUP BY c.volume_id, q."user"
         ) w JOIN volume v ON v.id = w."volumeId"
-        WHERE NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isLeftAlone(until ?? ctx.now())}
-          AND ${libraryId === undefined ? sql`true` : sql`v.library_id = ${libraryId}`}`,
+        WHERE ${isOpen} AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`,
   );
   return rows;
 }
@@ -87,16 +92,10 @@ export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
-  const served = sql`SELECT q.id FROM quota q WHERE q."user" = ANY(${queue.users}::text[])
-    AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = q.id)`;
   // recall by recall in index order: the cost depends on the planned files only, even if PostgreSQL misjudges the queue
   const { rows } = await ctx.db.pool.query<Omit<QueuedRecall, 'start'>>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
-        FROM recall c CROSS JOIN LATERAL (
-          SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
-          WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(${served}))
-          ORDER BY h.priority DESC, h.request_id LIMIT 1
-        ) w
+        FROM recall c ${firstRequestOf(queue.users)}
         WHERE ${isReadyBy(ctx.now())} AND c.volume_id = ${queue.volumeId}
         ORDER BY c.position, c.file_id LIMIT ${PLANNED_FILES}`,
   );
@@ -107,6 +106,17 @@ export async function readVolumeQueue(
   return rows
     .map((recall) => ({ ...recall, start: placeOf(recall.fileId).start }))
     .sort((a, b) => comparePaths(placeOf(a.fileId), placeOf(b.fileId)));
+}
+
+/** Joins user and priority `w` of the first request for the recall `c`, of these users without a suspension. */
+export function firstRequestOf(users: readonly string[]): Sql {
+  return sql`CROSS JOIN LATERAL (
+    SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
+    WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(
+      SELECT o.id FROM quota o WHERE o."user" = ANY(${users}::text[])
+        AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = o.id)))
+    ORDER BY h.priority DESC, h.request_id LIMIT 1
+  ) w`;
 }
 
 /** Where a file begins; its path on tape if that is unknown. */

@@ -55,22 +55,17 @@ export async function lockOwnRequest(
   operation: Operation,
   id: number,
 ): Promise<LockedRequest> {
-  const request = await lockRequest(tx, id, isVisibleQuota(ctx)); // a caller must not wait for a request that it may not see
-  checkAsked(ctx);
-  allowChange(ctx, operation, request);
-  return request;
-}
-
-/** @throws NotFoundError */
-async function lockRequest(tx: Transaction, id: number, isVisible = sql`true`): Promise<LockedRequest> {
-  const [row] = await tx.query<LockedRequest>(
+  const [request] = await tx.query<LockedRequest>(
+    // a caller must not wait for a request that it may not see
     sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
           r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.left_out_size AS "leftOutSize", q.id AS "quotaId", q."user", r.made_by AS "madeBy",
           r.bytes_total AS "bytesTotal", r.files_total AS "filesTotal"
-        FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisible} ${locking.request}`,
+        FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
   );
-  if (!row) throw notFound(id);
-  return row;
+  if (!request) throw notFound(id);
+  checkAsked(ctx);
+  allowChange(ctx, operation, request);
+  return request;
 }
 
 /** Checks before the operation waits for a lock. @throws NotFoundError */
@@ -141,6 +136,11 @@ export interface RequestRow {
   lastFilesOnDisk: string | null;
 }
 
+/** Columns of a `RequestRow`. */
+const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
+  r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
+  r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"`;
+
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /** Lists requests, oldest first: counted, by the page, or all from one snapshot. */
@@ -154,10 +154,7 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
         readPage(at, { rows, reader, columns: requestColumns('r'), key: sql`r.id` }, page),
       ).then((page) => page.map(toRequest)),
     stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
-      const list = sql`SELECT r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
-            r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
-            r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"
-          FROM ${rows} ORDER BY r.id`;
+      const list = sql`SELECT ${restColumns} FROM ${rows} ORDER BY r.id`;
       return atListServer(ctx, 'listRequests', (at, given) =>
         readList<RequestRow, T>(at, list, (pages) => consume(given(pages))),
       );
@@ -212,19 +209,10 @@ export async function streamRequestPaths<T>(
   return await readList<{ path: string }, T>(ctx, list, consume);
 }
 
-interface RequestWithPaths {
-  id: number;
-  quota: string;
+interface RequestWithPaths extends RequestRow {
   pattern: string;
-  label: string;
-  requestDate: string;
-  retention: string;
   notifyOnFirstFile: string | null;
   notifyOnLastFile: string | null;
-  tapestoreRequestStart: string | null;
-  tapestoreRequestEnd: string | null;
-  firstFilesOnDisk: string | null;
-  lastFilesOnDisk: string | null;
   /** Paths in the order in which the request took them, as comma-separated JSON strings; null if they exceed a page. */
   paths: string | null;
 }
@@ -243,10 +231,8 @@ const ONE_MORE = raw(String(PAGE + 1));
 
 /** Reads one row more than a page of each kind, regardless of the counts of the request. */
 const byId = (ctx: Context, id: number) => sql`
-  SELECT r.id, q."user" AS quota, r.pattern, r.label, r.request_date AS "requestDate", r.retention,
-    r.notify_on_first_file AS "notifyOnFirstFile", r.notify_on_last_file AS "notifyOnLastFile",
-    r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
-    r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk", p.paths
+  SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",
+    r.notify_on_last_file AS "notifyOnLastFile", p.paths
   FROM request r JOIN quota q ON q.id = r.quota_id
     LEFT JOIN LATERAL (
       SELECT CASE WHEN count(*) <= ${MOST}

@@ -9,7 +9,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import { sampleWaits } from '../../planner/queue.js';
-import { triedNowhere, turnToCopies } from '../catalogue/versions.js';
+import { turnToCopies } from '../catalogue/versions.js';
 import { isStagingWanted, isWaiting, pathOnTape } from '../conditions.js';
 import { lockHolders, markHolds } from '../requests/holds.js';
 
@@ -350,9 +350,6 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
         told.filter(({ notBefore }) => notBefore === null).map((file) => ({ ...file, isOfTape: true })),
         isHere,
       ),
-    );
-    await tx.query(
-      sql`UPDATE recall c SET ${triedNowhere} FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...turned]}::bigint[]) AND ${isWaiting}`,
     );
     const isOver = ({ fileId, notBefore }: FailedStaging) => notBefore === null && !turned.has(fileId);
     const over = new Map(told.filter(isOver).map((file) => [file.fileId, file]));

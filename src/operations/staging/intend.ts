@@ -11,24 +11,14 @@ import type { QueueEntry } from '../../planner/queue.js';
 import { isReadBackDue } from '../catalogue/verifications.js';
 import { isServed, isUnasked } from '../conditions.js';
 import { findPlaceable, lookAtDisks, type MeasureDisks } from '../disks/reservations.js';
+import { firstRequestOf, readQueueOf } from '../recalls/queue.js';
 import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
 /** Reads waiting files that were not asked for, by volume and user. A file that two users wait for counts for both. */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
-  const { rows } = await ctx.db.pool.query<QueueEntry>(
-    sql`SELECT w.*, v.name AS volume, v.medium, false AS "isMounted"
-        FROM (
-          SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
-            sum(c.size) AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
-          FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
-          WHERE c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})
-            AND ${isUnasked(ctx.now(), libraryId)} AND ${isServed}
-          GROUP BY c.volume_id, q."user"
-        ) w JOIN volume v ON v.id = w."volumeId"
-        WHERE NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`,
-  );
-  return rows;
+  const isHere = sql`c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
+  return await readQueueOf(ctx, sql`${isHere} AND ${isUnasked(ctx.now(), libraryId)}`, sql`true`);
 }
 
 export interface Unasked {
@@ -47,15 +37,9 @@ export async function readUnaskedOf(
     limit,
   }: { libraryId: number; volumeId: number; users: readonly string[]; limit: number },
 ): Promise<Unasked[]> {
-  const served = sql`SELECT q.id FROM quota q WHERE q."user" = ANY(${users}::text[])
-    AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = q.id)`;
   const { rows } = await ctx.db.pool.query<Unasked>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user"
-        FROM recall c CROSS JOIN LATERAL (
-          SELECT q."user" FROM live_hold h JOIN quota q ON q.id = h.quota_id
-          WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(${served}))
-          ORDER BY h.priority DESC, h.request_id LIMIT 1
-        ) w
+        FROM recall c ${firstRequestOf(users)}
         WHERE c.volume_id = ${volumeId} AND ${isUnasked(ctx.now(), libraryId)}
         ORDER BY c.position, c.file_id LIMIT ${limit}`,
   );

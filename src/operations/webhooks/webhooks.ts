@@ -12,7 +12,7 @@ import { createTargets, findTargetProblem } from '../../webhook-targets.js';
 import { audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
-import { boundsOf, type CursorPage } from '../page-keys.js';
+import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow, allowManage, isManagedQuota } from '../policy.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
@@ -257,7 +257,7 @@ const columns = sql`w.id, q."user", w.url, w.events::text[] AS events, w.note, w
   w.last_error AS "lastError", w.sent_at AS "sentAt", w.next_try_at AS "nextTryAt",
   (SELECT count(*)::int FROM webhook_message m WHERE m.webhook_id = w.id AND m.state = 'PENDING') AS waiting`;
 
-export async function listWebhooks(ctx: Context, page: CursorPage<number>): Promise<ShownWebhook[]> {
+export async function listWebhooks(ctx: Context, page: KeyPage<number>): Promise<ShownWebhook[]> {
   allow(ctx, 'listWebhooks');
   const { conditions, order } = boundsOf(sql`w.id`, page);
   const { rows } = await ctx.db.pool.query<ShownWebhook>(
@@ -306,7 +306,7 @@ export interface ShownMessage {
 /** Lists recent and pending messages of a webhook, newest first. @throws NotFoundError */
 export async function listWebhookMessages(
   ctx: Context,
-  page: CursorPage<bigint> & { webhookId: number },
+  page: KeyPage<bigint> & { webhookId: number },
 ): Promise<ShownMessage[]> {
   allow(ctx, 'listWebhookMessages');
   await readWebhook(ctx, page.webhookId);
