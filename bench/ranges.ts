@@ -5,8 +5,8 @@
  *   npm run compile && node dist/bench/ranges.js
  */
 import { findMedium } from '../src/planner/media.js';
-import { makeBursts } from '../src/simulator/bursts.js';
 import { followEnds } from '../test/support/told-ends.js';
+import { makeBursts } from './bursts.js';
 
 const options = { drives: 2, medium: findMedium('lto-8') };
 const seeds = Array.from({ length: Number(process.env.SEEDS ?? 10) }, (_, n) => n + 1);

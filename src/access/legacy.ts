@@ -5,11 +5,12 @@ import type { Caller } from '../caller.js';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
 import { addLegacyUses, type CountedUses } from '../operations/access/legacy-uses.js';
-import type { Endpoint } from '../setting-values.js';
+import { type Endpoint, endpoints } from '../setting-values.js';
 import { isBefore } from '../time.js';
 import { addressOf, findForwarded, isProxied } from './address.js';
 import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
+import { routeOf } from './routes.js';
 
 /** Counts are written after this delay, not with each use; a killed process loses those of its last seconds. */
 const WRITE_MS = 5000;
@@ -19,15 +20,6 @@ const WRITE_MS = 5000;
  * client can fill the table.
  */
 const MAX_KINDS = 10_000;
-
-const paths: [Endpoint, RegExp][] = [
-  ['GET /requests', /^GET \/requests\/?$/],
-  ['GET /requests/{id}', /^GET \/requests\/[^/]+\/?$/],
-  ['GET /files', /^GET \/files\/?$/],
-  ['GET /quota/{user}', /^GET \/quota\/[^/]+\/?$/],
-  ['POST /requests', /^POST \/requests\/?$/],
-  ['PUT /requests/{id}', /^PUT \/requests\/[^/]+\/?$/],
-];
 
 export class LegacyCallers {
   private readonly ctx: Context;
@@ -129,10 +121,14 @@ export class LegacyCallers {
   }
 }
 
+/** Below this path the endpoints of the REST contract have their routes. */
+const CONTRACT = '/tape_control/api/v1';
+
 export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {
-  if (!/^\/tape_control\//i.test(baseUrl)) return undefined;
-  const asked = `${method === 'HEAD' ? 'GET' : method} ${path}`;
-  return paths.find(([, pattern]) => pattern.test(asked))?.[0];
+  if (baseUrl.toLowerCase() !== CONTRACT) return undefined;
+  const route = routeOf(CONTRACT + path).slice(CONTRACT.length);
+  const asked = `${method === 'HEAD' ? 'GET' : method} ${route}`;
+  return endpoints.find((endpoint) => endpoint === asked);
 }
 
 /** Returns the user in the path or the body. */

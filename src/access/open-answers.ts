@@ -28,10 +28,9 @@ export class OpenAnswers {
   private readonly open = new Map<Response, Followed>();
   private readonly timer: NodeJS.Timeout;
   private readonly unlisten: () => void;
-  private turn: Promise<void> = Promise.resolve();
-  private isLooking = false;
-  /** Rights have changed since the last check. */
-  private isDue = false;
+  private check: Promise<void> = Promise.resolve();
+  /** Since the last check. */
+  private haveRightsChanged = false;
   /** The version of the rights of anonymous callers at the last check. */
   private openRights: string | undefined;
 
@@ -40,7 +39,10 @@ export class OpenAnswers {
     this.timer = setInterval(() => this.look(), LOOK_MS).unref();
     const bells = [
       ctx.events.onRing('access', () => this.look()),
-      ctx.events.onRing('rights', () => this.lookAtRights()),
+      ctx.events.onRing('rights', () => {
+        this.haveRightsChanged = true;
+        this.look();
+      }),
     ];
     this.unlisten = () => {
       for (const unlisten of bells) unlisten();
@@ -60,17 +62,6 @@ export class OpenAnswers {
   }
 
   /** Ends the streams of callers whose rights have changed: they reconnect with their new rights. */
-  private lookAtRights(): void {
-    if (this.isLooking) return; // one check for all signals until then
-    this.isLooking = true;
-    this.isDue = true;
-    this.follows(async () => {
-      this.isLooking = false;
-      await this.endChanged();
-      this.isDue = this.isLooking; // another signal came meanwhile
-    });
-  }
-
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
     // anonymous callers have no stored version, so the last check's is compared; the first check may end a stream
@@ -91,14 +82,20 @@ export class OpenAnswers {
   }
 
   private look(): void {
-    if (this.open.size === 0) return;
-    if (this.isDue) this.lookAtRights(); // the last check has failed
-    this.follows(() => this.endUnknown());
+    this.check = this.check.then(() => this.endInvalid());
   }
 
-  /** Runs one check after another. */
-  private follows(look: () => Promise<void>): void {
-    this.turn = this.turn.then(look).catch((error) => logFailure(this.ctx.log, error, 'callers are not looked at'));
+  /** Both parts are tried again at the next check if they fail. */
+  private async endInvalid(): Promise<void> {
+    try {
+      await this.endUnknown();
+      if (!this.haveRightsChanged) return;
+      this.haveRightsChanged = false;
+      await this.endChanged();
+    } catch (error) {
+      this.haveRightsChanged = true;
+      logFailure(this.ctx.log, error, 'callers are not looked at');
+    }
   }
 
   private async endUnknown(): Promise<void> {

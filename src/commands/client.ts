@@ -12,7 +12,7 @@ import { readIntegers } from './answers.js';
 import { openContext } from './context.js';
 import { CommandError, ConnectionError, formatNetworkError, NotKnownError, nameOption, UsageError } from './failure.js';
 import { environment } from './io.js';
-import { readKept } from './kept-tokens.js';
+import { isDue, readKept } from './kept-tokens.js';
 import { HERE } from './where.js';
 
 /**
@@ -27,7 +27,7 @@ export async function readCredentialHeaders(url: string, env: Environment): Prom
 /** Renews an identity provider's token before it expires. */
 async function findKeptToken(url: string, env: Environment): Promise<string | undefined> {
   const kept = readKept(url, env);
-  if (kept?.login?.renewAt === undefined || Date.now() < kept.login.renewAt) return kept?.token;
+  if (!kept || !isDue(kept)) return kept?.token;
   const { renewToken } = await import('./issuer-login.js');
   return await renewToken(url, env);
 }

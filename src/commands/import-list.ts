@@ -3,7 +3,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { pipeline, Readable, Transform } from 'node:stream';
+import { Readable } from 'node:stream';
 import { constants, gunzipSync } from 'node:zlib';
 import { messageOf } from '../errors.js';
 import type { RowError } from '../operations/catalogue/import-lines.js';
@@ -241,7 +241,7 @@ async function* readParts(
   for (const part of parts) {
     part.first = lines + 1;
     const md5 = createHash('md5');
-    const bytes = hashed(meter(createReadStream(part.file)), md5);
+    const bytes = Readable.from(hashed(meter(createReadStream(part.file)), md5));
     lines += yield* readWith(bytes, createInventoryReader(manifest, settings, skipped), part.first - 1);
     const found = md5.digest('hex');
     if (part.md5 === null || found === part.md5) continue;
@@ -251,13 +251,9 @@ async function* readParts(
   }
 }
 
-/** Passes errors of the source on to its reader. */
-function hashed(source: Readable, md5: Hash): Readable {
-  const tap = new Transform({
-    transform(chunk: Buffer, _encoding, done) {
-      md5.update(chunk);
-      done(null, chunk);
-    },
-  });
-  return pipeline(source, tap, () => {}) as Transform;
+async function* hashed(source: Readable, md5: Hash): AsyncGenerator<Buffer> {
+  for await (const chunk of source) {
+    md5.update(chunk);
+    yield chunk;
+  }
 }

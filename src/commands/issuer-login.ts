@@ -9,7 +9,7 @@ import type { Environment } from '../environment.js';
 import { codeOf, messageOf } from '../errors.js';
 import { isTrustworthyUrl } from '../issuer-urls.js';
 import { CommandError, ConnectionError, describeNetworkError, formatNetworkError } from './failure.js';
-import { changeKept, type Kept, type Login, readKept } from './kept-tokens.js';
+import { changeKept, isDue, type Kept, type Login, readKept } from './kept-tokens.js';
 import { noteLine } from './output.js';
 import { formatSpan } from './times.js';
 
@@ -17,9 +17,6 @@ const ANSWER_MS = 10_000;
 
 /** Requested if the provider supports them: refresh tokens, and the groups of the WLCG token profile. */
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
-
-/** A token is renewed this long before its end, or halfway if its lifetime is less than twice that. */
-const RENEW_MS = 60_000;
 
 /** A refusal of the provider, with its code (RFC 6749, 5.2; RFC 8628, 3.5). */
 export class IssuerRefusal extends CommandError {
@@ -35,7 +32,6 @@ export interface Grant {
   token: string;
   refreshToken: string | undefined;
   /** Milliseconds since 1970; undefined if unknown. */
-  renewAt: number | undefined;
   expiresAt: number | undefined;
 }
 
@@ -129,10 +125,8 @@ export class IssuerClient {
     if (type !== 'bearer' || !/^[\x21-\x7e]{1,16000}$/.test(token)) {
       throw new CommandError(`${this.issuer} gives a token that cannot be shown as it is`);
     }
-    const lifeMs = answer.expires_in === undefined ? await readLifeMs(token) : answer.expires_in * 1000;
-    const expiresAt = lifeMs === undefined ? undefined : askedAt + lifeMs;
-    const renewAt = lifeMs === undefined ? undefined : askedAt + lifeMs - Math.min(RENEW_MS, lifeMs / 2);
-    return { token, refreshToken, renewAt, expiresAt };
+    const expiresAt = answer.expires_in === undefined ? undefined : askedAt + answer.expires_in * 1000;
+    return { token, refreshToken, expiresAt };
   }
 
   private async ask<T>(work: (options: Options, client: { client_id: string }) => Promise<T>): Promise<T> {
@@ -188,17 +182,6 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
     return new CommandError(`${issuer} does not answer as OAuth has it: ${messageOf(error)}`);
   }
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
-}
-
-/** Reads the lifetime from a JWT. */
-async function readLifeMs(token: string): Promise<number | undefined> {
-  const { decodeJwt } = await import('jose');
-  try {
-    const { exp } = decodeJwt(token);
-    return exp === undefined ? undefined : exp * 1000 - Date.now();
-  } catch {
-    return undefined;
-  }
 }
 
 export interface DeviceLogin {
@@ -342,7 +325,7 @@ export async function renewToken(url: string, env: Environment): Promise<string 
 }
 
 async function renew(url: string, known: Kept | undefined): Promise<Kept | undefined> {
-  if (known?.login?.renewAt === undefined || Date.now() < known.login.renewAt) return known;
+  if (!known?.login || !isDue(known)) return known;
   const { issuer, clientId, audience, refreshToken } = known.login;
   if (refreshToken === undefined) throw ended(url, known.login);
   try {

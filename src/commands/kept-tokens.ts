@@ -25,8 +25,14 @@ export interface Login {
   /** Unset: a new token needs a new login. */
   refreshToken?: string | undefined;
   /** Milliseconds since 1970 by this host's clock; unset if the provider does not say. */
-  renewAt?: number | undefined;
   expiresAt?: number | undefined;
+}
+
+/** A token is renewed this long before its end. */
+const RENEW_MS = 60_000;
+
+export function isDue({ login }: Kept): boolean {
+  return login?.expiresAt !== undefined && Date.now() >= login.expiresAt - RENEW_MS;
 }
 
 type AllKept = Record<string, Kept>;

@@ -18,7 +18,6 @@ export function registerSimulate(program: Command): void {
     .option('--size <bytes>', 'size of each file', toCount('--size'), 2_500_000_000)
     .option('--seed <n>', 'of the random places', toCount('--seed'), 7)
     .option('--crowd', 'one user asks for all files, and an hour later ten others for ten each')
-    .option('--bursts', 'several users ask for parts of popular volumes within hours; the seed alone chooses how many')
     .action((trace, options) => simulateLoad(trace, options));
 }
 
@@ -30,7 +29,6 @@ interface SimulateOptions extends OutputOptions {
   size: number;
   seed: number;
   crowd?: boolean;
-  bursts?: boolean;
 }
 
 /** @param trace a CSV of arrivals; without one, a work load is generated */
@@ -53,12 +51,9 @@ async function readMedium(name: string): Promise<Medium> {
 
 async function readArrivals(medium: Medium, trace: string | undefined, options: SimulateOptions): Promise<Arrival[]> {
   const { makeBatch, makeCrowd, parseTrace } = await import('../simulator/workload.js');
-  const { makeBursts } = await import('../simulator/bursts.js');
   const { files, volumes, size: sizeBytes, seed } = options;
   const load = { files, volumes, sizeBytes, seed };
-  if (options.crowd && options.bursts) throw new UsageError('--crowd and --bursts are two loads: give one of them');
   if (trace !== undefined) return parseTrace(await readFile(trace, 'utf8'));
-  if (options.bursts) return makeBursts(medium, load);
   if (!options.crowd) return makeBatch(medium, { user: 'user', at: 0, ...load });
   const { heavy, others } = makeCrowd(medium, load);
   return [...heavy, ...others];

@@ -68,7 +68,7 @@ const refused = (code: number, message: string) => ({ code, stdout: '', stderr: 
 
 interface Entry {
   token: string;
-  login: { issuer: string; refreshToken: string; renewAt: number; expiresAt: number };
+  login: { issuer: string; refreshToken: string; expiresAt: number };
 }
 const readEntry = (): Entry => JSON.parse(readFileSync(file, 'utf8'))[app.url];
 function changeLogin(changes: Partial<Record<keyof Entry['login'], unknown>>): void {
@@ -188,7 +188,7 @@ test('of several commands one renews a token that is due, for all of them', asyn
   await logIn();
   for (let round = 0; round < 2; round++) {
     const old = readEntry();
-    changeLogin({ renewAt: 0 });
+    changeLogin({ expiresAt: Date.now() + 30_000 });
     const since = provider.asked.length;
     const ends = await Promise.all([list(), list(), list()]);
     expect(ends.map(({ code, stderr }) => [code, stderr])).toEqual([0, 1, 2].map(() => [0, '']));
@@ -196,31 +196,31 @@ test('of several commands one renews a token that is due, for all of them', asyn
     expect(tokensAsked(since)).toBe(1);
     expect(token).not.toBe(old.token);
     expect(login.refreshToken).not.toBe(old.login.refreshToken);
-    expect(login.renewAt).toBeGreaterThan(Date.now());
+    expect(login.expiresAt).toBeGreaterThan(Date.now() + 60_000);
   }
   expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
 });
 
 test('a valid token is used while the provider is down; an expired one needs the provider or another login', async () => {
   await logIn();
-  changeLogin({ renewAt: 0 });
+  changeLogin({ expiresAt: Date.now() + 30_000 });
   provider.isAway = true;
   expect(await list()).toMatchObject({ code: 0, stderr: '' });
-  changeLogin({ renewAt: 0, expiresAt: 0 });
+  changeLogin({ expiresAt: 0 });
   expect(await list()).toEqual(refused(4, `the token for ${app.url} cannot be renewed: ${provider.url} answers 503`));
   provider.isAway = false;
   expect((await list()).code).toBe(0);
-  changeLogin({ renewAt: 0, expiresAt: 0, refreshToken: 'spent' });
+  changeLogin({ expiresAt: 0, refreshToken: 'spent' });
   const ended = `the login for ${app.url} has ended at ${provider.url}: log in again, by "tapegate login"`;
   expect(await list()).toEqual(refused(1, ended));
-  changeLogin({ renewAt: 0, expiresAt: 0, refreshToken: undefined });
+  changeLogin({ expiresAt: 0, refreshToken: undefined });
   expect(await list()).toEqual(refused(1, ended));
   expect((await logIn()).code).toBe(0);
 });
 
 test('the lock of a killed process blocks no renewal, and one of several waiting commands takes it', async () => {
   await logIn();
-  changeLogin({ renewAt: 0, expiresAt: 0 });
+  changeLogin({ expiresAt: 0 });
   const killed = startProcess('sleep', ['60']);
   mkdirSync(`${file}.lock`);
   writeFileSync(path.join(`${file}.lock`, `${killed.pid}.1.${hostname()}`), '');

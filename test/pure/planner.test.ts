@@ -1,5 +1,6 @@
 /** The choices of the planner, and its results in the simulator. */
 import { describe, expect, test } from 'vitest';
+import { makeBursts } from '../../bench/bursts.js';
 import { planAhead } from '../../src/planner/ahead.js';
 import type { UserQueue, VolumeQueue } from '../../src/planner/backlog.js';
 import { estimateReading, findMedium, locateSeconds, pointAt } from '../../src/planner/media.js';
@@ -12,7 +13,6 @@ import {
   openBacklog,
   type ScheduleState,
 } from '../../src/planner/schedule.js';
-import { makeBursts } from '../../src/simulator/bursts.js';
 import { compareStrategies } from '../../src/simulator/compare.js';
 import { createPlanned, type PlannedOptions } from '../../src/simulator/planned.js';
 import { simulate } from '../../src/simulator/simulate.js';

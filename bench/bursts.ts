@@ -2,8 +2,8 @@
  * Bursts: within hours, several users request parts of the same popular volumes, as at the start of a campaign. Files
  * are clustered, as they were written, and their sizes are log-normal, as archives report.
  */
-import type { Medium } from '../planner/media.js';
-import { type Arrival, createRandom } from './workload.js';
+import type { Medium } from '../src/planner/media.js';
+import { type Arrival, createRandom } from '../src/simulator/workload.js';
 
 /** Inclusive ranges of random parameters. */
 const RANGES = { users: [6, 36], files: [1500, 9000], volumes: [4, 16], hours: [2, 8] } as const;
