@@ -2,13 +2,16 @@
 import { TapeError } from '../errors.js';
 import { LibraryError } from './backend.js';
 
+/** Limits for a library's own retry time, in seconds. */
+const RETRY_SECONDS = { least: 1, most: 3600 };
+
 /** The library is busy, and said when to retry. */
 export class RetryLaterError extends LibraryError {
   readonly retryAfterSeconds: number;
 
   constructor(message: string, retryAfterSeconds: number, options?: ErrorOptions) {
     super('TRANSIENT', message, options);
-    this.retryAfterSeconds = retryAfterSeconds;
+    this.retryAfterSeconds = Math.min(Math.max(retryAfterSeconds, RETRY_SECONDS.least), RETRY_SECONDS.most);
   }
 }
 

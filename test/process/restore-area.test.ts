@@ -68,7 +68,7 @@ function photograph(): Record<string, string> {
 
 type Obstacle = [what: string, file: string, arrange: (at: string) => void, error: string];
 
-const away = 'a link leads away from the place of the file';
+const away = 'a link leads away from the folder';
 const other = 'another file stands at';
 const obstacles: Obstacle[] = [
   ['a link that leads out', '/link-out/a', () => symlinkSync(path.join(outside, 'folder'), place('link-out')), away],

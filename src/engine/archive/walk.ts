@@ -1,7 +1,7 @@
 /** Finds, opens and removes the sources of an archive. Never follows links; rejects Tapegate's own directories. */
 import { isUtf8 } from 'node:buffer';
-import { type BigIntStats, constants, type Dirent } from 'node:fs';
-import { type FileHandle, lstat, open, opendir, readlink, realpath, unlink } from 'node:fs/promises';
+import type { BigIntStats, Dirent } from 'node:fs';
+import { type FileHandle, lstat, opendir, realpath, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
@@ -9,6 +9,7 @@ import { attributesOf, type FileAttributes } from '../../operations/catalogue/at
 import { listDisks } from '../../operations/disks/disks.js';
 import { findPathProblem } from '../../operations/input.js';
 import { openPlain } from '../checksum.js';
+import { openExisting } from '../disk/restore-area.js';
 
 /** Excluded entries; grows during the walk. */
 export interface PassedOver {
@@ -157,21 +158,16 @@ export async function removeSource(source: Source): Promise<void> {
   });
 }
 
-const HAS_FD_PATHS = process.platform === 'linux';
-
 /**
  * Uses an open directory of the tree, if it is still at its path. Its owner could replace it by a link to a directory
  * that only root may read or write.
  * @param folder without links
  * @param use gets a path that no later rename or link can redirect (on Linux)
- * @throws Error if the directory was moved or replaced
+ * @throws TapeError POLICY if a link or another file is in its place; code ENOENT if it is missing
  */
 async function inFolder<T>(folder: string, use: (at: string) => Promise<T>): Promise<T> {
-  const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);
+  const { at, handle } = await openExisting('/', folder);
   try {
-    const at = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : folder;
-    const place = HAS_FD_PATHS ? await readlink(at) : await realpath(folder);
-    if (place !== folder) throw new Error(`a link has taken the place of the folder ${folder}: it leads to ${place}`);
     return await use(at);
   } finally {
     await handle.close();

@@ -109,7 +109,7 @@ export async function openExisting(root: string, dir: string): Promise<Folder> {
     const real = HAS_FD_PATHS ? await readlink(at) : await realpath(wanted);
     if (real === removed(wanted)) throw justRemoved(wanted);
     if (real !== wanted) {
-      throw new TapeError('POLICY', `a link leads away from the place of the file: ${wanted} is ${real}`);
+      throw new TapeError('POLICY', `a link leads away from the folder ${wanted}, to ${real}`);
     }
     return { at, handle, place: wanted, root };
   } catch (error) {

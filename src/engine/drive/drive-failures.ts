@@ -28,9 +28,6 @@ const IDLE_MS = { first: 1000, most: 10_000 };
 /** Pause before an unavailable library is tried again; doubles with each try. */
 const LIBRARY_SECONDS = { first: 1, most: 30 };
 
-/** Upper limit for the retry time that a library reports. */
-const RETRY_LATER_SECONDS = 3600;
-
 /** Consecutive files with MEDIA errors before the volume itself is suspended. */
 const MAX_BAD_FILES = 3;
 
@@ -127,7 +124,7 @@ export class VolumeFailures {
 
   /** Seconds until the next try: as the library reports, or doubling. */
   private librarySeconds(thrown: LibraryError): number {
-    if (thrown instanceof RetryLaterError) return Math.min(Math.max(thrown.retryAfterSeconds, 1), RETRY_LATER_SECONDS);
+    if (thrown instanceof RetryLaterError) return thrown.retryAfterSeconds;
     return Math.min((this.library?.seconds ?? LIBRARY_SECONDS.first / 2) * 2, LIBRARY_SECONDS.most);
   }
 

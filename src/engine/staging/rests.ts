@@ -5,9 +5,6 @@ import { RetryLaterError } from '../../tape/staging.js';
 /** Doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
-/** Limits for a library's own retry time. */
-const RETRY_LATER_SECONDS = { least: 1, most: 3600 };
-
 /** Whether an operator must act: the library is then suspended, and retried after longer pauses. */
 export function isRefusal(error: unknown): boolean {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
@@ -18,10 +15,7 @@ const AGAIN_SECONDS = { first: 1, most: 600 };
 
 /** @param before earlier consecutive failures @param random 0 to 1 */
 export function restSeconds(error: unknown, before: number, random: number): number {
-  if (error instanceof RetryLaterError) {
-    const { least, most } = RETRY_LATER_SECONDS;
-    return Math.min(Math.max(error.retryAfterSeconds, least), most) + random;
-  }
+  if (error instanceof RetryLaterError) return error.retryAfterSeconds + random;
   return doubled(REST_SECONDS, before) * (0.75 + random / 4);
 }
 

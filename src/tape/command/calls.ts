@@ -128,7 +128,6 @@ const DRIVE = 109;
 /** A line on standard error that is not part of the message. */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
-const MOST_RETRY_SECONDS = 86_400;
 const MAX_SAID = 1000;
 
 /** @param what the call, for the message: `mount of "A00001"` @returns undefined if the script succeeded */
@@ -153,6 +152,5 @@ function describe({ code, signal, said }: ScriptEnd): string {
 
 function findRetrySeconds(said: string): number {
   const found = said.split('\n').flatMap((line) => RETRY_AFTER.exec(line)?.[1] ?? []);
-  const seconds = Number(found.at(-1) ?? DEFAULT_RETRY_SECONDS);
-  return Math.min(Math.max(seconds, 1), MOST_RETRY_SECONDS);
+  return Number(found.at(-1) ?? DEFAULT_RETRY_SECONDS);
 }

@@ -19,9 +19,6 @@ const MAX_TEXT = 500;
 /** Used if a busy server sends no Retry-After. */
 const BUSY_SECONDS = 60;
 
-/** Upper limit for a server's Retry-After. */
-const MAX_RETRY_SECONDS = 3600;
-
 export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Problem> {
   const { response, name } = reply;
   const status = response.statusCode;
@@ -43,7 +40,7 @@ const hide = (text: string, secret: string | undefined) => (secret ? text.replac
 function readRetryAfter(value: string | undefined): number | undefined {
   if (value === undefined) return undefined;
   const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - Date.now()) / 1000);
-  return Number.isNaN(seconds) ? undefined : Math.min(Math.max(seconds, 1), MAX_RETRY_SECONDS);
+  return Number.isNaN(seconds) ? undefined : seconds;
 }
 
 function readWords(body: string, type: string | undefined): string | undefined {
