@@ -9,7 +9,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   adopt: ['tapegate adopt postgresql://nla@db.example.org/nla --dry-run', 'tapegate adopt --finish'],
   import: [
     'tapegate import catalogue.csv',
-    'zcat list.gz | tapegate import - --library vault',
+    'tapegate import list.gz --format find --volume V00001',
     'tapegate import ocean.csv --complete /ocean/ --dry-run',
   ],
   archive: ['tapegate archive /projects/ocean --prefix /ocean', 'tapegate archive /projects/ocean --move'],

@@ -1,20 +1,13 @@
-/** The file of an import: what its beginning says that it is, and lists of other systems, whose missing values come from options. */
+/** The file of an import, and lists of other systems, whose missing values come from options. */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open, readFile, stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { constants, gunzipSync } from 'node:zlib';
 import { messageOf } from '../errors.js';
 import type { RowError } from '../operations/catalogue/import-lines.js';
 import { type CatalogueRow, type RowSource, readWith } from '../operations/catalogue/import-rows.js';
-import {
-  createFindReader,
-  detectFormat,
-  type ListFormat,
-  listFormats,
-  type Skipped,
-} from '../operations/catalogue/lists.js';
+import { createFindReader, type ListFormat, listFormats, type Skipped } from '../operations/catalogue/lists.js';
 import {
   createInventoryReader,
   type InventorySettings,
@@ -27,10 +20,8 @@ import { stdin } from './io.js';
 
 export interface ImportSource {
   file: string;
-  /** Undefined if the beginning does not show it. */
-  detected: ListFormat | undefined;
   size: number | undefined;
-  /** The file from its beginning; to be called once. */
+  /** To be called once. */
   read(): Readable;
 }
 
@@ -43,50 +34,18 @@ export interface OpenList {
   nameLines(message: string): string;
 }
 
-const HEAD_BYTES = 4096;
-
 /** @param file `-` is standard input */
 export async function openSource(file: string): Promise<ImportSource> {
-  if (file === '-') return await peek(file, stdin());
-  const handle = await open(file);
-  const stat = await handle.stat();
-  if (!stat.isFile()) return await peek(file, handle.createReadStream());
-  const { buffer, bytesRead } = await handle.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0);
-  const detected = detectFormat(unzipHead(buffer.subarray(0, bytesRead)));
-  await handle.close();
-  return { file, detected, size: stat.size, read: () => createReadStream(file) };
+  if (file === '-') return { file, size: undefined, read: stdin };
+  const stats = await stat(file);
+  return { file, size: stats.isFile() ? stats.size : undefined, read: () => createReadStream(file) };
 }
 
-/** Detects the format of a stream from its first two lines, or 4 kB, because more may take long to arrive. */
-async function peek(file: string, stream: Readable): Promise<ImportSource> {
-  let head = Buffer.alloc(0);
-  for await (const chunk of stream.iterator({ destroyOnReturn: false })) {
-    head = Buffer.concat([head, chunk]);
-    if (head.length >= HEAD_BYTES || /\S.*\n\s*\S.*\n/.test(unzipHead(head))) break;
-  }
-  const detected = detectFormat(unzipHead(head));
-  if (stream.readableEnded) return { file, detected, size: undefined, read: () => Readable.from(head) };
-  stream.unshift(head);
-  return { file, detected, size: undefined, read: () => stream };
-}
-
-/** Unpacks the beginning of a file, which is cut off. */
-function unzipHead(head: Buffer): string {
-  if (head[0] !== 0x1f || head[1] !== 0x8b) return head.toString();
-  try {
-    return gunzipSync(head, { finishFlush: constants.Z_SYNC_FLUSH }).toString('utf8', 0, HEAD_BYTES);
-  } catch {
-    return '';
-  }
-}
-
-/** @param given by `--format` @throws UsageError where it is none, or the file is certainly something else */
-export function chooseFormat({ file, detected }: ImportSource, given: string | undefined): ListFormat {
-  if (given === undefined) return detected ?? 'csv';
+/** @returns undefined for CSV and JSON Lines, which the import tells apart @throws UsageError */
+export function checkFormat(given: string | undefined): ListFormat | undefined {
   const format = listFormats.find((name) => name === given);
-  if (!format) throw new UsageError(`--format must be one of ${listFormats.join(', ')}, not ${JSON.stringify(given)}`);
-  if (detected === undefined || detected === format) return format;
-  throw new UsageError(`--format says ${format}, and ${file === '-' ? 'standard input' : file} is ${detected}`);
+  if (format !== undefined || given === undefined) return format;
+  throw new UsageError(`--format must be one of ${listFormats.join(', ')}, not ${JSON.stringify(given)}`);
 }
 
 /** What the command was given beside the file. */
@@ -108,12 +67,12 @@ const NAMES: Record<keyof ListOptions, string> = {
   storageClass: '--storage-class',
 };
 
-/** Rows that were made for an import say all of it themselves. @throws UsageError */
-export function refuseListOptions(format: ListFormat, options: ListOptions): void {
+/** Rows of CSV and JSON Lines say all of it themselves. @throws UsageError */
+export function refuseListOptions(options: ListOptions): void {
   for (const [option, name] of Object.entries(NAMES)) {
     if (options[option as keyof ListOptions] === undefined) continue;
     throw new UsageError(
-      `${name} is for lists of other systems (find, s3-inventory): rows of ${format} say it themselves`,
+      `${name} is for lists of other systems: add ${listFormats.map((each) => `--format ${each}`).join(' or ')}`,
     );
   }
 }

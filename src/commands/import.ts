@@ -16,7 +16,7 @@ export function registerImport(program: Command): void {
   program
     .command('import <file>')
     .option('--progress', 'say on standard error how far it is, also where that is no terminal')
-    .option('--format <name>', 'csv, jsonl, find or s3-inventory, where the file itself does not tell')
+    .option('--format <name>', 'of a list of another system: find or s3-inventory')
     .option('--volume <name>', 'the volume of all files of a list')
     .option('--library <name>', 'the library that a new volume of a list is in, where that is not the first one')
     .option('--prefix <folder>', 'put before each path of a list')
@@ -42,13 +42,11 @@ interface ImportOptions extends OutputOptions, ListOptions {
 }
 
 async function importFile(file: string, options: ImportOptions): Promise<void> {
-  const { chooseFormat, openList, openSource, refuseListOptions } = await import('./import-list.js');
+  const { checkFormat, openList, openSource, refuseListOptions } = await import('./import-list.js');
+  const format = checkFormat(options.format);
+  if (!format) refuseListOptions(options);
   const source = await openSource(file);
-  const format = chooseFormat(source, options.format);
-  if (format === 'find' || format === 's3-inventory') {
-    return await importList(await openList(source, format, options), options);
-  }
-  refuseListOptions(format, options);
+  if (format) return await importList(await openList(source, format, options), options);
   const { readRows } = await import('../operations/catalogue/import-rows.js');
   const result = await send(options, {
     size: source.size,

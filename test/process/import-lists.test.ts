@@ -52,17 +52,19 @@ function write(name: string, content: string | Uint8Array): string {
   return file;
 }
 
+const list = ['--format', 'find', '--volume', 'HSM'];
+const inventory = ['--format', 's3-inventory', '--volume', 'raw'];
 const entry = (name: string) => `1000 1709245801.5 640 1000 1000 ${name}\n`;
 const refusedRows = (...faults: string[]) => refused(1, ['nothing was imported:', ...faults].join('\n  '));
 const row = { size: '1000', stage: 'ONTAPE', volume: 'HSM', spot: null, checksum: null };
 
 test.each(ways)('a list of find is imported %s, gzipped or not, from a file or from standard input', async (way) => {
-  const list = entry('/hpss/a/x') + entry('/hpss/a/b/z');
-  const options = ['--volume', 'HSM', '--strip', '/hpss', '--prefix', '/badc', '--spot', 'old'];
+  const text = entry('/hpss/a/x') + entry('/hpss/a/b/z');
+  const options = [...list, '--strip', '/hpss', '--prefix', '/badc', '--spot', 'old'];
   const inputs: [string, Uint8Array | undefined][] = [
-    [write('list', list), undefined],
-    [write('list.gz', gzipSync(list)), undefined],
-    ['-', gzipSync(list)],
+    [write('list', text), undefined],
+    [write('list.gz', gzipSync(text)), undefined],
+    ['-', gzipSync(text)],
   ];
   for (const [n, [file, stdin]] of inputs.entries()) {
     const counts = n === 0 ? '2 files added, 0 updated' : '0 files added, 0 updated';
@@ -77,14 +79,14 @@ test.each(ways)('a list of find is imported %s, gzipped or not, from a file or f
 
 test.each(ways)('bad entries of a list are reported with its own lines %s, and nothing is imported', async (way) => {
   const bad = write('bad', `1 1 /a\nnonsense\n2 2 /c\n3 3 /d/../e\n`);
-  expect(await runImport(way, [bad, '--volume', 'HSM'])).toEqual(
+  expect(await runImport(way, [bad, ...list])).toEqual(
     refusedRows(
       `line 2: "nonsense" is not what find -printf '%s %T@ %m %U %G %p\\n' prints`,
       'line 4: path has the part "..": "/d/../e"',
     ),
   );
   const twice = write('twice', entry('/a/x') + entry('/b/y') + entry('/a/x'));
-  expect(await runImport(way, [twice, '--volume', 'HSM'])).toEqual(refusedRows('lines 1 and 3: the same path "/a/x"'));
+  expect(await runImport(way, [twice, ...list])).toEqual(refusedRows('lines 1 and 3: the same path "/a/x"'));
   expect(await readCatalogue()).toEqual([]);
 });
 
@@ -118,7 +120,7 @@ const partOf = (n: number) => path.join(dir, `copy/to/raw/daily/data/part-${n}.c
 
 test.each(ways)('an S3 inventory is imported %s, with all files of its manifest', async (way) => {
   const manifest = writeInventory([object('a') + object('b+c', 'STANDARD'), object('d%2Be')]);
-  const options = ['--volume', 'raw', '--storage-class', 'GLACIER, DEEP_ARCHIVE', '--json'];
+  const options = [...inventory, '--storage-class', 'GLACIER, DEEP_ARCHIVE', '--json'];
   const result = await runImport(way, [manifest, ...options]);
   expect(result).toMatchObject({ code: 0, stderr: '' });
   expect(JSON.parse(result.stdout)).toMatchObject({
@@ -142,11 +144,11 @@ test.each(ways)('an S3 inventory is imported %s, with all files of its manifest'
 
 test.each(ways)('bad rows of an inventory are reported with their file, %s', async (way) => {
   const same = writeInventory([object('a') + object('b'), object('c') + object('a')]);
-  expect(await runImport(way, [same, '--volume', 'raw'])).toEqual(
+  expect(await runImport(way, [same, ...inventory])).toEqual(
     refusedRows(`${partOf(0)} line 1 and ${partOf(1)} line 2: the same path "/a"`),
   );
   const bad = writeInventory([object('a'), object('b') + object('%zz')]);
-  expect(await runImport(way, [bad, '--volume', 'raw'])).toEqual(
+  expect(await runImport(way, [bad, ...inventory])).toEqual(
     refusedRows(`${partOf(1)} line 2: the key "%zz" is not URL-encoded UTF-8`),
   );
 });
@@ -161,39 +163,31 @@ test.each([
   ['another name', { key: 'to/raw/daily/data/away.csv.gz' }, /data\/away\.csv\.gz of .* is not here: /],
 ])('an inventory whose file has %s is refused', async (_what, change, message) => {
   const manifest = writeInventory([object('a')], (file) => ({ ...file, ...change }));
-  const { code, stderr } = await runImport('here', [manifest, '--volume', 'raw']);
+  const { code, stderr } = await runImport('here', [manifest, ...inventory]);
   expect([code, stderr]).toEqual([1, expect.stringMatching(message)]);
   expect(await readCatalogue()).toEqual([]);
 });
 
-test.each<[string, string[], string]>([
-  ['find', [], '--volume is missing: a list of the format find does not say which volume has the files'],
-  ['find', ['--format', 'tar'], '--format must be one of csv, jsonl, find, s3-inventory, not "tar"'],
-  ['find', ['--format', 'csv'], '--format says csv, and standard input is find'],
-  ['csv', ['--format', 'find'], '--format says find, and standard input is csv'],
+test.each<[string[], string]>([
+  [['--format', 'find'], '--volume is missing: a list of the format find does not say which volume has the files'],
+  [['--format', 'csv'], '--format must be one of find, s3-inventory, not "csv"'],
+  [['--volume', 'V'], '--volume is for lists of other systems: add --format find or --format s3-inventory'],
+  [['--format', 'find', '--volume', 'V', '--prefix', 'a'], '--prefix must begin with "/", not be "a"'],
   [
-    'csv',
-    ['--volume', 'V'],
-    '--volume is for lists of other systems (find, s3-inventory): rows of csv say it themselves',
-  ],
-  ['find', ['--volume', 'V', '--prefix', 'a'], '--prefix must begin with "/", not be "a"'],
-  [
-    'find',
-    ['--volume', 'V', '--storage-class', 'GLACIER'],
+    ['--format', 'find', '--volume', 'V', '--storage-class', 'GLACIER'],
     '--storage-class is for s3-inventory, and the list is find',
   ],
-])('a list of the format %s with %j is wrong usage', async (format, args, problem) => {
-  const stdin = format === 'find' ? '1000 1709245801.5 ./a\n' : 'path,size\n';
-  expect(await runImport('here', ['-', ...args], stdin)).toEqual(refused(2, problem));
+])('an import with %j is wrong usage', async (args, problem) => {
+  expect(await runImport('here', ['-', ...args], '1000 1709245801.5 ./a\n')).toEqual(refused(2, problem));
 });
 
 test('an inventory from standard input, and a file that is no manifest, are refused', async () => {
   const manifest = '{"sourceBucket": "raw", "fileFormat": "ORC"}';
-  expect(await runImport('here', ['-', '--volume', 'raw'], manifest)).toEqual(
+  expect(await runImport('here', ['-', ...inventory], manifest)).toEqual(
     refused(1, 'an inventory of S3 is given as its manifest.json, beside which its files are'),
   );
   const file = write('manifest.json', manifest);
-  expect(await runImport('here', [file, '--volume', 'raw'])).toEqual(
+  expect(await runImport('here', [file, ...inventory])).toEqual(
     refused(1, `${file} is no manifest of an S3 inventory in CSV: fileFormat must be "CSV", not "ORC"`),
   );
 });

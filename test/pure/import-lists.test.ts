@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
 import { RowError } from '../../src/operations/catalogue/import-lines.js';
 import { type RowReader, readWith, toJsonLines } from '../../src/operations/catalogue/import-rows.js';
-import { createFindReader, detectFormat, type Skipped } from '../../src/operations/catalogue/lists.js';
+import { createFindReader, type Skipped } from '../../src/operations/catalogue/lists.js';
 import {
   createInventoryReader,
   type InventorySettings,
@@ -205,20 +205,6 @@ test.each([
   ],
 ])('a manifest %s is refused', (_what, more, problem) => {
   expect(() => parseManifest(manifestOf(more))).toThrow(problem);
-});
-
-test.each([
-  ['a manifest', manifestOf(), 's3-inventory'],
-  ['a manifest in one line', JSON.stringify(JSON.parse(manifestOf())), 's3-inventory'],
-  ['JSON lines', '{"path":"/a \\"sourceBucket\\": b","size":1}\n', 'jsonl'],
-  ['CSV', 'path,size,stage\n/a,1,T\n', 'csv'],
-  ['quoted CSV', '"size","path"\r\n', 'csv'],
-  ['output of find', '12 1709245801.0 ./a\n', 'find'],
-  ['output of find with owners', FIND, 'find'],
-  ['another text', 'hello\n', undefined],
-  ['nothing', '', undefined],
-])('%s is detected by its first lines', (_what, head, format) => {
-  expect(detectFormat(head)).toBe(format);
 });
 
 test('rows keep their line numbers when they are converted to JSON lines', async () => {

@@ -58,17 +58,5 @@ export function createFindReader(settings: ListSettings): RowReader {
   };
 }
 
-export const listFormats = ['csv', 'jsonl', 'find', 's3-inventory'] as const;
+export const listFormats = ['find', 's3-inventory'] as const;
 export type ListFormat = (typeof listFormats)[number];
-
-const CSV_HEADER = /^(?=.*\bpath\b)"?[a-z_]+"?(?:,"?[a-z_]+"?)*\r?$/;
-const MANIFEST = /^\s*\{[^{}]*"(?:sourceBucket|fileSchema)"\s*:/;
-
-/** Returns the format of a file by its unzipped beginning; undefined if uncertain. */
-export function detectFormat(head: string): ListFormat | undefined {
-  const lines = head.replace(/^\uFEFF/, '').split('\n');
-  const first = lines.find((line) => line.trim() !== '') ?? '';
-  if (first.trimStart().startsWith('{')) return MANIFEST.test(head) ? 's3-inventory' : 'jsonl';
-  if (CSV_HEADER.test(first)) return 'csv';
-  return FIND_LINE.test(first) ? 'find' : undefined;
-}
