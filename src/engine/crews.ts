@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Context } from '../context.js';
-import type { DriveRange } from '../operations/recalls/drives.js';
+import { type DriveRange, forgetGoneProcesses } from '../operations/recalls/drives.js';
 import type { Site } from '../tape/kind.js';
 import { type DriveWork, runDrive } from './drive/drive.js';
 import { VolumeFailures } from './drive/drive-failures.js';
@@ -66,7 +66,7 @@ export class Crews {
       reach: library.drives,
       weight: this.ctx.config.engineWeight,
     });
-    await share.join();
+    await forgetGoneProcesses(this.ctx);
     stop.addEventListener('abort', () => share.retire());
     const options: DriveOptions = { ...this.shared, stop, engineId, library, share, failures };
     const drives = Array.from({ length: count }, () => runDrive(this.ctx, work, options));

@@ -8,7 +8,6 @@ import { logFailure } from '../../errors.js';
 import {
   type EngineProcess,
   forgetEngineProcess,
-  forgetGoneProcesses,
   noteEngineProcess,
   readDrivesAndAskers,
 } from '../../operations/recalls/drives.js';
@@ -45,10 +44,6 @@ export class DriveShare {
   constructor(ctx: Context, process: EngineProcess) {
     this.ctx = ctx;
     this.process = process;
-  }
-
-  async join(): Promise<void> {
-    await forgetGoneProcesses(this.ctx);
   }
 
   /**

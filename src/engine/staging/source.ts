@@ -10,8 +10,7 @@ import type { StagingRow } from '../../operations/staging/answers.js';
 import { noteUnread, stageAgain } from '../../operations/staging/answers.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
-import { untilAborted } from '../../tape/until-aborted.js';
-import { tapeSeconds } from '../calls.js';
+import { tapeSeconds, within } from '../calls.js';
 import { PutOffError } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { restSeconds } from './rests.js';
@@ -98,19 +97,14 @@ export class StagedSource implements MountedVolume {
     const seconds = tapeSeconds(this.ctx.config, this.place.library.ownSeconds?.read);
     const what = `a read of library ${this.place.name}`;
     const over = new AbortController();
-    const stop = () => over.abort(signal.reason);
-    signal.addEventListener('abort', stop);
-    const late = new LibraryError('TRANSIENT', `${what} has not ended in ${seconds} s`);
-    let isWaiting = true;
-    const timer = setTimeout(() => isWaiting && over.abort(late), seconds * 1000);
-    const iterator = this.place.library.read(file, from, over.signal, version)[Symbol.asyncIterator]();
+    const either = AbortSignal.any([signal, over.signal]);
+    const iterator = this.place.library.read(file, from, either, version)[Symbol.asyncIterator]();
     let [waitedMs, bytes] = [0, 0];
     try {
       for (;;) {
         const askedAt = performance.now();
-        const next = await untilAborted(iterator.next(), over.signal);
+        const next = await within({ seconds, signal, what }, () => iterator.next());
         if (next.done) return;
-        isWaiting = false;
         waitedMs += performance.now() - askedAt;
         bytes += next.value.length;
         if (bytes >= LEAST_BYTES) [waitedMs, bytes] = [0, 0];
@@ -118,14 +112,13 @@ export class StagedSource implements MountedVolume {
           throw new LibraryError('TRANSIENT', `${what} has brought ${bytes} bytes in ${seconds} s`);
         }
         yield next.value;
-        isWaiting = true;
-        timer.refresh();
       }
+    } catch (error) {
+      over.abort(error);
+      throw error;
     } finally {
-      signal.removeEventListener('abort', stop);
-      clearTimeout(timer);
       const end = iterator.return?.();
-      if (over.signal.aborted)
+      if (either.aborted)
         end?.catch(() => {}); // it may hang
       else await end;
     }
