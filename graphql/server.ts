@@ -17,7 +17,7 @@ import { EVENT_STREAM, EventStreams, type Pipeline } from './event-streams.js';
 import { createGraphiql } from './graphiql.js';
 import { acceptedOf, createErrorHandler, notAcceptable, type Params, readParams } from './http.js';
 import { openDocuments } from './persisted.js';
-import { createQueryLimiter } from './query-limiter.js';
+import { limitQueries } from './query-limiter.js';
 import { schema } from './schema.js';
 import { createSdl, SDL_PATH } from './sdl.js';
 
@@ -131,14 +131,13 @@ function checkDocuments(config: Context['config']): Plugin {
 }
 
 function observeExecution(): Plugin<object, Exchange> {
-  const limit = createQueryLimiter();
   return {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
       // the answer to a mutation may contain a new token beside a name that the caller has chosen
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
-      const execute = limit(async (given) => await executeFn(given));
+      const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
     },
   };

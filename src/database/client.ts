@@ -38,6 +38,8 @@ export interface Database {
   changers: LongReads;
   /** Limiter of transactions in `pool` that never wait long for a lock. */
   keepers: LongReads;
+  /** Limiter of GraphQL queries, most of which are short. */
+  queries: LongReads;
   /** For heartbeats, which must not queue behind other queries. */
   vitalPool: pg.Pool;
   prisma: PrismaClient;
@@ -94,6 +96,9 @@ const LONG_LISTS = 16;
 /** A gateway runs one import at a time. */
 const IMPORTS = 4;
 const LONG_READ_WAIT_MS = 5000;
+/** Queries that are executed at once. */
+const QUERIES = 64;
+const QUERY_WAIT_MS = 10_000;
 /** At 256 kB/s, a slow line, ten million files take some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
@@ -154,6 +159,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     takers: new LongReads({ ...changes, places: partOfPool(3), what: 'requests' }),
     changers: new LongReads({ ...changes, places: partOfPool(3), what: 'changes' }),
     keepers: new LongReads({ ...changes, places: partOfPool(5), what: 'changes' }),
+    queries: new LongReads({ ...places, places: QUERIES, waitMs: QUERY_WAIT_MS, what: 'queries', doing: 'executing' }),
     vitalPool,
     prisma,
     pulse,

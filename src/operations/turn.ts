@@ -5,15 +5,15 @@
  */
 import type { Context } from '../context.js';
 import type { Database } from '../database/client.js';
-import { LongReads } from '../database/long-reads.js';
 import { checkWanted } from '../errors.js';
 
-type WaitsFor = 'catalogue' | 'rows' | 'nobody';
-
-const places = { catalogue: 'takers', rows: 'changers', nobody: 'keepers' } as const satisfies Record<
-  WaitsFor,
-  keyof Database
->;
+/** The limiter of changes that wait for the catalogue, for rows or for nobody, and that of queries. */
+const places = {
+  catalogue: 'takers',
+  rows: 'changers',
+  nobody: 'keepers',
+  queries: 'queries',
+} as const satisfies Record<string, keyof Database>;
 
 /**
  * Runs work in a slot of the caller. Gives up if the caller disconnects before. Calls must not nest.
@@ -21,7 +21,7 @@ const places = { catalogue: 'takers', rows: 'changers', nobody: 'keepers' } as c
  */
 export async function takeTurn<T>(
   { db, share, reader }: Context,
-  waitsFor: WaitsFor,
+  waitsFor: keyof typeof places,
   work: () => Promise<T>,
 ): Promise<T> {
   if (share === undefined) return await work(); // the process itself, without callers on the same connections
@@ -36,15 +36,4 @@ export async function takeTurn<T>(
 /** Call it after waiting and before any change. @throws UnavailableError if the caller has disconnected */
 export function checkAsked({ reader }: Context): void {
   checkWanted(reader);
-}
-
-const NO_PACE = { windowMs: Number.POSITIVE_INFINITY, bytesPerSecond: 0 };
-
-/**
- * Creates slots for short work of callers. A caller gets at most half of the free slots, and waits for a limited time.
- * @param what is done, in the plural
- * @returns their limiter, which throws an UnavailableError if no slot is free in time, or if the caller has disconnected
- */
-export function createSlots({ slots, ...others }: { slots: number; waitMs: number; what: string; doing: string }) {
-  return new LongReads({ places: slots, least: NO_PACE, ...others });
 }

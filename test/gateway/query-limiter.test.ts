@@ -1,7 +1,8 @@
 /** The limit on queries that are executed at once: of one caller, of all, and how long a query waits. */
 import { buildSchema, execute, parse } from 'graphql';
 import { expect, test } from 'vitest';
-import { createQueryLimiter } from '../../graphql/query-limiter.js';
+import { limitQueries } from '../../graphql/query-limiter.js';
+import { LongReads } from '../../src/database/long-reads.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { addFiles } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
@@ -12,9 +13,15 @@ import { createGate, waitFor } from '../support/wait.js';
 
 const schema = buildSchema('type Query { ok: Boolean } type Mutation { ok: Boolean }');
 
+/** Returns the limiter of queries, as a context has it. */
+function openSlots({ slots, waitMs }: { slots: number; waitMs: number }) {
+  const least = { windowMs: 60_000, bytesPerSecond: 1 };
+  return { queries: new LongReads({ places: slots, waitMs, least, what: 'queries', doing: 'executing' }) };
+}
+
 /** Returns a function that executes an operation as a caller, the number of operations that wait for `gate`, and the gate. */
 function open(options: { slots: number; waitMs: number }) {
-  const limit = createQueryLimiter(options);
+  const db = openSlots(options);
   const gate = createGate();
   const active = { count: 0 };
   const ok = async () => {
@@ -24,7 +31,10 @@ function open(options: { slots: number; waitMs: number }) {
     return true;
   };
   const run = async (share: string | undefined, text = '{ ok }', reader?: AbortSignal) =>
-    await limit(execute)({ schema, document: parse(text), rootValue: { ok }, contextValue: { share, reader } });
+    await limitQueries(execute)({
+      ...{ schema, document: parse(text), rootValue: { ok } },
+      contextValue: { db, share, reader },
+    });
   return { run, active, gate };
 }
 
@@ -62,11 +72,11 @@ test('mutations, and queries of the program itself, are not limited', async () =
 });
 
 test('a query whose execution fails gives its slot back', async () => {
-  const limit = createQueryLimiter({ slots: 2, waitMs: 30 });
-  const args = { schema, document: parse('{ ok }'), rootValue: { ok: true }, contextValue: { share: 'eve' } };
+  const contextValue = { db: openSlots({ slots: 2, waitMs: 30 }), share: 'eve' };
+  const args = { schema, document: parse('{ ok }'), rootValue: { ok: true }, contextValue };
   const fails = () => Promise.reject(new Error('broken'));
-  for (let time = 0; time < 3; time++) await expect(limit(fails)(args)).rejects.toThrow('broken');
-  expect(await limit(execute)(args)).toEqual(OK);
+  for (let time = 0; time < 3; time++) await expect(limitQueries(fails)(args)).rejects.toThrow('broken');
+  expect(await limitQueries(execute)(args)).toEqual(OK);
 });
 
 const app = useApp({ config: { access: { auth: new Set(['token']) } } });
