@@ -47,6 +47,7 @@ interface Handlers {
 }
 
 const GRAPHQL = '/graphql';
+const METRICS_PATH = '/metrics';
 
 function createApp(ctx: Context, handlers: Handlers): Express {
   const { graphql, identifier, answers, limits, standbys, metrics, contextFor } = handlers;
@@ -69,14 +70,17 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   mountHealth(app, ctx, { answers, standbys });
   app.use(METRICS_PATH, known);
-  mountMetrics(app, metrics, contextFor);
+  app.get(METRICS_PATH, async (req, res) => {
+    allowMetrics(contextFor(req));
+    await tellMetrics(metrics, res);
+  });
   app.all('/openapi.json', createOpenapi(ctx.config.publicUrl));
   app.use(createDashboard(ctx.config));
   app.use((req, res) => {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
   app.use(REST, createRestErrorHandler(ctx.log));
-  mountDoorErrors(app, ctx);
+  app.use([...DOOR_PATHS], createProblemHandler(ctx.log));
   app.use(GRAPHQL, graphql.onError);
   app.use(createErrorHandler(ctx.log, 'HTTP', sendError));
   return app;
@@ -202,16 +206,7 @@ function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Con
   app.use(WEBDAV_ROOT, createBytesHandler(contextFor, { copies, enter, enterFolder }));
 }
 
-function mountDoorErrors(app: Express, { log }: Context): void {
-  app.use([...DOOR_PATHS], createProblemHandler(log));
-}
-
-interface Parts {
-  answers: AnswersInHand;
-  standbys: Standbys | undefined;
-}
-
-function mountHealth(app: Express, ctx: Context, { answers, standbys }: Parts): void {
+function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Handlers, 'answers' | 'standbys'>): void {
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   app.get('/health/ready', (_req, res) => {
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
@@ -228,13 +223,4 @@ function tellStandbys(standbys: Standbys | undefined): object {
   const used = all.filter(({ problem }) => problem === undefined).length;
   const behindBytes = Math.max(0, ...all.map((standby) => Number(standby.behindBytes ?? 0n)));
   return { standbys: { used, of: all.length, behindBytes } };
-}
-
-const METRICS_PATH = '/metrics';
-
-function mountMetrics(app: Express, metrics: Metrics, contextFor: (req: Request) => Context): void {
-  app.get(METRICS_PATH, async (req, res) => {
-    allowMetrics(contextFor(req));
-    await tellMetrics(metrics, res);
-  });
 }

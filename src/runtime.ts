@@ -81,7 +81,7 @@ export function attach(
 ): Omit<Runtime, 'migrated'> {
   const hooks = { streamWrite: (line: string) => hideSecrets(showSources(line)) };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
-  // the parent logs a lost database or a wrong clock once for all its processes
+  // the parent logs a lost database once for all its processes
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {
     log: poolSize === undefined ? log : quiet,

@@ -36,9 +36,4 @@ export class DatabaseClock {
     if (micros > this.last || this.last - micros > SMALL_STEP_MICROS) this.last = micros;
     return timeOf(this.last / 1e6);
   }
-
-  /** Negative if this host's clock is behind. */
-  get hostAheadSeconds(): number {
-    return (Date.now() - (this.origin / 1000 + performance.now())) / 1000;
-  }
 }

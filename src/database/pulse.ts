@@ -27,8 +27,6 @@ const SEARCH_MS = 500;
 const HOST_MS = 3000;
 /** Number of steps in which silence is measured. */
 const STEPS = 10;
-/** A larger clock offset is logged; its end is logged below half of it. */
-const CLOCK_SECONDS = 5;
 
 const TOO_MANY_CONNECTIONS = '53300';
 
@@ -39,7 +37,6 @@ export class Pulse {
   private lostAt: number | undefined;
   /** Steps of silence since the last answer. */
   private silence = 0;
-  private isOff = false;
   private isClosed = false;
   private wake = () => {};
   private running: Promise<void> | undefined;
@@ -102,7 +99,6 @@ export class Pulse {
     // a single server has no other primary, and a standby can still serve reads
     if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it takes no writes any more');
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
-    this.compareClocks();
   }
 
   private async connect(): Promise<pg.Client> {
@@ -173,18 +169,6 @@ export class Pulse {
     this.lostAt = undefined;
     this.options.line.mend();
     this.options.log.warn({ seconds }, 'database back');
-  }
-
-  private compareClocks(): void {
-    const ahead = this.options.clock.hostAheadSeconds;
-    const isOff = Math.abs(ahead) > (this.isOff ? CLOCK_SECONDS / 2 : CLOCK_SECONDS);
-    if (isOff === this.isOff) return;
-    this.isOff = isOff;
-    const side = ahead > 0 ? 'ahead of' : 'behind';
-    const text = isOff
-      ? `the clock of this host is ${Math.abs(Math.round(ahead))} seconds ${side} the database's, which counts: set it right`
-      : "the clock of this host agrees with the database's again";
-    this.options.log.warn({ seconds: Math.round(ahead) }, text);
   }
 
   private drop(): void {

@@ -40,7 +40,7 @@ test.each([
   ['ahead of', 6 * DAY],
   ['behind', -6 * DAY],
 ])(
-  'a server on a host whose clock is six days %s the database uses the time of the database, and logs it',
+  'a server on a host whose clock is six days %s the database uses the time of the database',
   async (side, seconds) => {
     const env: Record<string, string> = { ...offBy(seconds), DRIVES: '1' };
     const user = side.replace(' ', '-');
@@ -66,11 +66,7 @@ test.each([
       const date = String((await readRequest(server, lasting)).request_date);
       expect([isBefore(date, before), isBefore(currentTime(), date)]).toEqual([false, false]);
     } finally {
-      const { stderr } = await stop(server);
-      const told = stderr.split('\n').filter((line) => line !== '');
-      expect(told.map((line) => JSON.parse(line).msg)).toEqual([
-        `the clock of this host is ${6 * DAY} seconds ${side} the database's, which counts: set it right`,
-      ]);
+      expect((await stop(server)).stderr).toBe('');
     }
   },
 );
