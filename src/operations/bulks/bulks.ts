@@ -275,8 +275,7 @@ interface Members {
  * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
  */
 export async function cancelInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
-  await findRequests(ctx, id);
-  await letGoAll(ctx, id, await findMembers(ctx, id, paths));
+  await releaseInBulk(ctx, id, paths);
   await ctx.db.pool.query(sql`UPDATE bulk SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
 }
 
