@@ -73,11 +73,14 @@ class ArchiveBatch {
     const { fresh, lost, safe } = await this.sort();
     const written = await this.write([...fresh, ...lost]);
     const isFresh = isOneOf(fresh);
-    const registered = await this.registerFresh(written.filter(isFresh));
+    const unverified = { stage: 'UNVERIFIED', verified: null } as const;
+    const registered = await this.register(written.filter(isFresh), unverified, (files) => this.keepFree(files));
     const others = written.filter((file) => !isFresh(file));
     const read = await this.verify([...registered, ...others], '');
     const lostIds = new Map(lost.map(({ path, id }) => [path, id]));
-    const verified = await this.registerRead(read, ({ path }) => lostIds.get(path));
+    const onTape = { stage: 'ONTAPE', verified: this.ctx.now() } as const;
+    const lostIdOf: LostIdOf = ({ path }) => lostIds.get(path);
+    const verified = await this.register(read, onTape, (files) => this.keepStanding(files, lostIdOf));
     this.result.archived += verified.length;
     for (const file of verified) this.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, DOUBT) : safe;
@@ -89,16 +92,25 @@ class ArchiveBatch {
     }
   }
 
-  /** Registers verified files as ONTAPE, if their catalogue entries are unchanged. @returns these files */
-  private async registerRead(read: readonly Written[], lostIdOf: LostIdOf): Promise<Written[]> {
-    const { standing, known } = await this.keepStanding(read, lostIdOf);
+  /**
+   * Registers files that pass a check of their catalogue entries. The check reports the others.
+   * @returns the registered files
+   */
+  private async register(
+    files: readonly Written[],
+    entry: Pick<CatalogueRow, 'stage' | 'verified'>,
+    check: (files: readonly Written[]) => Promise<Standing>,
+  ): Promise<Written[]> {
+    const { standing, known } = await check(files);
+    const spotName = this.options.spot ?? null;
+    const rows = standing.map((file, index) => ({ ...file, ...entry, line: index + 1, spotName }));
     try {
-      await this.register(standing, 'ONTAPE', { verified: this.ctx.now(), known });
+      await registerRows(this.ctx, rows, known);
       return standing;
     } catch (error) {
       if (!(error instanceof ImportError)) throw error;
-      const { standing: left } = await this.keepStanding(standing, lostIdOf); // changed meanwhile
-      if (left.length < standing.length) return await this.registerRead(left, lostIdOf);
+      const left = await check(standing); // changed meanwhile
+      if (left.standing.length < standing.length) return await this.register(left.standing, entry, check);
       throw error;
     }
   }
@@ -108,10 +120,7 @@ class ArchiveBatch {
    * withdrawn file's source may soon be its only copy.
    * @param lostIdOf returns the id of a file that had no position, and whose row will get one
    */
-  private async keepStanding(
-    files: readonly Written[],
-    lostIdOf: LostIdOf = () => undefined,
-  ): Promise<{ standing: Written[]; known: KnownFile[] }> {
+  private async keepStanding(files: readonly Written[], lostIdOf: LostIdOf = () => undefined): Promise<Standing> {
     const paths = files.map(({ path }) => path);
     const found = await readKnown(this.ctx, paths);
     const [standing, known]: [Written[], KnownFile[]] = [[], []];
@@ -191,31 +200,8 @@ class ArchiveBatch {
     return await readBack(this.backend, files, { signal: this.signal, fail });
   }
 
-  /**
-   * Registers new files, except those whose rows an import changed meanwhile: these are reported, and no row gets their
-   * position. @returns the registered files
-   */
-  private async registerFresh(files: readonly Written[]): Promise<Written[]> {
-    const isOpen = await this.tellOvertaken(files);
-    const open = files.filter(isOpen);
-    try {
-      await this.register(open, 'UNVERIFIED', { verified: null });
-      return open;
-    } catch (error) {
-      if (!(error instanceof ImportError)) throw error;
-      const left = open.filter(await this.tellOvertaken(open)); // imported meanwhile
-      if (left.length < open.length) return await this.registerFresh(left);
-      throw new Error(
-        `what was written is not in the catalogue; run it again, which writes it anew: ${error.message}`,
-        {
-          cause: error,
-        },
-      );
-    }
-  }
-
-  /** Reports files whose catalogue entry changed meanwhile. @returns a filter for the other files */
-  private async tellOvertaken(files: readonly Written[]): Promise<(file: Written) => boolean> {
+  /** Keeps new files for which no import has registered another one: no row of that gets their position. */
+  private async keepFree(files: readonly Written[]): Promise<Standing> {
     const paths = files.map((file) => file.path);
     const known = await readKnown(this.ctx, paths);
     const clashes = await findFolderClashes(this.ctx, paths);
@@ -225,28 +211,19 @@ class ArchiveBatch {
       const clash = clashes.get(path);
       return clash === undefined ? undefined : `${clash}: give one of them another name, and run it again`;
     };
-    const overtaken = new Set<Written>();
+    const standing: Written[] = [];
     for (const file of files) {
       const reason = reasonOf(file);
-      if (reason === undefined) continue;
-      overtaken.add(file);
+      if (reason === undefined) {
+        standing.push(file);
+        continue;
+      }
       const place = `${file.volume}, position ${file.position}`;
       this.result.failed.push(
         `${file.file}: while it was written, ${reason} (at ${place} are bytes that nothing refers to)`,
       );
     }
-    return (file) => !overtaken.has(file);
-  }
-
-  /** @param known the expected current entries @throws ImportError */
-  private async register(
-    files: readonly Written[],
-    stage: CatalogueRow['stage'],
-    { verified, known = [] }: { verified: string | null; known?: readonly KnownFile[] },
-  ): Promise<void> {
-    const spotName = this.options.spot ?? null;
-    const rows = files.map((file, index) => ({ ...file, line: index + 1, stage, verified, spotName }));
-    await registerRows(this.ctx, rows, known);
+    return { standing, known: [] };
   }
 
   /** Processes files one after the other; errors go into the result, unless the signal aborts. */
@@ -263,6 +240,12 @@ class ArchiveBatch {
       }
     }
   }
+}
+
+/** Files whose catalogue entries are as expected; `known`: these entries, if there should be any. */
+interface Standing {
+  standing: Written[];
+  known: KnownFile[];
 }
 
 /** Undefined: the file had a position, or is new. */
