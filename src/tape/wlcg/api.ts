@@ -111,15 +111,15 @@ export class TapeApi {
   private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
     const base = await this.discovery.find(signal);
     let reply = await this.send(base, sent, signal);
-    const isKnown = () => isFine(reply) || sent.also?.includes(reply.response.statusCode);
     if (reply.response.statusCode === 404) {
-      const moved = await this.discovery.findMoved(base, { isSure: !isKnown() }, signal);
-      if (moved !== undefined) {
+      this.discovery.forget();
+      const now = await this.discovery.find(signal);
+      if (now !== base) {
         await readProblem(reply, signal);
-        reply = await this.send(moved, sent, signal);
+        reply = await this.send(now, sent, signal);
       }
     }
-    if (isKnown()) return reply;
+    if (isFine(reply) || sent.also?.includes(reply.response.statusCode)) return reply;
     throw toLibraryError(await readProblem(reply, signal));
   }
 
@@ -187,15 +187,12 @@ export async function attempt(work: Promise<unknown>): Promise<void> {
 
 const MAX_DISCOVERY = 1024 * 1024;
 
-/** An unknown stage request rarely means that the API moved: discovery runs at most once in this time. */
-const FRESH_MS = 60_000;
-
 const VERSION = /^v?1(\.\d+)*$/i;
 
 class Discovery {
   private readonly client: SiteClient;
   private readonly settings: WlcgSettings;
-  private known: { base: string; at: number } | undefined;
+  private known: string | undefined;
   private looking: Promise<string> | undefined;
 
   constructor(client: SiteClient, settings: WlcgSettings) {
@@ -206,20 +203,12 @@ class Discovery {
   /** @returns the base URL without trailing slash @throws LibraryError, RetryLaterError, the signal's reason */
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
-    if (this.known) return this.known.base;
+    if (this.known !== undefined) return this.known;
     // shared by all callers: it ends by its own time limit, not by the first caller's signal
     this.looking ??= this.look().finally(() => {
       this.looking = undefined;
     });
     return await untilAborted(this.looking, signal);
-  }
-
-  /** @param isSure whether the known base is certainly wrong @returns the new base, if it changed */
-  async findMoved(base: string, { isSure }: { isSure: boolean }, signal: AbortSignal): Promise<string | undefined> {
-    const { known } = this;
-    if (known && known.base === base && (isSure || Date.now() - known.at > FRESH_MS)) this.forget();
-    const found = await this.find(signal);
-    return found === base ? undefined : found;
   }
 
   forget(): void {
@@ -245,9 +234,8 @@ class Discovery {
     const reply = await this.client.send({ url: discoveryUrl, headers: { accept: 'application/json' }, signal });
     if (reply.response.statusCode !== 200) throw notFound(await readProblem(reply, signal));
     const text = await readText(reply, MAX_DISCOVERY);
-    const base = this.choose(text);
-    this.known = { base, at: Date.now() };
-    return base;
+    this.known = this.choose(text);
+    return this.known;
   }
 
   /** Returns the first endpoint of version 1: the document lists one endpoint for each version. */
