@@ -24,8 +24,11 @@ export function registerImport(program: Command): void {
     .option('--spot <name>', 'the storage spot that the files of a list come from')
     .option('--storage-class <names>', 'of an inventory of S3, objects of these classes alone: GLACIER,DEEP_ARCHIVE')
     .option('--complete <folder>', 'the list has all files below the folder: others are withdrawn')
-    .option('--max-withdrawn <percent>', 'with --complete: refuse to withdraw more of them (default: 5)', toPercent)
-    .option('--force', 'with --complete: withdraw whatever the list does not have')
+    .option(
+      '--max-withdrawn <percent>',
+      'with --complete: refuse to withdraw more of them (default: 5; 100: never)',
+      toPercent,
+    )
     .option(...dryRunOption)
     .action((file, options) => importFile(file, options));
 }
@@ -37,7 +40,6 @@ interface ImportOptions extends OutputOptions, ListOptions {
   format?: string;
   complete?: string;
   maxWithdrawn?: number;
-  force?: boolean;
   dryRun?: boolean;
 }
 
@@ -80,35 +82,30 @@ interface Sending {
 
 async function send(options: ImportOptions, { size, rows, body, bodySize }: Sending): Promise<ImportResult> {
   const { progress, dryRun: isDryRun } = options;
-  const most = readMost(options);
+  if (options.maxWithdrawn !== undefined && options.complete === undefined) {
+    throw new UsageError('--max-withdrawn is for --complete');
+  }
   const view = createImportView({ size, isAsked: progress });
   return await operate({
     here: async (ctx) => {
       const { importRows } = await import('../operations/catalogue/import.js');
       const { readComplete } = await import('../operations/catalogue/withdrawals.js');
       const folder = options.complete;
-      const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: most });
+      const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: options.maxWithdrawn });
       return await importRows(ctx, rows(view.meter), { complete, isDryRun });
     },
     afar: async (url) => {
       const { sendFile } = await import('./send-file.js');
-      const target = `${url}/import${queryOf(options, most)}`;
+      const target = `${url}/import${queryOf(options)}`;
       return await sendFile<ImportResult>(target, { url, source: body(view.meter), size: bodySize });
     },
   }).finally(() => view.end());
 }
 
-function readMost({ complete, maxWithdrawn, force }: ImportOptions): number | undefined {
-  if (complete === undefined && (maxWithdrawn !== undefined || force)) {
-    throw new UsageError(`${force ? '--force' : '--max-withdrawn'} is for --complete`);
-  }
-  return force ? 100 : maxWithdrawn;
-}
-
-function queryOf({ complete, dryRun }: ImportOptions, most: number | undefined): string {
+function queryOf({ complete, maxWithdrawn, dryRun }: ImportOptions): string {
   const query = new URLSearchParams();
   if (complete !== undefined) query.set('complete', complete);
-  if (most !== undefined) query.set('maxWithdrawn', String(most));
+  if (maxWithdrawn !== undefined) query.set('maxWithdrawn', String(maxWithdrawn));
   if (dryRun) query.set('dryRun', 'true');
   return query.size === 0 ? '' : `?${query}`;
 }
@@ -140,16 +137,12 @@ function tellWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportR
 }
 
 /** A row that leaves the stage out may mean a file that is on tape: what became of it is said. */
-function tellWithoutStage({ addedWithoutStage, knownWithoutStage, addedWithoutCopy }: ImportResult): string[] {
+function tellWithoutStage({ addedWithoutStage, addedWithoutCopy }: ImportResult): string[] {
   const lines: string[] = [];
   if (addedWithoutStage > 0) {
     lines.push(
       `${isAre(addedWithoutStage, 'new file', 'without a stage')} U: on disk at ${addedWithoutStage === 1 ? 'its' : 'their'} primary place, and not recalled`,
     );
-  }
-  if (knownWithoutStage > 0) {
-    const stay = knownWithoutStage === 1 ? 'stays at the one it had' : 'stay at the one they had';
-    lines.push(`${plural(knownWithoutStage, 'known file')} without a stage ${stay}`);
   }
   if (addedWithoutCopy > 0)
     lines.push(

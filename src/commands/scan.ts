@@ -92,15 +92,14 @@ async function registerFiles(
 
 async function findLibrary(ctx: Context, volume: string, asked: string | undefined) {
   const { readLibraries } = await import('../operations/libraries/libraries.js');
-  const { findLibraryOf, findRetired } = await import('../operations/catalogue/volumes.js');
+  const { findVolume, tellRetired } = await import('../operations/catalogue/volumes.js');
   const { parseSettings } = await import('../tape/kind.js');
   const { ltfs } = await import('../tape/ltfs/index.js');
   const libraries = await readLibraries(ctx);
-  const retired = await findRetired(ctx, volume);
-  if (retired !== undefined) throw new CommandError(retired);
-  const id = await findLibraryOf(ctx, volume);
+  const present = await findVolume(ctx, volume);
+  if (present && present.retiredAt !== null) throw new CommandError(tellRetired(volume, present.retiredWhy));
   const able = libraries.filter(({ kind }) => kind === 'ltfs');
-  const known = libraries.find((library) => library.id === id);
+  const known = libraries.find((library) => library.id === present?.libraryId);
   const found =
     asked === undefined
       ? (known ?? (able.length === 1 ? able[0] : undefined))

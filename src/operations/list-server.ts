@@ -5,17 +5,10 @@
 import type { Context } from '../context.js';
 import type { Paced } from '../database/snapshot.js';
 import { codeOf, UnavailableError, UserError } from '../errors.js';
-import type { Operation } from './policy.js';
-
-type AtStandby = Extract<
-  Operation,
-  `list${'Files' | 'Requests' | 'Volumes' | 'Verifications' | 'QuotasByPage' | 'Audit'}` | 'readVolumeFiguresOf'
->;
 
 /** Reads a list at a standby, else at the primary. Repeats a failed `work` at the primary if it delivered no page. */
 export async function atListServer<T>(
   ctx: Context,
-  _operation: AtStandby,
   work: (at: Context, given: <Page>(pages: Paced<Page>) => Paced<Page>) => Promise<T>,
 ): Promise<T> {
   const standby = await ctx.standbys?.choose();

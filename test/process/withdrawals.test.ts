@@ -123,7 +123,7 @@ test('an operator withdraws, lists and reinstates files by command, and previews
     'tapegate: the list does not have 1 of 2 files below "/cli/", and at most 5 % are withdrawn at a time: nothing was imported\n',
   ]);
   const told = '0 files added, 0 updated\n1 of 2 withdrawn, since the list does not have them\n';
-  expect(await run('import', list, '--complete', '/cli', '--force', '--dry-run')).toEqual([
+  expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '100', '--dry-run')).toEqual([
     0,
     `nothing was imported; it would be:\n${told}`,
   ]);
@@ -135,7 +135,10 @@ test('an operator withdraws, lists and reinstates files by command, and previews
       '1 withdrawn by hand, and still so: `tapegate reinstate` brings them back\n',
   ]);
   expect(await run('reinstate', '/cli/')).toEqual([0, '1 file, 1.00 kB, back\n']);
-  expect(await run('import', list, '--force')).toEqual([2, expect.stringContaining('--force is for --complete')]);
+  expect(await run('import', list, '--max-withdrawn', '5')).toEqual([
+    2,
+    expect.stringContaining('--max-withdrawn is for --complete'),
+  ]);
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '101')).toEqual([
     2,
     expect.stringContaining('--max-withdrawn must be a whole number of percent, not "101"'),

@@ -5,7 +5,7 @@
 import { createHmac } from 'node:crypto';
 import { type LookupAddress, lookup as lookUp } from 'node:dns';
 import { readFileSync } from 'node:fs';
-import { request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
+import { request as httpRequest, type RequestOptions } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
 import path from 'node:path';
@@ -128,10 +128,6 @@ function sign({ messageId, body, secrets }: Omit<Posted, 'url'>, timestamp: numb
   return keys.map((key) => `v1,${createHmac('sha256', key).update(signed).digest('base64')}`).join(' ');
 }
 
-/** Limits for draining a response, in bytes and milliseconds. Its body is ignored. */
-const MOST_ANSWER = 64 * 1024;
-const ANSWER_MS = 1000;
-
 export async function postMessage(message: Posted, options: PostOptions): Promise<WebhookResult> {
   const problem = findTargetProblem(message.url, options.targets);
   if (problem) return { state: 'FAILED', error: `its URL ${problem}` };
@@ -181,23 +177,12 @@ function call(message: Posted, { targets, signal, now, userAgent, resolve }: Pos
     const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
     const request = send(url, options, (answer) => {
       const { statusCode: status = 0, headers } = answer;
-      drain(answer);
+      answer.on('error', () => {}).destroy(); // its body is ignored
       done({ status, retryAfter: headers['retry-after'] });
     });
     request.once('error', fail);
     request.end(body);
   });
-}
-
-function drain(answer: IncomingMessage): void {
-  const timer = setTimeout(() => answer.destroy(), ANSWER_MS).unref();
-  let bytes = 0;
-  answer.on('data', (piece: Buffer) => {
-    bytes += piece.length;
-    if (bytes > MOST_ANSWER) answer.destroy();
-  });
-  answer.on('error', () => {}); // the status has already arrived
-  answer.once('close', () => clearTimeout(timer));
 }
 
 const resolveAll = (host: string): Promise<LookupAddress[]> =>

@@ -24,9 +24,9 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
   checkInput(input);
   const rows = sql`audit a WHERE ${allOf(conditionsOf(input))}`;
   return {
-    count: () => atListServer(ctx, 'listAudit', (at) => countRows(at, { rows, reader })),
+    count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<bigint>, query: object) =>
-      atListServer(ctx, 'listAudit', (at) =>
+      atListServer(ctx, (at) =>
         readPageRows(at, { rows, reader, id: sql`a.id`, key: sql`a.id` }, page, (ids: bigint[]) => {
           const where = { id: { in: ids } };
           return at.db.prisma.audit.findMany({ ...query, where, orderBy: { id: 'asc' } });

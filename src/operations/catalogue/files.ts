@@ -52,13 +52,12 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
     ? { rows: sql`tape_file f WHERE ${filter} AND ${isUnruled}`, isFree: isUnruled }
     : undefined;
   return {
-    count: () => atListServer(ctx, 'listFiles', (at) => countRows(at, { ...counted, reader })),
-    estimate: () =>
-      atListServer(ctx, 'listFiles', (at) => estimateRows(at, { rows, reader, isSecret: () => mayMissFiles(at) })),
+    count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
+    estimate: () => atListServer(ctx, (at) => estimateRows(at, { rows, reader, isSecret: () => mayMissFiles(at) })),
     page: (page: KeyPage<string>) => {
       const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
       const list = { rows, walk, reader, columns: fileColumns, key: sql`f.path` };
-      return atListServer(ctx, 'listFiles', (at) => readPage<TapeFile>(at, list, page));
+      return atListServer(ctx, (at) => readPage<TapeFile>(at, list, page));
     },
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
@@ -67,9 +66,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
       const again = { key: sql`f.id`, rows: (ids: Sql) => sql`tape_file f WHERE f.id = ANY(${ids})` };
       const order = sql`f.path`;
       const list = { rows, ...(free && { free }), columns, item, order, ...ways, ...(input.match && { again }) };
-      return atListServer(ctx, 'listFiles', (at, given) =>
-        readTextList(at, list, (count, pages) => consume(count, given(pages))),
-      );
+      return atListServer(ctx, (at, given) => readTextList(at, list, (count, pages) => consume(count, given(pages))));
     },
   };
 }

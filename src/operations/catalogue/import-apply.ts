@@ -117,16 +117,11 @@ async function noteRelisted(tx: Transaction): Promise<boolean> {
 }
 
 async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'added' | 'updated'>> {
-  const [row] = await tx.query<{ fresh: number; known: number; elsewhere: number }>(
-    sql`SELECT count(*) FILTER (WHERE o.line IS NULL AND i.stage IS NULL)::int AS fresh, count(o.line) FILTER (WHERE i.stage IS NULL)::int AS known,
-          count(*) FILTER (WHERE o.line IS NULL AND ${isElsewhere})::int AS elsewhere
-        FROM incoming i LEFT JOIN old o ON o.line = i.line WHERE i.stage IS NULL OR ${isElsewhere}`,
+  const [row] = await tx.query<{ addedWithoutStage: number; addedWithoutCopy: number }>(
+    sql`SELECT count(*) FILTER (WHERE i.stage IS NULL)::int AS "addedWithoutStage", count(*) FILTER (WHERE ${isElsewhere})::int AS "addedWithoutCopy"
+        FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`,
   );
-  return {
-    addedWithoutStage: row?.fresh ?? 0,
-    knownWithoutStage: row?.known ?? 0,
-    addedWithoutCopy: row?.elsewhere ?? 0,
-  };
+  return row ?? { addedWithoutStage: 0, addedWithoutCopy: 0 };
 }
 
 /** The row `i` describes a copy that another system has restored. Tapegate does not have it, so the file is on tape. */

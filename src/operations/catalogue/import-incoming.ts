@@ -9,9 +9,8 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 export interface ImportResult {
   added: number;
   updated: number;
-  /** Rows without a stage: new files become UNVERIFIED, and known ones keep their stage. */
+  /** New files without a stage, which are UNVERIFIED. */
   addedWithoutStage: number;
-  knownWithoutStage: number;
   /** New files with stage A or R. Tapegate has no copy of them, so they are ONTAPE. */
   addedWithoutCopy: number;
   /** Files that an earlier complete list had withdrawn; absent if none. */

@@ -125,9 +125,9 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
   const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
   return {
-    count: () => atListServer(ctx, 'listVerifications', (at) => countRows(at, { rows, reader })),
+    count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<bigint>, query: Pick<Prisma.VerificationFindManyArgs, 'include' | 'select'>) =>
-      atListServer(ctx, 'listVerifications', (at) =>
+      atListServer(ctx, (at) =>
         readPageRows(at, { rows, reader, id: sql`w.file_id`, key: sql`w.file_id` }, page, (ids: bigint[]) => {
           const where = { fileId: { in: ids } };
           return at.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } });

@@ -25,9 +25,9 @@ export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   allow(ctx, 'listVolumes');
   const rows = sql`volume v WHERE ${isListed(input)}`;
   return {
-    count: () => atListServer(ctx, 'listVolumes', (at) => countRows(at, { rows })),
+    count: () => atListServer(ctx, (at) => countRows(at, { rows })),
     page: (page: KeyPage<string>, query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>) =>
-      atListServer(ctx, 'listVolumes', (at) =>
+      atListServer(ctx, (at) =>
         readPageRows(at, { rows, id: sql`v.id`, key: sql`v.name` }, page, (ids: number[]) => {
           const where = { id: { in: ids } };
           return at.db.prisma.volume.findMany({ ...(query as object), where, orderBy: { name: 'asc' } });
@@ -60,7 +60,7 @@ export async function readVolumeFiguresOf(
   const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM (${placed}) f
     WHERE f.volume_id = ANY(${volumeIds}::int[]) GROUP BY f.volume_id`;
   type Row = { id: number; files: number; bytes: bigint };
-  const rows = await atListServer(ctx, 'readVolumeFiguresOf', (at) => askAtLength<Row>(at, statement, reader));
+  const rows = await atListServer(ctx, (at) => askAtLength<Row>(at, statement, reader));
   return new Map(rows.map(({ id, files, bytes }) => [id, { files, bytes }]));
 }
 
@@ -138,21 +138,9 @@ export function tellRetired(name: string, why: string | null): string {
   return `volume ${quote(name)} was retired: ${why ?? 'nothing is put there any more'}`;
 }
 
-/** Describes the retirement of a volume; undefined if it is in use or unknown. */
-export async function findRetired(ctx: Context, volume: string): Promise<string | undefined> {
+export async function findVolume(ctx: Context, name: string): Promise<Volume | null> {
   allow(ctx, 'importRows');
-  const { rows } = await ctx.db.pool.query<{ why: string | null }>(
-    sql`SELECT v.retired_why AS why FROM volume v WHERE v.name = ${volume} AND v.retired_at IS NOT NULL`,
-  );
-  return rows[0] && tellRetired(volume, rows[0].why);
-}
-
-export async function findLibraryOf(ctx: Context, volume: string): Promise<number | undefined> {
-  allow(ctx, 'importRows');
-  const { rows } = await ctx.db.pool.query<{ id: number }>(
-    sql`SELECT v.library_id AS id FROM volume v WHERE v.name = ${volume}`,
-  );
-  return rows[0]?.id;
+  return await ctx.db.prisma.volume.findUnique({ where: { name } });
 }
 
 /**

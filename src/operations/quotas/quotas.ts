@@ -86,11 +86,9 @@ export function listQuotasByPage(ctx: Context) {
   allow(ctx, 'listQuotasByPage');
   const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
   return {
-    count: () => atListServer(ctx, 'listQuotasByPage', (at) => countRows(at, { rows })),
+    count: () => atListServer(ctx, (at) => countRows(at, { rows })),
     page: (page: KeyPage<string>) =>
-      atListServer(ctx, 'listQuotasByPage', (at) =>
-        readPage<Quota>(at, { rows, columns: quotaColumns, key: sql`q."user"` }, page),
-      ),
+      atListServer(ctx, (at) => readPage<Quota>(at, { rows, columns: quotaColumns, key: sql`q."user"` }, page)),
   };
 }
 

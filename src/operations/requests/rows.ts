@@ -148,16 +148,14 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
   allow(ctx, 'listRequests');
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
   return {
-    count: () => atListServer(ctx, 'listRequests', (at) => countRows(at, { rows, reader })),
+    count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<number>) =>
-      atListServer(ctx, 'listRequests', (at) =>
+      atListServer(ctx, (at) =>
         readPage(at, { rows, reader, columns: requestColumns('r'), key: sql`r.id` }, page),
       ).then((page) => page.map(toRequest)),
     stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
       const list = sql`SELECT ${restColumns} FROM ${rows} ORDER BY r.id`;
-      return atListServer(ctx, 'listRequests', (at, given) =>
-        readList<RequestRow, T>(at, list, (pages) => consume(given(pages))),
-      );
+      return atListServer(ctx, (at, given) => readList<RequestRow, T>(at, list, (pages) => consume(given(pages))));
     },
   };
 }
