@@ -74,8 +74,7 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   const { role, quota: quotas, readOnly: isReadOnly, note, expires } = options;
   const expiresAt = expires === undefined ? undefined : await readRetention('--expires', expires, () => askNow(url));
   const input = { name, role: role.toUpperCase() as TokenRole, quotas, isReadOnly, note, expiresAt };
-  const own = { name: '<name>', quotas: '--quota', expiresAt: '--expires', note: '--note' };
-  const { secret, token } = await askChange(url, CreateToken, { input }, own);
+  const { secret, token } = await askChange(url, CreateToken, { input }, { name: '<name>' });
   if (options.json) return printJson({ ...token, secret });
   printLine(secret);
   const end = token.expiresAt === null ? 'until it is revoked' : `until ${formatTime(token.expiresAt)}`;

@@ -11,6 +11,7 @@ import {
 import { plural } from '../plural.js';
 import { askChange } from './client.js';
 import { dryRunOption, type OutputOptions, printJson, printLine, printResult } from './output.js';
+import { tellRequests } from './volume.js';
 import { findSite } from './where.js';
 
 export function registerCatalogueChanges(program: Command): void {
@@ -21,8 +22,7 @@ export function registerCatalogueChanges(program: Command): void {
     .addHelpText('after', WITHDRAW_HELP)
     .action(async (path, options) => {
       const input = { path, dryRun: options.dryRun, why: options.why };
-      const own = { path: '<path>', why: '--why' };
-      printChosen(await askChange(findSite(), WithdrawFiles, { input }, own), 'withdrawn', options);
+      printChosen(await askChange(findSite(), WithdrawFiles, { input }, { path: '<path>' }), 'withdrawn', options);
     });
   program
     .command('reinstate <path>')
@@ -67,7 +67,7 @@ function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRu
   const { files, bytes, requests } = chosen;
   const line = `${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}${done}`;
   printResult(chosen, line, { json });
-  if (!json && requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
+  if (!json) tellRequests(requests);
 }
 
 async function forgetFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {

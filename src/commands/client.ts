@@ -188,17 +188,17 @@ export function findFailure(result: object): Failed | undefined {
 
 /**
  * Returns a result unless it is a failure.
- * @param ownOptions options of the command, by the fields whose usual option has another name
+ * @param own arguments of the command, by field
  * @throws CommandError with the message of a failure; UsageError if it names a field
  */
 export function unwrapResult<Result extends object>(
   result: Result,
-  ownOptions: Readonly<Record<string, string>> = {},
+  own: Readonly<Record<string, string>> = {},
 ): Done<Result> {
   const failure = findFailure(result);
   if (!failure) return result as Done<Result>;
   const { message, field } = failure;
-  throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, ownOptions));
+  throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, own));
 }
 
 /** Runs a mutation, and returns its result. @throws as `unwrapResult` */
@@ -206,9 +206,9 @@ export async function askChange<Result extends object, Variables>(
   url: string,
   operation: Operation<{ result: Result }, Variables>,
   variables: Variables,
-  ownOptions?: Readonly<Record<string, string>>,
+  own?: Readonly<Record<string, string>>,
 ): Promise<Done<Result>> {
-  return unwrapResult((await ask(url, operation, variables)).result, ownOptions);
+  return unwrapResult((await ask(url, operation, variables)).result, own);
 }
 
 interface Page<Node> {

@@ -1,4 +1,5 @@
 import { codeOf, messageOf } from '../errors.js';
+import { present } from './io.js';
 
 /**
  * 0 done; 1 failed; 2 wrong usage; 3 the request ended without all its files; 4 the server does not answer; 130
@@ -72,39 +73,26 @@ export class UnknownRequestError extends CommandError {
   }
 }
 
-/** Options by field names of operations and GraphQL. */
-const optionNames: Readonly<Record<string, string>> = {
-  depthBytes: '--depth-bytes',
-  depthFiles: '--depth-files',
-  drives: '--drives',
-  email: '--email',
+/** Options that are not called as their fields of operations and GraphQL. */
+const OTHER_NAMES: Readonly<Record<string, string>> = {
+  events: '--event',
+  expiresAt: '--expires',
   files: '--file',
-  kind: '--kind',
-  label: '--label',
-  maxBytes: '--max-bytes',
-  maxFiles: '--max-files',
-  medium: '--medium',
-  notes: '--notes',
-  operation: '--operation',
   notifyOnFirstFile: '--notify-first',
   notifyOnLastFile: '--notify-last',
   paths: '--file',
-  pattern: '--pattern',
-  quota: '--quota',
-  reason: '--reason',
-  retention: '--retention',
-  size: '--size',
-  since: '--since',
-  until: '--until',
-  weight: '--weight',
+  quotas: '--quota',
 };
 
+/** Returns the option that is called as a field: `--depth-bytes` for `depthBytes`. */
+export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
+
 /**
- * Replaces a field's name at the beginning of a message by its option.
- * @param own options of one command only, by field
+ * Replaces a field's name at the beginning of a message by its option, if the command has that.
+ * @param own arguments of the command, by field
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
-  const option = own[field] ?? optionNames[field];
-  const begins = message.startsWith(`${field} `);
-  return option !== undefined && begins ? `${option}${message.slice(field.length)}` : message;
+  const option = OTHER_NAMES[field] ?? optionOf(field);
+  const name = own[field] ?? (present().options.includes(option) ? option : field);
+  return message.startsWith(`${field} `) ? `${name}${message.slice(field.length)}` : message;
 }

@@ -15,7 +15,7 @@ import {
   type ManifestFile,
   parseManifest,
 } from '../operations/catalogue/s3-inventory.js';
-import { CommandError, UsageError } from './failure.js';
+import { CommandError, optionOf, UsageError } from './failure.js';
 import { stdin } from './io.js';
 
 export interface ImportSource {
@@ -58,23 +58,15 @@ export interface ListOptions {
   storageClass?: string;
 }
 
-const NAMES: Record<keyof ListOptions, string> = {
-  volume: '--volume',
-  library: '--library',
-  prefix: '--prefix',
-  strip: '--strip',
-  spot: '--spot',
-  storageClass: '--storage-class',
-};
+const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageClass'] as const;
 
 /** Rows of CSV and JSON Lines say all of it themselves. @throws UsageError */
 export function refuseListOptions(options: ListOptions): void {
-  for (const [option, name] of Object.entries(NAMES)) {
-    if (options[option as keyof ListOptions] === undefined) continue;
-    throw new UsageError(
-      `${name} is for lists of other systems: add ${listFormats.map((each) => `--format ${each}`).join(' or ')}`,
-    );
-  }
+  const given = LIST_OPTIONS.find((option) => options[option] !== undefined);
+  if (given === undefined) return;
+  throw new UsageError(
+    `${optionOf(given)} is for lists of other systems: add ${listFormats.map((each) => `--format ${each}`).join(' or ')}`,
+  );
 }
 
 export async function openList(source: ImportSource, format: ListFormat, options: ListOptions): Promise<OpenList> {
@@ -105,7 +97,7 @@ function readSettings(format: ListFormat, options: ListOptions): InventorySettin
 function readFolder(option: 'prefix' | 'strip', options: ListOptions): string {
   const folder = options[option] ?? '/';
   if (!folder.startsWith('/')) {
-    throw new UsageError(`${NAMES[option]} must begin with "/", not be ${JSON.stringify(folder)}`);
+    throw new UsageError(`--${option} must begin with "/", not be ${JSON.stringify(folder)}`);
   }
   return folder.replace(/\/+$/, '');
 }

@@ -27,6 +27,8 @@ export interface CommandIo {
 interface Present extends CommandIo {
   hideSecrets: (text: string) => string;
   exitCode: number;
+  /** The names of the command's options, such as `--quota`. */
+  options: readonly string[];
   /** Print times in the local zone, relative to now; otherwise in UTC for scripts. */
   tellsPeople: boolean;
   /** Set while the command has a database open. */
@@ -48,6 +50,7 @@ const ofProcess: Present = {
   },
   hideSecrets: hideSecretsOfProcess,
   exitCode: 0,
+  options: [],
   tellsPeople: false,
 };
 
@@ -58,7 +61,8 @@ export const present = (): Present => others.getStore() ?? ofProcess;
 
 /** Runs a command with streams and an environment of its own. */
 export async function runWith<T>(io: CommandIo, run: () => Promise<T>): Promise<T> {
-  return await others.run({ ...io, hideSecrets: createHider(io.env), exitCode: 0, tellsPeople: false }, run);
+  const fresh = { exitCode: 0, options: [], tellsPeople: false };
+  return await others.run({ ...io, hideSecrets: createHider(io.env), ...fresh }, run);
 }
 
 export const environment = (): Environment => present().env;

@@ -45,7 +45,10 @@ export async function createProgram(
     );
   await addCommands(program, files, args);
   showExamples(program, []);
-  program.hook('preAction', () => tellTimesTo(stdout().isTTY && !program.opts().utc ? 'people' : 'scripts'));
+  program.hook('preAction', (_program, command) => {
+    tellTimesTo(stdout().isTTY && !program.opts().utc ? 'people' : 'scripts');
+    present().options = command.options.flatMap(({ long }) => long ?? []);
+  });
   return program;
 }
 

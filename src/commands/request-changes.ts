@@ -137,7 +137,7 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
   // a request counts all files that were released: the difference is what this call released
   const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
-  const left = await askChange(url, ReleaseFiles, { input }, { match: '--match' });
+  const left = await askChange(url, ReleaseFiles, { input });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);
   const paths = Math.max((before?.filesUnknown ?? 0) - left.filesUnknown, 0);
   if (options.json) return printJson({ ...left, filesReleasedNow: files });

@@ -13,7 +13,7 @@ import { ask, askChange, askNow, unwrapResult } from './client.js';
 import { CommandError, UsageError } from './failure.js';
 import { environment } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { ownSettingsFile, readOwnSettings } from './own-settings.js';
+import { requireQuota } from './own-settings.js';
 import {
   atPrimaryPlace,
   createNullOption,
@@ -79,11 +79,6 @@ async function askForFiles(url: string, options: RequestOptions): Promise<void> 
   for (const line of missing) noteLine(line);
 }
 
-function readQuota({ quota = readOwnSettings(environment()).quota }: RequestOptions): string {
-  if (quota !== undefined) return quota;
-  throw new UsageError(`give --quota <user>, or set "quota" in ${ownSettingsFile(environment())}`);
-}
-
 async function readInput(url: string, options: RequestOptions): Promise<CreateRequestInput> {
   if ((options.pattern === undefined) === (options.file === undefined)) {
     throw new UsageError('give either --pattern or --file');
@@ -98,7 +93,7 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
   }
   const { retention } = options;
   return {
-    quota: readQuota(options),
+    quota: requireQuota(environment(), options.quota),
     pattern: options.pattern,
     retention: retention === undefined ? undefined : await readRetention('--retention', retention, () => askNow(url)),
     files,

@@ -110,7 +110,7 @@ interface RetireOptions extends ChangeOptions {
 
 async function retireVolume(name: string, { json, dryRun, why, withdraw }: RetireOptions): Promise<void> {
   const input = { name, why, withdraw, dryRun };
-  const retired = await askChange(findOperatedSite(), RetireVolume, { input }, { why: '--why' });
+  const retired = await askChange(findOperatedSite(), RetireVolume, { input });
   if (json) return printJson(retired);
   const { files, bytes, elsewhere, withdrawn, requests } = retired;
   const is = dryRun ? 'would be ' : 'is ';
@@ -123,7 +123,7 @@ async function retireVolume(name: string, { json, dryRun, why, withdraw }: Retir
   tellRequests(requests);
 }
 
-function tellRequests(requests: number): void {
+export function tellRequests(requests: number): void {
   if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
 }
 

@@ -18,7 +18,7 @@ import { askChange, askNodes } from './client.js';
 import { UsageError } from './failure.js';
 import { environment } from './io.js';
 import { noteLine, type OutputOptions, printResult, printRows } from './output.js';
-import { ownSettingsFile, readOwnSettings } from './own-settings.js';
+import { requireQuota } from './own-settings.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
@@ -88,8 +88,6 @@ interface SettingOptions extends OutputOptions {
   note?: string;
 }
 
-const ARGUMENTS = { url: '<url>', events: '--event', note: '--note' };
-
 function readEvents(given: string[] | undefined): WebhookEvent[] | undefined {
   return given?.map((name) => {
     const event = events[name.toLowerCase()];
@@ -105,17 +103,12 @@ interface AddOptions extends SettingOptions {
 
 function readQuota({ all, quota }: AddOptions): string | undefined {
   if (all && quota !== undefined) throw new UsageError('--all and --quota exclude each other');
-  if (all) return undefined;
-  const user = quota ?? readOwnSettings(environment()).quota;
-  if (user !== undefined) return user;
-  throw new UsageError(
-    `give --quota <user>, set "quota" in ${ownSettingsFile(environment())}, or have it told of --all`,
-  );
+  return all ? undefined : requireQuota(environment(), quota, '--quota <user> or --all');
 }
 
 async function addWebhook(url: string, target: string, options: AddOptions): Promise<void> {
   const input = { url: target, quota: readQuota(options), events: readEvents(options.event), note: options.note };
-  showSecret(await askChange(url, CreateWebhook, { input }, ARGUMENTS), options, 'is there');
+  showSecret(await askChange(url, CreateWebhook, { input }, { url: '<url>' }), options, 'is there');
 }
 
 async function rotate(url: string, id: number, options: OutputOptions): Promise<void> {
@@ -139,7 +132,7 @@ async function setWebhook(
   if (Object.values(input).filter((value) => value !== undefined).length === 1) {
     throw new UsageError('give what is to change: --url, --event, --note, --on or --off');
   }
-  const webhook = await askChange(url, SetWebhook, { input }, { ...ARGUMENTS, url: '--url' });
+  const webhook = await askChange(url, SetWebhook, { input });
   printResult(webhook, `webhook ${id} ${describe(webhook)}`, options);
 }
 
