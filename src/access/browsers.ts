@@ -108,33 +108,18 @@ function isLinkFollowed(req: Request): boolean {
   return isRead && req.get('sec-fetch-mode') === 'navigate' && req.get('sec-fetch-dest') === 'document';
 }
 
-/** All methods of all paths; each path rejects the others itself. */
-const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE'];
-
-/** Headers beyond those that browsers always let pages send. */
-const SENT_HEADERS = [
-  'Accept',
-  'Authorization',
-  'Content-Type',
-  'Last-Event-ID',
-  'X-GraphQL-Event-Stream-Token',
-  'X-Requested-With',
-];
-
 /** Response headers that pages may read beyond the defaults. */
 const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];
 
 const MAX_AGE_SECONDS = 600;
 
-/** Does nothing without a listed origin. Pages of other origins must not send cookies. */
+/**
+ * Does nothing without a listed origin. Pages of other origins must not send cookies. By default, a preflight allows the
+ * headers that it names, and all usual methods; each path rejects others itself.
+ */
 function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
-  const options = {
-    methods: METHODS,
-    allowedHeaders: SENT_HEADERS,
-    exposedHeaders: READ_HEADERS,
-    maxAge: MAX_AGE_SECONDS,
-  };
+  const options = { exposedHeaders: READ_HEADERS, maxAge: MAX_AGE_SECONDS };
   return (req, res, next) => {
     res.vary('Accept, Origin'); // also without an origin: caches must not mix the responses
     const origin = req.get('origin');

@@ -120,23 +120,19 @@ function readAll(file: string): AllKept {
     if (uid !== process.getuid?.() || (mode & OTHERS) !== 0) {
       throw new CommandError(`${file} must be yours, and for nobody else to read: chmod 600, and make new tokens`);
     }
-    return checkKept(file, readFileSync(fd, 'utf8'));
+    return parseKept(file, readFileSync(fd, 'utf8'));
   } finally {
     closeSync(fd);
   }
 }
 
-function checkKept(file: string, text: string): AllKept {
+/** Does not show the contents if they are damaged. */
+function parseKept(file: string, text: string): AllKept {
   try {
-    const kept = JSON.parse(text) as AllKept;
-    const isLogin = ({ issuer, clientId, audience, refreshToken = '' }: Login) =>
-      [issuer, clientId, audience, refreshToken].every((part) => typeof part === 'string');
-    const isKept = ({ token, login }: Kept) => typeof token === 'string' && (!login || isLogin(login));
-    if (Object.values(kept).every(isKept)) return kept;
+    return JSON.parse(text);
   } catch {
-    // reported below, without the contents
+    throw new CommandError(`${file} is damaged: remove it, and log in again`);
   }
-  throw new CommandError(`${file} is damaged: remove it, and log in again`);
 }
 
 /** A change takes half of this time at most. */

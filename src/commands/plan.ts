@@ -62,10 +62,9 @@ function formatDrive(drive: PlannedDriveFragment): string {
 }
 
 function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
-  const end = Math.max(...volumes.map((volume) => (volume.end ? secondsBetween(now, volume.end) : 0)));
   const fromNow = (time: string | null) => time && formatSpan(secondsBetween(now, time));
   printTable(
-    ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'FROM', 'TO', `NOW TO ${formatSpan(end).toUpperCase()}`],
+    ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'FROM', 'TO', 'WHY'],
     volumes.map((volume) => [
       volume.place,
       volume.volume,
@@ -75,7 +74,7 @@ function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
       volume.drive,
       fromNow(volume.start),
       fromNow(volume.end),
-      [formatBar(now, volume, end) ?? volume.reason, volume.problem].filter(Boolean).join('  '),
+      [volume.end === null ? volume.reason : null, volume.problem].filter(Boolean).join('  '),
     ]),
   );
 }
@@ -86,15 +85,6 @@ function formatUsers(users: string[]): string {
   const names = [...new Set(users)];
   const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : '';
   return `${names.slice(0, MAX_NAMED).join(', ')}${more}`;
-}
-
-const BAR_WIDTH = 30;
-
-function formatBar(now: string, volume: PlannedVolumeFragment, end: number): string | undefined {
-  if (!volume.start || !volume.end) return undefined;
-  const at = (time: string) => Math.round((BAR_WIDTH * Math.max(secondsBetween(now, time), 0)) / Math.max(end, 1));
-  const from = Math.min(at(volume.start), BAR_WIDTH - 1);
-  return `${'·'.repeat(from)}${'█'.repeat(Math.max(at(volume.end) - from, 1))}`.padEnd(BAR_WIDTH, '·');
 }
 
 async function showPlace(url: string, id: number, options: PlanOptions): Promise<void> {
