@@ -30,7 +30,7 @@ const clock = createClock();
 const start = createFreshApp({ now: clock.now });
 
 beforeEach(async () => {
-  app = await start({ config: { diskTimeout: 1 } });
+  app = await start();
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   const files = Array.from({ length: 8 }, (_, n) => ({ path: `/disk/${n}`, volume: `V${n % 3}`, size: 10 }));
   await addTaped(app.ctx, backend, files);
@@ -288,6 +288,7 @@ describe('the free space of a disk', () => {
   });
 
   test('is unknown while the disk hangs, which is suspended for that', async () => {
+    Object.assign(app.ctx.config, { diskTimeout: 1 });
     const hangs = () => new Promise<never>(() => {});
     await withLooks(hangs, async () => {
       await heldDisk();
