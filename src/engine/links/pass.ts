@@ -3,11 +3,11 @@
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { messageOf, UnavailableError } from '../../errors.js';
+import { listDisks } from '../../operations/disks/disks.js';
 import {
   claimLinks,
   type DueLink,
   type Link,
-  listMountpoints,
   markLinks,
   noteEarlyLinks,
   noteLinks,
@@ -66,13 +66,13 @@ export class LinkKeeper {
 
   private async makeNoted(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     const links = await noteEarlyLinks(this.ctx, copies);
-    const mountpoints = await listMountpoints(this.ctx);
+    const mountpoints = (await listDisks(this.ctx)).map(({ mountpoint }) => mountpoint);
     // the job reports obstacles
     for (const link of links) await makeLink(link, { ...link, mountpoints }).catch(() => {});
   }
 
   private async settle(due: readonly DueLink[]): Promise<void> {
-    const mountpoints = await listMountpoints(this.ctx);
+    const mountpoints = (await listDisks(this.ctx)).map(({ mountpoint }) => mountpoint);
     const problems = new Map<bigint, string>();
     const trying = async (fileId: bigint, call: () => Promise<void>) => {
       await call().catch((error: unknown) => {

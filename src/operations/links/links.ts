@@ -11,7 +11,7 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { addSeconds } from '../../time.js';
-import { placeOnDisk } from '../conditions.js';
+import { diskOfCopy, placeOnDisk } from '../conditions.js';
 
 export interface Link {
   at: string;
@@ -67,7 +67,6 @@ export async function markUnlinked(ctx: Context): Promise<void> {
 
 const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
-const copyDisk = sql`CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END`;
 
 /** The file was renamed, and the link `l` belongs to the file that has its old path now. */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
@@ -95,7 +94,7 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
     sql`SELECT l.file_id AS "fileId", l.change, CASE WHEN NOT ${isOfOther} THEN l.at END AS at, l.target, l.is_there AS "isThere",
           ${wantedAt} AS "wantedAt", CASE WHEN r.path IS NOT NULL THEN ${wantedTarget} END AS "wantedTarget"
         FROM archive_link l JOIN tape_file f ON f.id = l.file_id LEFT JOIN link_root r ON r.path IS NOT NULL
-          LEFT JOIN restore_disk k ON k.id = ${copyDisk}
+          LEFT JOIN restore_disk k ON k.id = ${diskOfCopy}
         WHERE l.file_id = ANY(${claimed.map(({ id }) => id)}::bigint[]) ORDER BY l.file_id`,
   );
   return rows.map(({ fileId, change, at, target, isThere, ...wanted }) => ({
@@ -224,10 +223,3 @@ export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Pro
 }
 
 export const isLinked: Sql = sql`EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id AND l.is_there)`;
-
-export async function listMountpoints(ctx: Context): Promise<string[]> {
-  const { rows } = await ctx.db.pool.query<{ mountpoint: string }>(
-    sql`SELECT k.mountpoint FROM restore_disk k ORDER BY k.id`,
-  );
-  return rows.map(({ mountpoint }) => mountpoint);
-}
