@@ -1,4 +1,4 @@
-/** `completion`: what a shell is to know of the commands, made from their tree. Names and options; nothing is asked of a server. */
+/** `completion`: a script that completes commands, options and their choices in a shell. It asks no server. */
 import { Argument, type Command, Help, type Option } from 'commander';
 import { UsageError } from './failure.js';
 import { printText } from './output.js';
@@ -6,23 +6,27 @@ import { printText } from './output.js';
 export function registerCompletion(program: Command): void {
   program
     .command('completion')
-    .addArgument(new Argument('<shell>', 'whose').choices(SHELLS).argParser(checkShell))
-    .action(() => printText(createScript(listWords(program))));
+    .addArgument(new Argument('<shell>', 'whose').choices(SHELLS).argParser(readShell))
+    .action((shell: Shell) => printText(scripts[shell](listWords(program))));
 }
 
-const SHELLS = ['bash', 'zsh'];
+const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
-function checkShell(shell: string): string {
-  if (SHELLS.includes(shell)) return shell;
-  throw new UsageError(`completion is written for bash or zsh, not for ${JSON.stringify(shell)}`);
+type Shell = (typeof SHELLS)[number];
+
+function readShell(text: string): Shell {
+  const shell = SHELLS.find((each) => each === text);
+  if (shell) return shell;
+  throw new UsageError(`completion is written for bash, zsh or fish, not for ${JSON.stringify(text)}`);
 }
 
-/** What may follow the words of a command. */
+/** Words that may follow a command. */
 interface Words {
-  /** `` for the program itself, `quota set`. */
+  /** Empty for the program itself, else for example `quota set`. */
   path: string;
+  isGroup: boolean;
   next: string[];
-  /** Of its options those with a value, with what that is chosen of; nothing where nobody can tell. */
+  /** Options with a value, and its choices if it has any. */
   values: { option: string; choices: readonly string[] }[];
 }
 
@@ -33,13 +37,16 @@ function listWords(command: Command, path = ''): Words[] {
   const values = command.options
     .filter((option) => option.required)
     .flatMap((option) => namesOf(option).map((name) => ({ option: name, choices: option.argChoices ?? [] })));
-  return [{ path, next, values }, ...commands.flatMap((each) => listWords(each, `${path} ${each.name()}`.trim()))];
+  return [
+    { path, isGroup: commands.length > 0, next, values },
+    ...commands.flatMap((each) => listWords(each, `${path} ${each.name()}`.trim())),
+  ];
 }
 
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
-/** The longest path of commands that the line begins with decides. zsh runs the functions of bash by its bashcompinit. */
-const createScript = (words: Words[]) => `# tapegate completion
+/** The longest path of commands at the start of the line decides. zsh runs bash functions through its bashcompinit. */
+const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
   autoload -U compinit bashcompinit
   type compdef > /dev/null || compinit
@@ -67,8 +74,42 @@ ${valuesOf(words)
 complete -o default -F _tapegate tapegate
 `;
 
+/** File names are completed after a command without subcommands only. */
+const fishScript = (words: Words[]) => `# tapegate completion fish
+function __tapegate_path
+  set -l path
+  for each in (commandline -opc)[2..]
+    switch (string trim "$path $each")
+${pathsOf(words)
+  .map((path) => `      case "${path}"\n        set path "${path}"`)
+  .join('\n')}
+    end
+  end
+  echo "$path"
+end
+function __tapegate_next
+  set -l path (__tapegate_path)
+  switch "$path "(commandline -opc)[-1]
+${valuesOf(words)
+  .filter(({ choices }) => choices.length > 0)
+  .map(({ after, choices }) => `    case "${after}"\n      string split ' ' "${choices.join(' ')}"; return`)
+  .join('\n')}
+  end
+  switch "$path"
+${words.map(({ path, next }) => `    case "${path}"\n      string split ' ' -- "${next.join(' ')}"`).join('\n')}
+  end
+end
+complete -c tapegate -a '(__tapegate_next)'
+complete -c tapegate -f -n 'contains -- (__tapegate_path) ${words
+  .filter(({ isGroup }) => isGroup)
+  .map(({ path }) => `"${path}"`)
+  .join(' ')}'
+`;
+
+const scripts: Record<Shell, (words: Words[]) => string> = { bash: shScript, zsh: shScript, fish: fishScript };
+
 const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
 
-/** What stands before the value of an option. */
+/** The command and option before a value. */
 const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
   words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));

@@ -130,7 +130,7 @@ test.skipIf(!findProgram('bash'))('bash completes commands, choices and options'
   expect(await run('completion', 'tcsh')).toEqual({
     code: 2,
     stdout: '',
-    stderr: 'tapegate: completion is written for bash or zsh, not for "tcsh"\n',
+    stderr: 'tapegate: completion is written for bash, zsh or fish, not for "tcsh"\n',
   });
 });
 
@@ -142,3 +142,25 @@ test('the completion of zsh is valid', async () => {
   if (!findProgram('zsh')) return console.warn('zsh is not installed: its completion is not checked');
   expect(await startProcess('zsh', ['-n', file]).ended).toEqual({ code: 0, stdout: '', stderr: '' });
 });
+
+test.skipIf(!findProgram('fish'))(
+  'fish completes commands, choices and options, and files after a command',
+  async () => {
+    const file = path.join(home, 'complete.fish');
+    writeFileSync(file, (await run('completion', 'fish')).stdout);
+    const lines = [
+      'quo',
+      'quota s',
+      'hold dri',
+      'token create --role us',
+      'token create --ro',
+      'import complete.f',
+      'quota comp',
+    ];
+    const asked = lines.map((line) => `complete -C "tapegate ${line}"`);
+    const fish = ['--no-config', '-c', `cd ${home}; source ${file}; ${asked.join('; ')}`];
+    const { stdout, stderr } = await startProcess('fish', fish, { env: env() }).ended;
+    const words = ['quota', 'set', 'show', 'drive', 'user', '--role', 'complete.fish'];
+    expect([stdout.trim().split('\n').sort(), stderr]).toEqual([words.sort(), '']);
+  },
+);
