@@ -311,6 +311,17 @@ test.each([
   },
 );
 
+test('a file that returns with another size is charged with it', async () => {
+  await addQuota(app.ctx, 'size', 1000n);
+  await add('size', ['a'], 10n);
+  await importRows(app.ctx, [], { complete: { prefix: '/size/', mostPercent: 100 } });
+  const id = await createRequest(app.ctx, { quota: 'size', pattern: '/size/' });
+  await add('size', ['a'], 25n);
+  expect(await look('size')).toMatchObject({ held: 1, used: 25n });
+  expect(await readRequest(id, 'bytesTotal')).toEqual({ bytesTotal: '25' });
+  expect(await findFaults()).toEqual([]);
+});
+
 describe('an import adds a limited number of files to the open patterns of a user', () => {
   beforeAll(() => void Object.assign(app.ctx.config.limits, { importJoins: JOINS, leftOutPaths: 1000 }));
 

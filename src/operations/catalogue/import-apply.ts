@@ -48,7 +48,8 @@ export async function applyIncoming(
   await addVolumes(tx);
   const added = await addFresh(tx);
   await noteRelisted(tx);
-  await matchEarly(ctx, tx, sql`SELECT id FROM fresh`);
+  await tx.query(sql`ANALYZE fresh`);
+  await matchEarly(ctx, tx, sql`SELECT id FROM fresh`, asListed);
   await lockCatalogue(tx, 'alone');
   await refuseOvertaken(tx, standing);
   await refuseRetired(tx);
@@ -60,7 +61,7 @@ export async function applyIncoming(
   if (await noteRelisted(tx)) await forgetMatched(tx); // withdrawn since `matchEarly`, so no pattern was compared with them
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
-  await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true });
+  await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true, as: asListed });
   const requestIds = await lockConcerned(tx);
   await refuseIllegal(tx);
   await keepWhatIsLeftOut(tx);
@@ -104,6 +105,10 @@ async function addFresh(tx: Transaction): Promise<number> {
   );
   return Number(added?.count ?? 0);
 }
+
+/** The files of `fresh` with the sizes of the import: those that return are updated later. */
+const asListed = sql`(SELECT n.id, f.path, coalesce(i.size, f.size) AS size FROM fresh n JOIN tape_file f ON f.id = n.id
+  LEFT JOIN old o ON o.id = n.id LEFT JOIN incoming i ON i.line = o.line)`;
 
 /** Adds known files that an earlier list has withdrawn to `fresh`. @returns whether there are any that it did not have */
 async function noteRelisted(tx: Transaction): Promise<boolean> {

@@ -44,8 +44,8 @@ const isStandingAt = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r
  *   commit, and `findJoining` searches it.
  * - A request that is created or revived later waits for the lock, and sees the files.
  */
-export async function matchEarly(ctx: Context, tx: Transaction, files: Sql): Promise<void> {
-  await findMatched(ctx, tx, { files, as: sql`tape_file` }, isStandingAt(ctx));
+export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
+  await findMatched(ctx, tx, { files, as }, isStandingAt(ctx));
 }
 
 /**
