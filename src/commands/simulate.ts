@@ -17,7 +17,6 @@ export function registerSimulate(program: Command): void {
     .option('--volumes <n>', 'volumes they are spread over', toCount('--volumes'), 20)
     .option('--size <bytes>', 'size of each file', toCount('--size'), 2_500_000_000)
     .option('--seed <n>', 'of the random places', toCount('--seed'), 7)
-    .option('--crowd', 'one user asks for all files, and an hour later ten others for ten each')
     .action((trace, options) => simulateLoad(trace, options));
 }
 
@@ -28,7 +27,6 @@ interface SimulateOptions extends OutputOptions {
   volumes: number;
   size: number;
   seed: number;
-  crowd?: boolean;
 }
 
 /** @param trace a CSV of arrivals; without one, a work load is generated */
@@ -50,13 +48,10 @@ async function readMedium(name: string): Promise<Medium> {
 }
 
 async function readArrivals(medium: Medium, trace: string | undefined, options: SimulateOptions): Promise<Arrival[]> {
-  const { makeBatch, makeCrowd, parseTrace } = await import('../simulator/workload.js');
-  const { files, volumes, size: sizeBytes, seed } = options;
-  const load = { files, volumes, sizeBytes, seed };
+  const { makeBatch, parseTrace } = await import('../simulator/workload.js');
   if (trace !== undefined) return parseTrace(await readFile(trace, 'utf8'));
-  if (!options.crowd) return makeBatch(medium, { user: 'user', at: 0, ...load });
-  const { heavy, others } = makeCrowd(medium, load);
-  return [...heavy, ...others];
+  const { files, volumes, size: sizeBytes, seed } = options;
+  return makeBatch(medium, { user: 'user', at: 0, files, volumes, sizeBytes, seed });
 }
 
 function toCount(option: string): (text: string) => number {

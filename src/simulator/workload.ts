@@ -32,19 +32,6 @@ export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
   }));
 }
 
-/** One user requests very many files; an hour later ten others request ten each. */
-export function makeCrowd(
-  medium: Medium,
-  options: { files: number; volumes: number; sizeBytes: number; seed: number },
-) {
-  const { files, volumes, sizeBytes, seed } = options;
-  const heavy = makeBatch(medium, { user: 'heavy', at: 0, files, volumes, sizeBytes, seed });
-  const others = Array.from({ length: 10 }, (_, n) =>
-    makeBatch(medium, { user: `light-${n}`, at: 3600, files: 10, volumes, sizeBytes, seed: seed + 1 + n }),
-  );
-  return { heavy, others: others.flat() };
-}
-
 /** Mulberry32: reproducible random numbers. */
 export function createRandom(seed: number): () => number {
   let state = seed | 0;

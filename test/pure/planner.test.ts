@@ -16,7 +16,7 @@ import {
 import { compareStrategies } from '../../src/simulator/compare.js';
 import { createPlanned, type PlannedOptions } from '../../src/simulator/planned.js';
 import { simulate } from '../../src/simulator/simulate.js';
-import { type Arrival, createRandom, makeBatch, makeCrowd, parseTrace } from '../../src/simulator/workload.js';
+import { type Arrival, createRandom, makeBatch, parseTrace } from '../../src/simulator/workload.js';
 import { findLongestPart } from '../support/longest-part.js';
 import { followEnds } from '../support/told-ends.js';
 
@@ -219,7 +219,11 @@ test('2,000 files on 20 volumes take at most 0.945 of the drive hours of nearest
 });
 
 test('ten users with ten files each do not wait for a user with very many', () => {
-  const { heavy, others } = makeCrowd(lto8, { files: 5000, volumes: 20, sizeBytes: 2.5e9, seed: 3 });
+  const load = { volumes: 20, sizeBytes: 2.5e9 };
+  const heavy = makeBatch(lto8, { ...load, user: 'heavy', at: 0, files: 5000, seed: 3 });
+  const others = Array.from({ length: 10 }, (_, n) =>
+    makeBatch(lto8, { ...load, user: `light-${n}`, at: 3600, files: 10, seed: 4 + n }),
+  ).flat();
   const waitOf = (arrivals: Arrival[], options: PlannedOptions) => {
     const outcome = simulate(createPlanned(lto8, options), arrivals, { drives: 2, medium: lto8 });
     const light = outcome.waits.filter(({ user }) => user !== 'heavy');
