@@ -19,14 +19,18 @@ export interface QuotaRow {
   email: string;
 }
 
-/** @param more additional columns, each after a comma @throws UnknownUserError */
-export async function findQuota<More = unknown>(
+/** @param more additional boolean columns, by name @throws UnknownUserError */
+export async function findQuota<Name extends string = never>(
   tx: Transaction,
   user: string,
-  more: Sql = empty,
-): Promise<QuotaRow & More> {
-  const [row] = await tx.query<QuotaRow & More>(
-    prepared(sql`SELECT q.id, q."user", q.email${more} FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`),
+  more: Record<Name, Sql> = {} as Record<Name, Sql>,
+): Promise<QuotaRow & Record<Name, boolean>> {
+  const columns = Object.entries<Sql>(more).map(([name, column]) => sql`, ${column} AS ${raw(`"${name}"`)}`);
+  const [row] = await tx.query<QuotaRow & Record<Name, boolean>>(
+    prepared(
+      sql`SELECT q.id, q."user", q.email${columns.length > 0 ? join(columns, '') : empty}
+          FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`,
+    ),
   );
   if (!row) throw new UnknownUserError(user);
   return row;

@@ -20,7 +20,7 @@ import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
 import { charge, checkLimit, checkPatterns, checkRoom, countIn, findQuota, type QuotaRow } from '../quotas/charges.js';
 import { checkAsked, takeTurn } from '../turn.js';
-import { endOverdue } from './ends.js';
+import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
 import { settleRequests } from './holds.js';
 import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
 import { noteStep } from './progress.js';
@@ -47,7 +47,7 @@ export interface CreateRequestInput extends LimitsInput {
  * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; nothing is stored then
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
-  const id = await makeRequest(ctx, input, undefined);
+  const { id } = await makeRequest(ctx, input, undefined);
   if (id === undefined) throw new Error('no request was made');
   return id;
 }
@@ -62,44 +62,54 @@ export async function createRequestOfBulk(
   input: CreateRequestInput & { files: readonly string[] },
   bulk: BulkPart,
 ): Promise<number | undefined> {
-  return await makeRequest(ctx, input, bulk);
+  return (await makeRequest(ctx, input, bulk)).id;
 }
 
-async function makeRequest(
-  ctx: Context,
-  input: CreateRequestInput,
-  bulk: BulkPart | undefined,
-): Promise<number | undefined> {
+interface Made {
+  id: number | undefined;
+}
+
+async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPart | undefined): Promise<Made> {
   const deed = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
   return await audited(ctx, deed, async (note) => {
     const now = ctx.now();
     const checked = { ...checkRequest(input, now), bulk };
     allow(ctx, 'createRequest', checked.user);
     checkWishSize(ctx, checked.wish);
-    await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
-    return await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now }, note));
+    for (let endsOverdue = true; ; endsOverdue = false) {
+      const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
+      if (made !== undefined) return made;
+      await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
+    }
   });
 }
 
 type Checked = ReturnType<typeof checkRequest> & { now: string; bulk: BulkPart | undefined };
 
-async function store(ctx: Context, checked: Checked, note: Note): Promise<number | undefined> {
+/** @returns undefined if overdue requests of the quota must be ended first */
+async function store(
+  ctx: Context,
+  { endsOverdue, ...checked }: Checked & { endsOverdue: boolean },
+  note: Note,
+): Promise<Made | undefined> {
   return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
-    const quota = await findQuota<{ isLocked: boolean }>(tx, checked.user, sql`, ${triesCatalogue} AS "isLocked"`);
+    const { user, now } = checked;
+    const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
+    if (endsOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;
     if (!quota.isLocked) await lockCatalogue(tx, 'shared');
     checkAsked(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
     if (checked.wish.files) tx.send(plannedByKeys()); // patterns need their own plan
     const { id, files } = await storeFiles(ctx, tx, request, checked.bulk);
-    if (id === undefined) return undefined;
+    if (id === undefined) return { id };
     await settleRequests(ctx, tx, [id], {
       isNew: true,
       isTold: addresses.first !== null || addresses.last !== null,
     });
     tx.send(prepared(note({ object: id })));
     noteStep(ctx, tx, 'made', [id], { files });
-    return id;
+    return { id };
   });
 }
 

@@ -2,7 +2,6 @@
 import type { Context } from '../../context.js';
 import { lockRecalls, lockRequests } from '../../database/locks.js';
 import { plannedByKeys, plannedFreely } from '../../database/planning.js';
-import { prepared } from '../../database/prepared.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InvalidInputError, quote } from '../../errors.js';
@@ -39,9 +38,7 @@ export async function expireRequests(ctx: Context): Promise<number> {
 /** Ends overdue requests of a quota, in its own transaction, since recalls are locked before quotas and files. */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   const which = sql`${quota} AND r.retention <= ${ctx.now()}`;
-  const { rowCount } = await ctx.db.pool.query(
-    prepared(sql`SELECT FROM request r WHERE ${isLive} AND ${which} ORDER BY r.retention LIMIT 1`),
-  );
+  const { rowCount } = await ctx.db.pool.query(findOverdue(which));
   if (rowCount === 0) return;
   await takeTurn(ctx, 'rows', () =>
     transaction(ctx.db.pool, 'endOverdue', async (tx) => {
@@ -49,6 +46,17 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
     }),
   );
 }
+
+/** Whether any live request is overdue, as a column. One index lookup finds the first retention of all. */
+export function isAnyOverdue(now: string): Sql {
+  return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
+}
+
+export async function hasOverdue(tx: Transaction, quotaId: number, now: string): Promise<boolean> {
+  return (await tx.query(findOverdue(sql`r.quota_id = ${quotaId} AND r.retention <= ${now}`))).length > 0;
+}
+
+const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
 
 /** @param which a condition on the request `r`; ended ones are skipped @returns the number of ended requests */
 export async function endRequests(
