@@ -20,6 +20,8 @@ const app = useApp({ backend: createMemoryBackend(), config: { drives: 1 } }, as
   await bench.put('V1', 9n, Buffer.from('first by name'), '/a/one');
   await bench.put('V1', 4n, Buffer.from('second'), '/a/two words');
   await bench.put('V1', null, Buffer.alloc(0), '/b/empty');
+  await bench.put('V2', 1n, Buffer.from('good'), '/c/good'); // later the engine may move a cartridge meanwhile
+  await bench.put('V2', null, Buffer.from('no block'), '/c/lost');
   symlinkSync('/etc/passwd', path.join(bench.state, 'cartridges/V1/b/link'));
   const settings = { ...bench.settings, prefix: '/tape' };
   const sets = Object.entries(settings).map(([name, value]) => {
@@ -77,8 +79,6 @@ test('registered files are restored', async () => {
 
 test('a scan that fails registers nothing and leaves the drive empty', async () => {
   const before = await readStored();
-  await bench.put('V2', 1n, Buffer.from('good'), '/c/good');
-  await bench.put('V2', null, Buffer.from('no block'), '/c/lost');
   expect(await scan('V2')).toMatchObject({
     code: 1,
     stderr: expect.stringMatching(/start block of .*lost.*No such attribute/),

@@ -1,7 +1,7 @@
 /** Restores through a staging library, from the request to the file on disk, with files that it cannot deliver. */
 import { randomBytes } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { StagedSource, Unread } from '../../src/engine/staging/source.js';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
@@ -26,7 +26,7 @@ beforeAll(async () => {
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
   keeping = await addMemoryLibrary(app.ctx, { name: 'keeping' }, new MemoryTapeSystem({ ids: false, releases: false }));
 });
-afterEach(() => {
+beforeEach(() => {
   for (const each of [system, keeping]) {
     each.onStaged = (paths) => each.arrive(paths); // tapes take no time
     each.onRead = async (_path, bytes) => bytes;
@@ -57,6 +57,7 @@ const readAttempts = async (folder: string) => {
 };
 
 test('a request that waits says at which library and since when', async () => {
+  system.onStaged = () => {};
   await put('why', 2);
   const id = await request('why');
   type Part = { reason: string; explanation: string; files: number };
@@ -255,7 +256,7 @@ test('a file whose read fails for good fails alone', async () => {
 
 test.each([
   ['fail', (path: string) => new LibraryError('TRANSIENT', `the pool of ${path} is away`)],
-  ['are to be made later', (path: string) => new RetryLaterError(`the pool of ${path} is busy`, 3600)],
+  ['are to be made later', (path: string) => new RetryLaterError(`the pool of ${path} is busy`, 300)],
 ])('files whose reads %s delay no other file, and are restored when that ends', async (how, makeError) => {
   const folder = how.replaceAll(' ', '-');
   await put(folder, 20);
