@@ -5,7 +5,7 @@ import type { ErrorClass } from '../../src/errors.js';
 import { DriveError, LibraryError, type TapeBackend } from '../../src/tape/backend.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
-import { ring } from '../support/engine-watch.js';
+import { ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
@@ -171,7 +171,8 @@ test('the engine does not change the suspension of a failing drive by an operato
   await request('a');
   await waitForHeld(1);
   await suspend(app, { kind: 'DRIVE', name: 'drive-1', mode: 'HELD', reason: 'the technician comes' });
-  for (let times = 0; times < 2; times++) await endPause(600);
+  clock.advance(600);
+  await ringUntilSeen(app, 'recall', 'drives');
   expect(await readHeld()).toMatchObject([{ reason: 'the technician comes', nextTry: null }]);
   expect(mounts).toHaveLength(1);
 });

@@ -8,6 +8,7 @@ import { packageRoot } from '../../src/package-root.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, cliFile, runCli, startCli, startCommand, startProcess } from '../support/process.js';
+import { findProgram } from '../support/run-example.js';
 import { resume, suspend } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';
 import { createGate, waitFor } from '../support/wait.js';
@@ -74,7 +75,7 @@ test.each([
   expect(formatDuration(seconds)).toBe(text);
 });
 
-test('Ctrl-C ends a watch at once, and does not change the request', async () => {
+test.skipIf(!findProgram('script'))('Ctrl-C ends a watch at once, and does not change the request', async () => {
   const { letAllGo } = await addHeld('/interrupt', 2);
   const command = `stty cols 120; "${process.execPath}" "${cliFile}" request --quota ann --pattern /interrupt/ --watch`;
   const running = startProcess('script', ['-qec', command, '/dev/null'], { env, stdin: null });

@@ -5,7 +5,7 @@ import { afterAll, afterEach, expect, test } from 'vitest';
 import { type ErrorClass, TapeError } from '../../src/errors.js';
 import { addSeconds } from '../../src/time.js';
 import { isWithin } from '../support/clock.js';
-import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
+import { listTree, readDisks, readRestored, ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf } from '../support/factories.js';
 import { useMemorySite } from '../support/memory-site.js';
 import {
@@ -379,10 +379,8 @@ test('after a failed mount the whole queue of the volume pauses with the reason,
   expect(seen).toEqual(Array(count).fill('TRANSIENT the arm is stuck 0')); // a mount is no try of a file
   await addTaped(app.ctx, backend, [{ path: '/arm/late', volume: 'ARM', position: BigInt(count + 1) }]);
   const late = await ask('/arm/late');
-  for (let times = 0; times < 8; times++) {
-    await ring(app, 'recall');
-    expect((await viewRequest(app, late)).filesOnDisk).toBe(0);
-  }
+  await ringUntilSeen(app, 'recall', 'drives');
+  expect((await viewRequest(app, late)).filesOnDisk).toBe(0);
   expect(backend.log.map((entry) => entry.what)).toEqual(['mount']);
   isStuck = false;
   await suspend(app, { kind: 'VOLUME', name: 'ARM', mode: 'HELD' });

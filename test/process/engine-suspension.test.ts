@@ -1,6 +1,6 @@
 /** Suspended and draining volumes, drives, users, disks and libraries. The engine looks for work only when it is notified. */
 import { afterAll, expect, test } from 'vitest';
-import { readDisks, readStage, ring } from '../support/engine-watch.js';
+import { readDisks, readStage, ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
 import { useMemorySite } from '../support/memory-site.js';
@@ -46,13 +46,10 @@ async function begin(name: string) {
   return { gate, running, waiting, first, second: await ask(waiting) };
 }
 
-/** Nothing is read, however often the engine is notified. */
-async function expectIdle(look: () => Promise<unknown>): Promise<void> {
+/** The drives look for work, and read nothing. */
+async function expectIdle(): Promise<void> {
   const before = countReads();
-  for (let times = 0; times < 8; times++) {
-    await ring(app, 'recall');
-    await look();
-  }
+  await ringUntilSeen(app, 'recall', 'drives');
   expect(countReads()).toBe(before);
 }
 
@@ -70,7 +67,7 @@ test.each(KINDS)('suspending a %s stops recalls, which is no try, and resuming s
   expect(tries).toMatchObject({ state: 'WAITING', attempts: 0 });
   expect(await readStage(app, running)).toBe('T');
   gate.open();
-  await expectIdle(() => viewRequest(app, first));
+  await expectIdle();
   expect((await viewRequest(app, first)).state).toBe('RESTORING');
   expect((await viewRequest(app, second)).state).toBe('QUEUED');
   for (const name of namesOf(kind, volume)) await resume(app, kind, name);
@@ -89,7 +86,7 @@ test.each(KINDS)('draining a %s finishes running recalls and starts none, until 
   gate.open();
   await waitForState(app, first, 'COMPLETED');
   expect(countReads()).toBe(1);
-  await expectIdle(() => viewRequest(app, second));
+  await expectIdle();
   expect((await viewRequest(app, second)).state).toBe('QUEUED');
   expect((await readTries(app, second))[waiting]).toMatchObject({ recallState: 'WAITING', attempts: 0 });
   for (const name of namesOf(kind, volume)) await resume(app, kind, name);

@@ -11,7 +11,7 @@ import type { FileSystem } from '../../src/engine/disk/space.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
-import { listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
+import { listTree, readDisks, ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
@@ -169,10 +169,7 @@ test('a disk that is away is logged once, however many of its copies are to be r
   lines.length = 0;
   await cancel(app, id);
   await heldDisk(app.restoreDir);
-  for (let times = 0; times < 10; times++) {
-    await ring(app, 'event');
-    await readStage(app, '/many/0');
-  }
+  await ringUntilSeen(app, 'event', 'removal');
   expect(lines.map(({ msg }) => msg)).toEqual([expect.stringContaining('restore disk held: ')]);
   expect((await readDisks(app)).used).toBe(1000n);
   rmSync(app.restoreDir, { recursive: true });

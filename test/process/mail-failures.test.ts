@@ -10,7 +10,7 @@ import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { createMailTransport } from '../../src/mail.js';
 import { addSeconds, secondsBetween } from '../../src/time.js';
 import { createClock } from '../support/clock.js';
-import { ring } from '../support/engine-watch.js';
+import { ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { type MailServer, Refusal, startMailServer } from '../support/mail-server.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
@@ -189,7 +189,7 @@ test('an engine without a mail server leaves email to one that has had it within
   await startMailing(undefined);
   const left = await askForMail(app, 'left');
   clock.advance(6 * DAY);
-  await ring(app, 'notification');
+  await ringUntilSeen(app, 'notification', 'mail');
   expect(await sendDue(app, undefined)).toBe(0);
   expect(await readEmail(app, left)).toMatchObject({ state: 'PENDING', attempts: 0 });
   await sendDue(app, server.url);

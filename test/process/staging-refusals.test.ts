@@ -4,7 +4,7 @@ import type { ErrorClass } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
-import { ring } from '../support/engine-watch.js';
+import { ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addQuota } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
@@ -97,7 +97,7 @@ test('a library that refuses all calls is suspended for growing times, and no fi
       expect(JSON.stringify(await askData(app, query))).toContain('who are you?');
     }
     const calls = system.log.length;
-    await ring(app, 'recall');
+    await ringUntilSeen(app, 'recall', 'staging');
     expect(system.log.length).toBe(calls);
     await advance(seconds);
   }

@@ -1,7 +1,7 @@
 /** Unexpected errors, which triggers of the database raise: a volume is tried again after growing pauses. One drive. */
 import { afterEach, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { ring } from '../support/engine-watch.js';
+import { ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { useMemorySite } from '../support/memory-site.js';
@@ -69,7 +69,7 @@ test('after an unexpected error a volume is tried again after growing pauses, wi
   await waitForState(app, await ask('/sound/1'), 'COMPLETED');
   const later = await ask('/broken/2');
   await waitForState(app, later, 'QUEUED');
-  await ring(app, 'recall');
+  await ringUntilSeen(app, 'recall', 'drives');
   expect(await countStarts()).toBe(1);
 
   const why = 'it has failed, and is tried again later: planted';

@@ -1,14 +1,48 @@
 /** What an engine has done: stage moves, and what lies on disk. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { vi } from 'vitest';
 import { markerName } from '../../src/engine/disk/marker.js';
 import { moves, type Stage, stageLetters } from '../../src/stages.js';
 import type { TestApp } from './app.js';
 import './compare-bytes.js';
+import { waitFor } from './wait.js';
 
-/** Makes the engine look for work now. */
-export async function ring(app: TestApp, bell: 'event' | 'recall' | 'notification' | 'room'): Promise<void> {
+type Bell = 'event' | 'recall' | 'notification' | 'room';
+
+/** Notifies the engine that there may be work. It looks later: see `ringUntilSeen`. */
+export async function ring(app: TestApp, bell: Bell): Promise<void> {
   await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', $1)`, [bell]);
+}
+
+/** A part of the first statement of each look for work. */
+const LOOKS = {
+  drives: 'AS "isQueued"',
+  staging: 'DELETE FROM staging',
+  removal: 'string_agg(g.disk_id',
+  mail: 'FROM mail_sender',
+};
+
+/** In one look, a drive may send the statement twice: before it is tried again, and after. */
+const STATEMENTS = 3;
+
+/** Notifies the engine, and waits until each of its loops has begun and ended a look for work. Then what has not happened does not happen. */
+export async function ringUntilSeen(app: TestApp, bell: Bell, who: keyof typeof LOOKS): Promise<void> {
+  const sent = vi.spyOn(app.ctx.db.pool, 'query');
+  try {
+    await waitFor(`the engine to look for work: ${who}`, async () => {
+      await ring(app, bell);
+      const counts = new Map<string, number>();
+      for (const [{ text, values }] of sent.mock.calls as unknown as [{ text?: string; values?: unknown[] }][]) {
+        if (!text?.includes(LOOKS[who])) continue;
+        const loop = String(who === 'drives' && values);
+        counts.set(loop, (counts.get(loop) ?? 0) + 1);
+      }
+      return counts.size > 0 && [...counts.values()].every((count) => count >= STATEMENTS);
+    });
+  } finally {
+    sent.mockRestore();
+  }
 }
 
 /** Returns the moves of the files with this prefix, as letters (`TA`), in the order of the event table. */
