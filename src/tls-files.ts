@@ -1,4 +1,5 @@
 /** Checks of a gateway's certificate and key, at the start and when they change. */
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from './errors.js';
 
@@ -22,13 +23,16 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
     return problem === undefined ? [] : [`${parts[part].variable} ${files[part]} cannot be used: ${problem}`];
   });
   if (faults.length > 0) return faults;
+  if (isPair(contents as Record<keyof TlsFiles, Buffer>)) return [];
+  return [`the key of TAPEGATE_TLS_KEY ${files.key} is not that of the certificate in TAPEGATE_TLS_CERT ${files.cert}`];
+}
+
+/** A secure context accepts a key whose type is not that of the certificate. */
+function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   try {
-    createSecureContext(contents as Record<keyof TlsFiles, Buffer>);
-    return [];
+    return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
   } catch {
-    return [
-      `the key of TAPEGATE_TLS_KEY ${files.key} is not that of the certificate in TAPEGATE_TLS_CERT ${files.cert}`,
-    ];
+    return false;
   }
 }
 

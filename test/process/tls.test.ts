@@ -1,4 +1,5 @@
 /** TLS with certificate files, for gateways and commands. */
+import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
@@ -145,16 +146,19 @@ test('serve prints https URLs, and commands trust a private authority with NODE_
 test('start reports files that it cannot use before it makes a database', async () => {
   const other = path.join(dir, 'other.pem');
   writeFileSync(other, makeCertificate().key);
+  const rsa = path.join(dir, 'rsa.pem');
+  const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+  writeFileSync(rsa, privateKey.export({ type: 'pkcs8', format: 'pem' }));
+  const notPair = (key: string) =>
+    `  the key of TAPEGATE_TLS_KEY ${key} is not that of the certificate in TAPEGATE_TLS_CERT ${files.tlsCert}`;
   const DATA_DIR = makeTempDir();
   const none = path.join(dir, 'none.pem');
   const settings = { ...environment, DATA_DIR: path.join(DATA_DIR, 'new'), PORT: '0', DEMO: 'off', ENGINE: 'off' };
   for (const [TAPEGATE_TLS_KEY, error] of [
     [none, `  TAPEGATE_TLS_KEY ${none} cannot be used: ENOENT`],
     [files.tlsCert, `  TAPEGATE_TLS_KEY ${files.tlsCert} cannot be used: it is no key in PEM without a passphrase (`],
-    [
-      other,
-      `  the key of TAPEGATE_TLS_KEY ${other} is not that of the certificate in TAPEGATE_TLS_CERT ${files.tlsCert}`,
-    ],
+    [other, notPair(other)],
+    [rsa, notPair(rsa)],
   ] as const) {
     const result = await runCli(['start'], { env: { ...settings, TAPEGATE_TLS_KEY } });
     expect(result).toEqual({ code: 2, stdout: '', stderr: expect.stringContaining(`has a fault:\n${error}`) });
