@@ -10,6 +10,7 @@ import { quote } from '../src/errors.js';
 import type PrismaTypes from '../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../src/generated/pothos-prisma-types.js';
 import { isListed } from '../src/operations/catalogue/files.js';
+import { allow, type Operation } from '../src/operations/policy.js';
 import { parseZonedTime } from '../src/time.js';
 import type { EventPlace } from './event-place.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
@@ -84,8 +85,22 @@ function nameResult({ fieldName }: { fieldName: string }): string {
   return `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result`;
 }
 
-/** What a caller may not see is as what is not there; requests and quotas say so themselves. */
+/** The operation that reads a node of each type. */
+const reads: Record<string, Operation> = {
+  TapeFile: 'getFile',
+  Volume: 'listVolumes',
+  Drive: 'listDrives',
+  Library: 'listLibraries',
+  RestoreDisk: 'listDisksByPage',
+  Request: 'getRequest',
+  Quota: 'getQuota',
+};
+
+/** Hidden objects are reported as missing: here files, and in their own types requests and quotas. @throws ForbiddenError */
 async function maySee(ctx: Context, node: { typename: string; id: string }): Promise<boolean> {
+  const operation = reads[node.typename];
+  if (operation === undefined) return false;
+  allow(ctx, operation);
   return isSerial(node) && (node.typename !== 'TapeFile' || (await isListed(ctx, BigInt(node.id))));
 }
 

@@ -3,6 +3,7 @@
  * missing objects. pure/policy.test.ts tests the policy itself.
  */
 import { describe, expect, test } from 'vitest';
+import { readConfig } from '../../src/config.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
@@ -11,8 +12,9 @@ import { setDisk } from '../../src/operations/disks/disks.js';
 import { type Operation, policy, type Right } from '../../src/operations/policy.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
+import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { ask, type Edges, type GraphqlAnswer } from '../support/graphql.js';
+import { ask, type Edges, type GraphqlAnswer, sendGraphql } from '../support/graphql.js';
 import { call } from '../support/rest.js';
 import { postOperation } from '../support/streams.js';
 import { useApp } from '../support/use-app.js';
@@ -333,6 +335,21 @@ describe.each(Object.keys(callers))('%s', (caller) => {
       expect(answer).toEqual({ data: { node: has(sees, quota) ? { id: node } : null } });
     }
   });
+});
+
+test('a caller without a role reads no node', async () => {
+  const settings = { TAPEGATE_PROXY_ADDRESSES: '127.0.0.1', TAPEGATE_PROXY_ROLES: 'user=staff' };
+  const { access } = readConfig({ TAPEGATE_AUTH: 'proxy', ...settings });
+  const other = await startBeside(app, { config: { access } });
+  const { data } = await ask(gatewayOf('carol'), '{ __type(name: "Node") { possibleTypes { name } } }');
+  const { possibleTypes } = (data as { __type: { possibleTypes: { name: string }[] } }).__type;
+  expect(possibleTypes.length).toBeGreaterThan(5);
+  for (const { name } of possibleTypes) {
+    const query = `{ node(id: "${Buffer.from(`${name}:1`).toString('base64')}") { id } }`;
+    const { body } = await sendGraphql(other, { query }, { headers: { 'X-Remote-User': 'mallory' } });
+    expect([name, outcomeOf(body).outcome]).toEqual([name, 'forbidden']);
+  }
+  await other.close();
 });
 
 test.each(['dora', 'pipeline', 'auditor'])('REST applies the same policy: %s', async (caller) => {
