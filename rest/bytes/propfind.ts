@@ -28,9 +28,13 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
   const leave = enter(req);
   try {
     send(ctx, res, [entry, ...(await listEntries(ctx, path))]);
-  } finally {
+  } catch (error) {
     leave();
+    throw error;
   }
+  // the whole response is in memory until the client has read it
+  if (res.closed) leave();
+  else res.once('close', leave);
 }
 
 async function listEntries(ctx: Context, path: string): Promise<Entry[]> {

@@ -1,4 +1,6 @@
+import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
+import { propfind } from '../../rest/bytes/propfind.js';
 import type { DoorConfig } from '../../src/config.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { startBeside } from '../support/app.js';
@@ -129,6 +131,25 @@ test('listings of folders need a slot, and a look at a single folder does not', 
   } finally {
     await busy.close();
   }
+});
+
+test('a listing keeps its slot until its response is read or the client is gone', async () => {
+  await addFiles(app.ctx, [{ path: '/kept/a' }]);
+  const list = async (res: object) => {
+    let left = 0;
+    const answer = Object.assign(new EventEmitter(), { status: () => answer, setHeader: () => answer, end() {} }, res);
+    const given = [{ path: '/kept', headers: { depth: '1' } }, answer] as unknown as [never, never];
+    const error = await propfind(app.ctx, () => () => void left++, ...given).catch(String);
+    const before = left;
+    answer.emit('close');
+    return { error, before, after: left };
+  };
+  const end = () => {
+    throw new Error('no memory');
+  };
+  expect(await list({})).toEqual({ before: 0, after: 1 });
+  expect(await list({ closed: true })).toEqual({ before: 1, after: 1 });
+  expect(await list({ end })).toEqual({ error: 'Error: no memory', before: 1, after: 1 });
 });
 
 test('a folder of thousands of files is listed completely', async () => {
