@@ -43,9 +43,10 @@ export async function openSource(file: string): Promise<ImportSource> {
 
 /** @returns undefined for CSV and JSON Lines, which the import tells apart @throws UsageError */
 export function checkFormat(given: string | undefined): ListFormat | undefined {
+  if (given === undefined || given === 'csv' || given === 'jsonl') return undefined;
   const format = listFormats.find((name) => name === given);
-  if (format !== undefined || given === undefined) return format;
-  throw new UsageError(`--format must be one of ${listFormats.join(', ')}, not ${JSON.stringify(given)}`);
+  if (format !== undefined) return format;
+  throw new UsageError(`--format must be one of csv, jsonl, ${listFormats.join(', ')}, not ${JSON.stringify(given)}`);
 }
 
 /** What the command was given beside the file. */

@@ -16,7 +16,7 @@ export function registerImport(program: Command): void {
   program
     .command('import <file>')
     .option('--progress', 'say on standard error how far it is, also where that is no terminal')
-    .option('--format <name>', 'of a list of another system: find or s3-inventory')
+    .option('--format <name>', 'csv or jsonl (told apart anyway), or find or s3-inventory for a list of another system')
     .option('--volume <name>', 'the volume of all files of a list')
     .option('--library <name>', 'the library that a new volume of a list is in, where that is not the first one')
     .option('--prefix <folder>', 'put before each path of a list')

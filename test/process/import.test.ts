@@ -67,7 +67,7 @@ test.each([
   const bytes = gzipSync(format === 'csv' ? csv : objects.map((object) => JSON.stringify(object)).join('\n\n'));
   const file = from === '-' ? '-' : path.join(app.dataDir, from);
   if (file !== '-') writeFileSync(file, bytes);
-  expect(await runCli(['import', file], { env, stdin: file === '-' ? bytes : '' })).toEqual(
+  expect(await runCli(['import', file, '--format', format], { env, stdin: file === '-' ? bytes : '' })).toEqual(
     done('2 files added, 0 updated\n1 new file without a stage is U: on disk at its primary place, and not recalled\n'),
   );
   expect(await readStored(`/${format}`)).toEqual([
