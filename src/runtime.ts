@@ -31,9 +31,10 @@ const DATABASE = 'tapegate';
 
 /**
  * What may be created and migrated: `database`, by `start` in an empty directory; `schema`, in a given database;
- * `nothing`, so that a command in the wrong directory does not work on another database, and migrates none.
+ * `migrations`, in a database of Tapegate; `nothing`, so that a command in the wrong directory does not work on another
+ * database, and migrates none.
  */
-export type Makes = 'database' | 'schema' | 'nothing';
+export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 
 export async function openRuntime(
   config: Config,

@@ -11,7 +11,7 @@ import type { PutBack } from '../operations/doctor/put-back.js';
 import { packageRoot } from '../package-root.js';
 import { plural } from '../plural.js';
 import { parseZonedTime } from '../time.js';
-import { openContext, readEnvironment, withMigrated } from './context.js';
+import { readEnvironment, withMigrated } from './context.js';
 import { CommandError, UsageError } from './failure.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
@@ -21,7 +21,7 @@ export function registerBackup(program: Command): void {
     .action(async (folder, options) => backUp(await readEnvironment(), folder, options));
   program
     .command('restore [backup]')
-    .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00Z')
+    .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00:00Z')
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
 
@@ -97,17 +97,18 @@ async function settleGiven(config: Config, options: RestoreOptions): Promise<voi
   if (config.databaseUrl === undefined) throw new UsageError('restore which backup? (its folder)');
   const asOf = parseZonedTime(options.asOf ?? '');
   if (asOf === undefined) {
-    throw new UsageError(`--as-of is to say when the database was as it is now, such as 2026-11-21T18:00Z`);
+    throw new UsageError(`--as-of is to say when the database was as it is now, such as 2026-11-21T18:00:00Z`);
   }
-  const ctx = await openContext();
-  const { findRunning } = await import('../operations/site/processes.js');
-  const running = await findRunning(ctx);
-  if (running.length > 0) {
-    throw new CommandError(
-      `the database is used by ${running.join(', ')}: stop them first, and wait a minute where they were killed`,
-    );
-  }
-  const settled = await settle(ctx, asOf);
+  const settled = await withMigrated(config, 'migrations', async (ctx) => {
+    const { findRunning } = await import('../operations/site/processes.js');
+    const running = await findRunning(ctx);
+    if (running.length > 0) {
+      throw new CommandError(
+        `the database is used by ${running.join(', ')}: stop them first, and wait a minute where they were killed`,
+      );
+    }
+    return await settle(ctx, asOf);
+  });
   tell(settled, `the database of DATABASE_URL goes on from ${asOf}Z`, options);
 }
 

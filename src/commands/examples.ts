@@ -5,7 +5,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   work: ['DATABASE_URL=postgresql://tapegate@db.example.org/tapegate DRIVES=4 tapegate work'],
   migrate: ['tapegate migrate'],
   backup: ['tapegate backup /var/backups/tapegate/2026-11-21'],
-  restore: ['tapegate restore /var/backups/tapegate/2026-11-21', 'tapegate restore --as-of 2026-11-21T18:00Z'],
+  restore: ['tapegate restore /var/backups/tapegate/2026-11-21', 'tapegate restore --as-of 2026-11-21T18:00:00Z'],
   adopt: ['tapegate adopt postgresql://nla@db.example.org/nla --dry-run', 'tapegate adopt --finish'],
   import: [
     'tapegate import catalogue.csv',

@@ -9,6 +9,7 @@ import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
 import { createDatabase, withClient } from '../support/database.js';
 import { checksumOf } from '../support/factories.js';
 import { type Gateway, send } from '../support/http.js';
+import { makeNextProgram } from '../support/next-program.js';
 import { cleanUp, type LocalServer, makeDataDir, runCli, serveHere, serverPid, startCli } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { readFiles, waitForEnd } from '../support/server.js';
@@ -310,7 +311,7 @@ test.each<[string, string[], number, string, Record<string, string>?]>([
   ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the database'],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
   ['no backup', ['restore'], 2, 'restore which backup? (its folder)'],
-  ['--as-of with a backup', ['restore', backup('none'), '--as-of', '2026-01-01T00:00Z'], 2, '--as-of'],
+  ['--as-of with a backup', ['restore', backup('none'), '--as-of', '2026-01-01T00:00:00Z'], 2, '--as-of'],
   ['a backup of an external database', ['backup', backup('none')], 1, 'pg_basebackup', { DATABASE_URL }],
   ['a restore to an external database', ['restore', backup('none')], 2, 'DATABASE_URL', { DATABASE_URL }],
 ])('%s is refused', async (_what, args, code, message, more = {}) => {
@@ -329,6 +330,13 @@ test('a database that was restored with other tools continues with ids beyond al
   await client.connect();
   try {
     const given = { DATABASE_URL: database.url, DATA_DIR: dataDir };
+    // the schema is that of an older version
+    const { ended } = startCli(['restore', '--as-of', '2026-11-21T18:00:00Z'], {
+      env: given,
+      program: makeNextProgram('ALTER TABLE quota ADD COLUMN of_the_next TEXT'),
+    });
+    expect(await ended).toMatchObject({ code: 0, stderr: '' });
+    expect((await client.query('SELECT of_the_next FROM quota')).rows).toEqual([]);
     const settle = async (...args: string[]) => {
       const { code, stdout, stderr } = await runCli(['restore', ...args], { env: given });
       return [code, code === 0 ? stdout : stderr.trim()];
