@@ -100,6 +100,10 @@ export const policy = {
 
 export type Operation = keyof typeof policy;
 
+export function isOperation(name: string): name is Operation {
+  return Object.hasOwn(policy, name);
+}
+
 /** Operations that need a right to change something, but only read. */
 const reading = [
   'estimateRequest',

@@ -272,7 +272,7 @@ test.each(Object.entries(changes))('%s is audited once, or refused and not done'
     const mallory = { name: 'mallory', roles: new Set<never>(), address: '192.0.2.9' };
     for (let n = 0; n < 3; n++) await expect(run(mallory)).rejects.toMatchObject({ code: 'FORBIDDEN' });
     expect(await rowsAfter(newest)).toMatchObject([
-      { who: 'mallory', address: '192.0.2.9', operation, result: 'FORBIDDEN', count: 1 },
+      { who: 'mallory', address: '192.0.2.9', operation, kind: 'NONE', object: '', given: '{}', count: 1 },
       { who: 'mallory', operation, object: '', result: 'FORBIDDEN', count: 2 },
     ]);
     expect(await readEverything()).toEqual(before);

@@ -8,7 +8,7 @@ import type { Sql } from '../../database/sql.js';
 import { classOf, ForbiddenError, UserError } from '../../errors.js';
 import { secondsSince, time } from '../../signals.js';
 import { isBefore } from '../../time.js';
-import type { Changing } from '../policy.js';
+import { allow, type Changing, isOperation, may } from '../policy.js';
 import { takeTurn } from '../turn.js';
 
 /**
@@ -52,8 +52,8 @@ const waitingForNobody: ReadonlySet<string> = new Set<Changing>([
 const ending: ReadonlySet<string> = new Set<Changing>(['revokeToken', 'removeQuota', 'forgetUser']);
 
 /**
- * Runs an operation in a limiter slot. `work` contains all checks, first `allow`, and runs the statement of `note`
- * once.
+ * Runs an operation in a limiter slot. A caller whose roles do not allow the operation gets no slot, and its input is
+ * not recorded. `work` contains all checks, first `allow`, and runs the statement of `note` once.
  * @param deed its `given` is truncated, and must contain no secrets
  */
 export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) => Promise<T>): Promise<T> {
@@ -64,18 +64,22 @@ export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) =>
     return auditRowOfChange(ctx.now(), ctx.caller, { ...deed, ...more }, { each, passesOverToken });
   };
   const startedAt = performance.now();
+  const { operation } = deed;
+  const isAllowed = !isOperation(operation) || may(ctx.caller, operation);
   let result = 'DONE';
   try {
-    if (inTheirOwnTurns.has(deed.operation)) return await work(note);
-    const waitsFor = waitingForNobody.has(deed.operation) ? 'nobody' : 'rows';
+    if (!isAllowed) allow(ctx, operation);
+    if (inTheirOwnTurns.has(operation)) return await work(note);
+    const waitsFor = waitingForNobody.has(operation) ? 'nobody' : 'rows';
     return await takeTurn(ctx, waitsFor, () => work(note));
   } catch (caught) {
     const error = isUnnoted(caught) ? knownNoLonger(ctx) : caught;
     result = classOf(error);
-    if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
+    const known: Deed = isAllowed ? deed : { operation, kind: 'NONE', object: '' };
+    if (error instanceof UserError) noteRefusal(ctx, known, error.code);
     throw error;
   } finally {
-    time('tapegate_operation_seconds', { operation: deed.operation, result }, secondsSince(startedAt));
+    time('tapegate_operation_seconds', { operation, result }, secondsSince(startedAt));
     leave?.();
   }
 }
