@@ -33,6 +33,7 @@ export interface Grant {
   refreshToken: string | undefined;
   /** Milliseconds since 1970; undefined if unknown. */
   expiresAt: number | undefined;
+  lifeMs: number | undefined;
 }
 
 type Oauth = typeof import('oauth4webapi');
@@ -125,8 +126,8 @@ export class IssuerClient {
     if (type !== 'bearer' || !/^[\x21-\x7e]{1,16000}$/.test(token)) {
       throw new CommandError(`${this.issuer} gives a token that cannot be shown as it is`);
     }
-    const expiresAt = answer.expires_in === undefined ? undefined : askedAt + answer.expires_in * 1000;
-    return { token, refreshToken, expiresAt };
+    const lifeMs = answer.expires_in === undefined ? await readLifeMs(token) : answer.expires_in * 1000;
+    return { token, refreshToken, expiresAt: lifeMs === undefined ? undefined : askedAt + lifeMs, lifeMs };
   }
 
   private async ask<T>(work: (options: Options, client: { client_id: string }) => Promise<T>): Promise<T> {
@@ -182,6 +183,17 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
     return new CommandError(`${issuer} does not answer as OAuth has it: ${messageOf(error)}`);
   }
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
+}
+
+/** Reads the lifetime from a JWT. */
+async function readLifeMs(token: string): Promise<number | undefined> {
+  const { decodeJwt } = await import('jose');
+  try {
+    const { exp } = decodeJwt(token);
+    return exp === undefined ? undefined : exp * 1000 - Date.now();
+  } catch {
+    return undefined; // it is no JWT
+  }
 }
 
 export interface DeviceLogin {

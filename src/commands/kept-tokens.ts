@@ -3,7 +3,7 @@
  * readable only by the user.
  */
 import { randomUUID } from 'node:crypto';
-import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readFileSync, readlinkSync } from 'node:fs';
 import { mkdir, mkdtemp, open, readdir, rename, rm, rmdir } from 'node:fs/promises';
 import { homedir, hostname } from 'node:os';
 import path from 'node:path';
@@ -24,15 +24,19 @@ export interface Login {
   audience: string;
   /** Unset: a new token needs a new login. */
   refreshToken?: string | undefined;
-  /** Milliseconds since 1970 by this host's clock; unset if the provider does not say. */
+  /** Milliseconds since 1970 by this host's clock; unset if neither the provider nor the token says it. */
   expiresAt?: number | undefined;
+  /** Milliseconds from its issue to its end. */
+  lifeMs?: number | undefined;
 }
 
-/** A token is renewed this long before its end. */
+/** A token is renewed this long before its end, or halfway if its lifetime is less than twice that. */
 const RENEW_MS = 60_000;
 
 export function isDue({ login }: Kept): boolean {
-  return login?.expiresAt !== undefined && Date.now() >= login.expiresAt - RENEW_MS;
+  if (login?.expiresAt === undefined) return false;
+  const { expiresAt, lifeMs = Number.POSITIVE_INFINITY } = login;
+  return Date.now() >= expiresAt - Math.min(RENEW_MS, lifeMs / 2);
 }
 
 type AllKept = Record<string, Kept>;
@@ -145,8 +149,8 @@ const STALE_MS = 60_000;
  * @returns the file in the lock, which is gone if another process has taken the lock for stale
  */
 async function lock(file: string): Promise<string> {
-  const place = `${file}.lock`;
-  const own = `${process.pid}.${randomUUID()}.${hostname()}`;
+  const place = `${file}.lock.d`; // older commands may have left a file of the name without `.d`
+  const own = `${process.pid}.${randomUUID()}.${readPidSpace()}`;
   let seen = { holder: '', since: 0 };
   for (;;) {
     const [holder] = await readdir(place).catch(() => []);
@@ -155,7 +159,7 @@ async function lock(file: string): Promise<string> {
       continue;
     }
     if (holder !== seen.holder) seen = { holder, since: performance.now() };
-    // of another host nothing tells whether the process lives
+    // nothing tells whether a process of another host or container lives
     const isStale = hasEnded(holder) || performance.now() - seen.since > STALE_MS;
     if (isStale) await rm(path.join(place, holder), { force: true });
     else await sleep(20 + Math.random() * 80);
@@ -176,9 +180,18 @@ async function takeFree(place: string, own: string): Promise<boolean> {
   }
 }
 
+/** Returns a name for all processes that this one can look up by their id: those of its host and PID namespace. */
+function readPidSpace(): string {
+  try {
+    return `${readlinkSync('/proc/self/ns/pid').replace(/\D/g, '')}.${hostname()}`;
+  } catch {
+    return `.${hostname()}`; // no Linux
+  }
+}
+
 function hasEnded(holder: string): boolean {
-  const [pid, , ...host] = holder.split('.');
-  if (host.join('.') !== hostname()) return false;
+  const [pid, , ...space] = holder.split('.');
+  if (space.join('.') !== readPidSpace()) return false;
   try {
     return !process.kill(Number(pid), 0);
   } catch (error) {

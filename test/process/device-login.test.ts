@@ -1,8 +1,17 @@
 /** `login` at an identity provider, and how commands renew its tokens. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import { changeKept } from '../../src/commands/kept-tokens.js';
 import { readConfig } from '../../src/config.js';
 import { setQuota } from '../../src/operations/quotas/quotas.js';
@@ -75,6 +84,12 @@ function changeLogin(changes: Partial<Record<keyof Entry['login'], unknown>>): v
   const { token, login } = readEntry();
   const entry = { token, login: { ...login, ...changes } };
   writeFileSync(file, JSON.stringify({ [app.url]: entry }), { mode: 0o600 });
+}
+
+/** Leaves a lock of another process. */
+function placeLock(pid: number | undefined, namespace: string): void {
+  mkdirSync(`${file}.lock.d`, { recursive: true });
+  writeFileSync(path.join(`${file}.lock.d`, `${pid}.1.${namespace}.${hostname()}`), '');
 }
 
 const LOGIN = ['login', '--device'];
@@ -218,25 +233,56 @@ test('a valid token is used while the provider is down; an expired one needs the
   expect((await logIn()).code).toBe(0);
 });
 
+test('a token of 40 s is renewed in its second half, and one without a stated lifetime before its own end', async () => {
+  provider.lifeSeconds = 40;
+  await logIn();
+  const since = provider.asked.length;
+  expect((await list()).code).toBe(0);
+  expect(tokensAsked(since)).toBe(0);
+  changeLogin({ expiresAt: Date.now() + 15_000 });
+  expect((await list()).code).toBe(0);
+  expect(tokensAsked(since)).toBe(1);
+
+  const exp = Math.floor(Date.now() / 1000) + 600;
+  const body = { access_token: await provider.sign({ exp }), token_type: 'Bearer' };
+  provider.instead = async (asked) => (asked === '/token' ? { status: 200, body } : undefined);
+  expect((await startCommand(LOGIN, { env: env() }).ended).code).toBe(0);
+  expect(Math.abs(readEntry().login.expiresAt - exp * 1000)).toBeLessThan(10_000);
+});
+
 test('the lock of a killed process blocks no renewal, and one of several waiting commands takes it', async () => {
   await logIn();
   changeLogin({ expiresAt: 0 });
   const killed = startProcess('sleep', ['60']);
-  mkdirSync(`${file}.lock`);
-  writeFileSync(path.join(`${file}.lock`, `${killed.pid}.1.${hostname()}`), '');
+  writeFileSync(`${file}.lock`, '');
+  placeLock(killed.pid, readlinkSync('/proc/self/ns/pid').replace(/\D/g, ''));
   const since = provider.asked.length;
   const lists = [list(), list(), list()];
   killed.child.kill('SIGKILL');
   expect((await Promise.all(lists)).map(({ code, stderr }) => [code, stderr])).toEqual([0, 1, 2].map(() => [0, '']));
   expect(tokensAsked(since)).toBe(1);
-  expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
+  expect(readdirSync(path.dirname(file))).toEqual(['tokens.json', 'tokens.json.lock']);
+});
+
+test('a process of another container holds its lock for a minute', async () => {
+  placeLock(2 ** 22 + 1, '1');
+  const elapsed = vi.spyOn(performance, 'now').mockReturnValue(0);
+  let isDone = false;
+  const changed = changeKept(app.url, env(), async () => ({ token: 'x' })).finally(() => {
+    isDone = true;
+  });
+  await waitFor('it to look again', async () => isDone || elapsed.mock.calls.length > 2);
+  expect(isDone).toBe(false);
+  elapsed.mockReturnValue(60_001);
+  await changed;
+  elapsed.mockRestore();
 });
 
 test('a command whose lock was taken from it keeps nothing', async () => {
   await logIn();
   const before = readFileSync(file, 'utf8');
   const changed = changeKept(app.url, env(), async () => {
-    rmSync(`${file}.lock`, { recursive: true });
+    rmSync(`${file}.lock.d`, { recursive: true });
     return { token: 'late' };
   });
   await expect(changed).rejects.toThrow('another command has taken over the change of the kept tokens');

@@ -5,7 +5,7 @@ import { findDeviceLogin, IssuerRefusal, pollForGrant } from '../../src/commands
 
 afterEach(() => vi.unstubAllGlobals());
 
-const grant = { token: 't', refreshToken: undefined, expiresAt: undefined };
+const grant = { token: 't', refreshToken: undefined, expiresAt: undefined, lifeMs: undefined };
 const pending = new IssuerRefusal('pending', 'authorization_pending');
 const slowDown = new IssuerRefusal('slower', 'slow_down');
 const away = new ConnectionError('away');
