@@ -4,6 +4,7 @@ import { observeTransactions, type TransactionRun } from '../../src/database/tra
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
+import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
 import { joinAwaited } from '../../src/operations/requests/joins.js';
@@ -349,5 +350,18 @@ describe('an import adds a limited number of files to the open patterns of a use
     await joinAwaited(app.ctx);
     expect(await look('one')).toEqual({ held: 40, noted: 20, more: 0, used: 400n });
     expect(await findFaults()).toEqual([]);
+  });
+
+  test('the rest joins even if the returning file that stands for it is withdrawn meanwhile', async () => {
+    await addQuota(app.ctx, 'mark', 1000n);
+    await add('mark', ['z'], 1n);
+    await importRows(app.ctx, [], { complete: { prefix: '/mark/', mostPercent: 100 } });
+    await createRequest(app.ctx, { quota: 'mark', pattern: '/mark/' });
+    const meanwhile = async () => void (await withdrawFiles(app.ctx, { path: '/mark/z' }));
+    const rows = names(30).map((name, n) => buildRow({ path: `/mark/${name}`, size: 2n, line: n + 1 }));
+    const returning = buildRow({ path: '/mark/z', size: 1n, line: 31 });
+    await recordSearches(async () => void (await importRows(app.ctx, [...rows, returning])), meanwhile);
+    await joinAll();
+    expect(await look('mark')).toEqual({ held: 30, noted: 0, more: 0, used: 60n });
   });
 });

@@ -230,6 +230,12 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   expect((await rename('/east/d', '/east/a', { inLibrary: true })).message).toContain(
     '1 file has such a name in its library, and another one here: "/east/e"',
   );
+  // a renamed file with the old name of another one may return, like one that the list has always had
+  await importRows(app.ctx, [row('/east/x'), row('/east/y')]);
+  await rename('/east/x', '/east/z');
+  await rename('/east/y', '/east/x');
+  await importRows(app.ctx, [], { complete: { prefix: '/east/', mostPercent: 100 } });
+  expect(await importRows(app.ctx, [row('/east/x')])).toMatchObject({ reinstated: 1 });
 });
 
 test('a renamed file that an import moves to another volume keeps the name in the library of its second copy', async () => {

@@ -47,7 +47,7 @@ export async function applyIncoming(
   await refuseDuplicates(tx);
   await addVolumes(tx);
   const added = await addFresh(tx);
-  await noteRelisted(tx);
+  await followRelisted(tx);
   await tx.query(sql`ANALYZE fresh`);
   await matchEarly(ctx, tx, sql`SELECT id FROM fresh`, asListed);
   await lockCatalogue(tx, 'alone');
@@ -55,10 +55,7 @@ export async function applyIncoming(
   await refuseRetired(tx);
   if (added > 0) await refuseFolders(tx);
   await refuseTapeNames(tx);
-  await tx.query(
-    sql`DELETE FROM fresh n USING old o, tape_file f WHERE n.id = o.id AND f.id = o.id AND NOT f.is_unlisted`,
-  );
-  if (await noteRelisted(tx)) await forgetMatched(tx); // withdrawn since `matchEarly`, so no pattern was compared with them
+  if (await followRelisted(tx)) await forgetMatched(tx); // `matchEarly` compared the patterns with other files
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true, as: asListed });
@@ -81,7 +78,7 @@ export async function applyIncoming(
 }
 
 /**
- * Adds new files. Creates the temporary tables `fresh` (their ids) and `old` (rows of known files). @returns how many
+ * Adds new files. Creates the temporary tables `fresh` (their ids and sizes) and `old` (rows of known files). @returns how many
  */
 async function addFresh(tx: Transaction): Promise<number> {
   await tx.query(
@@ -89,7 +86,7 @@ async function addFresh(tx: Transaction): Promise<number> {
         SELECT f.id, i.line FROM incoming i JOIN tape_file f ON f.path = i.path`,
   );
   await tx.query(sql`ANALYZE old`);
-  await tx.query(sql`CREATE TEMP TABLE fresh (id bigint) ON COMMIT DROP`);
+  await tx.query(sql`CREATE TEMP TABLE fresh (id bigint, size bigint) ON COMMIT DROP`);
   // in order of paths, so that concurrent imports of the same files do not deadlock
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (
@@ -99,26 +96,28 @@ async function addFresh(tx: Transaction): Promise<number> {
             i.mode, i.mtime, i.uid, i.gid
           FROM incoming i LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
           WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line) ORDER BY i.path
-          RETURNING id
-        ), noted AS (INSERT INTO fresh SELECT id FROM added)
+          RETURNING id, size
+        ), noted AS (INSERT INTO fresh SELECT id, size FROM added)
         SELECT count(*) FROM added`,
   );
   return Number(added?.count ?? 0);
 }
 
 /** The files of `fresh` with the sizes of the import: those that return are updated later. */
-const asListed = sql`(SELECT n.id, f.path, coalesce(i.size, f.size) AS size FROM fresh n JOIN tape_file f ON f.id = n.id
-  LEFT JOIN old o ON o.id = n.id LEFT JOIN incoming i ON i.line = o.line)`;
+const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
-/** Adds known files that an earlier list has withdrawn to `fresh`. @returns whether there are any that it did not have */
-async function noteRelisted(tx: Transaction): Promise<boolean> {
-  const noted = await tx.query(
-    sql`WITH noted AS (
-          INSERT INTO fresh SELECT f.id FROM old o JOIN tape_file f ON f.id = o.id
+/** Updates the known files in `fresh` to those that an earlier list has withdrawn. @returns whether any has changed */
+async function followRelisted(tx: Transaction): Promise<boolean> {
+  const changed = await tx.query(
+    sql`WITH gone AS (
+          DELETE FROM fresh n USING old o, tape_file f WHERE n.id = o.id AND f.id = o.id AND NOT f.is_unlisted RETURNING n.id
+        ), noted AS (
+          INSERT INTO fresh SELECT f.id, i.size
+          FROM old o JOIN tape_file f ON f.id = o.id JOIN incoming i ON i.line = o.line
           WHERE f.is_unlisted AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id) RETURNING id
-        ) SELECT FROM noted LIMIT 1`,
+        ) SELECT id FROM gone UNION ALL SELECT id FROM noted LIMIT 1`,
   );
-  return noted.length > 0;
+  return changed.length > 0;
 }
 
 async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'added' | 'updated'>> {

@@ -93,7 +93,7 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
 
 /**
  * Rejects rows whose path is the library's name of a file that was renamed only in the catalogue: that file would get a
- * second path, or the bytes of the row. New files are in the temporary table `fresh`. The catalogue must be locked.
+ * second path, or the bytes of the row. New files are not in the temporary table `old`. The catalogue must be locked.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
   tx.send(plannedByKeys()); // few files were renamed, but PostgreSQL may expect many
@@ -103,9 +103,10 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; path: string; name: string }>(
     tx,
     sql`SELECT i.line, o.path, f.path AS name FROM incoming i JOIN tape_file o ON o.tape_path = i.path JOIN tape_file f ON f.path = i.path
+          LEFT JOIN old q ON q.line = i.line
         WHERE EXISTS (SELECT FROM volume v WHERE v.name IN (i.volume, i.copy_volume) AND ${isByPath(sql`v.id`)}
             AND v.library_id IN (SELECT w.library_id FROM volume w WHERE w.id IN (o.volume_id, o.copy_volume_id))
-            AND (f.id IN (SELECT id FROM fresh) OR (v.id IN (f.volume_id, f.copy_volume_id)) IS NOT TRUE OR i.size <> f.size
+            AND (q.line IS NULL OR (v.id IN (f.volume_id, f.copy_volume_id)) IS NOT TRUE OR i.size <> f.size
               OR i.checksum <> f.checksum))
         ORDER BY i.line`,
     ({ line, path, name }) =>

@@ -64,12 +64,13 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isStanding);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // a rule may exclude the file that marks the request as passed over: then size 0 makes joinUnnoted search it
+  // a rule may exclude the file that marks the request as passed over: then size 0 makes joinUnnoted search it; `matched`
+  // has only files of the query, and IN below OR would compare each row with all of them
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.left_out_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
     FROM ${isMatched ? sql`matched m JOIN request r ON r.id = m.request_id JOIN ${as} f ON f.id = m.file_id` : sql`request r JOIN ${as} f ON f.id IN (${files}) AND strpos(f.path, r.pattern) > 0`}
-    WHERE r.pattern <> '' AND ${isStanding} AND (${isOver} OR (f.id IN (${files}) AND ${isAllowed}
+    WHERE r.pattern <> '' AND ${isStanding} AND (${isOver} OR (${isAllowed}
       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
       AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)))`;
   await tx.query(
