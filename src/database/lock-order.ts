@@ -16,7 +16,8 @@
  * changed copies do so after locking other files. Two of these may deadlock; PostgreSQL ends one, which is run again.
  * - A trigger marks links at archive paths, with their files locked; the transaction that settles links waits for no
  * row.
- * - A single statement outside a transaction locks rows of one kind, or does not wait.
+ * - A single statement outside a transaction locks rows of one kind, or does not wait. Only a disk and its suspension
+ * are locked together, in this order.
  */
 /**
  * From first to last.

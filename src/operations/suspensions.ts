@@ -211,10 +211,14 @@ async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Su
 export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
   const audit = deed && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT name FROM ended`)})`;
   const { rows } = await ctx.db.pool.query<Suspension>(
-    sql`WITH ended AS (
-       DELETE FROM suspension WHERE ${which} RETURNING ${columns}
+    // without a condition on the disk's old retry, which this statement may not see: an engine may just have set it
+    sql`WITH disk AS (
+       SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
+       ORDER BY k.id ${locking.disk}
+     ), ended AS (
+       DELETE FROM suspension WHERE ${which} AND (SELECT count(*) FROM disk) IS NOT NULL RETURNING ${columns}
      ), mended AS (
-       UPDATE restore_disk k SET retry_at = NULL FROM ended e WHERE e.kind = 'DISK' AND k.mountpoint = e.name AND k.retry_at IS NOT NULL
+       UPDATE restore_disk k SET retry_at = NULL FROM ended e WHERE e.kind = 'DISK' AND k.mountpoint = e.name
      ), visited AS (
        UPDATE volume v SET ${resetOf('volume')} FROM ended e
        WHERE e.kind = 'VOLUME' AND v.name = e.name AND v.failures > 0

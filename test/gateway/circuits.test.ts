@@ -1,5 +1,8 @@
 /** Circuit breakers of volumes and staging libraries: their counts, the time of the next try, and what resets them. */
 import { expect, test } from 'vitest';
+import type { Sql } from '../../src/database/sql.js';
+import { setDisk } from '../../src/operations/disks/disks.js';
+import { holdDisk, putBackDisk } from '../../src/operations/disks/failing.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/operations/health/circuits.js';
 import { ensureStager, readRests } from '../../src/operations/staging/stagers.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
@@ -40,6 +43,31 @@ test('a volume that is resumed may be tried at once', async () => {
   await suspend(app.ctx, { kind: 'VOLUME', name: 'CIRCUIT2', mode: 'HELD', reason: '' });
   await resume(app.ctx, { kind: 'VOLUME', name: 'CIRCUIT2' });
   expect(await readVolume(circuit.id)).toEqual(CLOSED);
+});
+
+test('a failing disk is suspended and retried together, whatever happens meanwhile', async () => {
+  const { pool } = app.ctx.db;
+  const { mountpoint } = await setDisk(app.ctx, { mountpoint: '/mnt/circuits', size: 10n });
+  const read = async () => {
+    const disk = "SELECT EXISTS (SELECT FROM suspension WHERE kind = 'DISK'), retry_at IS NOT NULL AS retried";
+    return (await pool.query(`${disk} FROM restore_disk WHERE mountpoint = $1`, [mountpoint])).rows[0];
+  };
+  await holdDisk(app.ctx, mountpoint, 'gone');
+  await pool.query("DELETE FROM suspension WHERE kind = 'DISK'");
+  await holdDisk(app.ctx, mountpoint, 'gone');
+  expect(await read()).toEqual({ exists: true, retried: true });
+  // another engine suspends the disk again after the first statement
+  const query = async (statement: Sql) => {
+    const answer = await pool.query(statement);
+    await holdDisk(app.ctx, mountpoint, 'late');
+    return answer;
+  };
+  const late = { query, connect: () => pool.connect() };
+  await putBackDisk({ ...app.ctx, db: Object.create(app.ctx.db, { pool: { value: late } }) }, mountpoint);
+  expect(await read()).toEqual({ exists: true, retried: true });
+  await suspend(app.ctx, { kind: 'DISK', name: mountpoint, mode: 'HELD', reason: '' });
+  await putBackDisk(app.ctx, mountpoint);
+  expect(await read()).toEqual({ exists: true, retried: false });
 });
 
 test('calls and reads of a library rest each for itself, and a failure that is not counted keeps the pause as it is', async () => {

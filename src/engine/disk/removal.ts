@@ -32,9 +32,9 @@ const HOLDS = 5000;
 
 /**
  * Copies of a disk examined or removed at once. Few, because the calls of a hung disk block threads, of which a process
- * has eight: without a free one, other disks would seem to hang too.
+ * has eight: without a free one, other disks would seem to hang too. With three, two hung disks leave two threads.
  */
-const CALLS_PER_DISK = 2;
+const CALLS_PER_DISK = 3;
 
 /** Requests per query, which returns only ids while they wait for a disk. */
 const REQUESTS = 1000;

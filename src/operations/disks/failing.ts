@@ -1,7 +1,13 @@
-/** Failing disks: the engine suspends and retries them. The pause grows until a copy is put on the disk. */
+/**
+ * Failing disks: the engine suspends and retries them. The pause grows until a copy is put on the disk.
+ * A disk with `retry_at` has a suspension, and a disk that the engine suspended has `retry_at`. So each statement locks
+ * the disk first.
+ */
 
 import type { Context } from '../../context.js';
+import { lockDisks, locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
 import { oneLine } from '../../errors.js';
 import { addSeconds } from '../../time.js';
 import { MAX_REASON, pauseOf } from '../health/circuits.js';
@@ -43,12 +49,15 @@ async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
     sql`WITH failing AS (
           UPDATE restore_disk k SET failures = k.failures + 1, retry_at = ${now}::timestamp + ${pause}
           WHERE ${which} AND k.retry_at IS NULL RETURNING k.mountpoint, k.retry_at
+        ), known AS (
+          SELECT k.mountpoint, k.retry_at FROM restore_disk k WHERE ${which} AND k.retry_at IS NOT NULL ${locking.disk}
         ), held AS (
           INSERT INTO suspension (kind, name, mode, reason, since, retry_at)
-          SELECT 'DISK', f.mountpoint, 'HELD', ${reason}, ${now}, f.retry_at FROM failing f
+          SELECT 'DISK', f.mountpoint, 'HELD', ${reason}, ${now}, f.retry_at
+          FROM (SELECT * FROM failing UNION ALL SELECT * FROM known) f
           ON CONFLICT (kind, name) DO NOTHING RETURNING name
         ), ${auditHold(ctx, 'DISK', reason)}
-        SELECT f.mountpoint, EXISTS (SELECT FROM held) AS "isHeld" FROM failing f`,
+        SELECT mountpoint, EXISTS (SELECT FROM held) AS "isHeld" FROM failing UNION SELECT name, true FROM held`,
   );
   const [disk] = rows;
   if (disk) ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isHeld ? 'held' : 'fails'}: ${reason}`);
@@ -93,18 +102,26 @@ export async function noteStillFailing(ctx: Context, mountpoint: string, problem
   await ctx.db.pool.query(
     sql`WITH failing AS (
           UPDATE restore_disk SET failures = failures + 1 WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL
-        ) UPDATE suspension SET reason = ${oneLine(problem, MAX_REASON)}
-          WHERE kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`,
+          RETURNING mountpoint
+        ) UPDATE suspension s SET reason = ${oneLine(problem, MAX_REASON)} FROM failing f
+          WHERE s.kind = 'DISK' AND s.name = f.mountpoint AND s.retry_at IS NOT NULL`,
   );
 }
 
 /** Ends the suspension of a working disk. An operator's suspension stays, but the disk may be accessed. */
 export async function putBackDisk(ctx: Context, mountpoint: string): Promise<void> {
-  // first, since it ends both at once: a suspension by an engine ends only with the retries
+  // first, since it ends both at once
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
-  const { rowCount } = await ctx.db.pool.query(
-    sql`UPDATE restore_disk SET retry_at = NULL WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL`,
-  );
+  const cleared = await transaction(ctx.db.pool, 'putBackDisk', async (tx) => {
+    // lock first, check in a second statement, which sees a suspension that another engine has added meanwhile
+    await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
+    return await tx.query(
+      sql`UPDATE restore_disk k SET retry_at = NULL WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL
+            AND NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DISK' AND s.name = k.mountpoint AND s.retry_at IS NOT NULL)
+          RETURNING k.id`,
+    );
+  });
   if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk in service again, held before: ${ended.reason}`);
-  else if (rowCount) ctx.log.warn({ disk: mountpoint }, 'restore disk works again, and is out of service still');
+  else if (cleared.length > 0)
+    ctx.log.warn({ disk: mountpoint }, 'restore disk works again, and is out of service still');
 }

@@ -70,7 +70,8 @@ const MARKED = 10_000;
 
 /**
  * Records that all released files of a request have left, unless there are new ones. Marks the files of an ended request,
- * so that later reads of the live requests of a file skip them. @returns whether it is recorded
+ * so that later reads of the live requests of a file skip them. If the request ends between the two, records nothing.
+ * @returns whether it is recorded
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   await markEnded(ctx, requestId);
@@ -80,7 +81,9 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
             SELECT FROM hold o ${fileOfHold(sql`'RESTORED', 'RESTORING'`)}
-            WHERE o.request_id = ${requestId} AND ${isLeft}) RETURNING r.id`,
+            WHERE o.request_id = ${requestId} AND ${isLeft}
+          ) AND ((${isLive}) OR NOT EXISTS (
+            SELECT FROM hold h WHERE h.request_id = ${requestId} AND h.ordinal > 0 AND NOT h.is_ended)) RETURNING r.id`,
     );
     return cleared.length > 0;
   });
