@@ -91,8 +91,7 @@ test('a revived request gets its files like a new one, except those that it rele
       if (name === 'markEnded' && text.startsWith('UPDATE hold')) await cancelRequest(app.ctx, id);
     },
   });
-  expect(await markCleared(app.ctx, id)).toBe(false);
-  stop();
+  expect(await markCleared(app.ctx, id).finally(stop)).toBe(false);
   expect(await markCleared(app.ctx, id)).toBe(true);
   expect(await isMarked()).toEqual([true, true]);
   expect(await revive(id)).toMatchObject({ __typename: 'Request' });
