@@ -6,6 +6,7 @@ import { setMedium } from '../../src/operations/catalogue/volumes.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { resume, suspend } from '../../src/operations/suspensions.js';
 import { startApp, type TestApp } from '../support/app.js';
+import { readDisks } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
@@ -309,8 +310,8 @@ describe('while reads and room are held back', () => {
     await waitForState(app, id, 'COMPLETED');
   });
 
-  test('an estimate beyond the room of the restore disks has no end, and says so', async () => {
-    const used = 2000n; // by the files of the test before
+  test('a request beyond the room of the restore disks has no end, in its estimate and in the plan', async () => {
+    const { used } = await readDisks(app);
     await setDisk(app.ctx, { mountpoint: app.restoreDir, size: used + 1500n });
     expect(await estimate({ quota: 'ann', pattern: '/room/' })).toMatchObject({ hasRoom: false, end: null });
     const planned = { planned: expect.any(String) };
@@ -328,16 +329,15 @@ describe('while reads and room are held back', () => {
     expect(await estimate({ quota: 'ann', pattern: '/room/a' })).toMatchObject(running);
     reads.open();
     await waitForState(app, id, 'COMPLETED');
-  });
 
-  test('a request that waits for room has no end in the plan', async () => {
-    const id = await makeRequest(app, { quota: 'ann', patterns: '/room/' });
+    const beyond = await makeRequest(app, { quota: 'ann', patterns: '/room/' });
     const waiting = await waitFor('a file to wait for room', async () => {
-      const now = await readWaiting(id);
+      const now = await readWaiting(beyond);
       return now?.parts.length === 1 && now.parts[0]?.reason === 'SPACE' && now;
     });
     expect(waiting.end).toBeNull();
-    const { stdout } = await run('plan', String(id));
-    expect(stdout).toContain(`request ${id}: 1 file waits, 1.00 kB; ${UNKNOWN_END}\n`);
+    expect((await run('plan', String(beyond))).stdout).toContain(
+      `request ${beyond}: 1 file waits, 1.00 kB; ${UNKNOWN_END}\n`,
+    );
   });
 });
