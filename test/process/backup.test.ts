@@ -341,6 +341,10 @@ test('a database that was restored with other tools continues with ids beyond al
       const { code, stdout, stderr } = await runCli(['restore', ...args], { env: given });
       return [code, code === 0 ? stdout : stderr.trim()];
     };
+    const empty = await createDatabase({ empty: true });
+    const inEmpty = { env: { ...given, DATABASE_URL: empty.url } };
+    const none = await runCli(['restore', '--as-of', '2026-11-21T18:00:00Z'], inEmpty).finally(() => empty.drop());
+    expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no database of Tapegate') });
     expect(await settle()).toEqual([2, expect.stringContaining('--as-of is to say when')]);
     expect(await settle('--as-of', 'lately')).toEqual([2, expect.stringContaining('--as-of is to say when')]);
     await client.query(`INSERT INTO running_process (id, kind, host, pid, version, started_at, seen_at, lag_seconds)
