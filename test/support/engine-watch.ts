@@ -23,10 +23,10 @@ const LOOKS = {
   mail: 'FROM mail_sender',
 };
 
-/** In one look, a drive may send the statement twice: before it is tried again, and after. */
+/** A look has ended when the next one begins. A failed drive sends its statement twice in a look: before and after it is resumed. */
 const STATEMENTS = 3;
 
-/** Notifies the engine, and waits until each of its loops has begun and ended a look for work. Then what has not happened does not happen. */
+/** Notifies the engine, and waits until each of its loops has looked for work. Call it before a test that nothing has happened. */
 export async function ringUntilSeen(app: TestApp, bell: Bell, who: keyof typeof LOOKS): Promise<void> {
   const sent = vi.spyOn(app.ctx.db.pool, 'query');
   try {
