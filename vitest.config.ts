@@ -29,6 +29,7 @@ function project(name: string, { isolate = false } = {}) {
       // far beyond what any of them takes: it ends what hangs, and says nothing of how fast something is
       testTimeout: 180_000,
       hookTimeout: 180_000,
+      expect: { poll: { timeout: 60_000 } },
     },
   };
 }

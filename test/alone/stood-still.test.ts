@@ -126,6 +126,7 @@ async function workUntil(
   await withEngine(app, backend, () => stalled.then(() => waitFor('everything to be removed', isTidy)), {
     leaseSeconds,
   });
+  expect(isGone()).toBe(true); // also what the engine left when it stopped
 }
 
 test.each<[string, () => void]>([

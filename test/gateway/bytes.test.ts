@@ -141,6 +141,12 @@ test('an empty file can be read', async () => {
   expect((await fetchBytes('/b/empty', { Range: 'bytes=0-0' })).status).toBe(416);
 });
 
+/** Restores `/b/letters`, unless a test before has done so. */
+async function restoreLetters(): Promise<void> {
+  if ((await fetchBytes('/b/letters')).status === 404)
+    await restore({ '/b/letters': { bytes: Buffer.from('abcdefghijklmnopqrstuvwxyz') } });
+}
+
 test.each([
   ['bytes=0-0', 206, 'bytes 0-0/26', 'a'],
   ['bytes=3-5', 206, 'bytes 3-5/26', 'def'],
@@ -155,8 +161,7 @@ test.each([
   ['lines=1-2', 200, null, 'abcdefghijklmnopqrstuvwxyz'],
   ['bytes=0-20,0-20', 200, null, 'abcdefghijklmnopqrstuvwxyz'],
 ])('Range %s returns %s', async (range, status, contentRange, text) => {
-  if ((await fetchBytes('/b/letters')).status === 404)
-    await restore({ '/b/letters': { bytes: Buffer.from('abcdefghijklmnopqrstuvwxyz') } });
+  await restoreLetters();
   const answer = await fetchBytes('/b/letters', { Range: range });
   expect([answer.status, answer.headers.get('content-range')]).toEqual([status, contentRange]);
   if (text !== undefined)
@@ -164,6 +169,7 @@ test.each([
 });
 
 test('several ranges return several parts', async () => {
+  await restoreLetters();
   const { status, headers, bytes } = await fetchBytes('/b/letters', { Range: 'bytes=1-2, -2' });
   const boundary = /^multipart\/byteranges; boundary=(\w+)$/.exec(headers.get('content-type') ?? '')?.[1];
   const part = (range: string, text: string) =>
@@ -176,6 +182,7 @@ test('several ranges return several parts', async () => {
 });
 
 test('conditional headers are honoured', async () => {
+  await restoreLetters();
   const { headers } = await fetchBytes('/b/letters', {}, 'HEAD');
   const [etag, modified] = [headers.get('etag') ?? '', headers.get('last-modified') ?? ''];
   const earlier = new Date(Date.parse(modified) - 1000).toUTCString();
@@ -324,9 +331,10 @@ test('a client that reads nothing keeps no file open', async () => {
 });
 
 test('a download of a file that changes meanwhile breaks off', async () => {
-  const asked = http.get(`${app.url}/webdav/b/whole`, { headers: bearer(alice) });
+  await restore({ '/b/changing': { bytes: bytesOf('changing', 16 * 1024 * 1024) } });
+  const asked = http.get(`${app.url}/webdav/b/changing`, { headers: bearer(alice) });
   const [response] = (await once(asked, 'response')) as [http.IncomingMessage];
-  writeFileSync(copyOf('/b/whole'), 'x', { flag: 'a' });
+  writeFileSync(copyOf('/b/changing'), 'x', { flag: 'a' });
   await expect(buffer(response)).rejects.toThrow('aborted');
 });
 

@@ -148,7 +148,7 @@ test('a stream of a caller named by a proxy ends after a while, and one with a t
   await waitForReaders(app, 2);
   clock.advance(16 * 60);
   expect(await proxied).toBe('broken off');
-  expect(app.ctx.events.readers).toBe(1);
+  await waitForReaders(app, 1);
   leaving.abort();
   await byToken;
 });

@@ -36,8 +36,14 @@ const app = useApp({ config: { readerSeconds: 3600 }, database: { longLists: 8, 
     [FILES],
   );
 });
-afterEach(() => {
+
+/** Waits until no connection for long lists is in use. */
+const waitForIdle = ({ ctx }: TestApp) =>
+  waitFor('the lists to end', async () => ctx.db.streamPool.totalCount === ctx.db.streamPool.idleCount);
+
+afterEach(async () => {
   for (const response of open.splice(0)) response.destroy();
+  await waitForIdle(app);
 });
 
 test('while readers of long lists are stalled, short lists are served, and one more long list returns 503 until they are gone', async () => {
@@ -68,7 +74,7 @@ test('while readers of long lists are stalled, short lists are served, and one m
     errorBody('too many readers are at long lists: try again later'),
   ]);
   for (const response of open) response.destroy();
-  expect((await beginList(app)).statusCode).toBe(200);
+  await waitFor('a list to be served', async () => (await beginList(app)).statusCode === 200);
 });
 
 test('a caller who stalls long lists gets no more than four, and others still get theirs', async () => {
@@ -86,7 +92,7 @@ test('a caller who stalls long lists gets no more than four, and others still ge
 });
 
 test('a client that reads nothing is disconnected, and a slow one gets the whole list, however long it takes', async () => {
-  const strict = await startBeside(app, { config: { readerSeconds: 0.5 } });
+  const strict = await startBeside(app, { config: { readerSeconds: 2 } });
   try {
     const still = await beginList(strict);
     const slow = await beginList(strict);
@@ -96,13 +102,10 @@ test('a client that reads nothing is disconnected, and a slow one gets the whole
       const bytes = slow.read(Math.min(slow.readableLength, 256 * 1024)) as Buffer | null;
       whole += bytes?.toString() ?? '';
       if (slow.errored) throw slow.errored;
-      await new Promise((resolve) => setTimeout(resolve, 20)); // in total longer than a client may read nothing
+      await new Promise((resolve) => setTimeout(resolve, 80)); // in total longer than a client may read nothing
     }
     expect((JSON.parse(whole) as [{ files: unknown[] }])[0].files).toHaveLength(FILES + 3);
-    await waitFor('the other client to be disconnected', async () => {
-      const { totalCount, idleCount } = strict.ctx.db.streamPool;
-      return totalCount === idleCount;
-    });
+    await waitForIdle(strict); // the other client is disconnected
     still.resume();
     await waitFor('it to see that', async () => still.destroyed);
     expect(still.complete).toBe(false);

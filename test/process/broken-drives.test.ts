@@ -59,6 +59,7 @@ async function start(drives: number, config = {}): Promise<void> {
 
 beforeEach(() => {
   [backend, fault, mounts] = [createMemoryBackend(), () => undefined, []];
+  clock.goOn();
 });
 
 interface Held {
@@ -120,6 +121,7 @@ test.each(['mount', 'read'] as const)(
 );
 
 test('a failing drive is tried again after growing pauses, and resumed when something was read on it', async () => {
+  clock.freeze(); // no pause ends early
   await start(1);
   fault = busy;
   const id = await request('a');
@@ -218,7 +220,7 @@ test.each<Call>(['mount', 'read', 'unmount'])(
 
 test('of calls that hang together only the first is blamed, and none that makes progress', async () => {
   const told: string[] = [];
-  const watch = new CallWatch({ disk: 0.2, tape: 0.2 }, (error: HungError) => told.push(error.message));
+  const watch = new CallWatch({ disk: 1, tape: 1 }, (error: HungError) => told.push(error.message));
   const first = watch.follow({ kind: 'disk', mountpoint: '/one' }, () => never);
   const second = watch.follow({ kind: 'disk', mountpoint: '/two' }, () => never);
   const slow = watch.follow({ kind: 'disk', mountpoint: '/slow' }, async (tick) => {
@@ -228,7 +230,7 @@ test('of calls that hang together only the first is blamed, and none that makes 
     });
     return 'ended';
   });
-  const blame = 'the restore disk /one has not answered for 0.2 s';
+  const blame = 'the restore disk /one has not answered for 1 s';
   await Promise.all([expect(first).rejects.toThrow(blame), expect(second).rejects.toThrow('/one')]);
   expect([await slow, watch.hasHung, told]).toEqual(['ended', true, [blame]]);
 });

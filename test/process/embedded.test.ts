@@ -292,8 +292,9 @@ test('a server that cannot start is reported with the path of its log', async ()
   writeFileSync(settings, 'nonsense = 1\n');
   const starting = startEmbedded({ dataDir: cluster, startTimeoutMs: 1000 });
   await expect(starting).rejects.toThrow(`PostgreSQL did not start within 1 seconds; see ${cluster}/server.log`);
+  const problem = 'unrecognized configuration parameter "nonsense"';
+  await waitFor('its log', async () => readServerLog(dataDir).includes(problem));
   writeFileSync(settings, before);
-  expect(readServerLog(dataDir)).toContain('unrecognized configuration parameter "nonsense"');
 });
 
 test('what is in the way of a database is left alone, and reported with what to do', async () => {

@@ -21,6 +21,7 @@ let system: MemoryTapeSystem;
 const clock = createClock();
 
 beforeEach(async () => {
+  clock.goOn();
   app = await start({ backend: createMemoryBackend(), engine: { idleMs: 200, leftMs: 100 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
@@ -88,6 +89,7 @@ async function waitForHeld(failures: number, reason: string, column = 'failures'
 }
 
 test('a library that refuses all calls is suspended for growing times, and no file is charged a try', async () => {
+  clock.freeze(); // no pause ends early
   const stop = refuse('POLICY', 'who are you?');
   const id = await request('a');
   for (const [n, seconds] of [5, 20, 80].entries()) {
@@ -110,6 +112,7 @@ test('a library that refuses all calls is suspended for growing times, and no fi
 });
 
 test('a library whose bytes may not be read is suspended as well', async () => {
+  clock.freeze();
   const stop = refuse('POLICY', 'no token for bytes', (what) => what === 'read');
   const id = await request('a', 1);
   for (const [n, seconds] of [5, 20].entries()) {

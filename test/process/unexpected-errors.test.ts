@@ -84,8 +84,6 @@ test('after an unexpected error a volume is tried again after growing pauses, wi
   for (const [n, failures] of [2, 3, 10].entries()) {
     await query(`UPDATE volume SET failures = ${failures - 1} WHERE name = 'BROKEN'`); // skips some of them
     clock.advance(600);
-    clock.goOn();
-    clock.freeze();
     await ring(app, 'recall');
     await waitForFailures(failures);
     expect(await countStarts()).toBe(n + 2);

@@ -1,7 +1,7 @@
 /** How the library types `command` and `command-staging` run scripts: exit codes, output, time limits and signals. */
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, afterEach, expect, test } from 'vitest';
+import { afterAll, afterEach, expect, test, vi } from 'vitest';
 import { isExhausted, TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { startScript } from '../../src/tape/command/script.js';
@@ -14,7 +14,10 @@ import { waitFor } from '../support/wait.js';
 
 const root = makeTempDir('scripts');
 const environment = [`TAPES=${root}`];
-afterEach(() => waitForNoScript(`TAPES=${root}`));
+afterEach(async () => {
+  vi.useRealTimers();
+  await waitForNoScript(`TAPES=${root}`);
+});
 afterAll(() => rmSync(root, { recursive: true }));
 
 /** A shell script as a setting. Its arguments begin after the `--` that Tapegate adds. */
@@ -174,23 +177,31 @@ test('the output of a script that has ended is still there for its reader', asyn
 });
 
 test('a script is ended after silenceSeconds without a byte', async () => {
-  const slow = 'for n in 1 2 3 4 5 6; do printf a; sleep 0.2; done; sleep 60'; // longer than the limit in all
-  const chunks: string[] = [];
-  const read = async () => {
-    const library = createFetcher(slow, {}, { silenceSeconds: 1 });
-    for await (const chunk of library.read(FILE, 0n, quiet())) chunks.push(String(chunk));
-  };
-  await expectFailure(read(), TapeError, 'TRANSIENT', /^fetch of "\/a" from byte 0: no byte came for 1 s$/);
-  expect(chunks.join('')).toBe('aaaaaa');
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const mark = path.join(root, 'silent');
+  const slow = `for n in 1 2 3; do until [ -e '${mark}'$n ]; do sleep 0.01; done; printf a; done; sleep 60`;
+  const reading = createFetcher(slow, {}, { silenceSeconds: 60 }).read(FILE, 0n, quiet())[Symbol.asyncIterator]();
+  for (const n of [1, 2, 3]) {
+    const next = reading.next();
+    await vi.advanceTimersByTimeAsync(40_000); // longer than the limit in all
+    writeFileSync(mark + n, '');
+    expect(String((await next).value)).toBe('a');
+  }
+  const last = reading.next();
+  const failure = expectFailure(last, TapeError, 'TRANSIENT', /^fetch of "\/a" from byte 0: no byte came for 60 s$/);
+  await vi.advanceTimersByTimeAsync(60_000);
+  await failure;
 });
 
 test('a slow reader does not use up silenceSeconds', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const mark = path.join(root, 'half');
-  const script = `printf a; sleep 0.7; printf b; echo done > '${mark}'`; // longer than the limit
+  const script = `printf a; until [ -e '${mark}' ]; do sleep 0.01; done; printf b`;
   const chunks: string[] = [];
-  for await (const chunk of createFetcher(script, {}, { silenceSeconds: 0.5 }).read(FILE, 0n, quiet())) {
+  for await (const chunk of createFetcher(script, {}, { silenceSeconds: 60 }).read(FILE, 0n, quiet())) {
     chunks.push(String(chunk));
-    if (chunks.length === 1) await waitFor('the second half', async () => readLines(mark).length === 1);
+    await vi.advanceTimersByTimeAsync(100_000);
+    writeFileSync(mark, '');
   }
   expect(chunks.join('')).toBe('ab');
 });

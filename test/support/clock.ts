@@ -14,7 +14,7 @@ export function isWithin(zoned: string | null, [from, to]: readonly [string, str
 
 export type Clock = ReturnType<typeof createClock>;
 
-/** Creates a clock that runs like the real one, and that can be advanced and stopped. */
+/** Creates a clock that runs like the real one, and that can be advanced, also while it is frozen. */
 export function createClock() {
   let ahead = 0;
   let frozenAt: string | undefined;
@@ -22,6 +22,7 @@ export function createClock() {
     now: (): string => frozenAt ?? addSeconds(currentTime(), ahead),
     advance: (seconds: number): void => {
       ahead += seconds;
+      frozenAt &&= addSeconds(frozenAt, seconds);
     },
     freeze: (): void => {
       frozenAt = addSeconds(currentTime(), ahead);

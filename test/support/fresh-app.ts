@@ -30,6 +30,8 @@ export function createFreshApp(shared: Shared = {}): (fresh?: Fresh) => Promise<
       rmSync(path.join(dataDir, name), { recursive: true, force: true });
     const { config: before } = first;
     Object.assign(ctx.config, before, { limits: { ...before.limits, ...limits } }, config);
+    await engine?.stop(); // a test may call this again
+    engine = undefined;
     await first.putBack();
     await ring(app, 'event'); // event numbers begin again
     await waitFor('the event feed', async () => ctx.events.lagSeconds === 0);
