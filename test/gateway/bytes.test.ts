@@ -55,6 +55,7 @@ let bob: TapeClient;
 const app = useApp({ backend, config: { door, access: { auth: new Set(['token']) } } }, async () => {
   for (const user of ['alice', 'bob', 'lab']) await addQuota(app.ctx, user, 10n ** 12n);
   [alice, bob] = [await createTapeClient(app, 'alice'), await createTapeClient(app, 'bob')];
+  await restore({ '/b/letters': { bytes: Buffer.from('abcdefghijklmnopqrstuvwxyz') } });
 });
 
 const bytesOf = (text: string, size: number) => Buffer.alloc(size, text);
@@ -141,12 +142,6 @@ test('an empty file can be read', async () => {
   expect((await fetchBytes('/b/empty', { Range: 'bytes=0-0' })).status).toBe(416);
 });
 
-/** Restores `/b/letters`, unless a test before has done so. */
-async function restoreLetters(): Promise<void> {
-  if ((await fetchBytes('/b/letters')).status === 404)
-    await restore({ '/b/letters': { bytes: Buffer.from('abcdefghijklmnopqrstuvwxyz') } });
-}
-
 test.each([
   ['bytes=0-0', 206, 'bytes 0-0/26', 'a'],
   ['bytes=3-5', 206, 'bytes 3-5/26', 'def'],
@@ -161,7 +156,6 @@ test.each([
   ['lines=1-2', 200, null, 'abcdefghijklmnopqrstuvwxyz'],
   ['bytes=0-20,0-20', 200, null, 'abcdefghijklmnopqrstuvwxyz'],
 ])('Range %s returns %s', async (range, status, contentRange, text) => {
-  await restoreLetters();
   const answer = await fetchBytes('/b/letters', { Range: range });
   expect([answer.status, answer.headers.get('content-range')]).toEqual([status, contentRange]);
   if (text !== undefined)
@@ -169,7 +163,6 @@ test.each([
 });
 
 test('several ranges return several parts', async () => {
-  await restoreLetters();
   const { status, headers, bytes } = await fetchBytes('/b/letters', { Range: 'bytes=1-2, -2' });
   const boundary = /^multipart\/byteranges; boundary=(\w+)$/.exec(headers.get('content-type') ?? '')?.[1];
   const part = (range: string, text: string) =>
@@ -182,7 +175,6 @@ test('several ranges return several parts', async () => {
 });
 
 test('conditional headers are honoured', async () => {
-  await restoreLetters();
   const { headers } = await fetchBytes('/b/letters', {}, 'HEAD');
   const [etag, modified] = [headers.get('etag') ?? '', headers.get('last-modified') ?? ''];
   const earlier = new Date(Date.parse(modified) - 1000).toUTCString();

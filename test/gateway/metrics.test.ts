@@ -41,7 +41,7 @@ test('requests are counted by route, and unknown paths and methods as other', as
 test('the queue, the disks and the requests of the site are metrics', async () => {
   const value = async (name: string, labels: Record<string, string> = {}) =>
     sampleOf(await readMetrics(app.url), name, labels);
-  await expect.poll(() => value('tapegate_site_queue_files', { state: 'waiting' }), { timeout: 20_000 }).toBe(2);
+  await expect.poll(() => value('tapegate_site_queue_files', { state: 'waiting' })).toBe(2);
   expect(await value('tapegate_site_queue_bytes', { state: 'waiting' })).toBe(1000);
   expect(await value('tapegate_site_open_requests')).toBe(1);
   expect(await value('tapegate_site_engines')).toBe(0);

@@ -319,7 +319,6 @@ describe.skipIf(!mayMount)('a full disk', () => {
     const pauses = [await readPause(mountpoint)];
     for (let tried = 2; tried <= 4; tried++) {
       clock.advance((pauses.at(-1) ?? 0) + 1);
-      clock.freeze(); // where it is by now
       await waitFor(`try ${tried}`, async () => {
         await ring(app, 'room');
         return countReads() === tried;

@@ -37,6 +37,9 @@ function expectRefused(answer: Awaited<ReturnType<typeof get>>): void {
   expect([answer.status, answer.headers.get('retry-after'), answer.body]).toEqual([503, '5', errorBody(TOO_BUSY)]);
 }
 
+const setQuota = () =>
+  sendGraphql(strict, { query: 'mutation { setQuota(input: { user: "alice", size: 5 }) { __typename } }' });
+
 /** Works while each change of a table takes longer than a statement may. */
 async function whileSlow<T>(table: string, change: string, work: () => Promise<T>): Promise<T> {
   await app.ctx.db.pool.query(`CREATE TRIGGER slow AFTER ${change} ON ${table} EXECUTE FUNCTION be_slow()`);
@@ -50,8 +53,7 @@ async function whileSlow<T>(table: string, change: string, work: () => Promise<T
 test('a request whose statement takes too long, or waits too long for a table or a row, returns 503 and stores nothing', async () => {
   const id = await makeRequest(app, { quota: 'alice', files: ['/a'] });
   const before = await dumpTables(app.ctx);
-  const setQuota = 'mutation { setQuota(input: { user: "alice", size: 5 }) { __typename } }';
-  const { body } = await whileSlow('quota', 'UPDATE', () => sendGraphql(strict, { query: setQuota }));
+  const { body } = await whileSlow('quota', 'UPDATE', setQuota);
   expect(body.errors).toMatchObject([{ message: TOO_BUSY, extensions: { code: 'UNAVAILABLE', retryAfterSeconds: 5 } }]);
   expect(await dumpTables(app.ctx)).toEqual(before);
   const unlock = await lock(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE');
@@ -95,9 +97,7 @@ test('operations on many files, and imports, may take longer', async () => {
   );
   expect(result).toMatchObject({ added: 1 });
   // their connections have the limit again
-  const { body } = await whileSlow('quota', 'UPDATE', () =>
-    sendGraphql(strict, { query: 'mutation { setQuota(input: { user: "alice", size: 5 }) { __typename } }' }),
-  );
+  const { body } = await whileSlow('quota', 'UPDATE', setQuota);
   expect(body.errors).toMatchObject([{ extensions: { code: 'UNAVAILABLE' } }]);
 });
 
