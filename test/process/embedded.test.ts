@@ -287,6 +287,7 @@ test.runIf(isRoot)('the data of another user are refused in one line', async () 
 });
 
 test('a server that cannot start is reported with the path of its log', async () => {
+  if (!existsSync(cluster)) await makeDatabase();
   const settings = path.join(cluster, 'postgresql.conf');
   const before = readFileSync(settings);
   writeFileSync(settings, 'nonsense = 1\n');
