@@ -203,11 +203,13 @@ test.each([
     return { ended };
   });
   expect(await asked.ended).toMatch(/cut off|by a token that is good no longer/);
-  await waitFor('it to be over', async () => app.ctx.db.pool.idleCount === app.ctx.db.pool.totalCount);
-  expect(await readRequests()).toEqual(before);
-  await app.ctx.refusals.settle();
-  const { rows } = await app.ctx.db.pool.query('SELECT result FROM audit WHERE token_id = $1', [token.id]);
+  const rows = await waitFor('the refusal to be recorded', async () => {
+    await app.ctx.refusals.settle();
+    const answer = await app.ctx.db.pool.query('SELECT result FROM audit WHERE token_id = $1', [token.id]);
+    return answer.rows.length > 0 && answer.rows;
+  });
   expect(rows).toEqual([{ result: 'FORBIDDEN' }]);
+  expect(await readRequests()).toEqual(before);
 });
 
 test('an operator may revoke the token that it uses', async () => {

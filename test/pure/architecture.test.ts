@@ -287,60 +287,6 @@ test('every source file begins with a comment on its purpose', () => {
   expect(files.filter((file) => !/^(#!.*\n)?(import [^;]*;\n|\n)*\/\*\*/.test(read(file)))).toEqual([]);
 });
 
-/** Returns the parameters of exported functions that may be functions, and are used inside a transaction. */
-function findCallbacksInTransactions(file: string, text: string, functionTypes: ReadonlySet<string>): string[] {
-  const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest, true);
-  const found: string[] = [];
-  const isCallable = (type: ts.TypeNode | undefined): boolean => {
-    if (!type) return false;
-    const names = type.getText().match(/\w+/g) ?? [];
-    return type.getText().includes('=>') || names.some((name) => functionTypes.has(name));
-  };
-  const callablesIn = ({ name, type }: ts.ParameterDeclaration): string[] => {
-    if (!isCallable(type)) return [];
-    if (ts.isIdentifier(name)) return [name.text];
-    const members = type && ts.isTypeLiteralNode(type) ? type.members.filter(ts.isPropertySignature) : [];
-    const typeOf = (part: string) => members.find((member) => member.name.getText() === part)?.type;
-    return name.elements.flatMap((element) => {
-      if (!ts.isBindingElement(element)) return [];
-      const part = typeOf((element.propertyName ?? element.name).getText());
-      return part && !isCallable(part) ? [] : [element.name.getText()];
-    });
-  };
-  const findUses = (node: ts.Node, given: readonly string[]) => {
-    if (ts.isIdentifier(node) && given.includes(node.text)) found.push(`${file} ${node.text}`);
-    ts.forEachChild(node, (child) => findUses(child, given));
-  };
-  const visit = (node: ts.Node, given: readonly string[]) => {
-    if (ts.isCallExpression(node) && /^(transaction|runTransaction)$/.test(node.expression.getText())) {
-      for (const argument of node.arguments) findUses(argument, given);
-    }
-    const isExported =
-      ts.isFunctionDeclaration(node) && node.modifiers?.some(({ kind }) => kind === ts.SyntaxKind.ExportKeyword);
-    const own = isExported ? node.parameters.flatMap(callablesIn) : [];
-    ts.forEachChild(node, (child) => visit(child, [...given, ...own]));
-  };
-  visit(source, []);
-  return found;
-}
-
-test('a transaction calls no function that its operation was given, which could reach a disk or a tape', () => {
-  const functionTypes = new Set(
-    files.flatMap((file) =>
-      [...read(file).matchAll(/^(?:export )?type (\w+)(?:<[^=]*>)? = [^;]*?=>/gm)].map(([, name = '']) => name),
-    ),
-  );
-  expect(functionTypes).toContain('MeasureDisks');
-  const operations = files.filter((file) => file.startsWith('src/operations/') && /[tT]ransaction\(/.test(read(file)));
-  const broken = operations.flatMap((file) => findCallbacksInTransactions(file, read(file), functionTypes));
-  expect(broken).toEqual([]);
-  const planted = `export async function go(ctx: Context, { n, measure }: { n: number; measure: MeasureDisks }, is: () => boolean) {
-    await measure([]);
-    await transaction(ctx.db.pool, 'go', async (tx) => { await reserve(tx, n, measure); return is(); });
-  }`;
-  expect(findCallbacksInTransactions('a.ts', planted, functionTypes)).toEqual(['a.ts measure', 'a.ts is']);
-});
-
 /** Names that each file may give to its own usual presenter or choice. */
 const sharedNames = ['filterOf', 'nameOf'];
 
