@@ -1,18 +1,10 @@
-import { realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import path from 'node:path';
 import { defineConfig } from 'vitest/config';
-
-// packages that were installed before the compiler had a name of its own have it under another one
-const compiler = path.resolve(realpathSync('node_modules/.bin/tsc'), '../../lib/typescript.js');
 
 const common = {
   // vitest would load the ES modules of graphql beside the CommonJS ones that its dependants load
   resolve: {
-    alias: [
-      { find: /^graphql$/, replacement: createRequire(import.meta.url).resolve('graphql') },
-      { find: /^build-typescript$/, replacement: compiler },
-    ],
+    alias: [{ find: /^graphql$/, replacement: createRequire(import.meta.url).resolve('graphql') }],
   },
 };
 

@@ -187,7 +187,13 @@ test('requests that wait for an import when their token is revoked are not made'
 
 test.each([
   ['REST', { path: '/tape_control/api/v1/requests', body: () => [{ quota: 'alice', files: ['/stolen'] }] }],
-  ['GraphQL', { path: '/graphql', body: () => ({ query: `mutation { cancelRequest(id: ${id}) { __typename } }` }) }],
+  [
+    'GraphQL',
+    {
+      path: '/graphql',
+      body: () => ({ query: `mutation { cancelRequest(id: ${id}) { ... on Failure { message } } }` }),
+    },
+  ],
 ])('a change is rolled back if its token is revoked before the commit: %s', async (_name, { path, body }) => {
   const { token, secret } = await makeToken();
   const before = await readRequests();

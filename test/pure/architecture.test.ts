@@ -1,7 +1,6 @@
 /** Rules on the source that the compiler does not check: which file may import which, and texts that may stand in few files. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import ts from 'build-typescript';
 import { expect, test } from 'vitest';
 import { policy } from '../../src/operations/policy.js';
 import { packageRoot } from '../../src/package-root.js';
