@@ -7,7 +7,7 @@ import type { Context } from '../context.js';
 import type { Database } from '../database/client.js';
 import { checkWanted } from '../errors.js';
 
-/** The limiter of changes that wait for the catalogue, for rows or for nobody, and that of queries. */
+/** Limiters of changes, by the lock for which they may wait, and of GraphQL queries. */
 const places = {
   catalogue: 'takers',
   rows: 'changers',
