@@ -22,9 +22,7 @@ test.each([
   [{}, 'folder', 'folder must be given: an absolute path'],
   [{ folder: 'tapes' }, 'folder', 'folder must be an absolute path, not "tapes"'],
   [{ folder: ['/a'] }, 'folder', 'folder must be an absolute path, not [\\"/a\\"]'],
-  [{ folder: '/a', depth: 3 }, 'depth', 'depth is no setting of this kind; the settings are folder'],
   [['/a'], 'settings', 'settings must be an object, not [\\"/a\\"]'],
-  [{ folder: '/a', tokenEnv: 'B' }, 'tokenEnv', 'tokenEnv is no setting of this kind; the settings are folder'],
   [{ folder: '/a', token: 'hush' }, 'token', 'token is no setting of this kind; the settings are folder'],
 ])('settings %j of a directory library are refused', (settings, setting, message) => {
   expect(refusal(() => checkLibrary('directory', settings))).toEqual([setting, message]);

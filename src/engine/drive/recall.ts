@@ -179,14 +179,11 @@ async function takePlace(
       await copy.onDisk(() => putInPlace(copy.folder, copy.partial, name));
       return 'placed';
     } catch (error) {
-      const found = await copy
-        .onDisk(() => lookInto(copy.folder, name))
-        .catch(() => {
-          throw new UnseenError(messageOf(error), { cause: error });
-        });
+      const found = await copy.onDisk(() => lookInto(copy.folder, name)).catch(() => undefined);
       // the copy is in place: a network file system lost the reply, or the partial file could not be removed
       if (found && inodeOf(found) === ino) return 'unsure';
-      if (codeOf(error) !== 'EEXIST') throw error;
+      // a slow disk may still put it in place
+      if (codeOf(error) !== 'EEXIST' || !found) throw new UnseenError(messageOf(error), { cause: error });
     }
     if (attempt === 2 || !(await removeEarlier(ctx, recall, copy))) {
       if (await standsFor(copy, name, checksum)) return 'standing';
@@ -195,13 +192,13 @@ async function takePlace(
   }
 }
 
-/** Removes an earlier attempt's copy whose end was not recorded. @returns whether that was the file in place */
+/** Removes an earlier attempt's copy whose end was not recorded. @returns whether nothing is in place now */
 async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<boolean> {
   for (const left of await readLeftOn(ctx, recall)) {
     if (left.ino === null) continue;
     const isRemoved = await copy.onDisk(async (tick) => {
       const found = await recogniseCopy(left, tick);
-      return typeof found === 'object' && (await takeAway(left, found));
+      return found !== 'changed' && (await takeAway(left, found));
     });
     if (isRemoved) return true;
   }
