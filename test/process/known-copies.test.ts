@@ -13,6 +13,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
+import { observeTransactions } from '../../src/database/transaction.js';
 import { CallWatch, limitsOf } from '../../src/engine/calls.js';
 import { putInPlace } from '../../src/engine/disk/copy.js';
 import { FailingDisks } from '../../src/engine/disk/failures.js';
@@ -24,7 +25,7 @@ import { holdLease } from '../../src/engine/drive/lease.js';
 import { cleanUp } from '../../src/engine/drive/left-behind.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
-import { isHeld, noteReady } from '../../src/operations/recalls/ends.js';
+import { finishRecalls, isHeld, noteReady } from '../../src/operations/recalls/ends.js';
 import { claim, dieAfterPlacing, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -142,6 +143,24 @@ test('a copy whose directory is moved away before it is synced does not count as
   expect(failureOf(at)?.message).toContain('was moved away');
   await folders.close();
   rmSync(place('elsewhere'), { recursive: true });
+});
+
+test.each([0, 1, 2, 3])('a recall stays or leaves a note if its drive changes hands meanwhile (%i)', async (phase) => {
+  const file = `/hands/${phase}`;
+  await tape(file);
+  const [id, lease, fileId] = [await ask(file), await claim(app), await idOf(app, file)];
+  expect(await startByHand(app, lease, [file])).toHaveLength(1);
+  let statements = phase;
+  const onStatement = async () => {
+    const holder = (statements++ >> 1) % 2 === 0 ? lease.engineId : null;
+    await app.ctx.db.pool.query('UPDATE drive SET engine_id = $1', [holder]);
+  };
+  const stop = observeTransactions({ onBegin: () => {}, onStatement });
+  await finishRecalls(app.ctx, lease, [{ kind: 'returned', fileId, isUnseen: true }]).finally(stop);
+  const notes = 'SELECT count(*)::int FROM left_behind WHERE file_id = $1';
+  const [row] = await query(`SELECT concat(state, (${notes})) AS found FROM recall WHERE file_id = $1`, [fileId]);
+  expect(['RUNNING0', 'WAITING1']).toContain(row?.found);
+  await cancel(app, id);
 });
 
 test.each([

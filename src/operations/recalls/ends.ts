@@ -2,7 +2,7 @@
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { byKeys, queryByKeys } from '../../database/planning.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
@@ -66,17 +66,22 @@ const SUPERSEDED_PAUSE_SECONDS = 1;
 export async function finishRecalls(
   ctx: Context,
   lease: Lease,
-  outcomes: readonly RecallOutcome[],
+  reported: readonly RecallOutcome[],
 ): Promise<Set<bigint>> {
-  const fileIds = outcomes.map((outcome) => outcome.fileId);
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
     // until the commit none of these requests may end, or their files would stay
-    await lockHolders(tx, fileIds);
-    await dateLateRequests(ctx, tx, lease, fileIds);
-    const judged = await turnFailed(ctx, tx, lease, await judgeOutcomes(ctx, tx, lease, outcomes));
-    await noteUnseen(tx, lease, outcomes);
-    const reservations = await endRecalls(tx, lease, judged);
+    await lockHolders(
+      tx,
+      reported.map(({ fileId }) => fileId),
+    );
+    // once: the drive may be claimed again between two statements
+    const held = await findRunUnder(tx, lease, reported);
+    const outcomes = reported.filter(({ fileId }) => held.has(fileId));
+    await dateLateRequests(ctx, tx, [...held]);
+    const judged = await turnFailed(ctx, tx, await judgeOutcomes(ctx, tx, outcomes));
+    await noteUnseen(tx, outcomes);
+    const reservations = await endRecalls(tx, judged);
     const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
     const written = judged.filter((outcome) => ended.has(outcome.fileId));
     const placedIds = await placeFinished(ctx, tx, written, ended);
@@ -89,25 +94,30 @@ export async function finishRecalls(
   });
 }
 
-/** The recall `c` began in the lease's epoch, even by an earlier holder, and the lease's engine holds the drive. */
-function isRunUnder({ driveId, epoch, engineId }: Lease): Sql {
-  return sql`(c.drive_id = ${driveId} AND c.epoch = ${epoch}
-    AND EXISTS (SELECT FROM drive held WHERE held.id = c.drive_id AND held.engine_id = ${engineId}::uuid))`;
+/**
+ * Returns the files of the running recalls that began in the lease's epoch, even by an earlier holder, if the lease's
+ * engine holds the drive. The recalls are locked.
+ */
+async function findRunUnder(
+  tx: Transaction,
+  { driveId, epoch, engineId }: Lease,
+  outcomes: readonly RecallOutcome[],
+): Promise<Set<bigint>> {
+  const rows = await tx.query<{ fileId: bigint }>(
+    sql`SELECT c.file_id AS "fileId" FROM recall c JOIN drive d ON d.id = c.drive_id
+        WHERE c.file_id = ANY(${outcomes.map(({ fileId }) => fileId)}::bigint[]) AND c.state = 'RUNNING'
+          AND c.drive_id = ${driveId} AND c.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid`,
+  );
+  return new Set(rows.map(({ fileId }) => fileId));
 }
 
 /** Compares results with the locked files. A withdrawn file is not tried again. */
-async function judgeOutcomes(
-  ctx: Context,
-  tx: Transaction,
-  lease: Lease,
-  outcomes: readonly RecallOutcome[],
-): Promise<Judged[]> {
+async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<Judged[]> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
   const rows = await tx.query<{ fileId: bigint; isOther: boolean; isSame: boolean; withdrawn: string | null }>(
     sql`SELECT c.file_id AS "fileId", NOT ${isSameSource('c', 'f')} AS "isOther", ${isSameVersion('c', 'f')} AS "isSame",
           CASE WHEN ${isWithdrawn} THEN ${whyWithdrawn} END AS withdrawn FROM recall c JOIN tape_file f ON f.id = c.file_id
-        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)}
-          AND (${isWithdrawn} OR NOT ${isSameSource('c', 'f')})`,
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND (${isWithdrawn} OR NOT ${isSameSource('c', 'f')})`,
   );
   const changed = new Map(rows.map((row) => [row.fileId, row]));
   const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
@@ -126,15 +136,9 @@ async function judgeOutcomes(
   });
 }
 
-async function turnFailed(ctx: Context, tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Judged[]> {
-  const all = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
-  if (all.length === 0) return [...outcomes];
-  const held = await tx.query<{ fileId: bigint }>(
-    sql`SELECT c.file_id AS "fileId" FROM recall c
-        WHERE c.file_id = ANY(${all.map(({ fileId }) => fileId)}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)}`,
-  );
-  const heldIds = new Set(held.map(({ fileId }) => fileId));
-  const failed = all.filter(({ fileId }) => heldIds.has(fileId));
+async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judged[]): Promise<Judged[]> {
+  const failed = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
+  if (failed.length === 0) return [...outcomes];
   const { turned, told } = await turnToCopies(ctx, tx, failed);
   const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
   return outcomes.map((outcome) => {
@@ -219,16 +223,11 @@ function toHoldOutcome(outcome: Judged): HoldOutcome[] {
 }
 
 /** Starts requests that were created while their recall began. */
-async function dateLateRequests(
-  ctx: Context,
-  tx: Transaction,
-  lease: Lease,
-  fileIds: readonly bigint[],
-): Promise<void> {
+async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
           SELECT h.request_id, min(c.started_at) AS started_at FROM recall c JOIN hold h ON h.file_id = c.file_id
-          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isRunUnder(lease)} AND NOT h.is_ended AND h.state = 'WAITING'
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND NOT h.is_ended AND h.state = 'WAITING'
           GROUP BY h.request_id
         ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${isLive} RETURNING r.id`,
   );
@@ -236,26 +235,26 @@ async function dateLateRequests(
   await advanceRequests(ctx, tx, ids);
 }
 
-async function endRecalls(tx: Transaction, lease: Lease, outcomes: readonly Judged[]): Promise<Reservation[]> {
+async function endRecalls(tx: Transaction, outcomes: readonly Judged[]): Promise<Reservation[]> {
   const isOver = ({ kind }: Judged) => kind === 'restored' || kind === 'standing' || kind === 'failed';
   const over = outcomes.filter(isOver).map((outcome) => outcome.fileId);
   const gone = await tx.query<Reservation>(
-    sql`DELETE FROM recall c WHERE c.file_id = ANY(${over}::bigint[]) AND c.state = 'RUNNING' AND ${isRunUnder(lease)}
+    sql`DELETE FROM recall c WHERE c.file_id = ANY(${over}::bigint[])
         RETURNING file_id AS "fileId", size, disk_id AS "diskId"`,
   );
   const back = outcomes.filter((outcome) => !isOver(outcome));
-  return back.length === 0 ? gone : [...gone, ...(await requeue(tx, lease, back))];
+  return back.length === 0 ? gone : [...gone, ...(await requeue(tx, back))];
 }
 
-async function noteUnseen(tx: Transaction, lease: Lease, outcomes: readonly RecallOutcome[]): Promise<void> {
+async function noteUnseen(tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<void> {
   const unseen = outcomes.filter((outcome) => outcome.isUnseen);
   if (unseen.length === 0) return;
   const fileIds = unseen.map((outcome) => outcome.fileId);
-  await noteLeftBehind(tx, sql`c.file_id = ANY(${fileIds}::bigint[]) AND ${isRunUnder(lease)}`);
+  await noteLeftBehind(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
 }
 
 /** Requeues files. One that is to be read as another version gets all its tries. */
-async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): Promise<Reservation[]> {
+async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
   const told = back.map((outcome) => (outcome.kind === 'retry' || outcome.kind === 'postponed' ? outcome : undefined));
   const isTry = back.map((outcome) => outcome.kind === 'retry');
   const isOther = back.map((outcome) => outcome.kind === 'superseded');
@@ -271,7 +270,6 @@ async function requeue(tx: Transaction, lease: Lease, back: readonly Judged[]): 
         FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[], ${notBefore}::timestamp[],
             ${isOther}::bool[], ${isTry}::bool[]) AS b (file_id, error_class, error, not_before, is_other, is_try), recall old, tape_file f
         WHERE c.file_id = b.file_id AND old.file_id = c.file_id AND f.id = c.file_id
-          AND c.state = 'RUNNING' AND ${isRunUnder(lease)}
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
