@@ -10,7 +10,6 @@ import {
   setLibrary,
 } from '../src/operations/libraries/changes.js';
 import {
-  FIRST_NAME,
   getLibrary,
   listLibraries,
   type RequestUsage,
@@ -37,14 +36,8 @@ builder.prismaNode('Library', {
   nullable: true,
   description: 'One tape system. The first one is as the environment of each process has it; operators add others.',
   fields: (t) => ({
-    name: t.string({
-      description: 'As operators call it; the first one goes by its kind.',
-      resolve: ({ name }) => name ?? FIRST_NAME,
-    }),
-    kind: t.string({
-      description: 'What it is, such as `directory`.',
-      resolve: ({ kind }) => kind ?? FIRST_NAME,
-    }),
+    name: t.exposeString('name', { description: 'As operators call it; the first one goes by its kind.' }),
+    kind: t.exposeString('kind', { description: 'What it is, such as `directory`.' }),
     contract: t.expose('contract', { type: ContractType, description: 'What is asked of it.' }),
     settings: t.string({
       description:

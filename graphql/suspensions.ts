@@ -1,7 +1,6 @@
 /** What operators take out of service, and put back. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import { SuspensionKind, type SuspensionMode } from '../src/generated/prisma/enums.js';
-import { FIRST_NAME } from '../src/operations/libraries/libraries.js';
 import {
   listSuspensions,
   readSuspensionsOf,
@@ -73,10 +72,7 @@ builder.prismaObjectField('RestoreDisk', 'suspension', (t) =>
   t.field({ ...common, resolve: ({ mountpoint }, _args, ctx) => disks(ctx, mountpoint) }),
 );
 builder.prismaObjectField('Library', 'suspension', (t) =>
-  t.field({
-    ...common,
-    resolve: ({ name }, _args, ctx) => libraries(ctx, name ?? FIRST_NAME),
-  }),
+  t.field({ ...common, resolve: ({ name }, _args, ctx) => libraries(ctx, name) }),
 );
 
 const cursors = createCursors<SuspensionKey>('suspension', {

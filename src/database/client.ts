@@ -115,14 +115,13 @@ function hostsOf(config: pg.ClientConfig): DatabaseHosts {
  * While the database is lost, every query and every wait for a connection fails with an `UnavailableError`.
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
-  const { statementMs = STATEMENT_MS } = options;
   const hosts = hostsOf({
     ...config,
     types: exactTypes,
     keepAlive: true,
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
     connectionTimeoutMillis: CONNECT_MS,
-    statement_timeout: statementMs,
+    statement_timeout: options.statementMs ?? STATEMENT_MS,
   });
   const exact = hosts.current;
   const [line, clock] = [new Line(hosts), new DatabaseClock()];
@@ -135,12 +134,6 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   });
   const streamPool = new WatchedPool({ ...bounded, max: options.longLists ?? LONG_LISTS });
   const importPool = new WatchedPool({ ...bounded, max: IMPORTS, idle_in_transaction_session_timeout: STANDSTILL_MS });
-  const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
-  // lists get half of the connections, so that other work never waits for them
-  const half = Math.max(Math.ceil(pool.options.max / 2), 1);
-  // a third for each kind of change that may wait long, a fifth for the others, so that reads never wait for changes
-  const partOfPool = (parts: number) => Math.max(Math.floor(pool.options.max / parts), 1);
-  const changes = { ...places, waitMs: statementMs, doing: 'making' };
   const vital = { connectionTimeoutMillis: VITAL_MS, statement_timeout: VITAL_MS, query_timeout: VITAL_MS };
   const vitalPool = new WatchedPool({ ...bounded, ...vital, max: 1 });
   const pools = [pool, streamPool, importPool, vitalPool];
@@ -150,16 +143,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     pool,
     streamPool,
     importPool,
-    longReads: new LongReads({
-      ...places,
-      places: streamPool.options.max,
-      waitMs: options.longListWaitMs ?? LONG_READ_WAIT_MS,
-    }),
-    looks: new LongReads({ ...places, places: half, waitMs: CONNECT_MS, what: 'lists' }),
-    takers: new LongReads({ ...changes, places: partOfPool(3), what: 'requests' }),
-    changers: new LongReads({ ...changes, places: partOfPool(3), what: 'changes' }),
-    keepers: new LongReads({ ...changes, places: partOfPool(5), what: 'changes' }),
-    queries: new LongReads({ ...places, places: QUERIES, waitMs: QUERY_WAIT_MS, what: 'queries', doing: 'executing' }),
+    ...createLimiters(pool.options.max, streamPool.options.max, options),
     vitalPool,
     prisma,
     pulse,
@@ -173,6 +157,24 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
       line.drop();
       await Promise.race([ended, sleep(CLOSE_MS, undefined, { ref: false })]);
     },
+  };
+}
+
+/** For pools of so many connections. */
+function createLimiters(connections: number, streams: number, options: DatabaseOptions) {
+  const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
+  // lists get half of the connections, so that other work never waits for them
+  const half = Math.max(Math.ceil(connections / 2), 1);
+  // a third for each kind of change that may wait long, a fifth for the others, so that reads never wait for changes
+  const part = (parts: number) => Math.max(Math.floor(connections / parts), 1);
+  const changes = { ...places, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes', doing: 'making' };
+  return {
+    longReads: new LongReads({ ...places, places: streams, waitMs: options.longListWaitMs ?? LONG_READ_WAIT_MS }),
+    looks: new LongReads({ ...places, places: half, waitMs: CONNECT_MS, what: 'lists' }),
+    takers: new LongReads({ ...changes, places: part(3), what: 'requests' }),
+    changers: new LongReads({ ...changes, places: part(3) }),
+    keepers: new LongReads({ ...changes, places: part(5) }),
+    queries: new LongReads({ ...places, places: QUERIES, waitMs: QUERY_WAIT_MS, what: 'queries', doing: 'executing' }),
   };
 }
 

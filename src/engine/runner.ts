@@ -15,7 +15,7 @@ import { holdDisk } from '../operations/disks/failing.js';
 import { returnOrphans } from '../operations/disks/removals.js';
 import { wakeForRoom } from '../operations/disks/reservations.js';
 import { removeSurplusDrives } from '../operations/libraries/changes.js';
-import { FIRST_LIBRARY, FIRST_NAME } from '../operations/libraries/libraries.js';
+import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
 import { markUnlinked } from '../operations/links/links.js';
 import { queueExpiring } from '../operations/mail/notifications.js';
 import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
@@ -131,7 +131,7 @@ export async function startEngine(
   const shared = readOptions(options, { ...signals, work: bells.recall, gauge, disks, links: new LinkKeeper(ctx) });
   const crews = new Crews(ctx, shared, options);
   const unlisten = listen(ctx, bells, { crews, disks });
-  const { library = { id: FIRST_LIBRARY, name: FIRST_NAME, drives } } = options;
+  const { library = { id: FIRST_LIBRARY, name: 'directory', drives } } = options;
   const work = typeof given === 'function' ? given : mountVolumes(given);
   const asking = {
     ...{ ...shared, engineId: randomUUID(), bells: [bells.recall, bells.event] },

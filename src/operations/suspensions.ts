@@ -13,7 +13,6 @@ import { audited, type Note } from './audit/audited.js';
 import { needsRoom } from './conditions.js';
 import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './health/circuits.js';
 import { checkText } from './input.js';
-import { FIRST_LIBRARY, FIRST_NAME } from './libraries/libraries.js';
 import { allow, isVisibleQuota } from './policy.js';
 
 export type { SuspensionMode };
@@ -88,13 +87,11 @@ async function checkKey(ctx: Context, { kind, name: given }: SuspensionKey): Pro
   if (!Object.hasOwn(SuspensionKind, kind)) {
     throw new InvalidInputError('kind', `must be one of ${Object.keys(SuspensionKind).join(', ')}, not ${quote(kind)}`);
   }
-  const isFirst = kind === 'BACKEND' && name === FIRST_NAME;
-  const isThere = isFirst || (await ctx.db.pool.query(findByName(kind, name))).rowCount !== 0;
-  if (!isThere) throw new NotFoundError(`there is no ${nameOf({ kind, name })}`);
+  const { rowCount } = await ctx.db.pool.query(findByName(kind, name));
+  if (rowCount === 0) throw new NotFoundError(`there is no ${nameOf({ kind, name })}`);
   return { kind, name };
 }
 
-/** The first library has no name in the database. */
 function findByName(kind: SuspensionKind, name: string): Sql {
   const queries: Record<SuspensionKind, Sql> = {
     VOLUME: sql`SELECT FROM volume WHERE name = ${name}`,
@@ -226,12 +223,10 @@ export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Prom
        UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END,
          earlier_tries = earlier_tries + CASE WHEN e.kind = 'VOLUME' THEN attempts ELSE 0 END
        FROM ended e WHERE file_id IN (
-         SELECT c.file_id FROM recall c JOIN (
-           SELECT e.*, coalesce((SELECT b.id FROM library b WHERE b.name = e.name), ${FIRST_LIBRARY}) AS library_id FROM ended e
-         ) e ON CASE e.kind
+         SELECT c.file_id FROM recall c JOIN ended e ON CASE e.kind
            WHEN 'VOLUME' THEN c.volume_id = (SELECT v.id FROM volume v WHERE v.name = e.name)
            WHEN 'BACKEND' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
-             AND e.library_id = (SELECT v.library_id FROM volume v WHERE v.id = c.volume_id)
+             AND e.name = (SELECT b.name FROM volume v JOIN library b ON b.id = v.library_id WHERE v.id = c.volume_id)
            WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') AND (${needsRoom}) IS NOT TRUE ELSE false END
          WHERE c.state = 'WAITING' AND (c.not_before IS NOT NULL OR c.attempts > 0) ${locking.freeRecall})
      )${audit ?? empty} SELECT * FROM ended`,

@@ -28,8 +28,8 @@ CREATE TYPE "WebhookMessageState" AS ENUM ('PENDING', 'SENT', 'GIVEN_UP');
 -- Volumes and drives of programs that know one library belong to the first row, which is inserted below.
 CREATE TABLE "library" (
   "id" SERIAL NOT NULL,
-  "name" TEXT,
-  "kind" TEXT,
+  "name" TEXT NOT NULL,
+  "kind" TEXT NOT NULL,
   "contract" "LibraryContract" NOT NULL,
   "settings" JSONB NOT NULL DEFAULT '{}',
   "drives" INTEGER,
@@ -38,8 +38,8 @@ CREATE TABLE "library" (
   "added_at" TIMESTAMP(6) NOT NULL,
 
   CONSTRAINT "library_pkey" PRIMARY KEY ("id"),
-  -- The first library is configured by environment variables.
-  CONSTRAINT "library_first_check" CHECK (num_nulls("name", "kind", "drives") = CASE WHEN "id" = 1 THEN 3 ELSE 0 END)
+  -- DRIVES tells how many the first library has.
+  CONSTRAINT "library_first_check" CHECK (("drives" IS NULL) = ("id" = 1))
 );
 CREATE UNIQUE INDEX "library_name_key" ON "library" ("name");
 
@@ -809,9 +809,8 @@ CREATE VIEW "suspended_disk" AS
   SELECT k.id AS disk_id, s.mode, s.reason FROM "suspension" s JOIN "restore_disk" k ON k.mountpoint = s.name
   WHERE s.kind = 'DISK';
 
--- The name of the first library is not in the database: it is any name that no other library has.
 CREATE VIEW "suspended_library" AS
-  SELECT coalesce(b.id, 1) AS library_id, s.mode, s.reason FROM "suspension" s LEFT JOIN "library" b ON b.name = s.name
+  SELECT b.id AS library_id, s.mode, s.reason FROM "suspension" s JOIN "library" b ON b.name = s.name
   WHERE s.kind = 'BACKEND';
 
 -- Failing disks: engines use nothing on them until a retry succeeds, even if an operator suspends them as well.
@@ -1100,5 +1099,4 @@ END $$;
 
 -- Rows ----------------------------------------------------------------------------------------------------------------
 
--- The first library, whose name is in the settings.
-INSERT INTO "library" ("contract", "added_at") VALUES ('DRIVE', timezone('utc', clock_timestamp()));
+INSERT INTO "library" ("name", "kind", "contract", "added_at") VALUES ('directory', 'directory', 'DRIVE', timezone('utc', clock_timestamp()));

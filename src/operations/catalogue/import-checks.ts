@@ -6,7 +6,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { quote } from '../../errors.js';
 import { isByPath } from '../conditions.js';
-import { FIRST_LIBRARY, FIRST_NAME } from '../libraries/libraries.js';
+import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import type { KnownFile } from './files.js';
 import { ImportError, MAX_FAULTS } from './import-lines.js';
 import { tellRetired } from './volumes.js';
@@ -55,26 +55,25 @@ export async function refuseOvertaken(tx: Transaction, standing: readonly Standi
 /** Adds new volumes to the library of their row, or to the first one. @throws ImportError */
 export async function addVolumes(tx: Transaction): Promise<void> {
   await lockLibrariesKept(tx);
-  const nameOf = sql`coalesce(b.name, ${FIRST_NAME})`;
   await refuseRows<{ line: bigint; library: string; names: string }>(
     tx,
-    sql`SELECT min(i.line) AS line, i.library, (SELECT string_agg(${nameOf}, ', ' ORDER BY b.id) FROM library b) AS names FROM incoming i
-        WHERE i.library IS NOT NULL AND NOT EXISTS (SELECT FROM library b WHERE ${nameOf} = i.library) GROUP BY i.library ORDER BY 1`,
+    sql`SELECT min(i.line) AS line, i.library, (SELECT string_agg(b.name, ', ' ORDER BY b.id) FROM library b) AS names FROM incoming i
+        WHERE i.library IS NOT NULL AND NOT EXISTS (SELECT FROM library b WHERE b.name = i.library) GROUP BY i.library ORDER BY 1`,
     ({ line, library, names }) => `line ${line}: there is no library ${quote(library)}; there are ${names}`,
   );
   await tx.query(
     sql`INSERT INTO volume (name, library_id)
         SELECT o.volume, coalesce(max(b.id) FILTER (WHERE o.is_first), CASE WHEN NOT bool_or(o.is_first) THEN max(b.id) END, ${FIRST_LIBRARY})
-        FROM incoming i LEFT JOIN library b ON ${nameOf} = i.library
+        FROM incoming i LEFT JOIN library b ON b.name = i.library
           CROSS JOIN LATERAL (VALUES (i.volume, true), (i.copy_volume, false)) AS o (volume, is_first)
         WHERE o.volume IS NOT NULL GROUP BY o.volume ORDER BY o.volume
         ON CONFLICT (name) DO NOTHING`,
   );
   await refuseRows<{ line: bigint; volume: string; known: string; library: string }>(
     tx,
-    sql`SELECT min(i.line) AS line, i.volume, ${nameOf} AS known, i.library
+    sql`SELECT min(i.line) AS line, i.volume, b.name AS known, i.library
         FROM incoming i JOIN volume v ON v.name = i.volume JOIN library b ON b.id = v.library_id
-        WHERE i.library <> ${nameOf} GROUP BY i.volume, known, i.library ORDER BY 1`,
+        WHERE i.library <> b.name GROUP BY i.volume, known, i.library ORDER BY 1`,
     ({ line, volume, known, library }) =>
       `line ${line}: volume ${quote(volume)} is in library ${quote(known)}, not in ${quote(library)}`,
   );

@@ -206,7 +206,7 @@ const UNHELD_MINUTES = 15;
 /** A library may be down for a night. */
 const STUCK_HOURS = 24;
 
-const thing = sql`f.path || ' at library ' || coalesce(b.name, 'the first')`;
+const thing = sql`f.path || ' at library ' || b.name`;
 
 const tables = sql`staging s JOIN tape_file f ON f.id = s.file_id JOIN library b ON b.id = s.library_id`;
 

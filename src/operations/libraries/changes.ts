@@ -11,7 +11,7 @@ import { pathOnTape } from '../conditions.js';
 import { checkBytes, checkText } from '../input.js';
 import { allow } from '../policy.js';
 import { endTrials } from '../suspensions.js';
-import { FIRST_LIBRARY, FIRST_NAME, type Library, libraryColumns } from './libraries.js';
+import { FIRST_LIBRARY, type Library, libraryColumns } from './libraries.js';
 
 const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
@@ -33,7 +33,7 @@ const DRIVES = 2;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 /** The first library has drives `drive-1`, `drive-2`, … */
-const KEPT_NAMES = ['drive', FIRST_NAME];
+const KEPT_NAME = 'drive';
 
 /**
  * Adds a library for engines to use without a restart. This process does not connect to it. @throws InvalidInputError
@@ -78,7 +78,7 @@ function checkName(given: string): string {
     const problem = `must begin with a letter or a digit, and have at most 63 of these, ".", "_" and "-", not ${quote(name)}`;
     throw new InvalidInputError('name', problem);
   }
-  if (!KEPT_NAMES.includes(name)) return name;
+  if (name !== KEPT_NAME) return name;
   throw new InvalidInputError('name', `must not be ${quote(name)}, which is kept for the first library`);
 }
 
@@ -138,15 +138,13 @@ async function set(ctx: Context, input: SetLibraryInput, note: Note): Promise<Li
 }
 
 async function lockOne(tx: Transaction, name: string): Promise<Library> {
-  if (name === FIRST_NAME) {
-    const problem = `must not be ${quote(name)}: it is the first library, of which DRIVES tells what it is`;
-    throw new InvalidInputError('name', problem);
-  }
   const [library] = await tx.query<Library>(
     sql`SELECT ${libraryColumns} FROM library b WHERE b.name = ${name} ${locking.libraryAlone}`,
   );
-  if (library) return library;
-  throw new NotFoundError(`there is no library ${quote(name)}`);
+  if (!library) throw new NotFoundError(`there is no library ${quote(name)}`);
+  if (library.id !== FIRST_LIBRARY) return library;
+  const problem = `must not be ${quote(name)}: it is the first library, of which DRIVES tells what it is`;
+  throw new InvalidInputError('name', problem);
 }
 
 function change(ctx: Context, before: Library, input: SetLibraryInput) {
@@ -273,10 +271,9 @@ export async function removeLibrary(
 }
 
 async function lockLibrary(tx: Transaction, name: string): Promise<number> {
-  const isFirst = name === FIRST_NAME;
-  const [id] = isFirst ? [FIRST_LIBRARY] : await lockLibraries(tx, sql`b.name = ${name}`);
+  const [id] = await lockLibraries(tx, sql`b.name = ${name}`);
   if (id === undefined) throw new NotFoundError(`there is no library ${quote(name)}`);
-  if (!isFirst) return id;
+  if (id !== FIRST_LIBRARY) return id;
   throw new InvalidInputError('name', `must not be ${quote(name)}: it is the first library, which stays`);
 }
 

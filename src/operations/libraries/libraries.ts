@@ -5,44 +5,28 @@
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { NotFoundError } from '../../errors.js';
-import type { Prisma } from '../../generated/prisma/client.js';
-import type { LibraryContract } from '../../generated/prisma/enums.js';
+import { type Library as LibraryRow, Prisma } from '../../generated/prisma/client.js';
 import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
 import { allow } from '../policy.js';
+import { columnsOf } from '../row-columns.js';
 
 /** Id of the library that every site has, in its data directory. */
 export const FIRST_LIBRARY = 1;
 
-/** Name and type of the first library. */
-export const FIRST_NAME = 'directory';
-
 /** Default number of files that a staging library is asked for at a time, enough for it to find a good order. */
 export const DEPTH_FILES = 10_000;
 
-export interface Library {
-  id: number;
-  name: string;
-  /** The first library is named after its type. */
-  kind: string;
-  contract: LibraryContract;
+export interface Library extends Omit<LibraryRow, 'addedAt' | 'drives' | 'settings'> {
   settings: object;
   /** In a staging library, the number of concurrent reads. */
   drives: number;
-  /** Limits of what a staging library is asked for at a time. Null: the default of the engine. */
-  depthFiles: number | null;
-  depthBytes: bigint | null;
 }
 
-export const libraryColumns: Sql = sql`b.id, b.name, b.kind, b.contract, b.settings, b.drives, b.depth_files AS "depthFiles", b.depth_bytes AS "depthBytes"`;
+export const libraryColumns: Sql = columnsOf(Prisma.LibraryScalarFieldEnum, 'b');
 
 export async function readLibraries(ctx: Context): Promise<Library[]> {
-  const { drives } = ctx.config;
-  const { rows } = await ctx.db.pool.query<Library>(
-    sql`SELECT b.id, coalesce(b.name, ${FIRST_NAME}) AS name, coalesce(b.kind, ${FIRST_NAME}) AS kind, b.contract, b.settings,
-          coalesce(b.drives, ${drives}::int) AS drives, b.depth_files AS "depthFiles", b.depth_bytes AS "depthBytes"
-        FROM library b ORDER BY b.id`,
-  );
-  return rows;
+  const { rows } = await ctx.db.pool.query<Library>(sql`SELECT ${libraryColumns} FROM library b ORDER BY b.id`);
+  return rows.map((row) => ({ ...row, drives: row.drives ?? ctx.config.drives }));
 }
 
 /** Lists libraries in order of their addition: counted, or by the page. */

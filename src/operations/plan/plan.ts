@@ -8,7 +8,7 @@ import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
 import { addSeconds, secondsOf } from '../../time.js';
 import { isClaimed, isLeftAlone } from '../conditions.js';
-import { DEPTH_FILES, FIRST_NAME, type Library, readLibraries } from '../libraries/libraries.js';
+import { DEPTH_FILES, type Library, readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
 import { readShares } from '../quotas/shares.js';
 import { readQueues } from '../recalls/queue.js';
@@ -119,7 +119,7 @@ export function isWorking({ isClaimed, isOpen }: PlanDrive): boolean {
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   const { rows } = await ctx.db.pool.query<PlanDrive>(
-    sql`SELECT d.name, d.library_id AS "libraryId", coalesce(b.name, ${FIRST_NAME}) AS library, b.contract, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
+    sql`SELECT d.name, d.library_id AS "libraryId", b.name AS library, b.contract, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
        NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
          AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id) AS "isOpen",
        d.volume_id AS "volumeId", v.name AS volume,
@@ -145,7 +145,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const { rows } = await ctx.db.pool.query<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }
   >(
-    sql`SELECT v.id AS "volumeId", v.name AS volume, coalesce(b.name, ${FIRST_NAME}) AS library, v.medium,
+    sql`SELECT v.id AS "volumeId", v.name AS volume, b.name AS library, v.medium,
        count(*)::int AS files, sum(c.size) AS bytes, s.reason AS why
      FROM suspended_volume s JOIN volume v ON v.id = s.volume_id JOIN library b ON b.id = v.library_id JOIN recall c ON c.volume_id = v.id
      WHERE c.state = 'WAITING' GROUP BY v.id, b.name, s.reason ORDER BY v.name`,

@@ -6,7 +6,6 @@ import { addSeconds } from '../../time.js';
 import { isClaimed, isLive } from '../conditions.js';
 import { FRESH_SECONDS } from '../disks/disks.js';
 import { isFull } from '../health/circuits.js';
-import { FIRST_NAME } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
@@ -46,7 +45,6 @@ export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
   const now = ctx.now();
   const fresh = addSeconds(now, -FRESH_SECONDS);
   const ageOf = (time: Sql) => sql`greatest(extract(epoch FROM ${now}::timestamp - min(${time})), 0)::float8`;
-  const library = sql`coalesce(b.name, ${FIRST_NAME}::text)`;
   const [row] = await queryWithin<{ figures: string }>(
     ctx.db.pool,
     sql`SELECT json_build_object(
@@ -57,12 +55,12 @@ export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
         SELECT coalesce(p.engine_id, d.engine_id) FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id WHERE ${isClaimed}
         UNION SELECT p.engine_id FROM engine_process p WHERE p.asks_until >= timezone('utc', clock_timestamp())) x),
       'drives', coalesce((SELECT json_agg(x) FROM (
-        SELECT ${library} AS library, d.name AS drive,
+        SELECT b.name AS library, d.name AS drive,
           CASE WHEN EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id) THEN 'held' WHEN NOT ${isClaimed} THEN 'free'
             WHEN d.volume_id IS NOT NULL OR EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id) THEN 'working' ELSE 'idle' END AS state
         FROM drive d JOIN library b ON b.id = d.library_id ORDER BY d.id) x), '[]'),
       'libraries', coalesce((SELECT json_agg(x) FROM (
-        SELECT ${library} AS library, EXISTS (SELECT FROM suspended_library s WHERE s.library_id = b.id) AS "isHeld",
+        SELECT b.name AS library, EXISTS (SELECT FROM suspended_library s WHERE s.library_id = b.id) AS "isHeld",
           coalesce(g.problem IS NOT NULL OR g.read_problem IS NOT NULL, false) AS "hasProblem"
         FROM library b LEFT JOIN stager g ON g.library_id = b.id ORDER BY b.id) x), '[]'),
       'disks', coalesce((SELECT json_agg(x) FROM (
