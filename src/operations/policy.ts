@@ -1,6 +1,6 @@
 /**
  * Access policy of both protocols. Every operation of a protocol or a command is in the table, and calls `allow` with
- * its own name. Hidden objects are reported as missing; visible ones that the caller may not change, as forbidden.
+ * its own name, or `audited`, which does so. Hidden objects are reported as missing; visible ones that the caller may not change, as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../caller.js';
 import type { Context } from '../context.js';
@@ -99,10 +99,6 @@ export const policy = {
 } as const satisfies Record<string, Right>;
 
 export type Operation = keyof typeof policy;
-
-export function isOperation(name: string): name is Operation {
-  return Object.hasOwn(policy, name);
-}
 
 /** Operations that need a right to change something, but only read. */
 const reading = [

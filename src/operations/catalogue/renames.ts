@@ -14,7 +14,6 @@ import { audited } from '../audit/audited.js';
 import { isByPath, isLive, isOffered, pathOnTape, placeOnDisk } from '../conditions.js';
 import { checkPath } from '../input.js';
 import { readLibraries } from '../libraries/libraries.js';
-import { allow } from '../policy.js';
 import { findJoining, followRenames, storeJoining, unawaitHeld } from '../requests/joins.js';
 import { type ChosenFiles, chosenFiles, countChosen, inSteps, lockLeaving, whyNone } from './chosen-files.js';
 import { findClash } from './import-checks.js';
@@ -48,7 +47,6 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
     ctx,
     { operation: 'renameFiles', kind: 'CATALOGUE', object: from, given: { to, isInLibrary, isDryRun } },
     async (note) => {
-      allow(ctx, 'renameFiles');
       const renaming = { ...readRenaming(from, to), isInLibrary, before: 0 };
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });

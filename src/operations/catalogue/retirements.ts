@@ -12,7 +12,6 @@ import { plural } from '../../plural.js';
 import { audited, type Note } from '../audit/audited.js';
 import { hasPlace, isByPath, isClaimed, isLive, isOffered, isWithdrawn } from '../conditions.js';
 import { checkText } from '../input.js';
-import { allow } from '../policy.js';
 import { takeTurn } from '../turn.js';
 import { concernedBy, inSteps } from './chosen-files.js';
 import { followPlaces, isOn, type KnownVolume, lockMoving, volumeColumns } from './volume-moves.js';
@@ -47,7 +46,6 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
     ctx,
     { operation: 'retireVolume', kind: 'VOLUME', object: given, given: { why, withdraw, isDryRun } },
     async (note) => {
-      allow(ctx, 'retireVolume');
       const name = checkText('name', given);
       const asked = { name, why: why ? checkReason(why) : null, withdraw: withdraw ?? false };
       if (isDryRun) return await judgeDry(ctx, asked);
@@ -257,7 +255,6 @@ async function refuseStaying(ctx: Context, { id, name }: { id: number; name: str
 /** Returns a volume to use; its files must be imported or reinstated. @returns its id @throws NotFoundError */
 export async function reinstateVolume(ctx: Context, given: string): Promise<number> {
   return await audited(ctx, { operation: 'reinstateVolume', kind: 'VOLUME', object: given }, async (note) => {
-    allow(ctx, 'reinstateVolume');
     const name = checkText('name', given);
     const { rows } = await ctx.db.pool.query<{ id: number; isBack: boolean }>(
       sql`WITH back AS (

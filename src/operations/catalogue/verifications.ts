@@ -151,7 +151,6 @@ export async function verifyAgain(ctx: Context, { match: given, staged }: Verify
     ...(staged && { given: { staged } }),
   } as const;
   return await audited(ctx, deed, async (note) => {
-    allow(ctx, 'verifyAgain');
     const match = checkPattern('match', given);
     const isWished = sql`${holdsText(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL`;
     const isNew = staged ? sql`true` : sql`EXISTS (SELECT FROM verification o WHERE o.file_id = f.id)`;

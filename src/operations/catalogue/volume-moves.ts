@@ -10,7 +10,6 @@ import { InUseError, InvalidInputError, NotFoundError, quote } from '../../error
 import { audited } from '../audit/audited.js';
 import { isChanged, isLive, isOffered } from '../conditions.js';
 import { checkText } from '../input.js';
-import { allow } from '../policy.js';
 import { type ChosenFiles, concernedBy, countChosen, inSteps, lockLeaving } from './chosen-files.js';
 import { dropStale, followChanges, settleFollowed } from './import-apply.js';
 import { isSamePlace } from './versions.js';
@@ -33,7 +32,6 @@ export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<
     ctx,
     { operation: 'moveVolume', kind: 'VOLUME', object: from, given: { to, isDryRun } },
     async (note) => {
-      allow(ctx, 'moveVolume');
       const names = { from: checkVolumeName('from', from), to: checkVolumeName('to', to) };
       if (names.from === names.to) {
         throw new InvalidInputError('to', `must be another volume than from, and both are ${quote(names.to)}`);

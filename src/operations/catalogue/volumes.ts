@@ -155,7 +155,6 @@ export async function setMedium(
   const object = given.length === 1 ? (given[0] ?? '') : '';
   const deed = { operation: 'setMedium', kind: 'VOLUME', object, given: { medium, names: given } } as const;
   return await audited(ctx, deed, async (note) => {
-    allow(ctx, 'setMedium');
     if (!Object.hasOwn(media, medium)) {
       throw new InvalidInputError('medium', `must be one of ${Object.keys(media).join(', ')}, not ${quote(medium)}`);
     }

@@ -13,7 +13,6 @@ import { plural } from '../../plural.js';
 import { audited } from '../audit/audited.js';
 import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import { checkText } from '../input.js';
-import { allow } from '../policy.js';
 import { markHolds } from '../requests/holds.js';
 import { findJoining, leaveWithdrawn, storeJoining } from '../requests/joins.js';
 import {
@@ -39,7 +38,6 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
     ctx,
     { operation: 'withdrawFiles', kind: 'CATALOGUE', object: path, given: { why, isDryRun } },
     async (note) => {
-      allow(ctx, 'withdrawFiles');
       const which = chosenFiles(path);
       const reason = why ? checkReason(why) : null;
       // include files withdrawn by a list, which the next list would reinstate
@@ -68,7 +66,6 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
     ctx,
     { operation: 'reinstateFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
     async (note) => {
-      allow(ctx, 'reinstateFiles');
       const which = chosenFiles(path); // never matches a purged file
       const chosen = await countChosen(ctx, sql`${which} AND ${isWithdrawn}`);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'not withdrawn' });
@@ -235,7 +232,6 @@ export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<For
     ctx,
     { operation: 'forgetFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
     async (note) => {
-      allow(ctx, 'forgetFiles');
       const which = sql`${chosenFiles(path)} AND ${isForgettable}`;
       const chosen = await countForgettable(ctx, which);
       if (chosen.files + chosen.kept === 0) {

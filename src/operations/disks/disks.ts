@@ -38,7 +38,6 @@ interface Allocation {
 export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
   return await audited(ctx, { operation: 'setDisk', kind: 'DISK', object, given: { size } }, async (note) => {
-    allow(ctx, 'setDisk');
     const { mountpoint } = checkAllocation(input);
     await refuseNested(ctx, mountpoint);
     const change = sql`INSERT INTO restore_disk AS k (mountpoint, size) VALUES (${mountpoint}, ${size})
@@ -51,7 +50,6 @@ export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow>
 export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
   return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (note) => {
-    allow(ctx, 'resizeDisk');
     const { mountpoint } = checkAllocation(input);
     const change = sql`UPDATE restore_disk k SET size = ${size}, fulls = 0, ${takesAgain} WHERE k.mountpoint = ${mountpoint}`;
     return await changeDisk(ctx, mountpoint, change, note);
@@ -320,7 +318,6 @@ export async function forgetDisk(ctx: Context, given: string): Promise<Forgotten
 }
 
 async function forget(ctx: Context, given: string, note: Note): Promise<ForgottenDisk> {
-  allow(ctx, 'forgetDisk');
   const mountpoint = checkMountpoint(given);
   return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
     // lock first, check in a second statement, which sees the copies of earlier lock holders

@@ -3,7 +3,6 @@
  * limit. The repair of some needs a host with the restore disks.
  */
 import { performance } from 'node:perf_hooks';
-import type { Deed } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
@@ -75,14 +74,13 @@ export async function listFindings(ctx: Context, page: PageInput, reader?: Abort
 
 /** Lists findings and repairs each as far as the database is wrong. Calling it twice is safe. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
-  const deed: Deed = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } };
+  const deed = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } } as const;
   const describe = ({ findings }: FindingPage) => ({
     found: findings.length,
     repaired: findings.filter(({ isRepaired }) => isRepaired).length,
     kinds: [...new Set(findings.map(({ kind }) => kind))], // no names: these would outlive the removal of a user
   });
   return await audited(ctx, deed, async () => {
-    allow(ctx, 'repairFindings');
     startOfWalk(page.after);
     return await auditedRun(ctx, deed, () => walk(ctx, page, { repair: true, reader }), describe);
   });

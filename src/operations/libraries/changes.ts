@@ -9,7 +9,6 @@ import { plural } from '../../plural.js';
 import { audited, type Note } from '../audit/audited.js';
 import { pathOnTape } from '../conditions.js';
 import { checkBytes, checkText } from '../input.js';
-import { allow } from '../policy.js';
 import { endTrials } from '../suspensions.js';
 import { FIRST_LIBRARY, type Library, libraryColumns } from './libraries.js';
 
@@ -48,7 +47,6 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
 }
 
 async function add(ctx: Context, input: AddLibraryInput, note: Note): Promise<Library> {
-  allow(ctx, 'addLibrary');
   const name = checkName(input.name);
   const contract = checkSettings(ctx, input);
   const drives = checkCount('drives', input.drives ?? DRIVES, MOST_DRIVES);
@@ -110,7 +108,6 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
 }
 
 async function set(ctx: Context, input: SetLibraryInput, note: Note): Promise<Library> {
-  allow(ctx, 'setLibrary');
   const name = checkText('name', input.name);
   return await transaction(ctx.db.pool, 'setLibrary', async (tx) => {
     const before = await lockOne(tx, name);
@@ -245,7 +242,6 @@ export async function removeLibrary(
 ): Promise<RemovedLibrary> {
   const deed = { operation: 'removeLibrary', kind: 'BACKEND', object: given, given: force ? { force } : {} } as const;
   return await audited(ctx, deed, async (note) => {
-    allow(ctx, 'removeLibrary');
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
       const id = await lockLibrary(tx, name);

@@ -45,7 +45,6 @@ function checkWeight(weight: number): number {
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const { user, ...given } = input;
   await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (note) => {
-    allow(ctx, 'setQuota');
     checkText('user', user);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
     const size = input.size == null ? undefined : checkBytes('size', input.size);
@@ -139,7 +138,6 @@ export interface RemovedQuota {
  */
 export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
   return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (note) => {
-    allow(ctx, 'removeQuota');
     const user = checkText('user', given);
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
       await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');

@@ -9,7 +9,6 @@ import { rulesFor } from '../access/paths.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText, checkTime } from '../input.js';
-import { allow } from '../policy.js';
 import {
   charge,
   chargeGranted,
@@ -61,7 +60,6 @@ export async function updateRequest(
 }
 
 async function update(ctx: Context, input: UpdateRequestInput, how: { note: Note; isGranted: boolean }): Promise<void> {
-  allow(ctx, 'updateRequest');
   const given = checkUpdate(input);
   const { id } = input;
   await checkVisible(ctx, id);
@@ -286,7 +284,6 @@ export async function setPriority(ctx: Context, input: { id: number; priority: n
     ctx,
     { operation: 'setPriority', kind: 'REQUEST', object: id, given: { priority } },
     async (note) => {
-      allow(ctx, 'setPriority');
       if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY) {
         const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;
         throw new InvalidInputError('priority', problem);

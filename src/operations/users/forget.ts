@@ -17,7 +17,6 @@ import { isReserved } from '../access/tokens.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
-import { allow } from '../policy.js';
 import { takeTurn } from '../turn.js';
 import { forgetWebhooks } from '../webhooks/webhooks.js';
 
@@ -43,7 +42,6 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
   const pseudonym = `forgotten-${randomBytes(4).toString('hex')}`;
   const deed = { operation: 'forgetUser', kind: 'USER', object: '' } as const;
   return await audited(ctx, deed, async (note) => {
-    allow(ctx, 'forgetUser');
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
     if (isReserved(user)) {

@@ -69,7 +69,6 @@ const makeSecret = (): string => `whsec_${randomBytes(32).toString('base64')}`;
 const UNTOLD = '…';
 
 function checkQuota(ctx: Context, quota: string | undefined): string | undefined {
-  allow(ctx, 'createWebhook');
   if (quota !== undefined) {
     allowManage(ctx, 'createWebhook', quota);
     return checkText('quota', quota);
@@ -151,7 +150,6 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
   const { id, ...settings } = input;
   const given = { ...settings, ...(settings.url ? { url: UNTOLD } : {}) };
   await audited(ctx, { operation: 'setWebhook', kind: 'WEBHOOK', object: id, given }, async (note) => {
-    allow(ctx, 'setWebhook');
     const { url, events, note: words } = checkWebhook(ctx, settings);
     await transaction(ctx.db.pool, 'setWebhook', async (tx) => {
       await lockWebhook(ctx, tx, id);
@@ -187,7 +185,6 @@ const tryAgain = (ctx: Context, id: number): Sql =>
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
   const secret = makeSecret();
   await audited(ctx, { operation: 'rotateWebhookSecret', kind: 'WEBHOOK', object: id }, async (note) => {
-    allow(ctx, 'rotateWebhookSecret');
     await transaction(ctx.db.pool, 'rotateWebhookSecret', async (tx) => {
       await lockWebhook(ctx, tx, id);
       const until = addSeconds(ctx.now(), OLD_SECRET_SECONDS);
@@ -203,7 +200,6 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
 /** Sends a test message, unless one is pending. @throws NotFoundError, ForbiddenError */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   await audited(ctx, { operation: 'testWebhook', kind: 'WEBHOOK', object: id }, async (note) => {
-    allow(ctx, 'testWebhook');
     await transaction(ctx.db.pool, 'testWebhook', async (tx) => {
       await lockWebhook(ctx, tx, id);
       const waiting = await tx.query(
@@ -220,7 +216,6 @@ export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhoo
 /** Removes a webhook with its pending messages. @throws NotFoundError, ForbiddenError */
 export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   return await audited(ctx, { operation: 'removeWebhook', kind: 'WEBHOOK', object: id }, async (note) => {
-    allow(ctx, 'removeWebhook');
     const removed = await readWebhook(ctx, id);
     await transaction(ctx.db.pool, 'removeWebhook', async (tx) => {
       await lockWebhook(ctx, tx, id);
