@@ -4,7 +4,6 @@ import {
   type DiskMeasurement,
   type ForgottenDisk,
   forgetDisk,
-  getDisk,
   listDisksByPage,
   readHostsOf,
   readMeasurements,
@@ -94,7 +93,7 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'Which one, and what.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await resizeDisk(ctx, input);
-      return await readBack(getDisk(ctx, id, query));
+      return await readBack(listDisksByPage(ctx).one(id, query));
     },
   }),
   removeDisk: t.field({

@@ -9,13 +9,7 @@ import {
   removeLibrary,
   setLibrary,
 } from '../src/operations/libraries/changes.js';
-import {
-  getLibrary,
-  listLibraries,
-  type RequestUsage,
-  readSettings,
-  readUsage,
-} from '../src/operations/libraries/libraries.js';
+import { listLibraries, type RequestUsage, readSettings, readUsage } from '../src/operations/libraries/libraries.js';
 import { type KeptCopy, readStagingFigures, type StagingFigures } from '../src/operations/staging/stagers.js';
 import { bigInt, bigIntOrNull, builder, describeValues, nullable, pageComplexity, timeOrNull } from './builder.js';
 import { readBack } from './errors.js';
@@ -142,7 +136,7 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: AddLibraryInput, required: true, description: 'What it is.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await addLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
-      return await readBack(getLibrary(ctx, id, query));
+      return await readBack(listLibraries(ctx).one(id, query));
     },
   }),
   setLibrary: t.prismaField({
@@ -153,7 +147,7 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: SetLibraryInput, required: true, description: 'What it is to be.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await setLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
-      return await readBack(getLibrary(ctx, id, query));
+      return await readBack(listLibraries(ctx).one(id, query));
     },
   }),
   removeLibrary: t.field({

@@ -5,13 +5,7 @@ import type { Volume } from '../src/generated/prisma/client.js';
 import type { ChosenFiles } from '../src/operations/catalogue/chosen-files.js';
 import { type RetiredVolume, reinstateVolume, retireVolume } from '../src/operations/catalogue/retirements.js';
 import { moveVolume } from '../src/operations/catalogue/volume-moves.js';
-import {
-  getVolume,
-  listVolumes,
-  readVolumeFiguresOf,
-  readVolumes,
-  setMedium,
-} from '../src/operations/catalogue/volumes.js';
+import { listVolumes, readVolumeFiguresOf, readVolumes, setMedium } from '../src/operations/catalogue/volumes.js';
 import { listDrives, readClaimed, readDriveHosts } from '../src/operations/recalls/drives.js';
 import { bigInt, builder, nullable, pageComplexity, timeOrNull } from './builder.js';
 import { readBack } from './errors.js';
@@ -214,7 +208,7 @@ builder.mutationFields((t) => ({
     args: { name: t.arg.string({ required: true, description: 'As the label of the cartridge says.' }) },
     resolve: async (query, _root, { name }, ctx) => {
       const id = await reinstateVolume(ctx, name);
-      return await readBack(getVolume(ctx, id, query));
+      return await readBack(listVolumes(ctx).one(id, query));
     },
   }),
 }));

@@ -6,6 +6,8 @@ import type { Context } from '../context.js';
 import { prepared } from '../database/prepared.js';
 import { askAtLength, askSoon } from '../database/snapshot.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
+import { NotFoundError } from '../errors.js';
+import { atListServer } from './list-server.js';
 
 /** A page by the keys around it; `inverted`: from the end of the list, the last row first. */
 export interface KeyPage<Key> {
@@ -51,7 +53,7 @@ function selectPage(columns: Sql, all: Sql, key: Sql, page: KeyPage<unknown>): S
  * Reads the rows of a page by key, in the order of `load`. Reads again if a row was deleted, since the page would look
  * like the last one.
  */
-export async function readPageRows<Id, Row>(
+async function readPageRows<Id, Row>(
   ctx: Context,
   list: KeyedList,
   page: KeyPage<unknown>,
@@ -74,6 +76,33 @@ export async function countRows(
   const statement = less ? sql`SELECT ${all} - (SELECT count(*) FROM ${less}) AS count` : sql`SELECT ${all} AS count`;
   const [row] = await askAtLength<{ count: bigint }>(ctx, statement, reader);
   return Number(row?.count ?? 0n);
+}
+
+/** Which rows to load. */
+type Ids<Id> = { in: Id[] };
+
+/**
+ * A list that Prisma reads: counted, by the page, or one row by id.
+ * @param list.key default: the id @param load returns rows in the order of the key, with the fields of a query
+ */
+export function keyedList<Id, Row>(
+  ctx: Context,
+  { rows, id, key = id, reader }: Omit<KeyedList, 'key'> & { key?: Sql },
+  load: (at: Context, ids: Ids<Id>, query: object) => Promise<Row[]>,
+) {
+  return {
+    count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
+    page: <Key>(page: KeyPage<Key>, query: object) =>
+      atListServer(ctx, (at) =>
+        readPageRows<Id, Row>(at, { rows, id, key, reader }, page, (ids) => load(at, { in: ids }, query)),
+      ),
+    /** @throws NotFoundError */
+    one: async (of: Id, query: object): Promise<Row> => {
+      const [row] = await load(ctx, { in: [of] }, query);
+      if (row === undefined) throw new NotFoundError('it was removed meanwhile');
+      return row;
+    },
+  };
 }
 
 export interface RowCount {

@@ -2,9 +2,9 @@ import type { AuditKind } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { allOf, type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError, quote } from '../../errors.js';
+import type { Audit } from '../../generated/prisma/client.js';
 import { addSeconds, isBefore } from '../../time.js';
-import { atListServer } from '../list-server.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { keyedList } from '../page-keys.js';
 import { allow, policy } from '../policy.js';
 
 /** Absent or empty fields do not filter. */
@@ -23,16 +23,9 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
   allow(ctx, 'listAudit');
   checkInput(input);
   const rows = sql`audit a WHERE ${allOf(conditionsOf(input))}`;
-  return {
-    count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
-    page: (page: KeyPage<bigint>, query: object) =>
-      atListServer(ctx, (at) =>
-        readPageRows(at, { rows, reader, id: sql`a.id`, key: sql`a.id` }, page, (ids: bigint[]) => {
-          const where = { id: { in: ids } };
-          return at.db.prisma.audit.findMany({ ...query, where, orderBy: { id: 'asc' } });
-        }),
-      ),
-  };
+  return keyedList<bigint, Audit>(ctx, { rows, reader, id: sql`a.id` }, (at, id, query) =>
+    at.db.prisma.audit.findMany({ ...query, where: { id }, orderBy: { id: 'asc' } }),
+  );
 }
 
 /** Rejects filters that cannot match, since an empty table would suggest that nothing happened. */

@@ -8,13 +8,12 @@ import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
-import type { Prisma } from '../../generated/prisma/client.js';
+import type { Verification } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
 import { hasPlace, isLeftAlone, isOffered, isOfStaging, pathOnTape } from '../conditions.js';
 import { checkPattern } from '../input.js';
-import { atListServer } from '../list-server.js';
 import { holdsText } from '../match.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
@@ -124,16 +123,9 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
   allow(ctx, 'listVerifications');
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
   const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
-  return {
-    count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
-    page: (page: KeyPage<bigint>, query: Pick<Prisma.VerificationFindManyArgs, 'include' | 'select'>) =>
-      atListServer(ctx, (at) =>
-        readPageRows(at, { rows, reader, id: sql`w.file_id`, key: sql`w.file_id` }, page, (ids: bigint[]) => {
-          const where = { fileId: { in: ids } };
-          return at.db.prisma.verification.findMany({ ...(query as object), where, orderBy: { fileId: 'asc' } });
-        }),
-      ),
-  };
+  return keyedList<bigint, Verification>(ctx, { rows, reader, id: sql`w.file_id` }, (at, fileId, query) =>
+    at.db.prisma.verification.findMany({ ...query, where: { fileId }, orderBy: { fileId: 'asc' } }),
+  );
 }
 
 interface VerifyAgainInput {

@@ -5,13 +5,13 @@ import { askAtLength } from '../../database/snapshot.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
-import type { Prisma, Volume } from '../../generated/prisma/client.js';
+import type { Volume } from '../../generated/prisma/client.js';
 import { media } from '../../planner/media.js';
 import { audited } from '../audit/audited.js';
 import { checkText } from '../input.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { atListServer } from '../list-server.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 interface ListVolumesInput {
@@ -23,28 +23,10 @@ const isListed = ({ retired }: ListVolumesInput): Sql => (retired ? sql`true` : 
 /** Lists volumes by name: counted, or by the page. */
 export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   allow(ctx, 'listVolumes');
-  const rows = sql`volume v WHERE ${isListed(input)}`;
-  return {
-    count: () => atListServer(ctx, (at) => countRows(at, { rows })),
-    page: (page: KeyPage<string>, query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>) =>
-      atListServer(ctx, (at) =>
-        readPageRows(at, { rows, id: sql`v.id`, key: sql`v.name` }, page, (ids: number[]) => {
-          const where = { id: { in: ids } };
-          return at.db.prisma.volume.findMany({ ...(query as object), where, orderBy: { name: 'asc' } });
-        }),
-      ),
-  };
-}
-
-export async function getVolume(
-  ctx: Context,
-  id: number,
-  query: Pick<Prisma.VolumeFindManyArgs, 'include' | 'select'>,
-) {
-  allow(ctx, 'listVolumes');
-  const volume = await ctx.db.prisma.volume.findUnique({ ...(query as object), where: { id } });
-  if (!volume) throw new NotFoundError('the volume was removed meanwhile');
-  return volume;
+  const list = { rows: sql`volume v WHERE ${isListed(input)}`, id: sql`v.id`, key: sql`v.name` };
+  return keyedList<number, Volume>(ctx, list, (at, id, query) =>
+    at.db.prisma.volume.findMany({ ...query, where: { id }, orderBy: { name: 'asc' } }),
+  );
 }
 
 /** Copies on volumes. A file with two copies is on both. */

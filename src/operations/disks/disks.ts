@@ -5,14 +5,14 @@ import { lockDisks } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, oneLine, quote } from '../../errors.js';
-import type { Prisma, RestoreDisk } from '../../generated/prisma/client.js';
+import type { RestoreDisk } from '../../generated/prisma/client.js';
 import { plural } from '../../plural.js';
 import { addSeconds } from '../../time.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isChanged } from '../conditions.js';
 import { describeFull, isFull, takesAgain } from '../health/circuits.js';
 import { checkBytes, checkPattern } from '../input.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 export interface DiskRow {
@@ -131,26 +131,9 @@ export async function readRoom(ctx: Context): Promise<bigint | undefined> {
 
 export function listDisksByPage(ctx: Context) {
   allow(ctx, 'listDisksByPage');
-  const rows = sql`restore_disk k WHERE true`;
-  return {
-    count: () => countRows(ctx, { rows }),
-    page: (page: KeyPage<number>, query: Pick<Prisma.RestoreDiskFindManyArgs, 'include' | 'select'>) =>
-      readPageRows(ctx, { rows, id: sql`k.id`, key: sql`k.id` }, page, (ids: number[]) => {
-        const where = { id: { in: ids } };
-        return ctx.db.prisma.restoreDisk.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
-      }),
-  };
-}
-
-export async function getDisk(
-  ctx: Context,
-  id: number,
-  query: Pick<Prisma.RestoreDiskFindManyArgs, 'include' | 'select'>,
-) {
-  allow(ctx, 'listDisksByPage');
-  const disk = await ctx.db.prisma.restoreDisk.findUnique({ ...(query as object), where: { id } });
-  if (!disk) throw new NotFoundError('the restore disk was removed meanwhile');
-  return disk;
+  return keyedList<number, RestoreDisk>(ctx, { rows: sql`restore_disk k WHERE true`, id: sql`k.id` }, (at, id, query) =>
+    at.db.prisma.restoreDisk.findMany({ ...query, where: { id }, orderBy: { id: 'asc' } }),
+  );
 }
 
 interface DiskFigures {

@@ -4,9 +4,8 @@
  */
 import type { Context } from '../../context.js';
 import { type Sql, sql } from '../../database/sql.js';
-import { NotFoundError } from '../../errors.js';
 import { type Library as LibraryRow, Prisma } from '../../generated/prisma/client.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { columnsOf } from '../row-columns.js';
 
@@ -32,26 +31,9 @@ export async function readLibraries(ctx: Context): Promise<Library[]> {
 /** Lists libraries in order of their addition: counted, or by the page. */
 export function listLibraries(ctx: Context) {
   allow(ctx, 'listLibraries');
-  const rows = sql`library b WHERE true`;
-  return {
-    count: () => countRows(ctx, { rows }),
-    page: (page: KeyPage<number>, query: Pick<Prisma.LibraryFindManyArgs, 'include' | 'select'>) =>
-      readPageRows(ctx, { rows, id: sql`b.id`, key: sql`b.id` }, page, (ids: number[]) => {
-        const where = { id: { in: ids } };
-        return ctx.db.prisma.library.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
-      }),
-  };
-}
-
-export async function getLibrary(
-  ctx: Context,
-  id: number,
-  query: Pick<Prisma.LibraryFindManyArgs, 'include' | 'select'>,
-) {
-  allow(ctx, 'listLibraries');
-  const library = await ctx.db.prisma.library.findUnique({ ...(query as object), where: { id } });
-  if (!library) throw new NotFoundError('the library was removed meanwhile');
-  return library;
+  return keyedList<number, LibraryRow>(ctx, { rows: sql`library b WHERE true`, id: sql`b.id` }, (at, id, query) =>
+    at.db.prisma.library.findMany({ ...query, where: { id }, orderBy: { id: 'asc' } }),
+  );
 }
 
 /** Returns the settings of libraries by id. Only operators may see where a site has its tapes. */

@@ -8,11 +8,11 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { codeOf } from '../../errors.js';
-import type { Prisma } from '../../generated/prisma/client.js';
+import type { Drive } from '../../generated/prisma/client.js';
 import type { DrivesAndAskers, SharedDrive, SharingEngine } from '../../planner/drive-shares.js';
 import { isClaimed } from '../conditions.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
-import { countRows, type KeyPage, readPageRows } from '../page-keys.js';
+import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
 export interface Lease {
@@ -33,15 +33,9 @@ const UNIQUE_VIOLATION = '23505';
 
 export function listDrives(ctx: Context) {
   allow(ctx, 'listDrives');
-  const rows = sql`drive d WHERE true`;
-  return {
-    count: () => countRows(ctx, { rows }),
-    page: (page: KeyPage<number>, query: Pick<Prisma.DriveFindManyArgs, 'include' | 'select'>) =>
-      readPageRows(ctx, { rows, id: sql`d.id`, key: sql`d.id` }, page, (ids: number[]) => {
-        const where = { id: { in: ids } };
-        return ctx.db.prisma.drive.findMany({ ...(query as object), where, orderBy: { id: 'asc' } });
-      }),
-  };
+  return keyedList<number, Drive>(ctx, { rows: sql`drive d WHERE true`, id: sql`d.id` }, (at, id, query) =>
+    at.db.prisma.drive.findMany({ ...query, where: { id }, orderBy: { id: 'asc' } }),
+  );
 }
 
 export async function readClaimed(ctx: Context, ids: readonly number[]): Promise<Map<number, boolean>> {
