@@ -4,7 +4,6 @@ import { mkdirSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { Waker } from '../../src/engine/passes.js';
-import { UsageNotes } from '../../src/engine/staging/place.js';
 import { runStager } from '../../src/engine/staging/stager.js';
 import { removeLibrary } from '../../src/operations/libraries/changes.js';
 import { cancelRequest } from '../../src/operations/requests/ends.js';
@@ -52,7 +51,7 @@ interface AskOptions {
 /** Starts an engine's requests to the library. @returns what stops them */
 function startAsking({ depth = { files: 1000, bytes: null }, stage = 100, calls = {} }: AskOptions = {}) {
   const library = { ...createMemoryStaging(system, { limits: { stage, poll: 100, release: 100 } }), ...calls };
-  const place = { id: libraryId, name: 'silo', library, usage: new UsageNotes(libraryId, library), depth };
+  const place = { id: libraryId, name: 'silo', library, depth };
   const stop = new AbortController();
   const running = runStager(app.ctx, place, {
     ...{ engineId: randomUUID(), leaseSeconds: 15, stop: stop.signal, bells: [new Waker()] },

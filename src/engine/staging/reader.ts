@@ -31,7 +31,7 @@ import { ReadPlan } from '../drive/plan.js';
 import { PutOffError } from '../drive/retry.js';
 import { BatchReader } from '../drive/starts.js';
 import { explainFailure, tellMismatch } from '../drive/verify.js';
-import type { StagingPlace } from './place.js';
+import { type StagingPlace, writeUsage } from './place.js';
 import { isRefusal, restSeconds } from './rests.js';
 import { StagedSource, Unread } from './source.js';
 
@@ -125,7 +125,7 @@ class ReadingVisit {
   }
 
   async leave(): Promise<void> {
-    await this.reader.leave().finally(() => this.place.usage.write(this.ctx, 'now'));
+    await this.reader.leave().finally(() => writeUsage(this.ctx, this.place));
   }
 
   private async workBatch(batch: Batch): Promise<void> {
@@ -142,7 +142,7 @@ class ReadingVisit {
       this.reader.giveUp(batch, error, report);
       batch.end();
     }
-    await this.place.usage.write(this.ctx, 'now and then');
+    await writeUsage(this.ctx, this.place);
   }
 
   /** Releases files with MEDIA errors, so that the system stages them again before the next read. */

@@ -25,7 +25,7 @@ import { tapeSeconds, within } from '../calls.js';
 import { Renewal } from '../drive/lease.js';
 import type { Waker } from '../passes.js';
 import { fillDepth } from './fill.js';
-import type { StagingPlace } from './place.js';
+import { type StagingPlace, writeUsage } from './place.js';
 import { isRefusal, restSeconds } from './rests.js';
 import { askIntended, type MakeCall, pollDue, releaseDue } from './steps.js';
 
@@ -58,7 +58,6 @@ export async function runStager(ctx: Context, place: StagingPlace, options: Stag
       const claimedAt = performance.now();
       const lease = await claimStager(ctx, { libraryId: place.id, engineId, leaseSeconds });
       const isLeft = lease && (await runUnder(ctx, place, { lease, claimedAt, options }));
-      await place.usage.write(ctx, 'now');
       if (isLeft) restMs = Math.max(idleMs, leftMs);
     } catch (error) {
       if (!stop.aborted) logFailure(ctx.log, error, `library ${place.name}`);
@@ -114,8 +113,7 @@ class Stager {
     while (!this.signal.aborted) {
       const seen = bells.map(({ count }) => count);
       const startedAt = performance.now();
-      await this.pass();
-      await this.place.usage.write(this.ctx, 'now and then');
+      await this.pass().finally(() => writeUsage(this.ctx, this.place));
       if (this.isRefused) return true;
       const tookMs = performance.now() - startedAt;
       const restMs = Math.min(Math.max(REST.leastMs, tookMs * REST.times), REST.mostMs);
