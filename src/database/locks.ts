@@ -80,8 +80,9 @@ export async function lockQuotas(
   await lockAll(tx, sql`SELECT FROM quota q WHERE ${which} ORDER BY q.id ${locking[how]}`);
 }
 
-export async function lockFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
-  await lockAll(tx, sql`SELECT FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) ORDER BY f.id ${locking.file}`);
+/** @param which a condition on the file `f` */
+export async function lockFiles(tx: Transaction, which: Sql): Promise<void> {
+  await lockAll(tx, sql`SELECT FROM tape_file f WHERE ${which} ORDER BY f.id ${locking.file}`);
 }
 
 /** @param which a condition on the recall `c` */

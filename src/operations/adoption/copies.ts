@@ -14,7 +14,7 @@ import { forgetVerifications } from '../catalogue/verifications.js';
 import { isUnheld, placeOnDisk } from '../conditions.js';
 import { copyColumns, isAsRead, type NotedCopy } from '../disks/copies.js';
 import { isUnheldForGood } from '../disks/removals.js';
-import { lockHolders, markHolds } from '../requests/holds.js';
+import { lockHolders, markOnDisk } from '../requests/holds.js';
 import { type Adopting, digestOf } from './report.js';
 
 interface SourceDisk {
@@ -86,11 +86,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
     await forgetVerifications(tx, moved);
-    await markHolds(
-      ctx,
-      tx,
-      moved.map((fileId) => ({ fileId })),
-    );
+    await markOnDisk(ctx, tx, moved);
     for (const copy of copies) await tx.query(adoptedCopy(copy, ctx.now()));
     const bytes = sql`SELECT m.disk_id, sum(m.size) AS bytes FROM unnest(${copies.map(({ diskId }) => diskId)}::int[],
       ${copies.map(({ size }) => size)}::bigint[]) AS m (disk_id, size) GROUP BY m.disk_id`;

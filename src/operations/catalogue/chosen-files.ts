@@ -122,9 +122,5 @@ interface Step {
 }
 
 export async function lockLeaving(tx: Transaction): Promise<void> {
-  const rows = await tx.query<{ id: bigint }>(sql`SELECT id FROM leaving ORDER BY id`);
-  await lockFiles(
-    tx,
-    rows.map(({ id }) => id),
-  );
+  await lockFiles(tx, sql`f.id IN (SELECT id FROM leaving)`);
 }

@@ -1,6 +1,6 @@
 /** Applies the rows of an import in one transaction that may run again. */
 import type { Context } from '../../context.js';
-import { lockCatalogue, locking, lockQuotas, lockRequests } from '../../database/locks.js';
+import { lockCatalogue, lockFiles, lockQuotas, lockRequests } from '../../database/locks.js';
 import { join, raw, type Sql, sql } from '../../database/sql.js';
 import type { Transaction } from '../../database/transaction.js';
 import { quote } from '../../errors.js';
@@ -165,10 +165,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
           UNION ${concernedBy})`,
   );
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
-  await tx.query(
-    sql`SELECT count(*) FROM (SELECT FROM tape_file f WHERE f.id IN (SELECT id FROM differing UNION ALL SELECT id FROM leaving)
-          ORDER BY f.id ${locking.file}) locked`,
-  );
+  await lockFiles(tx, sql`f.id IN (SELECT id FROM differing UNION ALL SELECT id FROM leaving)`);
   await tx.query(
     sql`CREATE TEMP TABLE known ON COMMIT DROP AS
         SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.copy_volume_id, f.copy_position, f.disk_id, f.changed_disk_id, d.line

@@ -13,7 +13,7 @@ import { plural } from '../../plural.js';
 import { audited } from '../audit/audited.js';
 import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import { checkText } from '../input.js';
-import { markHolds } from '../requests/holds.js';
+import { type HoldOutcome, markHolds } from '../requests/holds.js';
 import { findJoining, leaveWithdrawn, storeJoining } from '../requests/joins.js';
 import {
   type ChosenFiles,
@@ -113,17 +113,12 @@ export async function withdrawLeaving(
         FROM leaving l WHERE f.id = l.id`,
   );
   await tx.query(sql`DELETE FROM recall c USING leaving l WHERE c.file_id = l.id AND ${isWaiting}`);
-  const told = await tx.query<{ fileId: bigint; error: string }>(
-    sql`SELECT f.id AS "fileId", ${whyWithdrawn} AS error FROM leaving l JOIN tape_file f ON f.id = l.id
+  const told = await tx.query<HoldOutcome>(
+    sql`SELECT f.id AS "fileId", 'POLICY' AS "errorClass", ${whyWithdrawn} AS error FROM leaving l JOIN tape_file f ON f.id = l.id
         WHERE ${isRecalledNoMore} AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING') ORDER BY f.id`,
   );
   for (let from = 0; from < told.length; from += stepSize.files) {
-    const some = told.slice(from, from + stepSize.files);
-    await markHolds(
-      ctx,
-      tx,
-      some.map(({ fileId, error }) => ({ fileId, failure: { errorClass: 'POLICY', error } })),
-    );
+    await markHolds(ctx, tx, told.slice(from, from + stepSize.files));
   }
   const unknown = await leaveWithdrawn(tx, sql`r.id = ANY(${requestIds}::int[]) AND f.id IN (SELECT id FROM leaving)`);
   await tx.query(

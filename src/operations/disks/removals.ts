@@ -16,7 +16,7 @@ import { forgetVerifications } from '../catalogue/verifications.js';
 import { isChanged, isHeldByKeys, isLive, isOrphan, isUnheld, placeOnDisk } from '../conditions.js';
 import { takesAgain } from '../health/circuits.js';
 import { isLinked } from '../links/links.js';
-import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, markOnDisk, settleRequests, waitAgain } from '../requests/holds.js';
 import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
@@ -126,10 +126,7 @@ export async function letGo(
   const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'letGo', async (tx) => {
     // lock first, check in a second statement, which sees request files of earlier lock holders
-    await lockFiles(
-      tx,
-      all.map(({ fileId }) => fileId),
-    );
+    await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnheld}`,
     );
@@ -332,11 +329,7 @@ export async function settleChanged(
     );
     const changed = new Set(rows.map((row) => row.id));
     const there = looked.there.filter((id) => changed.has(id));
-    await markHolds(
-      ctx,
-      tx,
-      there.map((fileId) => ({ fileId })),
-    );
+    await markOnDisk(ctx, tx, there);
     const gone = looked.gone.filter((id) => changed.has(id));
     const moved = await moveFiles(ctx, tx, gone, { from: 'UNVERIFIED', to: 'ONTAPE' });
     await forgetVerifications(tx, moved);

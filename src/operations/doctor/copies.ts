@@ -12,7 +12,7 @@ import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import { ringRoom } from '../disks/disks.js';
 import type { ChangedCopy } from '../disks/removals.js';
 import { forgetCopies, isUnheldForGood } from '../disks/removals.js';
-import { lockHolders, lockRequestsOf, markHolds, settleRequests, waitAgain } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, markOnDisk, settleRequests, waitAgain } from '../requests/holds.js';
 import type { FoundKind } from './findings.js';
 
 /**
@@ -80,11 +80,7 @@ async function restoreStanding(ctx: Context, tx: Transaction, copies: readonly A
   const fileIds = copies.map(({ fileId }) => fileId);
   const moved = await moveFiles(ctx, tx, fileIds, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
   await forgetVerifications(tx, moved);
-  await markHolds(
-    ctx,
-    tx,
-    moved.map((fileId) => ({ fileId })),
-  );
+  await markOnDisk(ctx, tx, moved);
 }
 
 export async function readStanding(

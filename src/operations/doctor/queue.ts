@@ -101,7 +101,7 @@ const recallMisplaced: FaultKind = {
     WHERE c.state = 'WAITING' AND c.file_id > ${after} AND ${isMisplaced} ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairMisplaced', async (tx) => {
-      await lockFiles(tx, keys);
+      await lockFiles(tx, sql`f.id = ANY(${keys}::bigint[])`);
       await lockRecalls(tx, sql`c.file_id = ANY(${keys}::bigint[])`);
       await tx.query(
         sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f

@@ -219,7 +219,7 @@ function toHoldOutcome(outcome: Judged): HoldOutcome[] {
   const { fileId } = outcome;
   if (outcome.kind === 'restored' || outcome.kind === 'standing') return [{ fileId }];
   if (outcome.kind !== 'failed') return [];
-  return [{ fileId, failure: { errorClass: outcome.errorClass, error: outcome.error } }];
+  return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
 }
 
 /** Starts requests that were created while their recall began. */
@@ -367,7 +367,8 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     );
     const outcomes = failed.map(({ fileId }) => ({
       fileId,
-      failure: { errorClass: 'PERMANENT', error: told.get(fileId) ?? UNPLACED },
+      errorClass: 'PERMANENT',
+      error: told.get(fileId) ?? UNPLACED,
     }));
     await markHolds(ctx, tx, outcomes);
     return failed.length;
@@ -384,14 +385,11 @@ export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
     const fileIds = rows.map((row) => row.fileId);
     if (fileIds.length === 0) return 0;
     await lockHolders(tx, fileIds);
-    const failed = await tx.query<{ fileId: bigint; error: string }>(
-      sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${which} RETURNING c.file_id AS "fileId", ${whyWithdrawn} AS error`,
+    const failed = await tx.query<HoldOutcome>(
+      sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${which}
+          RETURNING c.file_id AS "fileId", 'POLICY' AS "errorClass", ${whyWithdrawn} AS error`,
     );
-    await markHolds(
-      ctx,
-      tx,
-      failed.map(({ fileId, error }) => ({ fileId, failure: { errorClass: 'POLICY', error } })),
-    );
+    await markHolds(ctx, tx, failed);
     return failed.length;
   });
 }

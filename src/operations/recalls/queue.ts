@@ -231,7 +231,7 @@ export async function leaveUnreadable(ctx: Context): Promise<number> {
   if (rows.length === 0) return 0;
   const ids = rows.map(({ id }) => id);
   return await transaction(ctx.db.pool, 'leaveUnreadable', async (tx) => {
-    await lockFiles(tx, ids);
+    await lockFiles(tx, sql`f.id = ANY(${ids}::bigint[])`);
     await lockRecalls(tx, sql`c.file_id = ANY(${ids}::bigint[])`);
     const turned = await tx.query<{ id: bigint }>(
       sql`UPDATE tape_file f SET ${changePlaces}, copy_error = NULL, copy_failed_at = NULL FROM recall c WHERE f.id = ANY(${ids}::bigint[]) AND c.file_id = f.id AND ${which} RETURNING f.id`,

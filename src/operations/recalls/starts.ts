@@ -55,7 +55,7 @@ export async function startRecalls(
     const tx = byKeys(begun);
     // started requests are not locked, so that their other recalls can end meanwhile
     const requestIds = await lockUnstartedOf(tx, fileIds);
-    await lockFiles(tx, fileIds);
+    await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
     const mounted = await lockDrive(tx, lease);
     if (!mounted) return { started: [], queuedAt: [], idle: [] };
@@ -204,11 +204,8 @@ async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void>
           WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id
             AND f.stage = ANY(${onDiskStages}::"Stage"[]) RETURNING c.file_id AS "fileId", ${isChanged} AS "isChanged"`,
     );
-    await markHolds(
-      ctx,
-      tx,
-      idle.filter((file) => !file.isChanged).map(({ fileId }) => ({ fileId })),
-    );
+    const asRead = idle.filter((file) => !file.isChanged);
+    await markHolds(ctx, tx, asRead);
   });
 }
 

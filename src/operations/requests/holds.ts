@@ -154,7 +154,7 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  */
 export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   const requestIds = await lockRequestsOf(tx, fileIds);
-  await lockFiles(tx, fileIds);
+  await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
   await lockRecalls(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
   const late = await tx.query<{ id: number }>(
     sql`SELECT r.id FROM request r WHERE ${holdsOneOf(fileIds)} AND r.id <> ALL(${requestIds}::int[])
@@ -166,7 +166,13 @@ export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): 
 export interface HoldOutcome {
   fileId: bigint;
   /** Undefined if the file is on disk. */
-  failure?: { errorClass: string; error: string } | undefined;
+  errorClass?: string | undefined;
+  error?: string | undefined;
+}
+
+export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  const arrived = fileIds.map((fileId) => ({ fileId }));
+  await markHolds(ctx, tx, arrived);
 }
 
 /**
@@ -177,8 +183,8 @@ export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonl
   if (outcomes.length === 0) return;
   const now = ctx.now();
   const fileIds = outcomes.map((o) => o.fileId);
-  const classes = outcomes.map((o) => o.failure?.errorClass ?? null);
-  const errors = outcomes.map((o) => o.failure?.error ?? null);
+  const classes = outcomes.map((o) => o.errorClass ?? null);
+  const errors = outcomes.map((o) => o.error ?? null);
   // materialized, so that each file and then each request file is looked up by its key
   const rows = await tx.query<{ requestId: number }>(
     sql`WITH told AS MATERIALIZED (

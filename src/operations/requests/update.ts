@@ -262,12 +262,7 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
 /** Retries both copies of files that have two. */
 async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const which = sql`f.id = ANY(${fileIds}::bigint[]) AND f.copy_error IS NOT NULL`;
-  const rows = await tx.query<{ id: bigint }>(sql`SELECT f.id FROM tape_file f WHERE ${which}`);
-  if (rows.length === 0) return;
-  await lockFiles(
-    tx,
-    rows.map(({ id }) => id),
-  );
+  await lockFiles(tx, which);
   await tx.query(sql`UPDATE tape_file f SET copy_error = NULL, copy_failed_at = NULL WHERE ${which}`);
 }
 

@@ -357,10 +357,8 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
     );
     const outcomes = gone.flatMap(({ fileId }) => {
-      const failure = over.get(fileId);
-      return failure
-        ? [{ fileId, failure: { errorClass: failure.errorClass, error: ofBoth.get(fileId) ?? failure.error } }]
-        : [];
+      const { errorClass, error } = over.get(fileId) ?? {};
+      return errorClass ? [{ fileId, errorClass, error: ofBoth.get(fileId) ?? error }] : [];
     });
     await markHolds(ctx, tx, outcomes);
   });
