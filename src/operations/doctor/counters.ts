@@ -12,68 +12,58 @@ import { unknownPathsOfQuota } from '../quotas/charges.js';
 import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
 import type { FaultKind } from './findings.js';
 
-const charged = sql`(SELECT coalesce(sum(h.size), 0) FROM live_hold h WHERE h.quota_id = q.id)`;
-
-const quotaUsed: FaultKind = {
-  kind: 'quota-used',
-  find: (after, limit) => sql`SELECT q.id::bigint AS key, 'user ' || q."user" AS thing,
-      c.bytes || ' bytes held' AS expected,
-      q.used || ' bytes used' AS found
-    FROM quota q CROSS JOIN LATERAL (SELECT ${charged} AS bytes) c
-    WHERE q.id > ${after} AND q.used <> c.bytes ORDER BY q.id LIMIT ${limit}`,
-  repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, 'repairUsed', async (tx) => {
-      const isOne = sql`q.id = ANY(${keys}::int[])`;
-      await lockQuotas(tx, isOne);
-      await tx.query(sql`UPDATE quota q SET used = ${charged} WHERE ${isOne} AND q.used <> ${charged}`);
-    }),
+const counted = {
+  quota: { row: raw('q'), thing: sql`'user ' || q."user"`, lock: lockQuotas },
+  restore_disk: { row: raw('k'), thing: sql`k.mountpoint`, lock: lockDisks },
 };
 
-const quotaCounts: FaultKind = {
-  kind: 'quota-counts',
-  find: (after, limit) => sql`SELECT q.id::bigint AS key, 'user ' || q."user" AS thing,
-      c.paths || ' awaited paths' AS expected, q.awaited_paths || ' counted' AS found
-    FROM quota q CROSS JOIN LATERAL (SELECT ${unknownPathsOfQuota} AS paths) c
-    WHERE q.id > ${after} AND c.paths <> q.awaited_paths ORDER BY q.id LIMIT ${limit}`,
-  repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, 'repairQuotaCounts', async (tx) => {
-      const isOne = sql`q.id = ANY(${keys}::int[])`;
-      await lockQuotas(tx, isOne);
-      await tx.query(sql`UPDATE quota q SET awaited_paths = ${unknownPathsOfQuota} WHERE ${isOne}`);
-    }),
-};
-
-function diskCounter(column: 'used' | 'reserved', definition: Sql, words: string): FaultKind {
-  const counter = raw(`k.${column}`);
+/** @param words after the expected and the found number */
+function counterFault(
+  kind: string,
+  table: keyof typeof counted,
+  { column, definition, words: [expected, found] }: { column: string; definition: Sql; words: [string, string] },
+): FaultKind {
+  const { row, thing, lock } = counted[table];
+  const [of, counter] = [raw(table), raw(column)];
   return {
-    kind: `disk-${column}`,
-    find: (after, limit) => sql`SELECT k.id::bigint AS key, k.mountpoint AS thing,
-        c.bytes || ${` bytes ${words}`} AS expected, ${counter} || ${` bytes ${column}`} AS found
-      FROM restore_disk k CROSS JOIN LATERAL (SELECT ${definition} AS bytes) c
-      WHERE k.id > ${after} AND ${counter} <> c.bytes ORDER BY k.id LIMIT ${limit}`,
+    kind,
+    find: (after, limit) => sql`SELECT ${row}.id::bigint AS key, ${thing} AS thing,
+        c.value || ${` ${expected}`} AS expected, ${row}.${counter} || ${` ${found}`} AS found
+      FROM ${of} ${row} CROSS JOIN LATERAL (SELECT ${definition} AS value) c
+      WHERE ${row}.id > ${after} AND ${row}.${counter} <> c.value ORDER BY ${row}.id LIMIT ${limit}`,
     repair: async (ctx, keys) =>
-      await transaction(ctx.db.pool, 'repairDisk', async (tx) => {
-        const isOne = sql`k.id = ANY(${keys}::int[])`;
-        await lockDisks(tx, isOne);
-        await tx.query(
-          sql`UPDATE restore_disk k SET ${raw(column)} = ${definition} WHERE ${isOne} AND ${counter} <> ${definition}`,
-        );
+      await transaction(ctx.db.pool, 'repairCounter', async (tx) => {
+        const isOne = sql`${row}.id = ANY(${keys}::int[])`;
+        await lock(tx, isOne);
+        await tx.query(sql`UPDATE ${of} ${row} SET ${counter} = ${definition} WHERE ${isOne}`);
         await ringRoom(tx);
       }),
   };
 }
 
-const diskUsed = diskCounter(
-  'used',
-  sql`(SELECT coalesce(sum(f.size), 0) FROM tape_file f WHERE f.disk_id = k.id)`,
-  'of noted copies',
-);
+const quotaUsed = counterFault('quota-used', 'quota', {
+  column: 'used',
+  definition: sql`(SELECT coalesce(sum(h.size), 0) FROM live_hold h WHERE h.quota_id = q.id)`,
+  words: ['bytes held', 'bytes used'],
+});
 
-const diskReserved = diskCounter(
-  'reserved',
-  sql`(SELECT coalesce(sum(c.size), 0) FROM recall c WHERE c.disk_id = k.id AND c.state = 'RUNNING')`,
-  'of running recalls',
-);
+const quotaCounts = counterFault('quota-counts', 'quota', {
+  column: 'awaited_paths',
+  definition: unknownPathsOfQuota,
+  words: ['awaited paths', 'counted'],
+});
+
+const diskUsed = counterFault('disk-used', 'restore_disk', {
+  column: 'used',
+  definition: sql`(SELECT coalesce(sum(f.size), 0) FROM tape_file f WHERE f.disk_id = k.id)`,
+  words: ['bytes of noted copies', 'bytes used'],
+});
+
+const diskReserved = counterFault('disk-reserved', 'restore_disk', {
+  column: 'reserved',
+  definition: sql`(SELECT coalesce(sum(c.size), 0) FROM recall c WHERE c.disk_id = k.id AND c.state = 'RUNNING')`,
+  words: ['bytes of running recalls', 'bytes reserved'],
+});
 
 const figures = sql`'%s files, %s on disk, %s failed, %s bytes, %s bytes on disk'`;
 

@@ -225,14 +225,7 @@ const stagingUnheld: FaultKind = {
       'a recall that it was asked for' AS expected,
       'none, and it is ' || s.state || ' there since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM ${tables} WHERE s.file_id > ${after} AND ${isUnheldLong(now)} ORDER BY s.file_id LIMIT ${limit}`,
-  repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, 'repairStaging', async (tx) => {
-      await tx.query(lockOf(keys));
-      await tx.query(
-        sql`UPDATE staging s SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
-            WHERE s.file_id = ANY(${keys}::bigint[]) AND ${isUnheldLong(sql`${ctx.now()}::timestamp`)}`,
-      );
-    }),
+  repair: repairStaging((now) => sql`state = 'RELEASING', since = ${now}, due_at = ${now}`, isUnheldLong),
 };
 
 /** Its repair makes the next try due. */
@@ -243,17 +236,18 @@ const stagingStuck: FaultKind = {
       'not so since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ', after ' || s.attempts || ' tries'
         || coalesce(': ' || (SELECT t.problem FROM stager t WHERE t.library_id = s.library_id), '') AS found
     FROM ${tables} WHERE s.file_id > ${after} AND ${isStuck(now)} ORDER BY s.file_id LIMIT ${limit}`,
-  repair: async (ctx, keys) =>
-    await transaction(ctx.db.pool, 'repairStaging', async (tx) => {
-      await tx.query(lockOf(keys));
-      await tx.query(
-        sql`UPDATE staging s SET attempts = 0, due_at = ${ctx.now()} WHERE s.file_id = ANY(${keys}::bigint[]) AND ${isStuck(sql`${ctx.now()}::timestamp`)}`,
-      );
-    }),
+  repair: repairStaging((now) => sql`attempts = 0, due_at = ${now}`, isStuck),
 };
 
-function lockOf(keys: readonly bigint[]): Sql {
-  return sql`SELECT FROM staging g WHERE g.file_id = ANY(${keys}::bigint[]) ORDER BY g.file_id, g.library_id ${locking.staging}`;
+function repairStaging(changes: (now: Sql) => Sql, which: (now: Sql) => Sql): FaultKind['repair'] {
+  return async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairStaging', async (tx) => {
+      const [now, ids] = [sql`${ctx.now()}::timestamp`, sql`${keys}::bigint[]`];
+      await tx.query(
+        sql`SELECT FROM staging g WHERE g.file_id = ANY(${ids}) ORDER BY g.file_id, g.library_id ${locking.staging}`,
+      );
+      await tx.query(sql`UPDATE staging s SET ${changes(now)} WHERE s.file_id = ANY(${ids}) AND ${which(now)}`);
+    });
 }
 
 export const stagingFaults: readonly FaultKind[] = [stagingUnheld, stagingStuck];
