@@ -1,3 +1,7 @@
+/**
+ * Adds rows to the catalogue and updates known files, all or nothing. Files that live requests await join them in the
+ * same transaction. The rows are loaded first, so that the transaction can run again after a deadlock.
+ */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { runTransaction } from '../../database/transaction.js';
