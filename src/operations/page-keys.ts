@@ -78,6 +78,20 @@ export async function countRows(
   return Number(row?.count ?? 0n);
 }
 
+const FILES = 200;
+
+/** Yields all rows by the page, each read after the last row of the page before. */
+export async function* pagesByFile<Row extends { fileId: bigint }>(
+  read: (page: { after: bigint; limit: number }) => Promise<Row[]>,
+): AsyncGenerator<Row[]> {
+  for (let after = 0n; ; ) {
+    const rows = await read({ after, limit: FILES });
+    yield rows;
+    if (rows.length < FILES) return;
+    after = rows.at(-1)?.fileId ?? after;
+  }
+}
+
 /** Which rows to load. */
 type Ids<Id> = { in: Id[] };
 

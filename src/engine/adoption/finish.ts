@@ -14,18 +14,17 @@ import {
   readOldNames,
   readUnheldAdopted,
 } from '../../operations/adoption/copies.js';
-import { type Difference, readPages } from '../../operations/adoption/report.js';
+import type { Difference } from '../../operations/adoption/report.js';
 import { auditedRun } from '../../operations/audit/audited.js';
 import type { NotedCopy } from '../../operations/disks/copies.js';
 import { letGo } from '../../operations/disks/removals.js';
+import { pagesByFile } from '../../operations/page-keys.js';
 import { compareCopy, isKnownBy, lookAt } from '../disk/copy.js';
 import { removeEntry } from '../disk/entry.js';
 import { rootOf } from '../disk/marker.js';
 import { type CopyPlace, withCopy } from '../disk/restore-area.js';
 import { lookAtLink, removeLink, syncLinkFolder } from '../links/link.js';
 import { isSameName } from './copies.js';
-
-const PAGE = 200;
 
 export interface Finish {
   names: number;
@@ -55,10 +54,7 @@ export async function finishAdoption(
 
 /** Moves the files back to ONTAPE. An engine removes the copies, as at the end of a request. */
 async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference) => void): Promise<void> {
-  const pages = readPages<NotedCopy>(PAGE, (last) =>
-    readUnheldAdopted(ctx, { after: last?.fileId ?? 0n, limit: PAGE }),
-  );
-  for await (const copies of pages) {
+  for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
     const [unchanged, changed]: [NotedCopy[], NotedCopy[]] = [[], []];
     for (const copy of copies) {
       try {
@@ -81,8 +77,7 @@ async function removeOldNames(
   ctx: Context,
   { archiveRoot, done, tell }: { archiveRoot: string; done: Finish; tell: (left: Difference) => void },
 ): Promise<void> {
-  const pages = readPages<OldName>(PAGE, (last) => readOldNames(ctx, { after: last?.fileId ?? 0n, limit: PAGE }));
-  for await (const page of pages) {
+  for await (const page of pagesByFile((after) => readOldNames(ctx, after))) {
     const gone: GoneName[] = [];
     for (const name of page) {
       const { fate, why = '' } = await removeOldName(name, archiveRoot).catch((error: unknown) => {

@@ -5,22 +5,19 @@
 import type { Context } from '../../context.js';
 import { TapeError } from '../../errors.js';
 import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/removals.js';
+import { pagesByFile } from '../../operations/page-keys.js';
 import { lookAt } from './copy.js';
 import { FailingDisks } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
 import { eachOf } from './removal.js';
 
-const PAGE = 200;
-
 /** For copies that requests need: records an existing one as on disk, or recalls the file. */
 export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<void> {
-  for (let after = 0n; !stop.aborted; ) {
-    const copies = await readChanged(ctx, { isWanted: true, after, limit: PAGE });
+  for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: true, ...page }))) {
+    if (stop.aborted) return;
     const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, lookFor);
     const pick = (isWanted: boolean) => looks.flatMap(({ copy, result }) => (result === isWanted ? [copy.fileId] : []));
     await settleChanged(ctx, { there: pick(true), gone: pick(false) });
-    if (copies.length < PAGE) return;
-    after = copies.at(-1)?.fileId ?? after;
   }
 }
 

@@ -6,18 +6,16 @@ import type { Context } from '../../context.js';
 import { messageOf } from '../../errors.js';
 import { type Adoption, adoptCopies, readStanding } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
+import { pagesByFile } from '../../operations/page-keys.js';
 import { checksumOf } from '../checksum.js';
 import { inodeOf, lookAt } from '../disk/copy.js';
 import { isSame } from '../disk/entry.js';
 import { type CopyPlace, withCopy } from '../disk/restore-area.js';
 import type { Examination } from './examination.js';
 
-const PAGE = 200;
-
 /** Reports such files for which recent requests were fulfilled. */
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
-  for (let after = 0n; ; ) {
-    const copies = await readStanding(ctx, { after, limit: PAGE });
+  for await (const copies of pagesByFile((page) => readStanding(ctx, page))) {
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
       const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate has put there'];
       try {
@@ -29,8 +27,6 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
         yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
       }
     }
-    if (copies.length < PAGE) return;
-    after = copies.at(-1)?.fileId ?? after;
   }
 }
 

@@ -7,6 +7,7 @@ import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../opera
 import { restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
 import { type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { markLinks, type NotedLink, readChanges, readLinks } from '../../operations/links/links.js';
+import { pagesByFile } from '../../operations/page-keys.js';
 import { isThere } from '../disk/changed.js';
 import { compareCopy, lookAt, readChecksum } from '../disk/copy.js';
 import { removeUnheld } from '../disk/removal.js';
@@ -14,20 +15,15 @@ import { lookAtLink } from '../links/link.js';
 import { LinkKeeper } from '../links/pass.js';
 import type { Examination } from './examination.js';
 
-const PAGE = 200;
-
 /** Reports copies that are missing, changed, damaged or unreadable. An engine looks after those to be removed. */
 export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
-  for (let after = 0n; ; ) {
-    const copies = await readCopies(ctx, { after, limit: PAGE });
+  for await (const copies of pagesByFile((page) => readCopies(ctx, page))) {
     const faults: CopyFault[] = [];
     for (const copy of copies) {
       const fault = await examineCopy(copy, exam);
       if (fault) faults.push(fault);
     }
     if (faults.length > 0) yield* tellCopies(ctx, exam, faults);
-    if (copies.length < PAGE) break;
-    after = copies.at(-1)?.fileId ?? after;
   }
   yield* examineChanged(ctx, exam);
 }
@@ -129,8 +125,7 @@ async function stillMissing(copies: readonly NotedCopy[]): Promise<NotedCopy[]> 
 
 /** Reports changed copies that were left alone and are now gone: their files are only on tape. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
-  for (let after = 0n; ; ) {
-    const copies = await readChanged(ctx, { isWanted: false, after, limit: PAGE });
+  for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
       const [thing, expected] = [`${copy.mountpoint}${copy.path}`, CHANGED];
@@ -146,8 +141,6 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
       const thing = `${mountpoint}${file}`;
       yield { kind: 'copy-missing', thing, expected: CHANGED, found: 'nothing', isRepaired: mended.has(fileId) };
     }
-    if (copies.length < PAGE) return;
-    after = copies.at(-1)?.fileId ?? after;
   }
 }
 
@@ -167,8 +160,7 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
 
 /** Reports links that cannot be made, then links that differ from their record. */
 export async function* examineLinks(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
-  for (let after = 0n; ; ) {
-    const links = await readLinks(ctx, { after, limit: PAGE });
+  for await (const links of pagesByFile((page) => readLinks(ctx, page))) {
     exam.counts.links += links.length;
     const faults: LinkFault[] = [];
     for (const link of links) {
@@ -181,8 +173,6 @@ export async function* examineLinks(ctx: Context, exam: Examination): AsyncGener
       const isRepaired = mended.has(link.fileId);
       yield { kind, thing: link.at, expected: `a link to ${link.target}`, found, isRepaired };
     }
-    if (links.length < PAGE) return;
-    after = links.at(-1)?.fileId ?? after;
   }
 }
 
