@@ -8,6 +8,7 @@ import type { Context } from '../context.js';
 import { locking } from '../database/locks.js';
 import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../errors.js';
+import type { Suspension as SuspensionRow } from '../generated/prisma/client.js';
 import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.js';
 import { audited, type Note } from './audit/audited.js';
 import { needsRoom } from './conditions.js';
@@ -17,12 +18,7 @@ import { allow, isVisibleQuota } from './policy.js';
 
 export type { SuspensionMode };
 
-export interface Suspension {
-  kind: SuspensionKind;
-  name: string;
-  mode: SuspensionMode;
-  reason: string;
-  since: string;
+export interface Suspension extends Omit<SuspensionRow, 'retryAt'> {
   /** When the engine retries it; null: not before an operator resumes it. */
   nextTry: string | null;
 }

@@ -8,13 +8,14 @@ import { lockCatalogue } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, NotFoundError, quote } from '../../errors.js';
+import type { Volume } from '../../generated/prisma/client.js';
 import { plural } from '../../plural.js';
 import { audited, type Note } from '../audit/audited.js';
 import { hasPlace, isByPath, isClaimed, isLive, isOffered, isWithdrawn } from '../conditions.js';
 import { checkText } from '../input.js';
 import { takeTurn } from '../turn.js';
 import { concernedBy, inSteps } from './chosen-files.js';
-import { followPlaces, isOn, type KnownVolume, lockMoving, volumeColumns } from './volume-moves.js';
+import { followPlaces, isOn, lockMoving, volumeColumns } from './volume-moves.js';
 import { checkReason, withdrawLeaving } from './withdrawals.js';
 
 interface RetireVolumeInput {
@@ -105,7 +106,7 @@ interface Asked {
 async function judgeRetirement(
   tx: Transaction,
   { name, withdraw }: Asked,
-  volume: Pick<KnownVolume, 'id' | 'retiredAt'>,
+  volume: Pick<Volume, 'id' | 'retiredAt'>,
 ): Promise<RetiredVolume> {
   const { id, retiredAt } = volume;
   const figures = await readFigures(tx, id);
@@ -117,9 +118,7 @@ async function judgeRetirement(
 
 async function judgeDry(ctx: Context, asked: Asked): Promise<RetiredVolume> {
   return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
-    const [volume] = await tx.query<KnownVolume>(
-      sql`SELECT ${volumeColumns} FROM volume v WHERE v.name = ${asked.name}`,
-    );
+    const [volume] = await tx.query<Volume>(sql`SELECT ${volumeColumns} FROM volume v WHERE v.name = ${asked.name}`);
     if (!volume) throw new NotFoundError(`there is no volume ${quote(asked.name)}`);
     return await judgeRetirement(tx, asked, volume);
   });
@@ -180,7 +179,7 @@ async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: 
 /** Marks the volume, which gets no files after the commit. The order of locks puts its row before the catalogue. */
 async function markRetired(ctx: Context, asked: Asked, note: Note): Promise<{ id: number; figures: RetiredVolume }> {
   return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
-    const [volume] = await tx.query<Pick<KnownVolume, 'id' | 'retiredAt'>>(
+    const [volume] = await tx.query<Pick<Volume, 'id' | 'retiredAt'>>(
       sql`UPDATE volume v SET retired_at = coalesce(o.retired_at, ${ctx.now()}::timestamp),
             retired_why = CASE WHEN o.retired_at IS NULL THEN ${asked.why} ELSE o.retired_why END, failures = 0, failing_since = NULL,
             retry_at = NULL, problem = NULL

@@ -7,9 +7,11 @@ import { lockAdvisory, lockLibrariesKept, lockQuotas, lockRequests } from '../..
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
+import { Prisma, type Volume } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
 import { isChanged, isLive, isOffered } from '../conditions.js';
 import { checkText } from '../input.js';
+import { columnsOf } from '../row-columns.js';
 import { type ChosenFiles, concernedBy, countChosen, inSteps, lockLeaving } from './chosen-files.js';
 import { dropStale, followChanges, settleFollowed } from './import-apply.js';
 import { isSamePlace } from './versions.js';
@@ -67,14 +69,14 @@ interface Names {
 
 interface Volumes {
   names: Names;
-  from: KnownVolume;
+  from: Volume;
   /** Undefined if it must be created. */
-  to: KnownVolume | undefined;
+  to: Volume | undefined;
 }
 
 async function findVolumes(ask: Ask, names: Names): Promise<Volumes> {
-  const rows = await ask<KnownVolume & { name: string }>(
-    sql`SELECT v.name, ${volumeColumns} FROM volume v WHERE v.name IN (${names.from}, ${names.to})`,
+  const rows = await ask<Volume>(
+    sql`SELECT ${volumeColumns} FROM volume v WHERE v.name IN (${names.from}, ${names.to})`,
   );
   const from = rows.find(({ name }) => name === names.from);
   const to = rows.find(({ name }) => name === names.to);
@@ -182,18 +184,7 @@ async function refuseTaken(
 /** Two paths of the same bytes may share a position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
 
-export interface KnownVolume {
-  id: number;
-  libraryId: number;
-  medium: string;
-  used: bigint;
-  nextPosition: bigint;
-  retiredAt: string | null;
-  retiredWhy: string | null;
-}
-
-export const volumeColumns = sql`v.id, v.library_id AS "libraryId", v.medium, v.used, v.next_position AS "nextPosition",
-  v.retired_at AS "retiredAt", v.retired_why AS "retiredWhy"`;
+export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');
 
 export const isOn = (volumeId: number): Sql => sql`(f.volume_id = ${volumeId} OR f.copy_volume_id = ${volumeId})`;
 

@@ -15,14 +15,8 @@ import { checkBytes, checkPattern } from '../input.js';
 import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-export interface DiskRow {
-  id: number;
-  mountpoint: string;
-  /** Bytes of the allocation, of copies, and reserved by running recalls. */
-  size: bigint;
-  used: bigint;
-  reserved: bigint;
-}
+/** With bytes of the allocation, of copies, and reserved by running recalls. */
+export type DiskRow = Pick<RestoreDisk, 'id' | 'mountpoint' | 'size' | 'used' | 'reserved'>;
 
 const diskColumns = sql`k.id, k.mountpoint, k.size, k.used, k.reserved`;
 

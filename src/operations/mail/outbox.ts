@@ -7,22 +7,15 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { allOf, empty, raw, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
+import type { Notification } from '../../generated/prisma/client.js';
 import { addSeconds } from '../../time.js';
 import { isLive } from '../conditions.js';
 import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow, isVisibleQuota } from '../policy.js';
 
-export interface Letter {
-  id: bigint;
-  recipient: string;
-  subject: string;
-  body: string;
-  messageId: string;
-  attempts: number;
-  createdAt: string;
-  /** When a server first deferred it; null if never. */
-  deferredSince: string | null;
-  deferrals: number;
+export interface Letter
+  extends Pick<Notification, 'id' | 'recipient' | 'subject' | 'body' | 'messageId' | 'attempts' | 'createdAt'>,
+    Pick<Notification, 'deferredSince' | 'deferrals'> {
   /** Its request has ended since it was written. */
   isLate: boolean;
   /** It announces an expiry that has come, or was postponed. */

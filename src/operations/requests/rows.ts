@@ -23,25 +23,9 @@ import { countRows, type KeyPage, type PageItem, type PageWish, readInnerPages, 
 import { allow, allowChange, isVisibleQuota, type Operation } from '../policy.js';
 import { columnsOf, rowTaker } from '../row-columns.js';
 import { checkAsked } from '../turn.js';
-import type { Limits } from './limits.js';
 
-export interface LockedRequest extends Limits {
-  id: number;
-  pattern: string;
-  label: string;
-  retention: string;
-  first: string | null;
-  last: string | null;
-  state: RequestState;
-  /** Null if every left-out file has a recorded path (left-out.ts). */
-  leftOutSize: bigint | null;
-  quotaId: number;
+export interface LockedRequest extends Request {
   user: string;
-  /** Name of the caller that made it; null if not recorded. */
-  madeBy: string | null;
-  /** Charged while the request is live. */
-  bytesTotal: bigint;
-  filesTotal: number;
 }
 
 export function isEnded(state: RequestState): boolean {
@@ -57,9 +41,7 @@ export async function lockOwnRequest(
 ): Promise<LockedRequest> {
   const [request] = await tx.query<LockedRequest>(
     // a caller must not wait for a request that it may not see
-    sql`SELECT r.id, r.pattern, r.label, r.retention, r.notify_on_first_file AS first, r.notify_on_last_file AS last,
-          r.max_files AS "maxFiles", r.max_bytes AS "maxBytes", r.state, r.left_out_size AS "leftOutSize", q.id AS "quotaId", q."user", r.made_by AS "madeBy",
-          r.bytes_total AS "bytesTotal", r.files_total AS "filesTotal"
+    sql`SELECT ${columnsOf(requestFields, 'r')}, q."user"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
   );
   if (!request) throw notFound(id);
@@ -124,16 +106,10 @@ interface ListRequestsInput {
   states?: readonly RequestState[] | null | undefined;
 }
 
-export interface RequestRow {
-  id: number;
+export interface RequestRow
+  extends Pick<Request, 'id' | 'requestDate' | 'retention' | 'label' | 'tapestoreRequestStart' | 'tapestoreRequestEnd'>,
+    Pick<Request, 'firstFilesOnDisk' | 'lastFilesOnDisk'> {
   quota: string;
-  requestDate: string;
-  retention: string;
-  label: string;
-  tapestoreRequestStart: string | null;
-  tapestoreRequestEnd: string | null;
-  firstFilesOnDisk: string | null;
-  lastFilesOnDisk: string | null;
 }
 
 /** Columns of a `RequestRow`. */
@@ -207,10 +183,7 @@ export async function streamRequestPaths<T>(
   return await readList<{ path: string }, T>(ctx, list, consume);
 }
 
-interface RequestWithPaths extends RequestRow {
-  pattern: string;
-  notifyOnFirstFile: string | null;
-  notifyOnLastFile: string | null;
+interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
   /** Paths in the order in which the request took them, as comma-separated JSON strings; null if they exceed a page. */
   paths: string | null;
 }

@@ -103,13 +103,13 @@ async function tryUpdate(
     if (isRevived && !joins) return false;
     await tx.query(
       sql`UPDATE request SET label = ${changed.label}, retention = ${changed.retention},
-            notify_on_first_file = ${changed.first}, notify_on_last_file = ${changed.last},
+            notify_on_first_file = ${changed.notifyOnFirstFile}, notify_on_last_file = ${changed.notifyOnLastFile},
             max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes}${followRules(ctx, given, isRevived)} WHERE id = ${request.id}`,
     );
     if (isEnding) await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
     else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, { quota, isGranted });
     else if (!isEnded(request.state)) await followLimits(ctx, tx, request.id, given.hasLimits);
-    const fields = ['label', 'retention', 'first', 'last', 'maxFiles', 'maxBytes'] as const;
+    const fields = Object.keys(changed) as (keyof typeof changed)[];
     if (isRevived || fields.some((field) => changed[field] !== request[field])) await tx.query(note());
     return true;
   });
@@ -137,17 +137,13 @@ function changesOf(
   input: UpdateRequestInput,
   given: ReturnType<typeof checkUpdate>,
 ) {
+  const toldAt = (field: 'notifyOnFirstFile' | 'notifyOnLastFile', address: typeof given.first) =>
+    address === undefined ? request[field] : addressOf(ctx, quota, { field, address });
   return {
     label: given.label ?? request.label,
     retention: given.retention ?? request.retention,
-    first:
-      given.first === undefined
-        ? request.first
-        : addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: given.first }),
-    last:
-      given.last === undefined
-        ? request.last
-        : addressOf(ctx, quota, { field: 'notifyOnLastFile', address: given.last }),
+    notifyOnFirstFile: toldAt('notifyOnFirstFile', given.first),
+    notifyOnLastFile: toldAt('notifyOnLastFile', given.last),
     ...readLimits(input, request),
   };
 }

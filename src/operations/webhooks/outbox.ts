@@ -6,6 +6,7 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
+import type { Webhook, WebhookMessage } from '../../generated/prisma/client.js';
 import { addSeconds, isBefore } from '../../time.js';
 
 /** Lifetime of a claim. A sender must finish earlier. */
@@ -28,20 +29,11 @@ const FAILURES = 10;
 /** Longest pause that a receiver may request. */
 const LONGEST_WAIT = 86_400;
 
-export interface ClaimedMessage {
-  id: bigint;
-  messageId: string;
-  type: string;
-  body: string;
-  attempts: number;
-  createdAt: string;
-  webhookId: number;
-  /** Null: it receives messages of all quotas. */
-  quotaId: number | null;
-  url: string;
+export interface ClaimedMessage
+  extends Omit<WebhookMessage, 'quotaId' | 'requestId' | 'state' | 'nextTryAt' | 'sentAt' | 'lastError'>,
+    Pick<Webhook, 'quotaId' | 'url' | 'failures'> {
   /** Signing secrets, the present one first. */
   secrets: string[];
-  failures: number;
   claimedUntil: string;
 }
 

@@ -6,7 +6,8 @@ import { allOf, type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../errors.js';
 import { newestNumber } from '../../event-table.js';
-import { WebhookEvent, type WebhookMessageState } from '../../generated/prisma/enums.js';
+import { Prisma, type Webhook, type WebhookMessage } from '../../generated/prisma/client.js';
+import { WebhookEvent } from '../../generated/prisma/enums.js';
 import { addSeconds } from '../../time.js';
 import { createTargets, findTargetProblem } from '../../webhook-targets.js';
 import { audited } from '../audit/audited.js';
@@ -14,6 +15,7 @@ import { isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow, allowManage, isManagedQuota } from '../policy.js';
+import { columnsOf } from '../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
 /** Limit for each quota, and for webhooks of all quotas. */
@@ -226,24 +228,9 @@ export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebh
   });
 }
 
-export interface ShownWebhook {
-  id: number;
+export interface ShownWebhook extends Omit<Webhook, 'quotaId' | 'secret' | 'oldSecret' | 'oldSecretUntil'> {
   /** Null: it receives messages of all quotas. */
   user: string | null;
-  url: string;
-  events: WebhookEvent[];
-  note: string;
-  madeAt: string;
-  madeBy: string;
-  /** Null if enabled. */
-  disabledAt: string | null;
-  disabledReason: string | null;
-  /** Since when, how often in a row, and why it fails; null and 0 if it works. */
-  failingSince: string | null;
-  failures: number;
-  lastError: string | null;
-  sentAt: string | null;
-  nextTryAt: string;
   waiting: number;
 }
 
@@ -283,20 +270,7 @@ function found<Row>(row: Row | undefined, id: number): Row {
   return row;
 }
 
-export interface ShownMessage {
-  id: bigint;
-  messageId: string;
-  type: string;
-  requestId: number | null;
-  body: string;
-  state: WebhookMessageState;
-  attempts: number;
-  createdAt: string;
-  /** Earliest next try of a pending message. */
-  nextTryAt: string;
-  sentAt: string | null;
-  lastError: string | null;
-}
+export type ShownMessage = Omit<WebhookMessage, 'webhookId' | 'quotaId'>;
 
 /** Lists recent and pending messages of a webhook, newest first. @throws NotFoundError */
 export async function listWebhookMessages(
@@ -307,8 +281,7 @@ export async function listWebhookMessages(
   await readWebhook(ctx, page.webhookId);
   const { conditions, order } = boundsOf(sql`m.id`, page, { descending: true });
   const { rows } = await ctx.db.pool.query<ShownMessage>(
-    sql`SELECT m.id, m.message_id AS "messageId", m.type, m.request_id AS "requestId", m.body, m.state, m.attempts,
-          m.created_at AS "createdAt", m.next_try_at AS "nextTryAt", m.sent_at AS "sentAt", m.last_error AS "lastError"
+    sql`SELECT ${columnsOf(Prisma.WebhookMessageScalarFieldEnum, 'm')}
         FROM webhook_message m WHERE ${allOf([sql`m.webhook_id = ${page.webhookId}`, ...conditions])} ${order}`,
   );
   return rows;
