@@ -16,15 +16,21 @@ const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
-interface AddLibraryInput {
+/** Undefined keeps a value, and of a new library is the default. */
+interface SetLibraryInput {
   name: string;
-  kind: string;
-  settings: object;
-  /** Default: 2. */
+  kind?: string | null | undefined;
+  /** Null or an empty text removes a setting. */
+  settings?: object | null | undefined;
   drives?: number | null | undefined;
-  /** For staging libraries only. */
+  /** For staging libraries only. Null: the default of the engine. */
   depthFiles?: number | null | undefined;
   depthBytes?: bigint | null | undefined;
+}
+
+interface AddLibraryInput extends SetLibraryInput {
+  kind: string;
+  settings: object;
 }
 
 const DRIVES = 2;
@@ -38,12 +44,14 @@ const KEPT_NAME = 'drive';
  * Adds a library for engines to use without a restart. This process does not connect to it. @throws InvalidInputError
  */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
+  return await audited(ctx, deedOf('addLibrary', input), (note) => add(ctx, input, note));
+}
+
+/** Only the names of settings are audited, since a value may be a secret. */
+function deedOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
-  // only the names of settings are audited, since a value may be a secret
-  const given = { kind, settings: Object.keys(settings), drives, depthFiles, depthBytes };
-  return await audited(ctx, { operation: 'addLibrary', kind: 'BACKEND', object: name, given }, (note) =>
-    add(ctx, input, note),
-  );
+  const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
+  return { operation, kind: 'BACKEND', object: name, given } as const;
 }
 
 async function add(ctx: Context, input: AddLibraryInput, note: Note): Promise<Library> {
@@ -80,30 +88,14 @@ function checkName(given: string): string {
   throw new InvalidInputError('name', `must not be ${quote(name)}, which is kept for the first library`);
 }
 
-/** Undefined keeps a value. */
-interface SetLibraryInput {
-  name: string;
-  kind?: string | null | undefined;
-  /** Null or an empty text removes a setting. */
-  settings?: object | null | undefined;
-  drives?: number | null | undefined;
-  /** For staging libraries only. Null: the default of the engine. */
-  depthFiles?: number | null | undefined;
-  depthBytes?: bigint | null | undefined;
-}
-
 /**
  * Changes a library. Engines use the new settings without a restart; running reads may be repeated.
  * @throws NotFoundError; InvalidInputError, also for the first library and for another type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
-  const { name, kind, settings, drives, depthFiles, depthBytes } = input;
-  // only the names of settings are audited, since a value may be a secret
-  const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
-  const deed = { operation: 'setLibrary', kind: 'BACKEND', object: name, given } as const;
-  const after = await audited(ctx, deed, (note) => set(ctx, input, note));
+  const after = await audited(ctx, deedOf('setLibrary', input), (note) => set(ctx, input, note));
   // after the commit: if the process dies before, the next trial comes after the pause
-  if (settings) await endTrials(ctx, after);
+  if (input.settings) await endTrials(ctx, after);
   return after;
 }
 
