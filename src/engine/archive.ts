@@ -8,7 +8,7 @@ import type { Context } from '../context.js';
 import { auditedRun } from '../operations/audit/audited.js';
 import { hasVolumes } from '../operations/catalogue/volumes.js';
 import { LibraryError, type WritableBackend } from '../tape/backend.js';
-import { archiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
+import { ArchiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
 import type { Source } from './archive/walk.js';
 import { type OnSkip, type PassedOver, refuseOwnFolders, walkSources } from './archive/walk.js';
 
@@ -65,7 +65,7 @@ async function archiveAll(
   };
   const { signal } = how;
   for await (const sources of groupSources(walkSources(input, result, how.onSkip), signal)) {
-    if (sources.length > 0) await archiveBatch(ctx, backend, input, { sources, result, signal, onSource });
+    if (sources.length > 0) await new ArchiveBatch(ctx, backend, input, { sources, result, signal, onSource }).run();
   }
   return result;
 }

@@ -35,40 +35,24 @@ interface BatchWork {
   onSource: (source: Source) => void;
 }
 
-/**
- * Compares sources with tape, writes, registers, reads back, registers again, removes. A failed file skips the later
- * steps, and does not delay others.
- * @throws the signal's reason; errors of the database; no error of a single file
- */
-export async function archiveBatch(
-  ctx: Context,
-  backend: WritableBackend,
-  options: BatchOptions,
-  work: BatchWork,
-): Promise<void> {
-  await new ArchiveBatch(ctx, backend, options, work).run();
-}
-
-class ArchiveBatch {
+export class ArchiveBatch {
   private readonly ctx: Context;
   private readonly backend: WritableBackend;
   private readonly options: BatchOptions;
-  private readonly sources: readonly Source[];
-  private readonly result: BatchResult;
-  private readonly signal: AbortSignal;
-  private readonly onSource: BatchWork['onSource'];
+  private readonly work: BatchWork;
 
   constructor(ctx: Context, backend: WritableBackend, options: BatchOptions, work: BatchWork) {
-    const { sources, result, signal, onSource } = work;
-    this.onSource = onSource;
     this.ctx = ctx;
     this.backend = backend;
     this.options = options;
-    this.sources = sources;
-    this.result = result;
-    this.signal = signal;
+    this.work = work;
   }
 
+  /**
+   * Compares sources with tape, writes, registers, reads back, registers again, removes. A failed file skips the later
+   * steps, and does not delay others.
+   * @throws the signal's reason; errors of the database; no error of a single file
+   */
   async run(): Promise<void> {
     const { fresh, lost, safe } = await this.sort();
     const written = await this.write([...fresh, ...lost]);
@@ -81,10 +65,10 @@ class ArchiveBatch {
     const onTape = { stage: 'ONTAPE', verified: this.ctx.now() } as const;
     const lostIdOf: LostIdOf = ({ path }) => lostIds.get(path);
     const verified = await this.register(read, onTape, (files) => this.keepStanding(files, lostIdOf));
-    this.result.archived += verified.length;
-    for (const file of verified) this.result.bytes += file.size;
+    this.work.result.archived += verified.length;
+    for (const file of verified) this.work.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, DOUBT) : safe;
-    this.result.unchanged += unchanged.length;
+    this.work.result.unchanged += unchanged.length;
     // last, so that no source disappears while the catalogue needs it; removal requires a verified copy
     if (this.options.move) {
       const { standing } = await this.keepStanding([...verified, ...unchanged]);
@@ -134,7 +118,7 @@ class ArchiveBatch {
         known.push(now);
       } else {
         const what = 'was renamed or withdrawn, or got another place, while it was read back';
-        this.result.failed.push(`${file}: ${path} ${what}; run it again`);
+        this.work.result.failed.push(`${file}: ${path} ${what}; run it again`);
       }
     }
     return { standing, known };
@@ -142,13 +126,13 @@ class ArchiveBatch {
 
   /** Sorts sources: new; ONTAPE without a position, so without a usable copy; on tape with the same bytes. */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: Written[] }> {
-    const paths = this.sources.map((source) => source.path);
+    const paths = this.work.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
     const clashes = await findFolderClashes(this.ctx, paths); // before any of them is written to tape
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
     const safe: Written[] = [];
-    await this.doEach(this.sources, async (source) => {
+    await this.doEach(this.work.sources, async (source) => {
       const old = known.get(source.path);
       const clash = clashes.get(source.path);
       if (!old && clash !== undefined) throw new Error(clash);
@@ -156,8 +140,8 @@ class ArchiveBatch {
         throw new Error(`${quote(source.path)} is withdrawn: reinstate it, or forget it, and run it again`);
       }
       if (!old || !isOnTape(old)) return void fresh.push(source);
-      const checksum = await checkSame(source, old, this.signal);
-      this.onSource(source);
+      const checksum = await checkSame(source, old, this.work.signal);
+      this.work.onSource(source);
       if (old.place) safe.push({ ...source, ...old.place, checksum });
       else lost.push({ ...source, id: old.id });
     });
@@ -169,8 +153,8 @@ class ArchiveBatch {
     const places = await placeFiles(this.ctx, { sizes, volumeSize: this.options.volumeSize });
     const written: Written[] = [];
     await this.doEach(sources, async (source, index) => {
-      written.push(await writeSource(this.backend, source, places[index] as Place, this.signal));
-      this.onSource(source);
+      written.push(await writeSource(this.backend, source, places[index] as Place, this.work.signal));
+      this.work.onSource(source);
     });
     return await this.sync(written);
   }
@@ -180,12 +164,12 @@ class ArchiveBatch {
     const durable = new Set(written.map(({ volume }) => volume));
     for (const volume of durable) {
       try {
-        await this.backend.sync?.(volume, this.signal);
+        await this.backend.sync?.(volume, this.work.signal);
       } catch (error) {
-        if (this.signal.aborted) throw error;
+        if (this.work.signal.aborted) throw error;
         durable.delete(volume);
         for (const { file } of written.filter((lost) => lost.volume === volume)) {
-          this.result.failed.push(`${file}: ${messageOf(error)}`);
+          this.work.result.failed.push(`${file}: ${messageOf(error)}`);
         }
       }
     }
@@ -195,9 +179,9 @@ class ArchiveBatch {
   /** @param doubt prefix for the reason if a copy is wrong */
   private async verify(files: readonly Written[], doubt: string): Promise<Written[]> {
     const fail = ({ file }: Written, error: unknown) => {
-      this.result.failed.push(`${file}: ${doubt}${messageOf(error)}`);
+      this.work.result.failed.push(`${file}: ${doubt}${messageOf(error)}`);
     };
-    return await readBack(this.backend, files, { signal: this.signal, fail });
+    return await readBack(this.backend, files, { signal: this.work.signal, fail });
   }
 
   /** Keeps new files for which no import has registered another one: no row of that gets their position. */
@@ -219,7 +203,7 @@ class ArchiveBatch {
         continue;
       }
       const place = `${file.volume}, position ${file.position}`;
-      this.result.failed.push(
+      this.work.result.failed.push(
         `${file.file}: while it was written, ${reason} (at ${place} are bytes that nothing refers to)`,
       );
     }
@@ -235,8 +219,8 @@ class ArchiveBatch {
       try {
         await work(source, index);
       } catch (error) {
-        if (this.signal.aborted) throw error;
-        this.result.failed.push(`${source.file}: ${messageOf(error)}`);
+        if (this.work.signal.aborted) throw error;
+        this.work.result.failed.push(`${source.file}: ${messageOf(error)}`);
       }
     }
   }
