@@ -7,7 +7,6 @@ import type { Context } from '../src/context.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { RestoreDisk, TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
-import type { ChosenFiles } from '../src/operations/catalogue/chosen-files.js';
 import { getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
 import { type Entry, type Folder, showFolder } from '../src/operations/catalogue/folders.js';
 import { renameFiles } from '../src/operations/catalogue/renames.js';
@@ -34,7 +33,7 @@ import {
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
 import { createBatch, isText, resolveRootPage } from './pages.js';
-import { findVolume, VolumeType } from './tapes.js';
+import { ChosenFilesType, findVolume, VolumeType } from './tapes.js';
 
 const StageType = builder.enumType('Stage', {
   description: 'Where a tape file is.',
@@ -247,15 +246,6 @@ builder.subscriptionFields((t) => ({
     resolve: (change) => change,
   }),
 }));
-
-const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
-  description: 'The files that `withdrawFiles`, `reinstateFiles` or `renameFiles` was about.',
-  fields: (t) => ({
-    files: t.exposeInt('files', { description: 'How many there are.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
-    requests: t.exposeInt('requests', { description: 'Live requests that hold one of them, or wait for one.' }),
-  }),
-});
 
 const PATH = 'Of a file; or of a folder, with a slash at its end, for all files below it.';
 const DRY_RUN = 'Only say what would be done.';

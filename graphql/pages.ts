@@ -2,7 +2,6 @@
  * Pages of lists, and batches of values, instead of Prisma's: Prisma reads an inner list whole, and finds nothing after
  * a cursor whose row has left the list.
  */
-import { PothosValidationError } from '@pothos/core';
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
 import {
   type DefaultConnectionArguments,
@@ -168,25 +167,12 @@ export async function resolveRootPage<Row extends object, Key extends string | n
   key: ListKey<Key>,
   page: (page: KeyPage<Key>) => Promise<Row[]>,
 ) {
-  checkDirection(args);
   const cursors: Cursors<Key> = {
     write: (value) => formatPrismaCursor({ [key.name]: value }, key.name),
     read: (cursor) => checkKey(parsePrismaCursor(cursor), key),
   };
   const keyOf = (row: Row) => (row as Record<string, unknown>)[key.name] as Key;
   return await resolveCursorPage(args, cursors, { keyOf, find: page });
-}
-
-/** @throws PothosValidationError as `prismaConnection` does */
-function checkDirection(args: DefaultConnectionArguments): void {
-  for (const [one, other] of [
-    ['before', 'after'],
-    ['before', 'first'],
-    ['after', 'last'],
-  ] as const) {
-    if (args[one] == null || args[other] == null) continue;
-    throw new PothosValidationError(`Arguments "${one}" and "${other}" are not supported at the same time`);
-  }
 }
 
 /** PostgreSQL text cannot contain NUL. */

@@ -3,13 +3,15 @@
  * /graphql/stream by the same rules (event-streams.ts). Parameters are read once, for both.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
-import { type ExecutionArgs, type ExecutionResult, getOperationAST } from 'graphql';
+import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST } from 'graphql';
 import { createYoga, type Plugin, type YogaServerInstance } from 'graphql-yoga';
 import { limitStreams } from '../src/access/limits.js';
 import { describeCaller } from '../src/caller.js';
 import type { Context } from '../src/context.js';
 import { sendEncoded } from '../src/encodings.js';
+import { UnavailableError } from '../src/errors.js';
 import { checkMethod, HttpError } from '../src/http-body.js';
+import { takeTurn } from '../src/operations/turn.js';
 import { secondsSince, time } from '../src/signals.js';
 import { createDocumentCache, limitOperations, ownRules, parseDocument } from './documents.js';
 import { createErrorMask, hearStrayErrors, noteContext } from './errors.js';
@@ -17,7 +19,6 @@ import { EVENT_STREAM, EventStreams, type Pipeline } from './event-streams.js';
 import { createGraphiql } from './graphiql.js';
 import { acceptedOf, createErrorHandler, notAcceptable, type Params, readParams } from './http.js';
 import { openDocuments } from './persisted.js';
-import { limitQueries } from './query-limiter.js';
 import { schema } from './schema.js';
 import { createSdl, SDL_PATH } from './sdl.js';
 
@@ -144,6 +145,24 @@ function observeExecution(): Plugin<object, Exchange> {
 }
 
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
+
+/**
+ * Limits concurrent queries of a caller. A query that finds no free slot in time gets status 503 with `Retry-After`.
+ * Mutations take their slots in the operations: they may wait much longer for locks.
+ */
+export function limitQueries(execute: Execute): Execute {
+  return async (args) => {
+    const operation = getOperationAST(args.document, args.operationName)?.operation;
+    if (operation !== 'query') return await execute(args);
+    return await takeTurn(args.contextValue as Context, 'queries', async () => await execute(args)).catch((error) => {
+      if (!(error instanceof UnavailableError)) throw error;
+      const { message, retryAfterSeconds } = error;
+      const http = { status: 503, headers: { 'Retry-After': String(retryAfterSeconds) } };
+      const extensions = { code: 'UNAVAILABLE', retryAfterSeconds, http };
+      return { errors: [new GraphQLError(message, { extensions })] };
+    });
+  };
+}
 
 /** Records the duration of an operation by its field. The document is valid, so that the schema limits the number of fields. */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {

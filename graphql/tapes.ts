@@ -121,8 +121,8 @@ const ChangedVolumes = builder.objectRef<{ volumes: number; medium: string }>('C
   }),
 });
 
-const MovedVolumeType = builder.objectRef<ChosenFiles>('MovedVolume').implement({
-  description: 'The files that had their first or second copy on the volume.',
+export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
+  description: 'The files that a change of the catalogue was about.',
   fields: (t) => ({
     files: t.exposeInt('files', { description: 'How many there are.' }),
     bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
@@ -186,7 +186,7 @@ builder.mutationFields((t) => ({
     },
   }),
   moveVolume: t.field({
-    type: MovedVolumeType,
+    type: ChosenFilesType,
     description:
       'Says that a cartridge was copied onto another one: its files are there from now on, at the same positions. Nothing is copied.',
     errors: { types: errors },

@@ -247,9 +247,8 @@ export function routesOf(table: readonly Endpoint[]): Route[] {
 }
 
 /** Must be mounted at /tape_control/api/v1. */
-export function createRestRouter(contextOf: (req: Request) => Context, log: Logger): Router {
-  return createRouter(routesOf(endpoints), contextOf, createRestErrorHandler(log));
-}
+export const createRestRouter = (contextOf: (req: Request) => Context): Router =>
+  createRouter(routesOf(endpoints), contextOf);
 
 /** Must follow the router. */
 export const createRestErrorHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendError);

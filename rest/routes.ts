@@ -1,5 +1,5 @@
 /** Routers of REST, from tables of routes. */
-import express, { type ErrorRequestHandler, type Request, type Response, type Router } from 'express';
+import express, { type Request, type Response, type Router } from 'express';
 import type { Context } from '../src/context.js';
 import { checkMethod, HttpError } from '../src/http-body.js';
 
@@ -14,12 +14,8 @@ export interface Route {
   delete?: Handler;
 }
 
-/** Answers 404 for unknown paths. */
-export function createRouter(
-  routes: readonly Route[],
-  contextOf: (req: Request) => Context,
-  onError: ErrorRequestHandler,
-): Router {
+/** Answers 404 for unknown paths. The handler of its errors must follow it. */
+export function createRouter(routes: readonly Route[], contextOf: (req: Request) => Context): Router {
   const router = express.Router({ caseSensitive: true });
   for (const { path, ...handlers } of routes) {
     const allow = Object.keys(handlers).map((method) => method.toUpperCase());
@@ -33,6 +29,5 @@ export function createRouter(
   router.use((req) => {
     throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
   });
-  router.use(onError);
   return router;
 }

@@ -6,12 +6,13 @@ export type AddressRanges = readonly string[];
 
 /** Parses a list separated by commas or spaces; undefined if it is empty or contains anything else. */
 export function parseRanges(text: string): AddressRanges | undefined {
-  const ranges = splitRanges(text);
+  const ranges = splitWords(text);
   return ranges.length > 0 && ranges.every(isRange) ? ranges : undefined;
 }
 
-export function splitRanges(text: string): string[] {
-  return text.split(/[\s,]+/).filter((range) => range !== '');
+/** Splits a list with commas or spaces. */
+export function splitWords(text: string): string[] {
+  return text.split(/[\s,]+/).filter((word) => word !== '');
 }
 
 export function isRange(text: string): boolean {

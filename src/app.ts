@@ -58,7 +58,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
   app.use(answers.handler, stalled, headers, refuseBadTarget, guard);
   const known = [identifier.handler, ...limits.before];
-  app.use(REST, known, createRestRouter(contextFor, ctx.log));
+  app.use(REST, known, createRestRouter(contextFor));
   app.use(GRAPHQL, known, graphql.handler);
   const takeImport = createImportHandler(contextFor, ctx.log);
   app.use(IMPORT_PATH, known, (req: Request, res: Response, next: NextFunction) =>
@@ -192,7 +192,7 @@ const joinSlashes: RequestHandler = (req, _res, next) => {
 
 function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Context): void {
   app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
-  app.use(TAPE_PATH, createTapeRouter(contextFor, ctx.log));
+  app.use(TAPE_PATH, createTapeRouter(contextFor));
   const copies = new CopyDoor({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout });
   const { downloads, longLists } = ctx.config.limits;
   const shareOf = (what: string, all: number) => {

@@ -1,10 +1,9 @@
 /** The page for people at `/`: a few files that `npm run build` makes of `src/web/`, and keeps in `dist/web/`. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RequestHandler } from 'express';
 import type { AccessConfig, BrowserConfig } from './config.js';
 import { KeptBody } from './encodings.js';
-import { codeOf } from './errors.js';
 import { prefixOf } from './http-target.js';
 import { packageRoot } from './package-root.js';
 
@@ -45,25 +44,15 @@ export function createDashboard(config: DashboardConfig): RequestHandler {
 
 function readPieces(publicUrl: string | undefined): Map<string, Piece> {
   const pieces = new Map<string, Piece>();
-  for (const name of listFolder()) {
+  if (!existsSync(FOLDER)) return pieces; // not built: there is nothing at `/` then
+  for (const name of readdirSync(FOLDER, { recursive: true, encoding: 'utf8' })) {
+    const type = types[path.extname(name)];
+    if (type === undefined) continue; // a directory
     const bytes = readFileSync(path.join(FOLDER, name));
     const isPage = name === 'index.html';
-    const body = new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes);
-    pieces.set(isPage ? '/' : `/${name}`, { body, type: types[path.extname(name)] ?? 'application/octet-stream' });
+    pieces.set(isPage ? '/' : `/${name}`, { body: new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes), type });
   }
   return pieces;
-}
-
-function listFolder(): string[] {
-  try {
-    const entries = readdirSync(FOLDER, { recursive: true, withFileTypes: true });
-    return entries
-      .filter((entry) => entry.isFile())
-      .map((entry) => path.relative(FOLDER, path.join(entry.parentPath, entry.name)));
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return []; // not built: there is nothing at `/` then
-    throw error;
-  }
 }
 
 /** Behind a path prefix, the page is served with and without a trailing slash. */

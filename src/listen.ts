@@ -1,4 +1,5 @@
 /** How a gateway listens: what comes over its connections becomes requests, in turn, or is refused where it is none. */
+import { once } from 'node:events';
 import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { createAddressNote } from './access/address.js';
@@ -51,24 +52,20 @@ export async function listen(
   const observe = createObserver(ctx);
   const prefix = prefixOf(publicUrl);
   const noteAddress = createAddressNote(access.proxyAddresses);
-  return await new Promise((resolve, reject) => {
-    const answer = answerInTurn((req, res) => {
-      noteAddress(req);
-      toOriginForm(req);
-      dropPrefix(req, prefix);
-      observe(req, res);
-      // an import continues once its sender is known
-      if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
-      app(req, res);
-    });
-    const server = create(answer);
-    server.once('error', reject).listen(port, host, () => {
-      server.off('error', reject);
-      resolve(server);
-    });
-    server.on('clientError', refuseMalformed);
-    // other expectations may be ignored (RFC 9110, 10.1.1)
-    server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
-    server.on('checkContinue', (req, res) => void server.emit('request', req, res));
+  const answer = answerInTurn((req, res) => {
+    noteAddress(req);
+    toOriginForm(req);
+    dropPrefix(req, prefix);
+    observe(req, res);
+    // an import continues once its sender is known
+    if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
+    app(req, res);
   });
+  const server = create(answer);
+  server.on('clientError', refuseMalformed);
+  // other expectations may be ignored (RFC 9110, 10.1.1)
+  server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
+  server.on('checkContinue', (req, res) => void server.emit('request', req, res));
+  await once(server.listen(port, host), 'listening');
+  return server;
 }

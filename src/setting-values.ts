@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
-import { type AddressRanges, isRange, splitRanges } from './address-ranges.js';
+import { type AddressRanges, isRange, splitWords } from './address-ranges.js';
 import type { Role, Way } from './caller.js';
 import { quote } from './errors.js';
 import { isTrustworthyUrl } from './issuer-urls.js';
@@ -73,7 +73,7 @@ export function parseParts<T>(text: string, parse: (part: string) => T | undefin
 
 /** Parses words that are separated by commas or spaces. */
 export function parseList(text: string): readonly string[] | undefined {
-  const words = text.split(/[\s,]+/).filter((word) => word !== '');
+  const words = splitWords(text);
   return words.length > 0 ? words : undefined;
 }
 
@@ -95,7 +95,7 @@ export function parseRoles(text: string): readonly RoleRule[] | undefined {
 export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
   const named = parseParts(
     text,
-    (part) => /^(user|groups|subject|verified)=([\w!#$%&'*+.^`|~-]+)$/.exec(part.trim()) ?? undefined,
+    (part) => /^(user|groups|subject|verified)=([\w!#$%&'*+.^`|~-]+)$/.exec(part) ?? undefined,
   );
   if (named === undefined || new Set(named.map(([, word]) => word)).size < named.length) return undefined;
   return {
@@ -128,7 +128,7 @@ export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (named.length === 0) return `${quote(what)} is not one of read, all, ${endpoints.join(', ')}`;
   if (from === undefined) return named.map((endpoint) => ({ endpoint }));
   if (others.length > 0) return `${quote(entry)} has "from" ${others.length + 1} times`;
-  const ranges = splitRanges(from);
+  const ranges = splitWords(from);
   const wrong = ranges.find((range) => !isRange(range));
   if (wrong !== undefined)
     return `${quote(wrong)} in ${quote(entry)} is not an address or a range such as 192.0.2.0/24 or 2001:db8::/32`;

@@ -42,6 +42,9 @@ function integer(low: number, high: number): z.ZodType<number, string> {
   return digits.transform(Number).pipe(z.number().min(low, expected).max(high, expected));
 }
 
+const parsedParts = <T>(parse: (part: string) => T | undefined, expected: string) =>
+  parsed((text) => values.parseParts(text, parse), expected);
+
 const oneOf = <const Word extends string>(...words: Word[]) => z.enum(words, `one of ${words.join(', ')}`);
 const onOff = z.stringbool({ truthy: ['on'], falsy: ['off'], case: 'sensitive', error: 'one of on, off' });
 const text = z.string();
@@ -275,20 +278,14 @@ export const schema = z.object({
   ),
   allowedHosts: listed(
     'TAPEGATE_ALLOWED_HOSTS',
-    parsed(
-      (value) => values.parseParts(value, (part) => values.parseHost(part.trim())),
-      'a list of names and addresses, without ports',
-    ),
+    parsedParts(values.parseHost, 'a list of names and addresses, without ports'),
     [],
   ).describe(
     'names and addresses of the gateway, without ports, in addition to those of `TAPEGATE_PUBLIC_URL`, `HOST` and this host, such as `tapes.example.org,tapes`',
   ),
   corsOrigins: listed(
     'TAPEGATE_CORS_ORIGINS',
-    parsed(
-      (value) => values.parseParts(value, (part) => values.parseOrigin(part.trim())),
-      'a list of origins such as https://example.org',
-    ),
+    parsedParts(values.parseOrigin, 'a list of origins such as https://example.org'),
     [],
   ).describe('origins whose pages may send requests, such as `https://portal.example.org,http://localhost:5173`'),
   tlsCert: optional('TAPEGATE_TLS_CERT', text).describe(
@@ -325,10 +322,9 @@ export const schema = z.object({
     ),
     gateways: listed(
       'TAPEGATE_BYTES_GATEWAYS',
-      parsed(
-        (value) => values.parseParts(value, (part) => values.parseGateway(part.trim())),
-        'a list such as host1=https://host1.example.org:8443,host2=…',
-      ).transform((found): ReadonlyMap<string, string> => new Map(found)),
+      parsedParts(values.parseGateway, 'a list such as host1=https://host1.example.org:8443,host2=…').transform(
+        (found): ReadonlyMap<string, string> => new Map(found),
+      ),
       new Map(),
     ).describe(
       'gateways on other hosts that serve files of disks that this one does not have: `host1=https://host1.example.org:8443,host2=…`',

@@ -4,14 +4,14 @@
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { createRangeTest, isLoopback, isRange, normalAddress } from './address-ranges.js';
+import { createRangeTest, isLoopback, isRange, normalAddress, splitWords } from './address-ranges.js';
 
 /** Names, addresses and ranges of the own network that may be called, even without TLS. */
 export type WebhookHosts = readonly string[];
 
 /** Parses a list separated by commas or spaces; undefined if it is empty or contains anything else. */
 export function parseWebhookHosts(text: string): WebhookHosts | undefined {
-  const hosts = text.split(/[\s,]+/).filter((host) => host !== '');
+  const hosts = splitWords(text);
   const isKnown = (host: string) => isRange(host) || (!host.includes('/') && /^[a-z\d]([\w.-]*[a-z\d])?$/i.test(host));
   return hosts.length > 0 && hosts.every(isKnown) ? hosts.map((host) => host.toLowerCase()) : undefined;
 }

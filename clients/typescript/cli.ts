@@ -3,7 +3,7 @@ import { runProgram } from '../../src/commands/program.js';
 import { commandFiles } from '../../src/commands/table.js';
 
 /** The others open the database, or work beside an engine. */
-const { processes, migrate, backup, adopt, archive, scan, simulate, ...commands } = commandFiles;
+const { processes, backup, adopt, archive, scan, simulate, ...commands } = commandFiles;
 
 await runProgram({
   commands: Object.values(commands),

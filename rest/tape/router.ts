@@ -17,9 +17,7 @@ const routes: Route[] = [
 ];
 
 /** Must be mounted at `TAPE_PATH`. */
-export function createTapeRouter(contextOf: (req: Request) => Context, log: Logger): Router {
-  return createRouter(routes, contextOf, createProblemHandler(log));
-}
+export const createTapeRouter = (contextOf: (req: Request) => Context): Router => createRouter(routes, contextOf);
 
 /** Sends errors of the API and of file bytes as problems (RFC 7807). */
 export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendProblem);

@@ -21,6 +21,7 @@ import {
   type TokenRowFragment,
   Tokens,
 } from '../generated/command-operations.js';
+import { plural } from '../plural.js';
 import { readNumber, readRetention } from './arguments.js';
 import { ask, askChange, askNodes, askNow } from './client.js';
 import { CommandError, UsageError } from './failure.js';
@@ -29,7 +30,13 @@ import { noteLine, type OutputOptions, printJson, printLine, printResult, printR
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
-export function registerToken(program: Command): void {
+export function register(program: Command): void {
+  registerToken(program);
+  registerMember(program);
+  registerRule(program);
+}
+
+function registerToken(program: Command): void {
   const token = program.command('token');
   token
     .command('create <name>')
@@ -132,7 +139,7 @@ async function revokeToken(url: string, id: number, options: OutputOptions): Pro
   printResult(token, `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is revoked`, options);
 }
 
-export function registerMember(program: Command): void {
+function registerMember(program: Command): void {
   const member = program.command('member');
   member
     .command('set <user> <name>')
@@ -186,7 +193,7 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
   );
 }
 
-export function registerRule(program: Command): void {
+function registerRule(program: Command): void {
   const rule = program.command('rule');
   for (const [verb, description, act] of [
     ['set', 'let somebody do it, and from now on only those who are named for the folder', setRule],
@@ -256,10 +263,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
 /** A gateway counts no further. */
 const MOST_COUNTED = 10_000;
 
-function formatCount(files: number): string {
-  if (files >= MOST_COUNTED) return '10,000 files or more';
-  return files === 1 ? '1 file' : `${files.toLocaleString('en')} files`;
-}
+const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');
 
 async function removeRule(url: string, given: GivenRule, options: RuleOptions): Promise<void> {
   const rule = await askChange(url, RemoveRule, { input: readRule(given, options) }, ruleArguments(options));

@@ -8,7 +8,7 @@ import { openContext } from './context.js';
 import { UsageError } from './failure.js';
 import { type OutputOptions, printJson, printLine } from './output.js';
 
-export function registerAdopt(program: Command): void {
+export function register(program: Command): void {
   program
     .command('adopt [source]')
     .option('--dry-run', 'change nothing, and tell what would be')

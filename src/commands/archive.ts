@@ -11,7 +11,7 @@ import { CommandError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
 import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
-export function registerArchive(program: Command): void {
+export function register(program: Command): void {
   program
     .command('archive <dir>')
     .option('--prefix <path>', 'put before the paths below <dir>', '/')

@@ -8,12 +8,6 @@ import { addSeconds, parseTime, parseZonedTime } from '../time.js';
 import { CommandError, UsageError } from './failure.js';
 import { stdin } from './io.js';
 
-export function readId(text: string): number {
-  const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
-  if (id <= 0x7fffffff) return id;
-  throw new UsageError(`the id of a request is a whole number, not ${JSON.stringify(text)}`);
-}
-
 interface NumberRange {
   from?: number;
   to?: number;
@@ -28,6 +22,9 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
   if (value >= from && value <= to) return value;
   throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
 }
+
+/** Reads the id of a request, as the argument `<id>`. */
+export const readId = (text: string): number => readNumber('<id>', text, { to: 0x7fffffff, digits: 10 });
 
 /** For `.option`: as `readNumber`. */
 export const toNumber = (option: string, range?: NumberRange) => (text: string) => readNumber(option, text, range);
@@ -73,10 +70,11 @@ export async function readPast(option: string, text: string, askNow: () => Promi
   const seconds = readSpan(text);
   if (seconds !== undefined) return addSeconds(await askNow(), -seconds);
   if (parseZonedTime(text) !== undefined) return text;
-  throw new UsageError(
-    `${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long ago, such as 10m or 3d, not ${JSON.stringify(text)}`,
-  );
+  throw notATime(option, text, 'how long ago, such as 10m or 3d');
 }
+
+const notATime = (option: string, text: string, span: string) =>
+  new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or ${span}, not ${JSON.stringify(text)}`);
 
 /** In seconds; undefined if it is not a span. */
 function readSpan(text: string): number | undefined {
@@ -94,9 +92,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   const seconds = readSpan(text);
   if (seconds !== undefined) return addSeconds(await askNow(), seconds);
   if (parseTime(text) !== undefined) return text;
-  throw new UsageError(
-    `${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long from now, such as 3d or 12h, not ${JSON.stringify(text)}`,
-  );
+  throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
 /** For `.option(...fileOption)`; `readPaths` reads it. */

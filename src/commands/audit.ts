@@ -14,7 +14,7 @@ import { noteLine, type OutputOptions, printable, printJson, printTable, printTe
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
-export function registerAudit(program: Command): void {
+export function register(program: Command): void {
   program
     .command('audit')
     .option('--csv', 'print CSV for scripts, with a header')

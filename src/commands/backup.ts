@@ -1,4 +1,4 @@
-/** `backup` and `restore`: the embedded database as a folder of its own, and back. */
+/** `migrate`, `backup`, `restore`: the schema of the database; the embedded one as a folder of its own, and back. */
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,7 +15,8 @@ import { readEnvironment, withMigrated } from './context.js';
 import { CommandError, UsageError } from './failure.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
-export function registerBackup(program: Command): void {
+export function register(program: Command): void {
+  program.command('migrate').action(async (options) => migrateDatabase(await readEnvironment(), options));
   program
     .command('backup <folder>')
     .action(async (folder, options) => backUp(await readEnvironment(), folder, options));
@@ -23,6 +24,13 @@ export function registerBackup(program: Command): void {
     .command('restore [backup]')
     .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00:00Z')
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
+}
+
+async function migrateDatabase(config: Config, options: OutputOptions): Promise<void> {
+  const makes = config.databaseUrl === undefined ? 'schema' : 'database';
+  const migrated = await withMigrated(config, makes, async (_ctx, names) => names);
+  if (options.json) printJson({ migrated });
+  else printLine(migrated.length === 0 ? 'the schema is current' : `applied: ${migrated.join(', ')}`);
 }
 
 const PROGRAM = path.join(packageRoot, 'package.json');

@@ -14,7 +14,7 @@ import { dryRunOption, type OutputOptions, printJson, printLine, printResult } f
 import { tellRequests } from './volume.js';
 import { findSite } from './where.js';
 
-export function registerCatalogueChanges(program: Command): void {
+export function register(program: Command): void {
   program
     .command('withdraw <path>')
     .option('--why <text>', 'for people: those who wait for one of the files are told')

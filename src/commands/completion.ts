@@ -1,24 +1,17 @@
 /** `completion`: a script that completes commands, options and their choices in a shell. It asks no server. */
 import { Argument, type Command, Help, type Option } from 'commander';
-import { UsageError } from './failure.js';
 import { printText } from './output.js';
 
-export function registerCompletion(program: Command): void {
+export function register(program: Command): void {
   program
     .command('completion')
-    .addArgument(new Argument('<shell>', 'whose').choices(SHELLS).argParser(readShell))
+    .addArgument(new Argument('<shell>', 'whose').choices(SHELLS))
     .action((shell: Shell) => printText(scripts[shell](listWords(program))));
 }
 
 const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 type Shell = (typeof SHELLS)[number];
-
-function readShell(text: string): Shell {
-  const shell = SHELLS.find((each) => each === text);
-  if (shell) return shell;
-  throw new UsageError(`completion is written for bash, zsh or fish, not for ${JSON.stringify(text)}`);
-}
 
 /** Words that may follow a command. */
 interface Words {

@@ -13,7 +13,7 @@ import { noteLine, type OutputOptions, printResult, printRows } from './output.j
 import { formatSuspension } from './suspensions.js';
 import { findOperatedSite, HERE, operate, runThere, withSerial } from './where.js';
 
-export function registerDisk(program: Command): void {
+export function register(program: Command): void {
   const disk = program.command('disk');
   disk
     .command('add <mountpoint>')

@@ -17,7 +17,7 @@ import { present } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { operate, runThere } from './where.js';
 
-export function registerDoctor(program: Command): void {
+export function register(program: Command): void {
   program
     .command('doctor')
     .option('--repair', 'mend what can be mended, also while Tapegate runs')

@@ -67,12 +67,6 @@ export function formatNetworkError(url: string, error: unknown): string {
   return `${url}: ${describeNetworkError(error)}`;
 }
 
-export class UnknownRequestError extends CommandError {
-  constructor(id: number) {
-    super(`there is no request with id ${id}`);
-  }
-}
-
 /** Options that are not called as their fields of operations and GraphQL. */
 const OTHER_NAMES: Readonly<Record<string, string>> = {
   events: '--event',

@@ -41,14 +41,6 @@ export async function openSource(file: string): Promise<ImportSource> {
   return { file, size: stats.isFile() ? stats.size : undefined, read: () => createReadStream(file) };
 }
 
-/** @returns undefined for CSV and JSON Lines, which the import tells apart @throws UsageError */
-export function checkFormat(given: string | undefined): ListFormat | undefined {
-  if (given === undefined || given === 'csv' || given === 'jsonl') return undefined;
-  const format = listFormats.find((name) => name === given);
-  if (format !== undefined) return format;
-  throw new UsageError(`--format must be one of csv, jsonl, ${listFormats.join(', ')}, not ${JSON.stringify(given)}`);
-}
-
 /** What the command was given beside the file. */
 export interface ListOptions {
   volume?: string;

@@ -3,7 +3,7 @@ import { pipeline, type Readable, Transform } from 'node:stream';
 import { formatBytes } from '../bytes.js';
 import { stderr } from './io.js';
 import { ProgressLine, type ProgressOutput } from './progress-line.js';
-import { formatDuration } from './times.js';
+import { formatSpan } from './times.js';
 
 const LOG_MS = 30_000;
 
@@ -25,7 +25,7 @@ export function createImportView(
   const line = new ProgressLine(
     () => {
       const seconds = (performance.now() - step.since) / 1000;
-      return step.isReading ? describeReading(bytes, size, seconds) : `importing, ${formatDuration(seconds)}`;
+      return step.isReading ? describeReading(bytes, size, seconds) : `importing, ${formatSpan(Math.max(seconds, 1))}`;
     },
     LOG_MS,
     out,
@@ -52,6 +52,6 @@ function describeReading(bytes: number, size: number | undefined, elapsed: numbe
   const seconds = Math.max(elapsed, 0.001);
   const of = size === undefined ? '' : ` of ${formatBytes(size)}`;
   const part = bytes / (size ?? Number.NaN);
-  const left = part < 1 ? `, ${formatDuration(Math.ceil(seconds / part - seconds))} left` : '';
+  const left = part < 1 ? `, ${formatSpan(Math.max(seconds / part - seconds, 1))} left` : '';
   return `${formatBytes(bytes)}${of} read, ${formatBytes(Math.round(bytes / seconds))}/s${left}`;
 }

@@ -1,9 +1,10 @@
 /** `import`: rows of the catalogue from a file or from standard input. */
 import { Readable } from 'node:stream';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { messageOf } from '../errors.js';
 import type { ImportResult } from '../operations/catalogue/import-incoming.js';
 import type { RowSource } from '../operations/catalogue/import-rows.js';
+import type { ListFormat } from '../operations/catalogue/lists.js';
 import { plural } from '../plural.js';
 import { toNumber } from './arguments.js';
 import { CommandError, UsageError } from './failure.js';
@@ -12,11 +13,16 @@ import { createImportView } from './import-progress.js';
 import { dryRunOption, type OutputOptions, printJson, printLine } from './output.js';
 import { operate } from './where.js';
 
-export function registerImport(program: Command): void {
+export function register(program: Command): void {
   program
     .command('import <file>')
     .option('--progress', 'say on standard error how far it is, also where that is no terminal')
-    .option('--format <name>', 'csv or jsonl (told apart anyway), or find or s3-inventory for a list of another system')
+    .addOption(
+      new Option(
+        '--format <name>',
+        'csv and jsonl are told apart anyway; the others are lists of other systems',
+      ).choices(['csv', 'jsonl', 'find', 's3-inventory']),
+    )
     .option('--volume <name>', 'the volume of all files of a list')
     .option('--library <name>', 'the library that a new volume of a list is in, where that is not the first one')
     .option('--prefix <folder>', 'put before each path of a list')
@@ -37,18 +43,19 @@ const toPercent = toNumber('--max-withdrawn', { to: 100, expected: 'a whole numb
 
 interface ImportOptions extends OutputOptions, ListOptions {
   progress?: boolean;
-  format?: string;
+  format?: 'csv' | 'jsonl' | ListFormat;
   complete?: string;
   maxWithdrawn?: number;
   dryRun?: boolean;
 }
 
 async function importFile(file: string, options: ImportOptions): Promise<void> {
-  const { checkFormat, openList, openSource, refuseListOptions } = await import('./import-list.js');
-  const format = checkFormat(options.format);
-  if (!format) refuseListOptions(options);
+  const { openList, openSource, refuseListOptions } = await import('./import-list.js');
+  const { format = 'csv' } = options;
+  const isList = format !== 'csv' && format !== 'jsonl';
+  if (!isList) refuseListOptions(options);
   const source = await openSource(file);
-  if (format) return await importList(await openList(source, format, options), options);
+  if (isList) return await importList(await openList(source, format, options), options);
   const { readRows } = await import('../operations/catalogue/import-rows.js');
   const result = await send(options, {
     size: source.size,
@@ -122,7 +129,15 @@ function tell(
   if (options.dryRun) printLine('nothing was imported; it would be:');
   printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
   for (const line of tellWithdrawn(result)) printLine(line);
-  for (const line of tellWithoutStage(result)) printLine(line);
+  const { addedWithoutStage, addedWithoutCopy } = result;
+  if (addedWithoutStage > 0) {
+    printLine(
+      `${plural(addedWithoutStage, 'new file')} without a stage: U, on disk at the primary place, not recalled`,
+    );
+  }
+  if (addedWithoutCopy > 0) {
+    printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: T, without a copy in the restore area`);
+  }
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
 }
 
@@ -135,22 +150,3 @@ function tellWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportR
   }
   return lines;
 }
-
-/** A row that leaves the stage out may mean a file that is on tape: what became of it is said. */
-function tellWithoutStage({ addedWithoutStage, addedWithoutCopy }: ImportResult): string[] {
-  const lines: string[] = [];
-  if (addedWithoutStage > 0) {
-    lines.push(
-      `${isAre(addedWithoutStage, 'new file', 'without a stage')} U: on disk at ${addedWithoutStage === 1 ? 'its' : 'their'} primary place, and not recalled`,
-    );
-  }
-  if (addedWithoutCopy > 0)
-    lines.push(
-      `${isAre(addedWithoutCopy, 'new file', 'at A or R')} T: there is no copy of ${addedWithoutCopy === 1 ? 'it' : 'them'} in the restore area`,
-    );
-  return lines;
-}
-
-/** `1 file at R is`, `2 files at R are` */
-const isAre = (count: number, one: string, which: string): string =>
-  `${plural(count, one)} ${which} ${count === 1 ? 'is' : 'are'}`;

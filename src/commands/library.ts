@@ -17,7 +17,7 @@ import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 import { findOperatedSite } from './where.js';
 
-export function registerLibrary(program: Command): void {
+export function register(program: Command): void {
   const library = program.command('library');
   library
     .command('add <name>')

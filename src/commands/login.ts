@@ -10,7 +10,7 @@ import { changeKept, type Kept, keep, readKept } from './kept-tokens.js';
 import { noteLine, printLine } from './output.js';
 import { readUrl } from './where.js';
 
-export function registerLogin(program: Command): void {
+export function register(program: Command): void {
   program
     .command('login')
     .option('--token', 'a token that you have: from the terminal, or from standard input')

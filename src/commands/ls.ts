@@ -8,21 +8,11 @@ import { limitHelp, readLimit } from './arguments.js';
 import { askPages } from './client.js';
 import { UsageError } from './failure.js';
 import { noteLine, type OutputOptions, printJson, printLine, printNote } from './output.js';
-import {
-  createNullOption,
-  createPathsOption,
-  describeNoMatch,
-  type PathsOptions,
-  placeOf,
-  printPath,
-} from './request-files.js';
+import { addPathsOptions, describeNoMatch, type PathsOptions, placeOf, printPath } from './request-files.js';
 import { findSite } from './where.js';
 
-export function registerLs(program: Command): void {
-  program
-    .command('ls [match]')
-    .addOption(createPathsOption())
-    .addOption(createNullOption())
+export function register(program: Command): void {
+  addPathsOptions(program.command('ls [match]'))
     .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
     .option('--withdrawn', 'those that are withdrawn, and no others')
     .option('--limit <n>', limitHelp('list at most so many', '--json, --print-paths'))

@@ -15,7 +15,7 @@ import { requireRequest } from './request-files.js';
 import { formatEnd, formatFromNow, formatSpan, secondsBetween } from './times.js';
 import { findSite } from './where.js';
 
-export function registerPlan(program: Command): void {
+export function register(program: Command): void {
   program
     .command('plan [id]')
     .option('--limit <n>', 'show at most so many volumes', toPageSize, 50)

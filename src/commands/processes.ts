@@ -17,7 +17,7 @@ import { readEnvironment } from './context.js';
 import { ownLog, whenStopped } from './io.js';
 import { printable, printLine, printText } from './output.js';
 
-export function registerProcesses(program: Command): void {
+export function register(program: Command): void {
   program
     .command('start')
     .addHelpText('after', ENVIRONMENT_HELP)

@@ -12,7 +12,6 @@ import { CommandError, exitCodes, InterruptedError, nameOption } from './failure
 import { type CommandIo, environment, hideSecrets, type Output, present, runWith, stderr, stdout } from './io.js';
 import { printable } from './output.js';
 import type { CommandFile } from './table.js';
-import { tellTimesTo } from './times.js';
 
 /**
  * What is set here, the commands take over.
@@ -46,7 +45,7 @@ export async function createProgram(
   await addCommands(program, files, args);
   showExamples(program, []);
   program.hook('preAction', (_program, command) => {
-    tellTimesTo(stdout().isTTY && !program.opts().utc ? 'people' : 'scripts');
+    present().tellsPeople = stdout().isTTY === true && !program.opts().utc;
     present().options = command.options.flatMap(({ long }) => long ?? []);
   });
   return program;
@@ -57,7 +56,7 @@ async function addCommands(program: Command, files: readonly CommandFile[], args
   for (const { commands, load } of files) {
     const usages = Object.keys(commands);
     const isLoaded = isForAll || usages.some((usage) => args.includes(nameOf(usage)));
-    if (isLoaded) (await load())(program);
+    if (isLoaded) (await load()).register(program);
     else for (const usage of usages) program.command(usage);
     for (const usage of usages) {
       const command = program.commands.find((each) => each.name() === nameOf(usage));

@@ -1,8 +1,8 @@
-/** `quota`: users and their quotas. */
+/** `quota`, `user`: users, their quotas, and what is kept of a person. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { quote } from '../errors.js';
-import { Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
+import { ForgetUser, Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { readPast, toSize } from './arguments.js';
 import { ask, askChange, askNodes, askNow } from './client.js';
@@ -11,7 +11,7 @@ import { type OutputOptions, printFacts, printJson, printLine, printResult, prin
 import { formatTime } from './times.js';
 import { findOperatedSite, withSerial } from './where.js';
 
-export function registerQuota(program: Command): void {
+export function register(program: Command): void {
   const quota = program.command('quota');
   quota
     .command('set <user>')
@@ -38,6 +38,11 @@ export function registerQuota(program: Command): void {
     .command('remove <user>')
     .description('take away the quota of a user without live requests, and revoke its tokens')
     .action((user, options) => removeQuota(user, options));
+  program
+    .command('user')
+    .command('forget <name>')
+    .description('put a pseudonym in place of a user without live requests, and of its addresses, for good')
+    .action((name, options) => forgetUser(name, options));
 }
 
 interface QuotaOptions extends OutputOptions {
@@ -114,3 +119,13 @@ async function showHistory(user: string, options: OutputOptions & { since: strin
 
 const formatPart = (used: bigint, size: bigint): string =>
   size === 0n ? '-' : `${Math.round((Number(used) / Number(size)) * 100)}%`;
+
+async function forgetUser(user: string, options: OutputOptions): Promise<void> {
+  const result = await askChange(findOperatedSite(), ForgetUser, { user });
+  if (options.json) return printJson(result);
+  const { pseudonym, requests, letters, tokens, auditRows } = result;
+  printLine(
+    `${pseudonym} stands for the user now, in ${plural(requests, 'request')}, ${plural(letters, 'letter')}, ${plural(tokens, 'token')} and ${auditRows} rows of the audit`,
+  );
+  printLine('logs, backups and mail that was sent are elsewhere: src/operations/users/PERSONAL-DATA.md says where');
+}

@@ -19,7 +19,7 @@ import { type OutputOptions, printJson, printLine, printResult } from './output.
 import { formatWholeTime } from './times.js';
 import { findSite } from './where.js';
 
-export function registerUpdate(program: Command): void {
+export function register(program: Command): void {
   program
     .command('update <id>')
     .option('--retention <date>', 'how long the files stay on disk: a UTC date, or from now 3d, 12h')
@@ -34,6 +34,20 @@ export function registerUpdate(program: Command): void {
     .option('--max-bytes <size>', 'the same in bytes, such as 10T', orNone(toSize('--max-bytes')))
     .addHelpText('after', '\nAn address or a limit that is "none" is taken away.')
     .action((id, options) => updateRequest(findSite(), readId(id), options));
+  program.command('cancel <ids...>').action((ids, options) => cancelRequests(findSite(), ids.map(readId), options));
+  program
+    .command('priority <id> <n>')
+    .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
+    .action((id, priority, options) => setPriority(findSite(), { id, priority }, options));
+  program
+    .command('release <id>')
+    .option(...fileOption)
+    .option('--match <text>', 'all files of the request whose path holds the text')
+    .action((id, options) => releaseFiles(findSite(), id, options));
+  program
+    .command('retry <id>')
+    .option('--quota <user>', 'refuse unless the request is of this user')
+    .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 
 /** An empty address means the quota's own. */
@@ -75,10 +89,6 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
   );
 }
 
-export function registerCancel(program: Command): void {
-  program.command('cancel <ids...>').action((ids, options) => cancelRequests(findSite(), ids.map(readId), options));
-}
-
 /** A request that cannot be cancelled does not stop the others. @throws CommandError with all failures */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {
   const failures: string[] = [];
@@ -94,13 +104,6 @@ async function cancelRequests(url: string, ids: readonly number[], options: Outp
   if (failures.length > 0) throw new CommandError(failures.join('\n'));
 }
 
-export function registerPriority(program: Command): void {
-  program
-    .command('priority <id> <n>')
-    .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
-    .action((id, priority, options) => setPriority(findSite(), { id, priority }, options));
-}
-
 async function setPriority(
   url: string,
   given: { id: string; priority: string },
@@ -114,14 +117,6 @@ async function setPriority(
 function readPriority(text: string): number {
   if (/^-?\d{1,9}$/.test(text)) return Number(text);
   throw new UsageError(`a priority is a whole number, not ${JSON.stringify(text)}`);
-}
-
-export function registerRelease(program: Command): void {
-  program
-    .command('release <id>')
-    .option(...fileOption)
-    .option('--match <text>', 'all files of the request whose path holds the text')
-    .action((id, options) => releaseFiles(findSite(), id, options));
 }
 
 interface ReleaseOptions extends OutputOptions {
@@ -144,13 +139,6 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   const state = `request ${left.requestId} is ${left.state.toLowerCase()}`;
   const released = `${plural(files, 'file')}${paths > 0 ? ` and ${plural(paths, 'unknown path')}` : ''} released`;
   printLine(`${state}: ${released}, ${plural(left.filesTotal, 'file')} left, ${formatBytes(left.bytesTotal)}`);
-}
-
-export function registerRetry(program: Command): void {
-  program
-    .command('retry <id>')
-    .option('--quota <user>', 'refuse unless the request is of this user')
-    .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 
 async function retryRequest(url: string, id: number, options: OutputOptions & { quota?: string }): Promise<void> {

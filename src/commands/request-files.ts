@@ -1,6 +1,6 @@
 /** Reports on the files of a request: where they are, which are missing or failed, and why others wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Option } from 'commander';
+import { type Command, Option } from 'commander';
 import {
   type EndFragment,
   FailedHolds,
@@ -12,19 +12,19 @@ import {
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
 import { ask, askPages } from './client.js';
-import { CommandError, exitCodes, UnknownRequestError } from './failure.js';
+import { CommandError, exitCodes } from './failure.js';
 import { stdout } from './io.js';
 import { printable, printLine } from './output.js';
 import { formatWholeTime } from './times.js';
 
-/** For `.addOption(createPathsOption())` and `.addOption(createNullOption())`, in commands that know where files are. */
-export function createPathsOption(): Option {
+/** Adds `--print-paths` and `--null` to a command that knows where files are. */
+export function addPathsOptions(command: Command): Command {
   const help = "print nothing but where the files are on disk, a path a line, for xargs -d '\\n'";
-  return new Option('--print-paths', help).conflicts('json');
-}
-
-export function createNullOption(): Option {
-  return new Option('-0, --null', 'the same, each path ended by NUL, for xargs -0').implies({ printPaths: true });
+  return command
+    .addOption(new Option('--print-paths', help).conflicts('json'))
+    .addOption(
+      new Option('-0, --null', 'the same, each path ended by NUL, for xargs -0').implies({ printPaths: true }),
+    );
 }
 
 export interface PathsOptions {
@@ -46,10 +46,10 @@ export function printPath(path: string, { null: endsWithNul = false }: PathsOpti
   stdout().write(`${text}${endsWithNul ? '\0' : '\n'}`);
 }
 
-/** Returns a request that an answer contains. @throws UnknownRequestError */
+/** Returns a request that an answer contains. @throws CommandError */
 export function requireRequest<Request>(id: number, request: Request | null): Request {
-  if (!request) throw new UnknownRequestError(id);
-  return request;
+  if (request) return request;
+  throw new CommandError(`there is no request with id ${id}`);
 }
 
 /** Prints where the files of a request are that are on disk. @throws CommandError */

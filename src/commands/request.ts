@@ -15,9 +15,8 @@ import { environment } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { requireQuota } from './own-settings.js';
 import {
+  addPathsOptions,
   atPrimaryPlace,
-  createNullOption,
-  createPathsOption,
   describeNoMatch,
   describeUnknown,
   findFolders,
@@ -30,9 +29,8 @@ import { formatEnd, formatWholeTime } from './times.js';
 import { watchRequest } from './watch.js';
 import { findSite } from './where.js';
 
-export function registerRequest(program: Command): void {
-  program
-    .command('request')
+export function register(program: Command): void {
+  addPathsOptions(program.command('request'))
     .option('--quota <user>', 'the user whose quota is charged; that of your own settings unless given')
     .option('--pattern <text>', 'all files whose path holds the text, now and later')
     .option(...fileOption)
@@ -48,8 +46,6 @@ export function registerRequest(program: Command): void {
     .option('--notify-last <address>', 'mail when nothing is left to do; to the address of the quota unless given')
     .option('--no-mail', 'no mail to the address of the quota')
     .option('--watch', 'draw the progress until the request has finished')
-    .addOption(createPathsOption())
-    .addOption(createNullOption())
     .option('--dry-run', 'say what it would take and when it may be done, and ask for nothing')
     .action((options) => askForFiles(findSite(), options));
 }

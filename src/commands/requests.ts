@@ -8,7 +8,7 @@ import { type OutputOptions, printRows } from './output.js';
 import { formatShortTime } from './times.js';
 import { findSite } from './where.js';
 
-export function registerRequests(program: Command): void {
+export function register(program: Command): void {
   program
     .command('requests')
     .option('--quota <user>', 'only of this user')

@@ -11,7 +11,7 @@ import { CommandError, UsageError } from './failure.js';
 import { environment, onInterrupt } from './io.js';
 import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 
-export function registerScan(program: Command): void {
+export function register(program: Command): void {
   program
     .command('scan <volume>')
     .option(

@@ -13,9 +13,8 @@ import { limitHelp, readId, readLimit } from './arguments.js';
 import { ask, askPages } from './client.js';
 import { type OutputOptions, printFacts, printJson, printLine, printNote, printTable } from './output.js';
 import {
+  addPathsOptions,
   atPrimaryPlace,
-  createNullOption,
-  createPathsOption,
   findMissing,
   hasLetGo,
   type PathsOptions,
@@ -28,11 +27,8 @@ import { formatSuspension } from './suspensions.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
-export function registerShow(program: Command): void {
-  program
-    .command('show <id>')
-    .addOption(createPathsOption())
-    .addOption(createNullOption())
+export function register(program: Command): void {
+  addPathsOptions(program.command('show <id>'))
     .option('--limit <n>', limitHelp('show at most so many files', '--json, --print-paths'))
     .action((id, options) =>
       options.printPaths ? printPaths(findSite(), readId(id), options) : showRequest(findSite(), readId(id), options),

@@ -1,17 +1,20 @@
 /** `simulate`: Tapegate's planner and the ways of other systems on one work load, under a virtual clock. */
 import { readFile } from 'node:fs/promises';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import type { Medium } from '../planner/media.js';
 import type { Comparison } from '../simulator/compare.js';
 import type { Arrival } from '../simulator/workload.js';
 import { toNumber } from './arguments.js';
-import { UsageError } from './failure.js';
 import { type OutputOptions, printJson, printLine, printTable } from './output.js';
 
-export function registerSimulate(program: Command): void {
+export function register(program: Command): void {
   program
     .command('simulate [trace]')
-    .option('--medium <name>', 'cost model of the drives and tapes', 'lto-8')
+    .addOption(
+      new Option('--medium <name>', 'cost model of the drives and tapes')
+        .choices(['lto-8', 'lto-9', 'linear'])
+        .default('lto-8'),
+    )
     .option('--drives <n>', 'drives', toCount('--drives'), 2)
     .option('--files <n>', 'files of the made-up load', toCount('--files'), 2000)
     .option('--volumes <n>', 'volumes they are spread over', toCount('--volumes'), 20)
@@ -32,19 +35,14 @@ interface SimulateOptions extends OutputOptions {
 /** @param trace a CSV of arrivals; without one, a work load is generated */
 async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
   const { compareStrategies } = await import('../simulator/compare.js');
-  const medium = await readMedium(options.medium);
+  const { findMedium } = await import('../planner/media.js');
+  const medium = findMedium(options.medium);
   const arrivals = await readArrivals(medium, trace, options);
   const { rows, boundHours } = compareStrategies(arrivals, { drives: options.drives, medium });
   if (options.json) return printJson({ rows, boundHours });
   printStrategies(rows);
   printUsers(rows);
   if (boundHours !== undefined) printLine(`no order can be below ${formatHours(boundHours)} drive hours`);
-}
-
-async function readMedium(name: string): Promise<Medium> {
-  const { findMedium, media } = await import('../planner/media.js');
-  if (Object.hasOwn(media, name)) return findMedium(name);
-  throw new UsageError(`--medium must be one of ${Object.keys(media).join(', ')}, not ${name}`);
 }
 
 async function readArrivals(medium: Medium, trace: string | undefined, options: SimulateOptions): Promise<Arrival[]> {

@@ -7,8 +7,16 @@ import { type OutputOptions, printJson, printRows } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
-export function registerStatus(program: Command): void {
+export function register(program: Command): void {
   program.command('status').action((options) => showStatus(findSite(), options));
+  program
+    .command('mail')
+    .option('--limit <n>', limitHelp('list at most so many', '--json'))
+    .action((options) => listMail(findSite(), options));
+  program
+    .command('legacy')
+    .option('--limit <n>', limitHelp('list at most so many', '--json'))
+    .action((options) => listLegacy(findSite(), options));
 }
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
@@ -34,13 +42,6 @@ interface ListOptions extends OutputOptions {
   limit?: string;
 }
 
-export function registerMail(program: Command): void {
-  program
-    .command('mail')
-    .option('--limit <n>', limitHelp('list at most so many', '--json'))
-    .action((options) => listMail(findSite(), options));
-}
-
 const reasons: Record<WaitingMailQuery['list']['edges'][number]['node']['waitsFor'], string> = {
   ENGINE: 'an engine with a mail server',
   RETRY: 'the next try',
@@ -61,13 +62,6 @@ async function listMail(url: string, options: ListOptions): Promise<void> {
       lastError,
     ],
   });
-}
-
-export function registerLegacy(program: Command): void {
-  program
-    .command('legacy')
-    .option('--limit <n>', limitHelp('list at most so many', '--json'))
-    .action((options) => listLegacy(findSite(), options));
 }
 
 async function listLegacy(url: string, options: ListOptions): Promise<void> {

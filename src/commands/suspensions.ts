@@ -12,7 +12,7 @@ import { type OutputOptions, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
-export function registerSuspensions(program: Command): void {
+export function register(program: Command): void {
   registerSuspend(program, 'hold', 'HELD');
   registerSuspend(program, 'drain', 'DRAINING');
   program

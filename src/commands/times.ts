@@ -8,11 +8,6 @@ export function secondsBetween(from: string, to: string): number {
   return secondsBetweenUtc(start, end);
 }
 
-/** Whether times are told in the zone of whoever reads them, and from now; else in UTC, as scripts expect them. */
-export function tellTimesTo(reader: 'people' | 'scripts'): void {
-  present().tellsPeople = reader === 'people';
-}
-
 let local: Intl.DateTimeFormat | undefined;
 
 export function formatTime(time: string): string {
@@ -53,15 +48,6 @@ export function formatSpan(seconds: number): string {
 
 /** `5`, `5.1`, `365`. */
 const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, '');
-
-/** What runs down beside a bar, in the two largest units: `42s`, `3m07s`, `2h05m`, `4d03h`. */
-export function formatDuration(seconds: number): string {
-  const pad = (value: number) => String(Math.floor(value)).padStart(2, '0');
-  if (seconds < 60) return `${Math.floor(seconds)}s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)}m${pad(seconds % 60)}s`;
-  if (seconds < 86_400) return `${Math.floor(seconds / 3600)}h${pad((seconds % 3600) / 60)}m`;
-  return `${Math.floor(seconds / 86_400)}d${pad((seconds % 86_400) / 3600)}h`;
-}
 
 const WHY_UNKNOWN = 'something is out of service, no restore disk has room, or no engine works';
 

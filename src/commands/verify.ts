@@ -9,7 +9,7 @@ import { type OutputOptions, printNote, printResult, printRows } from './output.
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
-export function registerVerify(program: Command): void {
+export function register(program: Command): void {
   program
     .command('verify [match]')
     .option('--again', 'have them tried again at once')

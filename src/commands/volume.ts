@@ -9,7 +9,7 @@ import { dryRunOption, type OutputOptions, printable, printJson, printLine, prin
 import { formatTime } from './times.js';
 import { findOperatedSite } from './where.js';
 
-export function registerVolume(program: Command): void {
+export function register(program: Command): void {
   const volume = program.command('volume');
   volume
     .command('set [names...]')

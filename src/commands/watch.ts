@@ -15,8 +15,7 @@ import { onInterrupt, stderr } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { formatBar, ProgressLine } from './progress-line.js';
 import {
-  createNullOption,
-  createPathsOption,
+  addPathsOptions,
   describePartial,
   findMissing,
   followWaiting,
@@ -27,15 +26,11 @@ import {
   tellPlaces,
   type WaitingView,
 } from './request-files.js';
-import { formatDuration, formatEnd, secondsBetween } from './times.js';
+import { formatEnd, formatSpan, secondsBetween } from './times.js';
 import { findSite } from './where.js';
 
-export function registerWatch(program: Command): void {
-  program
-    .command('watch <id>')
-    .addOption(createPathsOption())
-    .addOption(createNullOption())
-    .action((id, options) => watchRequest(findSite(), readId(id), options));
+export function register(program: Command): void {
+  addPathsOptions(program.command('watch <id>')).action((id, options) => watchRequest(findSite(), readId(id), options));
 }
 
 type Progress = RequestProgressSubscription['requestProgress'];
@@ -189,7 +184,7 @@ function tellLeft(view: View, now: Progress, left: number | undefined): string {
   const isKept = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.end);
   if (waiting?.reason === undefined || !(isKept || !waiting.end)) {
     view.toldReason = undefined;
-    return left === undefined ? now.state.toLowerCase() : `${formatDuration(Math.ceil(left))} left`;
+    return left === undefined ? now.state.toLowerCase() : `${formatSpan(Math.max(left, 1))} left`;
   }
   const state = waiting.isReading ? 'reads' : 'waits';
   if (!stderr().isTTY) {

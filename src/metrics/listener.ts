@@ -2,7 +2,8 @@
  * A port for metrics alone (TAPEGATE_METRICS_LISTEN), of an engine or beside a gateway. It needs no authentication: metrics name
  * drives, libraries and disks, but no user, path or address.
  */
-import { createServer, type Server, type ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Context } from '../context.js';
 import { logFailure } from '../errors.js';
@@ -31,11 +32,17 @@ export async function listenForMetrics(
     });
   });
   server.maxConnections = CONNECTIONS;
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject).listen(port, host, resolve);
-  });
+  await once(server.listen(port, host), 'listening');
   const { address, family, port: taken } = server.address() as AddressInfo;
-  return { url: `http://${family === 'IPv6' ? `[${address}]` : address}:${taken}`, close: () => close(server) };
+  return {
+    url: `http://${family === 'IPv6' ? `[${address}]` : address}:${taken}`,
+    close: async () => {
+      const closed = once(server, 'close');
+      server.close();
+      server.closeAllConnections();
+      await closed;
+    },
+  };
 }
 
 export async function tellMetrics(metrics: Metrics, res: ServerResponse): Promise<void> {
@@ -48,12 +55,4 @@ export async function tellMetrics(metrics: Metrics, res: ServerResponse): Promis
 function end(res: ServerResponse, status: number, text: string): void {
   if (res.headersSent) return void res.destroy();
   res.writeHead(status, { 'Content-Type': 'text/plain; charset=utf-8' }).end(`${text}\n`);
-}
-
-async function close(server: Server): Promise<void> {
-  const closed = new Promise<void>((resolve) => {
-    server.close(() => resolve());
-  });
-  server.closeAllConnections();
-  await closed;
 }

@@ -1,7 +1,7 @@
 /** The limit on queries that are executed at once: of one caller, of all, and how long a query waits. */
 import { buildSchema, execute, parse } from 'graphql';
 import { expect, test } from 'vitest';
-import { limitQueries } from '../../graphql/query-limiter.js';
+import { limitQueries } from '../../graphql/server.js';
 import { LongReads } from '../../src/database/long-reads.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { addFiles } from '../support/factories.js';

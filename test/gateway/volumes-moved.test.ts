@@ -20,7 +20,7 @@ const app = useCatalogue({}, async () => {
 
 async function move(from: string, to: string, more: object = {}): Promise<Told> {
   const query = `mutation ($input: MoveVolumeInput!) { result: moveVolume(input: $input) {
-    __typename ... on MovedVolume { files bytes requests } ... on Failure { message } } }`;
+    __typename ... on ChosenFiles { files bytes requests } ... on Failure { message } } }`;
   return (await askData<{ result: Told }>(app, query, { input: { from, to, ...more } })).result;
 }
 
@@ -34,7 +34,7 @@ test('first and second copies move to the same positions of the other volume, an
   const before = await dumpTables(app.ctx);
   expect(await move('A1', 'B1', { dryRun: true })).toMatchObject({ files: 3, bytes: '3000', requests: 0 });
   expect(await dumpTables(app.ctx)).toEqual(before);
-  expect(await move('A1', 'B1')).toMatchObject({ __typename: 'MovedVolume', files: 3, bytes: '3000', requests: 0 });
+  expect(await move('A1', 'B1')).toMatchObject({ __typename: 'ChosenFiles', files: 3, bytes: '3000', requests: 0 });
   expect(await placed('/one/')).toEqual([
     '/one/both B1:4 A2:9 torn',
     '/one/first B1:3 -',

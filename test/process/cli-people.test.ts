@@ -130,7 +130,7 @@ test.skipIf(!findProgram('bash'))('bash completes commands, choices and options'
   expect(await run('completion', 'tcsh')).toEqual({
     code: 2,
     stdout: '',
-    stderr: 'tapegate: completion is written for bash, zsh or fish, not for "tcsh"\n',
+    stderr: expect.stringContaining("'tcsh' is invalid for argument 'shell'. Allowed choices are bash, zsh, fish."),
   });
 });
 

@@ -383,9 +383,7 @@ test('watch reports a cancelled request, and watch, show and cancel refuse unkno
   for (const command of ['watch', 'show', 'cancel']) {
     expect(await run(command, '99999')).toEqual(refused(1, 'there is no request with id 99999'));
     for (const id of ['one', '2147483648']) {
-      expect(await run(command, id)).toEqual(
-        refused(2, `the id of a request is a whole number, not ${JSON.stringify(id)}`),
-      );
+      expect(await run(command, id)).toEqual(refused(2, `<id> must be a whole number, not ${JSON.stringify(id)}`));
     }
   }
 });

@@ -131,6 +131,10 @@ test.each([
     ['hold', 'tape', 'x'],
     "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, library, user, disk, backend.",
   ],
+  [
+    ['import', '-', '--format', 'ls'],
+    "option '--format <name>' argument 'ls' is invalid. Allowed choices are csv, jsonl, find, s3-inventory.",
+  ],
   [['disk', 'add', '/d'], "required option '--size <size>' not specified"],
   [['request', '--quta', 'ann', '--pattern', 'x'], "unknown option '--quta'\n(Did you mean --quota?)"],
 ])('%j is wrong usage', async (args, problem) => {

@@ -170,7 +170,6 @@ test.each([
 
 test.each<[string[], string]>([
   [['--format', 'find'], '--volume is missing: a list of the format find does not say which volume has the files'],
-  [['--format', 'ls'], '--format must be one of csv, jsonl, find, s3-inventory, not "ls"'],
   [['--volume', 'V'], '--volume is for lists of other systems: add --format find or --format s3-inventory'],
   [['--format', 'find', '--volume', 'V', '--prefix', 'a'], '--prefix must begin with "/", not be "a"'],
   [

@@ -92,7 +92,7 @@ test.each([
   [
     ['add', 'https://example.org/', '--quota', 'ada', '--event', 'x'],
     2,
-    /--event must be one of request.started, .*, not "x"/,
+    /option '--event <events...>' argument 'x' is invalid. Allowed choices are request.started, /,
   ],
   [['set', '1'], 2, /give what is to change/],
   [['set', '1', '--on', '--off'], 2, /--on and --off exclude each other/],

@@ -8,7 +8,7 @@ test.each(Object.entries(commandFiles))(
   '%s registers the commands that the table lists',
   async (_name, { commands, load }) => {
     const program = new Command();
-    (await load())(program);
+    (await load()).register(program);
     const help = new Help();
     for (const command of program.commands) addJsonOption(command);
     expect(program.commands.map((command) => help.subcommandTerm(command))).toEqual(Object.keys(commands));

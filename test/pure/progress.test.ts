@@ -104,11 +104,11 @@ test('on a terminal, one line shows bytes, rate and remaining time, and then how
   source.write(Buffer.alloc(1000, 'a'));
   await once(read, 'readable');
   vi.advanceTimersByTime(10_000);
-  expect(shown(out.text)).toBe('1.00 kB of 4.00 kB read, 100 bytes/s, 30s left');
+  expect(shown(out.text)).toBe('1.00 kB of 4.00 kB read, 100 bytes/s, 30 s left');
   source.end(Buffer.alloc(3000, 'a'));
   expect(await readText(read)).toBe('a'.repeat(4000));
   vi.advanceTimersByTime(65_000);
-  expect(shown(out.text)).toBe('importing, 1m05s');
+  expect(shown(out.text)).toBe('importing, 65 s');
   view.end();
   expect(shown(out.text)).toBe('');
   expect(out.text).not.toContain('\n');
@@ -135,10 +135,10 @@ test('elsewhere nothing is shown, unless asked for: then the last figures, and a
   vi.advanceTimersByTime(31_000);
   view.end();
   expect(out.text.split('\n')).toEqual([
-    '10 bytes of 20 bytes read, 10 bytes/s, 1s left',
+    '10 bytes of 20 bytes read, 10 bytes/s, 1 s left',
     '20 bytes of 20 bytes read, 20 bytes/s',
-    'importing, 29s',
-    'importing, 31s',
+    'importing, 29 s',
+    'importing, 31 s',
     '',
   ]);
 });

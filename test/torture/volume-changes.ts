@@ -127,7 +127,7 @@ export const moveVolume = (world: World, random: Random): Promise<void> =>
       const moved = known.find(({ volume, position }) => volume === from && position === file.position);
       if (moved) versions.set(file.path, [...known, { ...moved, volume: to }]);
     }
-    if ((await mutate(world, 'moveVolume', { from, to })) !== 'MovedVolume') return;
+    if ((await mutate(world, 'moveVolume', { from, to })) !== 'ChosenFiles') return;
     world.counts.volumeMoves++;
     if (!random.chance(0.5)) return;
     for (const name of await readdir(source)) {
