@@ -72,18 +72,18 @@ export const builder = new SchemaBuilder<SchemaTypes>({
       resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, id)) ? load(id) : null),
     },
   },
-  errors: { directResult: true, defaultTypes: [], defaultUnionOptions: { name: nameResult } },
+  errors: {
+    directResult: true,
+    defaultTypes: [],
+    // `CreateRequestResult`, of `createRequest`
+    defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
+  },
   complexity: {
     disabled: true, // but for what each field costs: documents.ts looks at an operation as a whole
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },
 });
-
-/** `CreateRequestResult`, of `createRequest`. */
-function nameResult({ fieldName }: { fieldName: string }): string {
-  return `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result`;
-}
 
 /** The operation that reads a node of each type. */
 const reads: Record<string, Operation> = {

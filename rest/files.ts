@@ -45,13 +45,12 @@ function readOne(query: URLSearchParams, name: string): string | undefined {
 }
 
 function readStages(letters: string | undefined): Stage[] | undefined {
-  return letters === undefined ? undefined : [...letters].map(readStage);
-}
-
-function readStage(letter: string): Stage {
-  const stage = stageOfLetter(letter);
-  if (stage) return stage;
-  throw new InvalidInputError('stages', `must be letters of U, D, T, A, R, not ${quote(letter)}`);
+  if (letters === undefined) return undefined;
+  return [...letters].map((letter) => {
+    const stage = stageOfLetter(letter);
+    if (stage) return stage;
+    throw new InvalidInputError('stages', `must be letters of U, D, T, A, R, not ${quote(letter)}`);
+  });
 }
 
 function readFlag(query: URLSearchParams, name: string): boolean {

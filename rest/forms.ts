@@ -1,26 +1,8 @@
 /** The forms of section 2 of the contract, and of the bodies of section 4, as JSON Schemas: what is described, and what tests hold answers to. */
+import type { z } from 'zod';
 import { stageLetters } from '../src/stages.js';
 
-/** So much of JSON Schema 2020-12 as is needed here. */
-export interface JsonSchema {
-  $ref?: string;
-  type?: string | readonly string[];
-  description?: string;
-  format?: string;
-  pattern?: string;
-  enum?: readonly unknown[];
-  minLength?: number;
-  maxLength?: number;
-  minimum?: number;
-  maximum?: number;
-  minItems?: number;
-  maxItems?: number;
-  items?: JsonSchema;
-  properties?: Readonly<Record<string, JsonSchema>>;
-  required?: readonly string[];
-  additionalProperties?: boolean;
-  oneOf?: readonly JsonSchema[];
-}
+export type JsonSchema = z.core.JSONSchema.JSONSchema;
 
 const letters = Object.values(stageLetters).join('');
 
@@ -30,15 +12,14 @@ export const refTo = (name: keyof typeof forms): JsonSchema => ({ $ref: `#/compo
 export const arrayOfOne = (items: JsonSchema): JsonSchema => ({ type: 'array', items, minItems: 1, maxItems: 1 });
 
 const listOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
-const text = (description: string): JsonSchema => ({ type: 'string', description });
+const text = (description: string) => ({ type: 'string', description }) as const;
 const bytes = (description: string): JsonSchema => ({ type: 'integer', format: 'int64', minimum: 0, description });
 const id = (description: string): JsonSchema => ({ type: 'integer', minimum: 1, maximum: 2 ** 31 - 1, description });
-const time = (description: string): JsonSchema => ({
-  type: 'string',
+const time = (description: string) => ({
+  ...text(`${description}; UTC, without a zone`),
   pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{6})?$',
-  description: `${description}; UTC, without a zone`,
 });
-const orNull = (schema: JsonSchema): JsonSchema => ({ ...schema, type: [String(schema.type), 'null'] });
+const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
 /** All of the properties must be there, but for those that are named; and no others are. */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
@@ -54,8 +35,11 @@ const times = {
 };
 const timesOfProgress = Object.keys(times);
 
+const quota = text('The user whose quota is charged');
+
 const common = {
   id: id('Of the request'),
+  quota,
   retention: time('When the files leave the restore area'),
   request_date: time('When the request was made'),
   label: text('What its user calls it; the pattern or the first file, unless given'),
@@ -76,7 +60,7 @@ const given = {
   },
   notify_on_first_file: address('first'),
   notify_on_last_file: address('last'),
-} as const satisfies Record<string, JsonSchema>;
+} satisfies Record<string, JsonSchema>;
 
 function address(which: string): JsonSchema {
   return {
@@ -87,7 +71,6 @@ function address(which: string): JsonSchema {
   };
 }
 
-const quota = text('The user whose quota is charged');
 const pattern: JsonSchema = {
   type: 'string',
   minLength: 1,
@@ -103,7 +86,7 @@ export const forms = {
   Request: answer(
     {
       id: common.id,
-      quota: text('The user whose quota is charged'),
+      quota,
       retention: common.retention,
       request_date: common.request_date,
       request_patterns: text('The pattern that was given; empty where files were listed'),
@@ -115,13 +98,7 @@ export const forms = {
     },
     timesOfProgress,
   ),
-  RequestSummary: answer({
-    id: common.id,
-    quota: text('The user whose quota is charged'),
-    retention: common.retention,
-    request_date: common.request_date,
-    label: common.label,
-  }),
+  RequestSummary: answer(common),
   RequestOfQuota: answer(
     { id: common.id, request_date: common.request_date, retention: common.retention, label: common.label, ...times },
     timesOfProgress,
@@ -187,16 +164,16 @@ export const forms = {
     properties: { quota: text('The user whose quota the request is charged to'), ...given },
     required: ['quota'],
   },
-} as const satisfies Record<string, JsonSchema>;
+} satisfies Record<string, JsonSchema>;
 
 /** The parameters of the query of `GET /files`. */
 export const queryForms = {
   match: { type: 'string', maxLength: 2048, pattern: '^[^\\u0000]*$' },
   stages: { type: 'string', pattern: `^[${letters}${letters.toLowerCase()}]*$` },
   'spot-name': { type: 'string', enum: ['true', 'false', ''] },
-} as const satisfies Record<string, JsonSchema>;
+} satisfies Record<string, JsonSchema>;
 
 export const pathForms = {
   id: { type: 'integer', minimum: 1, maximum: 2 ** 31 - 1 },
   user: { type: 'string', minLength: 1 },
-} as const satisfies Record<string, JsonSchema>;
+} satisfies Record<string, JsonSchema>;

@@ -15,15 +15,6 @@ Times are UTC without a zone, \`YYYY-MM-DDTHH:MM:SS\` with six digits of fractio
 In bodies null and an empty text count as not given, unless a field says otherwise, and unknown fields are passed over.
 HEAD is answered as GET is, without the body; a method that a path does not have by 405, with \`Allow\`.`;
 
-interface OpenapiOperation {
-  operationId: string;
-  summary: string;
-  description: string;
-  parameters: object[];
-  requestBody?: object;
-  responses: Record<string, object>;
-}
-
 /** Answers GET and HEAD of the document. @param publicUrl where users find the gateway */
 export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
@@ -42,7 +33,7 @@ export function formatRest(publicUrl?: string): string {
 
 /** @param publicUrl where users find the gateway; unless given, the document's own host is meant */
 export function describeRest(publicUrl = '') {
-  const paths: Record<string, Record<string, OpenapiOperation>> = {};
+  const paths: Record<string, Record<string, object>> = {};
   for (const endpoint of endpoints) {
     paths[endpoint.path] = { ...paths[endpoint.path], [endpoint.method]: describeEndpoint(endpoint) };
   }
@@ -68,7 +59,7 @@ export function describeRest(publicUrl = '') {
   };
 }
 
-function describeEndpoint(endpoint: Endpoint): OpenapiOperation {
+function describeEndpoint(endpoint: Endpoint): object {
   const { name, summary, description, parameters, body, answer } = endpoint;
   const json = (schema: object, examples: readonly object[]) => ({
     'application/json': {

@@ -80,7 +80,8 @@ export async function sendBytes(
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
     // after the first page, a failure can only break the connection
-    body ??= open(res);
+    if (!body) start(res, 200);
+    body ??= openBody(res);
     if (res.req.method === 'HEAD') break;
     await write({ res, body }, Buffer.concat(waiting), pages); // the rows of a page come in small parts
     waiting = [];
@@ -90,11 +91,6 @@ export async function sendBytes(
   if (!body) return sendWhole(res, 200, bytes);
   if (res.req.method !== 'HEAD') await write({ res, body }, bytes, pages);
   body.end();
-}
-
-function open(res: Response): Writable {
-  start(res, 200);
-  return openBody(res);
 }
 
 const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) => sum + length, 0);

@@ -1,5 +1,6 @@
 /** The command line of an installation. */
-import { installation } from './commands/installation.js';
+
 import { runProgram } from './commands/program.js';
+import { installation } from './commands/table.js';
 
 void runProgram(installation);

@@ -8,6 +8,7 @@ import type { AccessConfig, BrowserConfig } from '../config.js';
 import { quote } from '../errors.js';
 import { HttpError } from '../http-body.js';
 import { hostnameOf } from '../http-target.js';
+import { bareHost } from '../issuer-urls.js';
 
 /** Load balancers check the health by any address and name; the response contains next to nothing. */
 const HEALTH = /^\/health(\/|$)/i;
@@ -58,7 +59,7 @@ function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: R
 
 /** Names of this host for every resolver (RFC 6761, 6.3), and its addresses. */
 function isLoopbackName(name: string | undefined): boolean {
-  return name !== undefined && (isLoopback(bare(name)) || name.endsWith('.localhost'));
+  return name !== undefined && (isLoopback(bareHost(name)) || name.endsWith('.localhost'));
 }
 
 /** The local address of the connection, as a host; DNS rebinding cannot forge it. */
@@ -66,8 +67,6 @@ function addressOf({ socket }: Request): string | undefined {
   const address = socket.localAddress?.replace(/^::ffff:(?=\d+\.)/, '');
   return address && hostnameOf(address);
 }
-
-const bare = (name: string) => name.replace(/^\[(.*)\]$/, '$1');
 
 /**
  * Rejects requests from pages of other origins, but not from other clients (curl, scripts). Such pages cannot read

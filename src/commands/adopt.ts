@@ -6,7 +6,7 @@ import type { Adoption, Difference } from '../operations/adoption/report.js';
 import { plural } from '../plural.js';
 import { openContext } from './context.js';
 import { UsageError } from './failure.js';
-import { type OutputOptions, printJson, printLine } from './output.js';
+import { type OutputOptions, printJson, printLine, printResult } from './output.js';
 
 export function register(program: Command): void {
   program
@@ -40,14 +40,12 @@ async function adoptSite(source: string | undefined, options: AdoptionOptions): 
 async function takeOver(ctx: Context, archiveRoot: string, source: string, options: AdoptionOptions): Promise<void> {
   const { adopt } = await import('../engine/adoption/adopt.js');
   const { json = false, dryRun: isTrial = false } = options;
-  const tell = (difference: Difference) => (json ? printJson(difference) : printLine(formatDifference(difference)));
+  const tell = (difference: Difference) => {
+    const { kind, thing, there, here } = difference;
+    printResult(difference, `${kind}: ${thing}: there ${there}; here ${here}`, { json });
+  };
   const adoption = await adopt(ctx, source, { isTrial, archiveRoot }, tell);
-  if (json) printJson(adoption);
-  else printLine(formatAdoption(adoption, isTrial));
-}
-
-function formatDifference({ kind, thing, there, here }: Difference): string {
-  return `${kind}: ${thing}: there ${there}; here ${here}`;
+  printResult(adoption, formatAdoption(adoption, isTrial), { json });
 }
 
 function formatAdoption(adoption: Adoption, isTrial: boolean): string {

@@ -152,12 +152,6 @@ function refuseRedirect(from: string, status: number, location: string | null | 
   );
 }
 
-async function fetchThere(...[place, options]: Parameters<typeof fetch>): Promise<Response> {
-  const answer = await fetch(place, { ...options, redirect: 'manual' });
-  refuseRedirect(place instanceof Request ? place.url : String(place), answer.status, answer.headers.get('location'));
-  return answer;
-}
-
 export const UNCONFIRMED = 'what was asked for may be done: look before you repeat it';
 
 /** The connection failed before the request was sent. */
@@ -284,7 +278,8 @@ export async function* follow<Value, Variables extends object>(
     retryAttempts: 0,
     fetchFn: async (...request: Parameters<typeof fetch>) => {
       try {
-        const answer = await fetchThere(...request);
+        const answer = await fetch(request[0], { ...request[1], redirect: 'manual' });
+        refuseRedirect(`${url}/graphql/stream`, answer.status, answer.headers.get('location'));
         if (answer.status === 401) refusal = await readRefusal(answer.clone());
         return answer;
       } catch (error) {

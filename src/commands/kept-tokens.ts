@@ -79,7 +79,8 @@ export async function changeKept(
     await rename(next, file).catch((error) => {
       throw codeOf(error) === 'ENOENT' ? new CommandError(LOST) : error;
     });
-    await syncFolder(folder);
+    const handle = await open(folder);
+    await handle.sync().finally(() => handle.close());
     return kept;
   } finally {
     await rm(next, { force: true });
@@ -95,11 +96,6 @@ async function writeNext(next: string, all: AllKept): Promise<void> {
     throw codeOf(error) === 'ENOENT' ? new CommandError(LOST) : error;
   });
   await handle.writeFile(`${JSON.stringify(all, null, 2)}\n`);
-  await handle.sync().finally(() => handle.close());
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder);
   await handle.sync().finally(() => handle.close());
 }
 

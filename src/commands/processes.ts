@@ -116,7 +116,7 @@ async function startParts(
   const { ctx } = runtime;
   await ctx.events.open();
   const { metrics: place } = config.telemetry;
-  if (parts.gateway || place) await countFromNow();
+  if (parts.gateway || place) (await import('../metrics/metrics.js')).processMetrics(); // counts from now
   const { openTraces } = await import('../open-traces.js');
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
@@ -143,11 +143,6 @@ async function startParts(
   closers.unshift(() => gateway.close());
   await tellAt(gateway.metrics);
   announce(config, gateway.url, { demo, hasEngine: parts.engine });
-}
-
-async function countFromNow(): Promise<void> {
-  const { processMetrics } = await import('../metrics/metrics.js');
-  processMetrics();
 }
 
 /** @param given of a gateway, which has more to tell @returns what ends it */

@@ -11,7 +11,7 @@ import { examples } from './examples.js';
 import { CommandError, exitCodes, InterruptedError, nameOption } from './failure.js';
 import { type CommandIo, environment, hideSecrets, type Output, present, runWith, stderr, stdout } from './io.js';
 import { printable } from './output.js';
-import type { CommandFile } from './table.js';
+import type { CommandFile, Commands } from './table.js';
 
 /**
  * What is set here, the commands take over.
@@ -104,12 +104,6 @@ function fail(error: unknown): number {
   if (error instanceof UnconfirmedError) return exitCodes.failed;
   if (error instanceof UnavailableError) return exitCodes.unavailable;
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
-}
-
-/** The commands of a program, in the order of its help, and what its help says of the environment. */
-export interface Commands {
-  commands: readonly CommandFile[];
-  where: string;
 }
 
 /** Runs the command that the arguments name with streams and an environment of its own. Returns its exit code. */

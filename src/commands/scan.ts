@@ -5,7 +5,6 @@ import type { Context } from '../context.js';
 import { messageOf, quote } from '../errors.js';
 import { attributesOf } from '../operations/catalogue/attributes.js';
 import { plural } from '../plural.js';
-import type { MountedVolume } from '../tape/backend.js';
 import { openContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
 import { environment, onInterrupt } from './io.js';
@@ -66,7 +65,8 @@ async function registerFiles(
     : library.mount(volume, options.drive, signal));
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
-    unmounting ??= release(mounted);
+    // what was read counts: the next mount puts the cartridge back
+    unmounting ??= mounted.unmount().catch((error: unknown) => noteLine(messageOf(error)));
     return unmounting;
   };
   try {
@@ -183,9 +183,4 @@ async function* inBatches<T>(items: AsyncIterable<T>): AsyncGenerator<T[]> {
     batch = [];
   }
   if (batch.length > 0) yield batch;
-}
-
-/** A failed unmount does not discard what was read: the next mount puts the cartridge back. */
-async function release(mounted: MountedVolume): Promise<void> {
-  await mounted.unmount().catch((error: unknown) => noteLine(printable(messageOf(error))));
 }

@@ -10,6 +10,12 @@ export interface CommandFile {
   commands: Record<string, string>;
 }
 
+/** The commands of a program, in the order of its help, and what its help says of the environment. */
+export interface Commands {
+  commands: readonly CommandFile[];
+  where: string;
+}
+
 const define = (load: CommandFile['load'], commands: CommandFile['commands']): CommandFile => ({ load, commands });
 
 export const commandFiles = {
@@ -125,4 +131,10 @@ export const commandFiles = {
   completion: define(() => import('./completion.js'), {
     'completion <shell>': 'write what bash, zsh or fish needs to complete commands and options',
   }),
+};
+
+/** The commands of an installation. */
+export const installation: Commands = {
+  commands: Object.values(commandFiles),
+  where: 'The environment says where the database or the server is: "tapegate start --help" names all of it.',
 };

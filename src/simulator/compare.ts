@@ -1,6 +1,6 @@
 /** Compares strategies on one workload. */
 import type { Medium } from '../planner/media.js';
-import { createPlanned } from './planned.js';
+import { PlannedStrategy } from './planned.js';
 import { lowerBoundHours, type Outcome, type Strategy, simulate, summariseWaits, type Wait } from './simulate.js';
 import { createArrivalOrder, createGrouping, createRandomSlots, orders } from './strategies.js';
 import type { Arrival } from './workload.js';
@@ -29,7 +29,7 @@ function createStrategies(medium: Medium): Record<string, () => Strategy> {
     'grouped by volume': () => createGrouping(medium, orders.arrival),
     'grouped, by position': () => createGrouping(medium, orders.position),
     'grouped, nearest first': () => createGrouping(medium, orders.nearest),
-    tapegate: () => createPlanned(medium),
+    tapegate: () => new PlannedStrategy(medium),
   };
 }
 

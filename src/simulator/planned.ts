@@ -9,7 +9,6 @@ import {
   defaultPolicy,
   isTimeToLeave,
   openBacklog,
-  type SchedulePolicy,
   type ScheduleState,
   type Sweep,
 } from '../planner/schedule.js';
@@ -18,15 +17,10 @@ import { WaitingFiles } from './waiting-files.js';
 import type { Arrival } from './workload.js';
 
 export interface PlannedOptions {
-  policy?: SchedulePolicy;
   /** False: the planner treats all users as one. */
   isFair?: boolean;
   /** Priority by user; default 0. */
   priorities?: ReadonlyMap<string, number>;
-}
-
-export function createPlanned(medium: Medium, options: PlannedOptions = {}): PlannedStrategy {
-  return new PlannedStrategy(medium, options);
 }
 
 /** Files that a drive reads from its volume, in order, and their users. */
@@ -37,7 +31,7 @@ interface ReadPlan {
 
 export class PlannedStrategy implements Strategy {
   private readonly medium: Medium;
-  private readonly policy: SchedulePolicy;
+  private readonly policy = defaultPolicy;
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
   private readonly waiting = new Map<string, WaitingFiles>();
@@ -48,10 +42,8 @@ export class PlannedStrategy implements Strategy {
   /** Time of `shares`, in seconds. */
   private sharesAt = 0;
 
-  constructor(medium: Medium, options: PlannedOptions) {
-    const { policy = defaultPolicy, isFair = true, priorities = new Map<string, number>() } = options;
+  constructor(medium: Medium, { isFair = true, priorities = new Map() }: PlannedOptions = {}) {
     this.medium = medium;
-    this.policy = policy;
     this.isFair = isFair;
     this.priorities = priorities;
   }
@@ -101,7 +93,6 @@ export class PlannedStrategy implements Strategy {
   /** Times must not decrease. */
   stateAt(now: number): ScheduleState {
     this.decayShares(now);
-
     return { shares: this.shares, now, policy: this.policy };
   }
 

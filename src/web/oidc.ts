@@ -89,11 +89,9 @@ export async function finishSignIn(): Promise<string | undefined> {
 }
 
 async function exchange(providers: Providers, started: Started, here: URL): Promise<Kept> {
-  const oauth = await import('oauth4webapi');
   const { issuer, verifier, state, nonce } = started;
-  const [server, client] = [await describe(issuer), { client_id: providers.clientId }];
+  const { oauth, server, client, options } = await prepare(providers, issuer);
   const parameters = oauth.validateAuthResponse(server, client, here, state);
-  const options = { ...(await optionsFor(issuer)), additionalParameters: targetOf(providers) };
   const response = await oauth.authorizationCodeGrantRequest(
     server,
     client,
@@ -111,12 +109,17 @@ async function exchange(providers: Providers, started: Started, here: URL): Prom
 export async function renew({ issuer, refreshToken }: Kept): Promise<Kept> {
   const providers = await findProviders();
   if (!providers || issuer === undefined || refreshToken === undefined) throw new Error('there is no next token');
-  const oauth = await import('oauth4webapi');
-  const [server, client] = [await describe(issuer), { client_id: providers.clientId }];
-  const options = { ...(await optionsFor(issuer)), additionalParameters: targetOf(providers) };
+  const { oauth, server, client, options } = await prepare(providers, issuer);
   const response = await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refreshToken, options);
   const next = toKept(await oauth.processRefreshTokenResponse(server, client, response), issuer);
   return { ...next, refreshToken: next.refreshToken ?? refreshToken };
+}
+
+/** Returns what a request for a token of an issuer needs. */
+async function prepare(providers: Providers, issuer: string) {
+  const oauth = await import('oauth4webapi');
+  const options = { ...(await optionsFor(issuer)), additionalParameters: targetOf(providers) };
+  return { oauth, server: await describe(issuer), client: { client_id: providers.clientId }, options };
 }
 
 function toKept(answer: TokenEndpointResponse, issuer: string): Kept {

@@ -14,7 +14,7 @@ import {
   type ScheduleState,
 } from '../../src/planner/schedule.js';
 import { compareStrategies } from '../../src/simulator/compare.js';
-import { createPlanned, type PlannedOptions } from '../../src/simulator/planned.js';
+import { type PlannedOptions, PlannedStrategy } from '../../src/simulator/planned.js';
 import { simulate } from '../../src/simulator/simulate.js';
 import { type Arrival, createRandom, makeBatch, parseTrace } from '../../src/simulator/workload.js';
 import { findLongestPart } from '../support/longest-part.js';
@@ -225,7 +225,7 @@ test('ten users with ten files each do not wait for a user with very many', () =
     makeBatch(lto8, { ...load, user: `light-${n}`, at: 3600, files: 10, seed: 4 + n }),
   ).flat();
   const waitOf = (arrivals: Arrival[], options: PlannedOptions) => {
-    const outcome = simulate(createPlanned(lto8, options), arrivals, { drives: 2, medium: lto8 });
+    const outcome = simulate(new PlannedStrategy(lto8, options), arrivals, { drives: 2, medium: lto8 });
     const light = outcome.waits.filter(({ user }) => user !== 'heavy');
     expect(light).toHaveLength(100);
     return light.reduce((sum, { seconds }) => sum + seconds, 0) / 100;
@@ -243,7 +243,7 @@ test('no file waits longer than its bound, also if others have a higher priority
   ).flat();
   const drop = makeBatch(lto8, { user: 'drop', at: 3600, files: 20, volumes: 20, sizeBytes: 2.5e9, seed: 1 });
   const arrivals = [...flood, ...drop].sort((a, b) => a.at - b.at);
-  const outcome = simulate(createPlanned(lto8, { priorities: new Map([['flood', 10]]) }), arrivals, options);
+  const outcome = simulate(new PlannedStrategy(lto8, { priorities: new Map([['flood', 10]]) }), arrivals, options);
   expect(findLongestPart(outcome, options)).toBeLessThanOrEqual(1);
 });
 

@@ -26,7 +26,7 @@ function ofType(type: string, schema: JsonSchema, making: Making): Arbitrary<unk
   if (type === 'string') return textsOf(schema);
   if (type === 'integer') return fc.integer({ min: minimum, max: maximum });
   if (type === 'array' && maxItems === 0) return fc.constant([]);
-  if (type === 'array') return fc.array(valuesOf(items, making), { minLength: minItems, maxLength: maxItems });
+  if (type === 'array') return fc.array(valuesOf(items as JsonSchema, making), { minLength: minItems, maxLength: maxItems });
   if (type === 'object') return objectsOf(schema, making);
   throw new Error(`unknown type ${type}`);
 }
@@ -42,7 +42,7 @@ function textsOf({ pattern, minLength = 0, maxLength = 2048 }: JsonSchema): Arbi
 function objectsOf({ properties = {}, required = [] }: JsonSchema, making: Making): Arbitrary<object> {
   const entries = Object.entries(properties).map(([name, schema]): [string, Arbitrary<unknown>] => {
     const favourite = making.favourites?.[name];
-    const values = valuesOf(schema, making);
+    const values = valuesOf(schema as JsonSchema, making);
     return [name, favourite ? fc.oneof({ arbitrary: favourite, weight: 9 }, values) : values];
   });
   return fc.record(Object.fromEntries(entries), { requiredKeys: [...required] });

@@ -3,7 +3,7 @@ import { planAhead } from '../../src/planner/ahead.js';
 import { type EndRange, rangeOf } from '../../src/planner/end-range.js';
 import type { Medium } from '../../src/planner/media.js';
 import type { WaitingVolume } from '../../src/planner/queue.js';
-import { createPlanned, type PlannedStrategy } from '../../src/simulator/planned.js';
+import { PlannedStrategy } from '../../src/simulator/planned.js';
 import { type BusyDrive, simulate } from '../../src/simulator/simulate.js';
 import type { Arrival } from '../../src/simulator/workload.js';
 
@@ -17,7 +17,7 @@ export interface ToldEnd {
 
 /** Runs Tapegate's planner on a load, and makes the plan for each request as it comes. */
 export function followEnds(arrivals: readonly Arrival[], options: { drives: number; medium: Medium }): ToldEnd[] {
-  const strategy = createPlanned(options.medium);
+  const strategy = new PlannedStrategy(options.medium);
   const ranges = new Map<string, EndRange>();
   const outcome = simulate(strategy, arrivals, {
     ...options,
