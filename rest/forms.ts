@@ -15,10 +15,12 @@ const listOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
 const text = (description: string) => ({ type: 'string', description }) as const;
 const bytes = (description: string): JsonSchema => ({ type: 'integer', format: 'int64', minimum: 0, description });
 const id = (description: string): JsonSchema => ({ type: 'integer', minimum: 1, maximum: 2 ** 31 - 1, description });
-const time = (description: string) => ({
-  ...text(`${description}; UTC, without a zone`),
-  pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{6})?$',
-});
+const time = (description: string) =>
+  ({
+    type: 'string',
+    pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d(\\.\\d{6})?$',
+    description: `${description}; UTC, without a zone`,
+  }) as const;
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
 /** All of the properties must be there, but for those that are named; and no others are. */
