@@ -3,6 +3,7 @@ import type { Transporter } from 'nodemailer';
 import { isLoopback } from './address-ranges.js';
 import { formatBytes } from './bytes.js';
 import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.js';
+import { plural } from './plural.js';
 
 export interface MailFacts {
   requestId: number;
@@ -72,7 +73,7 @@ function composeFirst(facts: MailFacts): Mail {
     ...listCopies(facts).slice(0, 1),
     '',
     rest > 0
-      ? `${count(rest, 'file is', 'files are')} still to come, of ${formatNumber(facts.filesTotal)} in all.`
+      ? `${plural(rest, 'file is', 'files are')} still to come, of ${facts.filesTotal} in all.`
       : 'No other file is to come.',
     `Restored files stay on disk until ${formatTime(facts.retention)}.`,
     ...nameLink(facts),
@@ -85,8 +86,8 @@ function composeExpiring(facts: MailFacts): Mail {
   const lines = [
     `Your request ${nameRequest(facts)} expires at ${formatTime(facts.retention)}, and its files leave the disk then:`,
     '',
-    `  on disk:  ${count(facts.filesOnDisk, 'file', 'files')}, ${formatBytes(facts.bytesOnDisk)}`,
-    ...(rest > 0 ? [`  to come:  ${count(rest, 'file', 'files')}`] : []),
+    `  on disk:  ${plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
+    ...(rest > 0 ? [`  to come:  ${plural(rest, 'file')}`] : []),
     '',
     'Nothing is to be done if they are not needed any more. To keep them for another week from now:',
     '',
@@ -111,16 +112,16 @@ function composeLast(facts: MailFacts): Mail {
       ? `Your request ${nameRequest(facts)} matches no file that the catalogue knows.`
       : `Nothing is left to do for your request ${nameRequest(facts)}.`,
     '',
-    `  on disk:  ${count(facts.filesOnDisk, 'file', 'files')}, ${formatBytes(facts.bytesOnDisk)}`,
-    ...(facts.filesFailed > 0 ? [`  failed:   ${count(facts.filesFailed, 'file', 'files')}`] : []),
-    ...(facts.filesUnknown > 0 ? [`  unknown:  ${count(facts.filesUnknown, 'path', 'paths')}`] : []),
+    `  on disk:  ${plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
+    ...(facts.filesFailed > 0 ? [`  failed:   ${plural(facts.filesFailed, 'file')}`] : []),
+    ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'path')}`] : []),
     ...(facts.filesRefused > 0
-      ? [`  quota:    ${count(facts.filesRefused, 'file', 'files')} found no room in your quota`]
+      ? [`  quota:    ${plural(facts.filesRefused, 'file')} found no room in your quota`]
       : []),
     ...(facts.filesOverLimit > 0
-      ? [`  limit:    ${count(facts.filesOverLimit, 'file is', 'files are')} beyond the limit of the request`]
+      ? [`  limit:    ${plural(facts.filesOverLimit, 'file is', 'files are')} beyond the limit of the request`]
       : []),
-    ...(facts.filesReleased > 0 ? [`  released: ${count(facts.filesReleased, 'file', 'files')}, as you asked`] : []),
+    ...(facts.filesReleased > 0 ? [`  released: ${plural(facts.filesReleased, 'file')}, as you asked`] : []),
   ];
   if (facts.filesOnDisk > 0) {
     lines.push('', `Until ${formatTime(facts.retention)} you find them here:`, '', ...listCopies(facts));
@@ -168,15 +169,7 @@ function listCopies(facts: MailFacts): string[] {
 }
 
 function addMore(lines: string[], more: number): void {
-  if (more > 0) lines.push(`  … and ${formatNumber(more)} more`);
-}
-
-function count(n: number, one: string, many: string): string {
-  return `${formatNumber(n)} ${n === 1 ? one : many}`;
-}
-
-function formatNumber(n: number): string {
-  return n.toLocaleString('en');
+  if (more > 0) lines.push(`  … and ${more} more`);
 }
 
 /** To the second. */

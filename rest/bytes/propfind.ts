@@ -27,7 +27,10 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
   if (depth === '0' || !entry.isFolder) return send(ctx, res, [entry]);
   const leave = enter(req);
   try {
-    send(ctx, res, [entry, ...(await listEntries(ctx, path))]);
+    const entries = await listFolder(ctx, path, MOST);
+    if (entries.length > MOST)
+      throw new HttpError(507, `${quote(path)} has more than ${MOST} entries, which are listed by GraphQL alone`);
+    send(ctx, res, [entry, ...entries]);
   } catch (error) {
     leave();
     throw error;
@@ -35,13 +38,6 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
   // the whole response is in memory until the client has read it
   if (res.closed) leave();
   else res.once('close', leave);
-}
-
-async function listEntries(ctx: Context, path: string): Promise<Entry[]> {
-  const entries = await listFolder(ctx, path, MOST);
-  if (entries.length > MOST)
-    throw new HttpError(507, `${quote(path)} has more than ${MOST} entries, which are listed by GraphQL alone`);
-  return entries;
 }
 
 const HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">';

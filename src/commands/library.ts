@@ -19,40 +19,17 @@ import { findOperatedSite } from './where.js';
 
 export function register(program: Command): void {
   const library = program.command('library');
-  library
-    .command('add <name>')
+  addSizeOptions(library.command('add <name>'))
     .description('add a tape system; engines take it up without a restart')
     .requiredOption('--kind <kind>', 'what it is, such as directory')
     .option('--set <key=value...>', 'settings of its kind; a value that begins with [ or { is JSON')
-    .option(
-      '--drives <n>',
-      'its drives; of one that stages files, what reads from it at once (default: 2)',
-      toNumber('--drives'),
-    )
-    .option(
-      '--depth-files <n>',
-      'of one that stages: files that may be asked for at the same time',
-      toNumber('--depth-files'),
-    )
-    .option('--depth-bytes <size>', 'the same in bytes, such as 10T', toSize('--depth-bytes'))
     .addHelpText('after', SECRETS)
     .action((name, options) => addLibrary(name, options));
-  library
-    .command('set <name>')
+  addSizeOptions(library.command('set <name>'))
     .description('change a tape system: only what is given; engines follow without a restart')
     .option('--kind <kind>', 'must be what it is: another kind could not read its volumes')
     .option('--set <key=value...>', 'settings of its kind; one without a value is taken away')
-    .option('--drives <n>', 'its drives; of one that stages files, what reads from it at once', toNumber('--drives'))
-    .option(
-      '--depth-files <n>',
-      'of one that stages: files that may be asked for at the same time, or none',
-      orNone(toNumber('--depth-files')),
-    )
-    .option('--depth-bytes <size>', 'the same in bytes, such as 10T, or none', orNone(toSize('--depth-bytes')))
-    .addHelpText(
-      'after',
-      `\nA depth that is "none" is taken away. What is read from it just now may be read again.\n${SECRETS}`,
-    )
+    .addHelpText('after', `\nWhat is read from it just now may be read again.\n${SECRETS}`)
     .action((name, options) => setLibrary(name, options));
   library
     .command('list')
@@ -68,21 +45,47 @@ export function register(program: Command): void {
     .action((name, options) => removeLibrary(name, options));
 }
 
-interface AddOptions extends OutputOptions {
-  kind: string;
-  set?: string[];
-  drives?: number;
-  depthFiles?: number;
-  depthBytes?: bigint;
+function addSizeOptions(command: Command): Command {
+  const files = 'of one that stages: files that may be asked for at the same time, or none for the default';
+  return command
+    .option(
+      '--drives <n>',
+      'its drives; of one that stages files, what reads from it at once (2 for a new one)',
+      toNumber('--drives'),
+    )
+    .option('--depth-files <n>', files, orNone(toNumber('--depth-files')))
+    .option('--depth-bytes <size>', 'the same in bytes, such as 10T, or none', orNone(toSize('--depth-bytes')));
 }
 
-async function addLibrary(name: string, options: AddOptions): Promise<void> {
-  const settings = readSettings(options.set ?? []);
-  const { kind, drives, depthFiles, depthBytes } = options;
-  const input = { name, kind, drives, depthFiles, depthBytes, settings: JSON.stringify(settings) };
-  const library = presentLibrary(await askChange(findOperatedSite(), AddLibrary, { input }));
-  const added = `library ${library.name} is added, of the kind ${library.kind}: ${formatDrives(library)}`;
-  printResult(library, added, options);
+interface LibraryOptions extends OutputOptions {
+  set?: string[];
+  drives?: number;
+  depthFiles?: number | 'none';
+  depthBytes?: bigint | 'none';
+}
+
+function readInput(name: string, { set, drives, depthFiles, depthBytes }: LibraryOptions) {
+  const depth = { depthFiles: noneToNull(depthFiles), depthBytes: noneToNull(depthBytes) };
+  return { name, drives, ...depth, settings: set && JSON.stringify(readSettings(set)) };
+}
+
+async function addLibrary(name: string, options: LibraryOptions & { kind: string }): Promise<void> {
+  const input = { ...readInput(name, options), kind: options.kind };
+  printLibrary(await askChange(findOperatedSite(), AddLibrary, { input }), 'added', options);
+}
+
+async function setLibrary(name: string, options: LibraryOptions & { kind?: string }): Promise<void> {
+  const input = { ...readInput(name, options), kind: options.kind };
+  if (Object.values(input).filter((given) => given !== undefined).length === 1) {
+    throw new UsageError('give what is to change: --set, --drives, --depth-files or --depth-bytes');
+  }
+  printLibrary(await askChange(findOperatedSite(), SetLibrary, { input }), 'changed', options);
+}
+
+function printLibrary(row: LibraryRowFragment, done: string, options: OutputOptions): void {
+  const library = presentLibrary(row);
+  const { name, kind } = library;
+  printResult(library, `library ${name} is ${done}, of the kind ${kind}: ${formatDrives(library)}`, options);
 }
 
 async function listLibraries(options: OutputOptions): Promise<void> {
@@ -114,27 +117,6 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
     left.map(({ path, demand, until }) => [path, demand, until && formatTime(until)]),
   );
   if (left.length < leftFiles) printLine(`and ${leftFiles - left.length} more`);
-}
-
-interface SetOptions extends OutputOptions {
-  kind?: string;
-  set?: string[];
-  drives?: number;
-  depthFiles?: number | 'none';
-  depthBytes?: bigint | 'none';
-}
-
-async function setLibrary(name: string, options: SetOptions): Promise<void> {
-  const { kind, set, drives } = options;
-  const [depthFiles, depthBytes] = [noneToNull(options.depthFiles), noneToNull(options.depthBytes)];
-  if ([kind, set, drives, depthFiles, depthBytes].every((given) => given === undefined)) {
-    throw new UsageError('give what is to change: --set, --drives, --depth-files or --depth-bytes');
-  }
-  const settings = set && JSON.stringify(readSettings(set));
-  const input = { name, kind, drives, depthFiles, depthBytes, settings };
-  const library = presentLibrary(await askChange(findOperatedSite(), SetLibrary, { input }));
-  const changed = `library ${library.name} is changed, of the kind ${library.kind}: ${formatDrives(library)}`;
-  printResult(library, changed, options);
 }
 
 /** The end of the help of commands that take settings. */

@@ -18,27 +18,19 @@ import { ownLog, whenStopped } from './io.js';
 import { printable, printLine, printText } from './output.js';
 
 export function register(program: Command): void {
-  program
-    .command('start')
-    .addHelpText('after', ENVIRONMENT_HELP)
-    .action(async () => {
-      const config = await readEnvironment({ listens: true });
-      const demo = config.demo && !config.databaseUrl;
-      return runUntilSignal(config, { makes: 'database', gateway: true, engine: config.engine, demo });
-    });
-  program
-    .command('serve')
-    .addHelpText('after', ENVIRONMENT_HELP)
-    .action(async () => {
-      const config = await readEnvironment({ listens: true });
-      return runUntilSignal(config, { makes: 'schema', gateway: true, engine: false, demo: false });
-    });
-  program
-    .command('work')
-    .addHelpText('after', ENVIRONMENT_HELP)
-    .action(async () =>
-      runUntilSignal(await readEnvironment(), { makes: 'schema', gateway: false, engine: true, demo: false }),
-    );
+  for (const command of ['start', 'serve', 'work'] as const) {
+    program
+      .command(command)
+      .addHelpText('after', ENVIRONMENT_HELP)
+      .action(async () => {
+        const isStart = command === 'start';
+        const gateway = command !== 'work';
+        const config = await readEnvironment({ listens: gateway });
+        const engine = isStart ? config.engine : !gateway;
+        const demo = isStart && config.demo && !config.databaseUrl;
+        return runUntilSignal(config, { makes: isStart ? 'database' : 'schema', gateway, engine, demo });
+      });
+  }
 }
 
 /** Names all settings; a test compares them with the document. Descriptions would load the schema of the settings. */

@@ -58,7 +58,7 @@ const mayImport: [part: string, from: string][] = [
   ['webhook-targets', 'address-ranges'],
   ['environment', 'secrets'],
   ['crash', 'environment source-positions'],
-  ['mail', 'generated/ address-ranges bytes'],
+  ['mail', 'generated/ address-ranges bytes plural'],
   ['http-body', 'errors'],
   ['http-errors', 'errors http-body request-ids signals'],
   ['json', ''],
