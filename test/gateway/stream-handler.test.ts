@@ -56,7 +56,11 @@ async function serve(source: ReturnType<typeof createSource>, options: StreamLim
   });
   const mask = createErrorMask(pino({ level: 'silent' }));
   const maskError = (error: unknown) => (error instanceof UnavailableError ? mask(error) : new Error('masked'));
-  const streams = new EventStreams({ readParams, prepare, maskError }, () => 'anybody', options);
+  const streams = new EventStreams(
+    { readParams, prepare, maskError },
+    (req) => req.get('x-caller') ?? 'anybody',
+    options,
+  );
   const app = express()
     .use((req, res) => streams.exchange(req, res))
     .use(createErrorHandler(pino({ level: 'silent' })));
@@ -184,7 +188,7 @@ describe.each([true, false])('single connection: %s', (singleConnection) => {
   });
 });
 
-test('a client cannot choose the token of a stream', async () => {
+test('a client can neither choose the token of a stream nor use that of another caller', async () => {
   const url = await serve(createSource(never));
   const response = await fetch(url, { method: 'PUT', headers: token('__proto__') });
   expect(response.status).toBe(201);
@@ -193,5 +197,7 @@ test('a client cannot choose the token of a stream', async () => {
     expect((await connect(url, other)).status).toBe(400);
     expect(await begin(url, other, 'one')).toBe(404);
   }
+  const headers = { ...token(given), Accept: 'text/event-stream', 'X-Caller': 'eve' };
+  expect((await fetch(url, { headers })).status).toBe(400);
   expect((await connect(url, given)).status).toBe(200);
 });
