@@ -3,10 +3,9 @@
  * that cannot be examined now delays no other, and is tried again by a later job.
  */
 import type { Context } from '../../context.js';
-import { TapeError } from '../../errors.js';
 import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/removals.js';
 import { pagesByFile } from '../../operations/page-keys.js';
-import { lookAt } from './copy.js';
+import { findStats } from './copy.js';
 import { FailingDisks } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
 import { eachOf } from './removal.js';
@@ -32,10 +31,5 @@ async function lookFor(copy: ChangedCopy): Promise<boolean> {
  * Whether a regular file is in the copy's place. @throws TapeError TRANSIENT if the disk, and so the copy, is absent
  */
 export async function isThere(copy: ChangedCopy): Promise<boolean> {
-  try {
-    return (await lookAt(copy))?.isFile() ?? false;
-  } catch (error) {
-    if (error instanceof TapeError && error.errorClass === 'POLICY') return false; // something replaced its directory
-    throw error;
-  }
+  return (await findStats(copy))?.isFile() ?? false;
 }

@@ -6,7 +6,7 @@ import { codeOf, TapeError } from '../../errors.js';
 import { checksumOf } from '../checksum.js';
 import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
 import { ignoreMissing, isSame, removeEntry } from './entry.js';
-import { type CopyPlace, checkInPlace, type Folder, withCopy } from './restore-area.js';
+import { type CopyPlace, checkInPlace, type Folder, ifThere, withCopy } from './restore-area.js';
 
 /** A copy as recorded, on a disk with the matching marker. */
 export interface LeftCopy extends CopyPlace {
@@ -61,6 +61,11 @@ export async function lookInto(folder: Folder, name: string): Promise<BigIntStat
  */
 export async function lookAt(place: CopyPlace): Promise<BigIntStats | undefined> {
   return await withCopy(place, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
+}
+
+/** Does the same; undefined also if something has replaced its directory. */
+export async function findStats(place: CopyPlace): Promise<BigIntStats | undefined> {
+  return await ifThere(place, (file) => lstat(file, { bigint: true }));
 }
 
 /** Returns the checksum of the file in a copy's place, as `like`; undefined if none. @throws as `lookAt` */

@@ -8,12 +8,12 @@ import { lstat } from 'node:fs/promises';
 import path from 'node:path';
 import { giveBack } from '../../blocks.js';
 import { Limiter } from '../../core/limiter.js';
-import { codeOf, TapeError } from '../../errors.js';
+import { codeOf } from '../../errors.js';
 import { setAttributes, type WantedAttributes } from './attributes.js';
 import { inodeOf } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { isSame, removeEntry } from './entry.js';
-import { type CopyPlace, type Folder, withCopy } from './restore-area.js';
+import { type CopyPlace, type Folder, ifThere } from './restore-area.js';
 
 /** All files with such names are Tapegate's; entries of other types are not. */
 const isPartial = (stats: BigIntStats) => stats.isFile();
@@ -23,28 +23,18 @@ const isPartial = (stats: BigIntStats) => stats.isFile();
  * @throws TapeError TRANSIENT if the disk is absent; other errors of the removal
  */
 export async function removePartial(place: CopyPlace, name: string): Promise<void> {
-  await beside(place, (folder) => removeEntry(folder, name, isPartial));
+  await ifThere(place, (_file, folder) => removeEntry(folder, name, isPartial));
 }
 
 /** Returns the partial file of a copy; undefined if there is none. @throws as `removePartial` */
 export async function lookBeside(place: CopyPlace, name: string): Promise<BigIntStats | undefined> {
-  const stats = await beside(place, (folder) => lstat(path.join(folder.at, name), { bigint: true }));
+  const stats = await ifThere(place, (_file, folder) => lstat(path.join(folder.at, name), { bigint: true }));
   return stats && isPartial(stats) ? stats : undefined;
 }
 
 /** Removes a partial file that was examined, but no newer one with its name. @returns whether it is gone */
 export async function removePartialSeen(place: CopyPlace, name: string, seen: BigIntStats): Promise<boolean> {
-  return (await beside(place, (folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !== 'other';
-}
-
-async function beside<T>(place: CopyPlace, use: (folder: Folder) => Promise<T>): Promise<T | undefined> {
-  try {
-    return await withCopy(place, (_file, folder) => use(folder));
-  } catch (error) {
-    const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
-    if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
-    return undefined;
-  }
+  return (await ifThere(place, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !== 'other';
 }
 
 const BUDGET_BYTES = 16 * 1024 * 1024;

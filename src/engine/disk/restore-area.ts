@@ -82,6 +82,18 @@ export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: 
   }
 }
 
+/** Does the same; undefined if there is nothing, or something has replaced the directory. */
+export async function ifThere<T>(
+  place: CopyPlace,
+  use: (file: string, folder: Folder) => Promise<T>,
+): Promise<T | undefined> {
+  return await withCopy(place, use).catch((error: unknown) => {
+    const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
+    if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
+    return undefined;
+  });
+}
+
 /** Syncs a directory. @throws code ENOENT if it is missing; else as `openExisting` */
 export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
   const folder = await openExisting(await rootOf(disk), dir);

@@ -3,12 +3,12 @@ import type { BigIntStats, Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
-import { codeOf, messageOf, TapeError } from '../../errors.js';
+import { codeOf, messageOf } from '../../errors.js';
 import type { DiskRow } from '../../operations/disks/disks.js';
 import { type LeftBehind, readLeftOn } from '../../operations/disks/left-behind.js';
 import { type PlaceNote, type RunningPart, readNote, readNotes, readRunning } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
-import { lookAt, recogniseCopy, removeSeen } from '../disk/copy.js';
+import { findStats, recogniseCopy, removeSeen } from '../disk/copy.js';
 import { isSame } from '../disk/entry.js';
 import { describeUntrusted, findProblem, readTrusted } from '../disk/exposure.js';
 import { removeEmptyFolders } from '../disk/made-folders.js';
@@ -152,16 +152,6 @@ async function tryRemove(ctx: Context, place: CopyPlace, seen: BigIntStats): Pro
 async function isStillThere(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(place);
   return now !== undefined && isSame(now, seen);
-}
-
-/** Returns the file in place; undefined if there is none, or something has replaced its directory. */
-async function findStats(place: CopyPlace): Promise<BigIntStats | undefined> {
-  try {
-    return await lookAt(place);
-  } catch (error) {
-    if (error instanceof TapeError && error.errorClass === 'POLICY') return undefined;
-    throw error;
-  }
 }
 
 /** An entry on a disk; `path` is below the mount point, like a logical path. */
