@@ -20,7 +20,7 @@ export class FollowedLibraries {
   private readonly options: FollowOptions;
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
   /** Also of former libraries, until their work has ended. */
-  private readonly works = new Set<Promise<void>>();
+  private readonly works = new Set<Promise<unknown>>();
   /** Libraries that this program does not support, by id, as they were. */
   private readonly refused = new Map<number, string>();
 
@@ -53,17 +53,14 @@ export class FollowedLibraries {
     const stop = AbortSignal.any([this.options.stop, own.stop.signal]);
     setMaxListeners(0, stop); // all drives listen
     this.present.set(id, own);
-    const work = this.work(library, stop)
+    const work = this.options
+      .work(library, stop)
       .catch((error: unknown) => {
         logFailure(this.ctx.log, error, `library ${name}`);
         if (this.present.get(id) === own) this.present.delete(id); // starts again the next time
       })
       .finally(() => this.works.delete(work));
     this.works.add(work);
-  }
-
-  private async work(library: Library, stop: AbortSignal): Promise<void> {
-    await this.options.work(library, stop);
   }
 
   /** Logs each unsupported library once. */

@@ -51,14 +51,16 @@ const waitingForNobody: ReadonlySet<Changing> = new Set([
 /** Operations that may end the caller's own token. */
 const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'forgetUser']);
 
-export type ChangeDeed = Deed & { operation: Changing };
-
 /**
  * Runs an operation in a limiter slot, if the caller's roles allow it. Another caller's input is not recorded. `work`
  * contains all other checks, and runs the statement of `note` once.
  * @param deed its `given` is truncated, and must contain no secrets
  */
-export async function audited<T>(ctx: Context, deed: ChangeDeed, work: (note: Note) => Promise<T>): Promise<T> {
+export async function audited<T>(
+  ctx: Context,
+  deed: Deed & { operation: Changing },
+  work: (note: Note) => Promise<T>,
+): Promise<T> {
   const leave = ctx.keep?.(); // its input stays in memory until then
   const note: Note = ({ each, ...more } = {}) => {
     checkKnown(ctx);
