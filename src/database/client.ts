@@ -22,6 +22,8 @@ setFlagsFromString('--wasm-tiering-budget=180000000');
 
 export interface Database {
   pool: pg.Pool;
+  /** Runs a statement in `pool`, and returns its rows. */
+  rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
    * For long lists, which run at the reader's pace and must not occupy the main pool. Not pipelined: COPY cannot be.
    */
@@ -141,6 +143,9 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const pulse = new Pulse({ hosts, line, clock, ...options });
   return {
     pool,
+    async rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig) {
+      return (await this.pool.query<Row>(statement)).rows;
+    },
     streamPool,
     importPool,
     ...createLimiters(pool.options.max, streamPool.options.max, options),

@@ -212,7 +212,7 @@ export async function readInnerPages<Row>(
   parentIds: readonly number[],
   wish: PageWish,
 ): Promise<Map<number, PageItem<Row>[]>> {
-  const { rows } = await ctx.db.pool.query<FlatItem>(
+  const rows = await ctx.db.rows<FlatItem>(
     preparedPage(sql`SELECT p.id AS "#parent", c.${raw(key)} AS "#key", ${isSeen} AS "#seen", ${columns}
       FROM unnest(${parentIds}::int[]) AS p (id) CROSS JOIN LATERAL (
         SELECT c.* FROM ${raw(table)} c WHERE ${whereOnPage({ parent, key }, wish)}

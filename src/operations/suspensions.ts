@@ -67,7 +67,7 @@ async function takeOutOfService(
 ): Promise<Suspension> {
   const key = await checkKey(ctx, input);
   const reason = checkText('reason', input.reason);
-  const { rows } = await ctx.db.pool.query<Suspension>(
+  const rows = await ctx.db.rows<Suspension>(
     sql`WITH noted AS (${note()})
         INSERT INTO suspension (kind, name, mode, reason, since)
         VALUES (${key.kind}, ${key.name}, ${input.mode}, ${reason}, ${ctx.now()})
@@ -181,7 +181,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
 
 /** Ends the pause of a full disk (health/circuits.ts). @returns it as a suspension */
 async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Suspension | undefined> {
-  const { rows } = await ctx.db.pool.query<Suspension>(
+  const rows = await ctx.db.rows<Suspension>(
     sql`WITH full_disk AS (
           SELECT k.id, k.mountpoint, k.full_reason, k.full_at, k.full_until FROM restore_disk k
           WHERE k.mountpoint = ${mountpoint} AND ${isFull(ctx)}
@@ -201,7 +201,7 @@ async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Su
  */
 export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
   const audit = deed && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT name FROM ended`)})`;
-  const { rows } = await ctx.db.pool.query<Suspension>(
+  const rows = await ctx.db.rows<Suspension>(
     // without a condition on the disk's old retry, which this statement may not see: an engine may just have set it
     sql`WITH disk AS (
        SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
@@ -247,11 +247,10 @@ export async function listSuspensions(ctx: Context, input: ListSuspensionsInput 
   const conditions: Sql[] = [isVisibleSuspension(ctx)];
   if (after) conditions.push(sql`(kind, name) > (${after.kind}, ${after.name})`);
   if (before) conditions.push(sql`(kind, name) < (${before.kind}, ${before.name})`);
-  const { rows } = await ctx.db.pool.query<Suspension>(
+  return await ctx.db.rows<Suspension>(
     sql`SELECT ${columns} FROM suspension WHERE ${allOf(conditions)}
         ORDER BY kind ${order}, name ${order} ${limit === undefined ? empty : sql`LIMIT ${limit}`}`,
   );
-  return rows;
 }
 
 export async function readSuspensionsOf(
@@ -259,7 +258,7 @@ export async function readSuspensionsOf(
   kind: SuspensionKind,
   names: readonly string[],
 ): Promise<Map<string, Suspension>> {
-  const { rows } = await ctx.db.pool.query<Suspension>(
+  const rows = await ctx.db.rows<Suspension>(
     sql`SELECT ${columns} FROM suspension WHERE kind = ${kind} AND name = ANY(${names}::text[])`,
   );
   return new Map(rows.map((row) => [row.name, row]));
@@ -267,7 +266,7 @@ export async function readSuspensionsOf(
 
 /** Reads whether a recall waits; undefined if drive or library is suspended. Idle drives send this every second. */
 export async function readOpening(ctx: Context, place: Place): Promise<{ isQueued: boolean } | undefined> {
-  const { rows } = await ctx.db.pool.query<{ isQueued: boolean }>(
+  const rows = await ctx.db.rows<{ isQueued: boolean }>(
     sql`SELECT EXISTS (SELECT FROM recall c WHERE c.state = 'WAITING') AS "isQueued" WHERE ${isOpen(place, 'mounting')}`,
   );
   return rows[0];

@@ -45,9 +45,8 @@ export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[
 export async function listLegacyUses(ctx: Context, page: KeyPage<bigint>): Promise<LegacyUse[]> {
   allow(ctx, 'listLegacyUses');
   const { conditions, order } = boundsOf(sql`l.id`, page, { descending: true });
-  const { rows } = await ctx.db.pool.query<LegacyUse>(
+  return await ctx.db.rows<LegacyUse>(
     sql`SELECT l.id, l.day, l.endpoint, l.address, l."user", l.uses, l.refused, l.last_at AS "lastAt" FROM legacy_use l
         WHERE ${allOf(conditions)} ${order}`,
   );
-  return rows;
 }

@@ -47,7 +47,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
 
 async function storeMember(ctx: Context, input: MemberInput & { isManager: boolean }, note: Note): Promise<Member> {
   const { quota, kind, name } = checkMember(ctx, 'setMember', input);
-  const { rows } = await ctx.db.pool.query<Member & { isFull: boolean }>(
+  const [made] = await ctx.db.rows<Member & { isFull: boolean }>(
     sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
           INSERT INTO quota_member (quota_id, kind, name, is_manager)
           SELECT q.id, ${kind}::"MemberKind", ${name}, ${input.isManager} FROM q
@@ -60,7 +60,6 @@ async function storeMember(ctx: Context, input: MemberInput & { isManager: boole
         ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
           CASE WHEN EXISTS (SELECT FROM changed) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
   );
-  const [made] = rows;
   if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
   if (made.isFull) {
     throw new InvalidInputError(
@@ -76,13 +75,12 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
   const { quota: object, ...given } = input;
   return await audited(ctx, { operation: 'removeMember', kind: 'QUOTA', object, given }, async (note) => {
     const { quota, kind, name } = checkMember(ctx, 'removeMember', input);
-    const { rows } = await ctx.db.pool.query<Member>(
+    const [removed] = await ctx.db.rows<Member>(
       sql`WITH removed AS (
             DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
               AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
           ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
     );
-    const [removed] = rows;
     if (!removed)
       throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is no member of the quota of ${quote(quota)}`);
     return { kind: removed.kind, name: removed.name, isManager: removed.isManager };
@@ -91,7 +89,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
 
 /** Returns members of visible quotas by quota id: users first, by name. */
 export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
-  const { rows } = await ctx.db.pool.query<Member & { id: number }>(
+  const rows = await ctx.db.rows<Member & { id: number }>(
     sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,
   );
   const members = new Map<number, Member[]>();
@@ -108,7 +106,7 @@ export interface Rights {
 }
 
 export async function readRights(ctx: Context, user: string, groups: readonly string[]): Promise<Rights> {
-  const { rows } = await ctx.db.pool.query<{ user: string | null; isManager: boolean | null; rules: string | null }>(
+  const rows = await ctx.db.rows<{ user: string | null; isManager: boolean | null; rules: string | null }>(
     sql`SELECT m."user", m.is_manager AS "isManager", r.rules
         FROM (SELECT md5(string_agg(concat_ws('|', r.prefix, r.action, r.kind, r.name), chr(10) ORDER BY r.id)) AS rules FROM path_rule r) r
           LEFT JOIN (

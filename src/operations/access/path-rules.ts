@@ -49,7 +49,7 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
   return await audited(ctx, deedOf('setPathRule', input), async (note) => {
     const { prefix, action, kind, name } = checkRule(input);
-    const { rows } = await ctx.db.pool.query<PathRule>(
+    const rows = await ctx.db.rows<PathRule>(
       sql`WITH made AS (
             INSERT INTO path_rule (prefix, action, kind, name)
             VALUES (${prefix}, ${action}::"PathAction", ${kind}::"RuleKind", ${name})
@@ -67,13 +67,12 @@ const deedOf = (operation: 'setPathRule' | 'removePathRule', { prefix, ...given 
 export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
   return await audited(ctx, deedOf('removePathRule', input), async (note) => {
     const { prefix, action, kind, name } = checkRule(input);
-    const { rows } = await ctx.db.pool.query<PathRule>(
+    const [removed] = await ctx.db.rows<PathRule>(
       sql`WITH removed AS (
             DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
               AND name = ${name} RETURNING ${columns}
           ), noted AS (${note({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
     );
-    const [removed] = rows;
     if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownFolder(prefix))}`);
     return removed;
   });
@@ -89,7 +88,7 @@ const MOST_COUNTED = 10_000;
 
 /** Counts by prefix the files that visible rules match now, at most `MOST_COUNTED`. A file may be its own directory. */
 export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
-  const { rows } = await ctx.db.pool.query<{ prefix: string; files: number }>(
+  const rows = await ctx.db.rows<{ prefix: string; files: number }>(
     sql`SELECT p.prefix, (SELECT count(*)::int FROM (
           SELECT FROM tape_file f WHERE f.path = p.prefix
           UNION ALL

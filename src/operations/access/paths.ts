@@ -61,7 +61,7 @@ export async function readAllowed(
   ids: readonly bigint[],
 ): Promise<Map<bigint, boolean>> {
   if (!isRuled(ctx.caller)) return new Map(ids.map((id) => [id, true]));
-  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+  const rows = await ctx.db.rows<{ id: bigint }>(
     sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) AND ${mayPath(ctx, action)}`,
   );
   return new Map(rows.map(({ id }) => [id, true]));

@@ -132,13 +132,12 @@ function hashOf(secret: string): Buffer<ArrayBuffer> {
 }
 
 export async function findToken(ctx: Context, secret: string): Promise<Token | undefined> {
-  const { rows } = await ctx.db.pool.query<Token>(
+  const [token] = await ctx.db.rows<Token>(
     sql`SELECT t.id, t.name, t.role, t.quotas, t.is_read_only AS "isReadOnly", t.note, t.made_at AS "madeAt", t.made_by AS "madeBy",
           t.expires_at AS "expiresAt", t.revoked_at AS "revokedAt", t.used_at AS "usedAt"
         FROM api_token t WHERE t.hash = ${hashOf(secret)} AND t.revoked_at IS NULL
           AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()})`,
   );
-  const [token] = rows;
   if (token) await noteUse(ctx, token);
   return token;
 }
@@ -154,7 +153,7 @@ async function noteUse(ctx: Context, { id }: Token): Promise<void> {
 
 /** Returns those of some tokens that are no longer valid. */
 export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
-  const { rows } = await ctx.db.pool.query<{ id: number }>(
+  const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (
           SELECT FROM api_token t WHERE t.id = i.id AND t.revoked_at IS NULL
             AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()}))`,

@@ -123,11 +123,10 @@ export async function tellUnheld({ db }: Context, { tell }: Adopting): Promise<v
 
 /** Reads copies that no request contains, by file id. */
 export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedCopy[]> {
-  const { rows } = await ctx.db.pool.query<NotedCopy>(
+  return await ctx.db.rows<NotedCopy>(
     sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnheld} AND f.id > ${page.after}
         ORDER BY f.id LIMIT ${page.limit}`,
   );
-  return rows;
 }
 
 export interface OldName {
@@ -148,7 +147,7 @@ export interface OldName {
 
 export async function readOldNames(ctx: Context, page: { after: bigint; limit: number }): Promise<OldName[]> {
   type Row = Omit<OldName, 'own'> & { ownDisk: number | null; ownMountpoint: string; ownPath: string };
-  const { rows } = await ctx.db.pool.query<Row>(
+  const rows = await ctx.db.rows<Row>(
     sql`SELECT a.id AS "fileId", a.place, a.place_disk_id AS "diskId", d.mountpoint, a.place_ino AS ino, a.place_mtime_ns AS "mtimeNs",
           a.place_size AS size, f.path, f.stage, k.id AS "ownDisk", k.mountpoint AS "ownMountpoint", ${placeOnDisk} AS "ownPath"
         FROM adopted a LEFT JOIN tape_file f ON f.id = a.id LEFT JOIN restore_disk k ON k.id = f.disk_id

@@ -68,7 +68,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell,
 export async function noteToldThere(ctx: Context, client: PoolClient): Promise<void> {
   for await (const row of readSource(client)) {
     if (row.digest === null || row.state === 'EXPIRED' || row.state === 'CANCELLED' || row.start === null) continue;
-    const { rows } = await ctx.db.pool.query<Pick<AdoptedRequest, 'first' | 'last'>>(
+    const rows = await ctx.db.rows<Pick<AdoptedRequest, 'first' | 'last'>>(
       sql`SELECT r.notify_on_first_file AS first, r.notify_on_last_file AS last FROM request r WHERE r.id = ${Number(row.id)}`,
     );
     if (rows[0]) await noteTold(ctx.db.pool, { id: Number(row.id), ...rows[0], ...timesOf(row) });

@@ -71,7 +71,7 @@ const STEP = 5000;
 export async function pruneAudit(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.auditDays * DAY_SECONDS);
   while (!stop.aborted) {
-    const { rows } = await ctx.db.pool.query<{ pruned: number }>(
+    const rows = await ctx.db.rows<{ pruned: number }>(
       sql`SELECT prune_audit(${before}::timestamp, ${STEP}::int) AS pruned`,
     );
     if ((rows[0]?.pruned ?? 0) === 0) return;

@@ -108,7 +108,7 @@ export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undef
   allow(ctx, 'createRequest');
   const { acts, name } = ctx.caller;
   if (acts === 'all') return undefined;
-  const { rows } = await ctx.db.pool.query<{ user: string }>(
+  const rows = await ctx.db.rows<{ user: string }>(
     sql`SELECT q."user" FROM quota q WHERE q."user" = ANY(${[...acts]}::text[]) AND q.removed_at IS NULL ORDER BY q."user"`,
   );
   const users = rows.map(({ user }) => user);
@@ -289,7 +289,7 @@ export async function releaseInBulk(ctx: Context, id: string, paths: readonly st
 export async function releaseInAll(ctx: Context, paths: readonly string[]): Promise<void> {
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
-  const { rows } = await ctx.db.pool.query<{ bulkId: string; id: number; paths: string[] }>(
+  const rows = await ctx.db.rows<{ bulkId: string; id: number; paths: string[] }>(
     // by the path at staging, or by the present one
     sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(DISTINCT f.path) AS paths
         FROM (SELECT o.bulk_id, o.request_id, o.file_id FROM bulk_file o WHERE o.path = ANY(${known}::text[])
@@ -311,7 +311,7 @@ export async function removeBulk(ctx: Context, id: string): Promise<void> {
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
   allow(ctx, 'cancelRequest');
   if (!isBulkId(id)) throw noBulk(id);
-  const { rows } = await ctx.db.pool.query<{ user: string; id: number | null; madeBy: string | null }>(
+  const rows = await ctx.db.rows<{ user: string; id: number | null; madeBy: string | null }>(
     sql`SELECT q."user", r.id, r.made_by AS "madeBy" FROM bulk b JOIN quota q ON q.id = b.quota_id LEFT JOIN LATERAL (
           SELECT DISTINCT f.request_id FROM bulk_file f WHERE f.bulk_id = b.id AND f.request_id IS NOT NULL) m ON true
           LEFT JOIN request r ON r.id = m.request_id
@@ -339,7 +339,7 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
 
 async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members[]> {
   const given = new Map(paths.map((path) => [bulkKeyOf(path), path]));
-  const { rows } = await ctx.db.pool.query<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
+  const rows = await ctx.db.rows<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
     // a client knows a file by its path at staging, even if it was renamed since
     sql`SELECT w.path, coalesce(n.path, w.path) AS name, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
         FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path

@@ -36,7 +36,7 @@ export function chosenFiles(path: string, field = 'path'): Sql {
 }
 
 export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles> {
-  const { rows } = await ctx.db.pool.query<{ files: number; bytes: string; requests: number }>(
+  const rows = await ctx.db.rows<{ files: number; bytes: string; requests: number }>(
     sql`WITH leaving AS MATERIALIZED (SELECT f.id, f.path, f.size FROM tape_file f WHERE ${which})
         SELECT (SELECT count(*)::int FROM leaving) AS files, (SELECT coalesce(sum(size), 0) FROM leaving)::text AS bytes,
           (SELECT count(*)::int FROM request r WHERE r.id IN (${concernedBy}) AND ${isLive}) AS requests`,
@@ -54,7 +54,7 @@ export async function whyNone(
   { path, which, done }: { path: string; which: Sql; done: string },
 ): Promise<Error> {
   const below = chosenFiles(path.endsWith('/') ? path : `${path}/`);
-  const { rows } = await ctx.db.pool.query<{ isKnown: boolean; isFolder: boolean }>(
+  const rows = await ctx.db.rows<{ isKnown: boolean; isFolder: boolean }>(
     sql`SELECT EXISTS (SELECT FROM tape_file f WHERE ${which}) AS "isKnown", EXISTS (SELECT FROM tape_file f WHERE ${below}) AS "isFolder"`,
   );
   const { isKnown, isFolder } = rows[0] ?? {};

@@ -87,7 +87,7 @@ function looksAtAll({ match, stages }: ListFilesInput): boolean {
 /** Returns a file by its logical path; null if it is unknown or the caller may not list it. */
 export async function getFile(ctx: Context, path: string): Promise<TapeFile | null> {
   allow(ctx, 'getFile');
-  const { rows } = await ctx.db.pool.query<TapeFile>(
+  const rows = await ctx.db.rows<TapeFile>(
     prepared(
       sql`SELECT ${fileColumns} FROM tape_file f WHERE f.path = ${checkPattern('path', path)} AND ${mayPath(ctx, 'LIST')}`,
     ),
@@ -115,9 +115,7 @@ export interface KnownFile {
 }
 
 export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
-  const { rows } = await ctx.db.pool.query<
-    Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }
-  >(
+  const rows = await ctx.db.rows<Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }>(
     sql`SELECT f.id, f.path, f.stage, f.size, f.checksum, ${isWithdrawn} AS "isWithdrawn", v.name AS volume, f."position"
         FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path = ANY(${paths}::text[])`,
   );
@@ -143,7 +141,7 @@ export async function readPlaces(
   volume: string,
 ): Promise<Map<string, KnownPlace>> {
   allow(ctx, 'importRows');
-  const { rows } = await ctx.db.pool.query<KnownPlace>(
+  const rows = await ctx.db.rows<KnownPlace>(
     sql`SELECT ${pathOnTape} AS path, f.size, v.name AS volume, f."position" FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
         WHERE (f.path = ANY(${paths}::text[]) AND f.tape_path IS NULL) OR f.tape_path = ANY(${paths}::text[])
         ORDER BY v.name IS NOT DISTINCT FROM ${volume}, f.tape_path IS NOT NULL`,

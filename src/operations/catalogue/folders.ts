@@ -20,7 +20,7 @@ export interface Entry {
 /** @param path logical; empty for the root @returns undefined if the caller may list nothing there */
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
   allow(ctx, 'getFile');
-  const { rows } = await ctx.db.pool.query<Entry>(
+  const rows = await ctx.db.rows<Entry>(
     sql`SELECT f.path, false AS "isFolder", f.size, f.mtime FROM tape_file f WHERE f.path = ${path} AND ${isOffered} AND ${mayPath(ctx, 'LIST')}
         UNION ALL SELECT ${path}::text, true, NULL, NULL WHERE ${path}::text = '' OR ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} IS NOT NULL
         LIMIT 1`,

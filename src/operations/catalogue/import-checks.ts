@@ -176,7 +176,7 @@ function describeClash({ outer, inner }: Clash): string {
 export async function findFolderClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
   const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)
     WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = g.path)`;
-  const { rows } = await ctx.db.pool.query<Clash>(clashesOf(given, paths.length));
+  const rows = await ctx.db.rows<Clash>(clashesOf(given, paths.length));
   const problems = new Map<string, string>();
   for (const path of paths) {
     const clash = rows.find(({ outer }) => outer === path || path.startsWith(`${outer}/`));

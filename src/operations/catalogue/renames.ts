@@ -121,7 +121,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
   for (const library of await readLibraries(ctx)) {
     const { prefixes } = library.contract === 'STAGING' ? ctx.stagingTermsOf(library) : {};
     if (!prefixes) continue;
-    const { rows } = await ctx.db.pool.query<{ path: string }>(
+    const rows = await ctx.db.rows<{ path: string }>(
       sql`SELECT ${newPath} AS path FROM tape_file f JOIN volume v ON v.id IN (f.volume_id, f.copy_volume_id) AND v.library_id = ${library.id}
           WHERE ${which} AND NOT EXISTS (SELECT FROM unnest(${prefixes}::text[]) AS p (prefix) WHERE starts_with(${newPath}, p.prefix)) LIMIT 1`,
     );

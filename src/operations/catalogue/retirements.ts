@@ -241,7 +241,7 @@ async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Re
 
 /** @throws InUseError if files are still on the volume */
 async function refuseStaying(ctx: Context, { id, name }: { id: number; name: string }): Promise<void> {
-  const { rows } = await ctx.db.pool.query<{ files: number; path: string | null }>(
+  const rows = await ctx.db.rows<{ files: number; path: string | null }>(
     sql`SELECT count(*)::int AS files, min(f.path) AS path FROM tape_file f WHERE ${isOn(id)}`,
   );
   const { files = 0, path = null } = rows[0] ?? {};
@@ -255,13 +255,12 @@ async function refuseStaying(ctx: Context, { id, name }: { id: number; name: str
 export async function reinstateVolume(ctx: Context, given: string): Promise<number> {
   return await audited(ctx, { operation: 'reinstateVolume', kind: 'VOLUME', object: given }, async (note) => {
     const name = checkText('name', given);
-    const { rows } = await ctx.db.pool.query<{ id: number; isBack: boolean }>(
+    const [volume] = await ctx.db.rows<{ id: number; isBack: boolean }>(
       sql`WITH back AS (
             UPDATE volume v SET retired_at = NULL, retired_why = NULL WHERE v.name = ${name} AND v.retired_at IS NOT NULL RETURNING v.id, v.name
           ), noted AS (${note({ each: sql`SELECT name FROM back` })})
           SELECT v.id, EXISTS (SELECT FROM back) AS "isBack" FROM volume v WHERE v.name = ${name}`,
     );
-    const [volume] = rows;
     if (!volume) throw new NotFoundError(`there is no volume ${quote(name)}`);
     if (!volume.isBack) throw new NotFoundError(`volume ${quote(name)}: not retired`);
     return volume.id;

@@ -38,7 +38,7 @@ export interface UnconfirmedVolume {
 
 /** Finds a volume with copies to verify that is in service and in no drive. */
 export async function findUnconfirmed(ctx: Context, libraryId: number): Promise<UnconfirmedVolume | undefined> {
-  const { rows } = await ctx.db.pool.query<UnconfirmedVolume>(
+  const rows = await ctx.db.rows<UnconfirmedVolume>(
     sql`SELECT v.id AS "volumeId", v.name AS volume FROM volume v
      WHERE v.library_id = ${libraryId} AND EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${isUnconfirmed} AND ${isDueAt(ctx.now())})
        AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)
@@ -69,13 +69,12 @@ export async function readUnconfirmed(
     position === null
       ? sql`(f.position IS NULL AND f.id > ${fileId})`
       : sql`(f.position IS NULL OR (f.position, f.id) > (${position}::bigint, ${fileId}::bigint))`;
-  const { rows } = await ctx.db.pool.query<UnconfirmedCopy>(
+  return await ctx.db.rows<UnconfirmedCopy>(
     sql`SELECT f.id AS "fileId", ${pathOnTape} AS path, f.size, f.position, f.checksum,
        coalesce((SELECT w.attempts FROM verification w WHERE w.file_id = f.id), 0) AS attempts
      FROM tape_file f WHERE f.volume_id = ${page.volumeId} AND ${isAfter} AND ${isUnconfirmed} AND ${isDueAt(ctx.now())}
      ORDER BY f.position, f.id LIMIT ${page.limit}`,
   );
-  return rows;
 }
 
 export interface VerificationFailure {
@@ -146,7 +145,7 @@ export async function verifyAgain(ctx: Context, { match: given, staged }: Verify
     const match = checkPattern('match', given);
     const isWished = sql`${holdsText(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL`;
     const isNew = staged ? sql`true` : sql`EXISTS (SELECT FROM verification o WHERE o.file_id = f.id)`;
-    const { rows } = await ctx.db.pool.query<{ count: number }>(
+    const rows = await ctx.db.rows<{ count: number }>(
       sql`WITH noted AS (${note()}), again AS (
             DELETE FROM verification w USING tape_file f
             WHERE f.id = w.file_id AND ${isWished} AND NOT ${isOfStaging(sql`f.volume_id`)} RETURNING true

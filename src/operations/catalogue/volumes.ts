@@ -47,7 +47,7 @@ export async function readVolumeFiguresOf(
 }
 
 export async function hasVolumes(ctx: Context): Promise<boolean> {
-  const { rows } = await ctx.db.pool.query<{ has: boolean }>(
+  const rows = await ctx.db.rows<{ has: boolean }>(
     sql`SELECT EXISTS (SELECT FROM volume v WHERE v.library_id = ${FIRST_LIBRARY}) AS has`,
   );
   return rows[0]?.has ?? false;
@@ -142,7 +142,7 @@ export async function setMedium(
     }
     const names = input.names && [...new Set(input.names.map((name) => checkText('names', name)))];
     const isMeant = names ? sql`v.name = ANY(${names}::text[])` : sql`true`;
-    const { rows } = await ctx.db.pool.query<{ name: string }>(
+    const rows = await ctx.db.rows<{ name: string }>(
       sql`SELECT n.name FROM unnest(${names ?? []}::text[]) WITH ORDINALITY AS n (name, place)
           WHERE NOT EXISTS (SELECT FROM volume v WHERE v.name = n.name) ORDER BY n.place LIMIT 1`,
     );

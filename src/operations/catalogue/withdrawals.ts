@@ -246,7 +246,7 @@ export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<For
 }
 
 async function countForgettable(ctx: Context, which: Sql): Promise<ForgottenFiles> {
-  const { rows } = await ctx.db.pool.query<{ files: number; bytes: string; kept: number }>(
+  const rows = await ctx.db.rows<{ files: number; bytes: string; kept: number }>(
     sql`SELECT count(*) FILTER (WHERE NOT o.is_in_use)::int AS files, coalesce(sum(o.size) FILTER (WHERE NOT o.is_in_use), 0)::text AS bytes,
           count(*) FILTER (WHERE o.is_in_use)::int AS kept
         FROM (SELECT f.size, ${isInUse} AS is_in_use FROM tape_file f WHERE ${which}) o`,
@@ -256,7 +256,7 @@ async function countForgettable(ctx: Context, which: Sql): Promise<ForgottenFile
 }
 
 async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
-  const { rows } = await ctx.db.pool.query<{ path: string; why: string }>(
+  const rows = await ctx.db.rows<{ path: string; why: string }>(
     sql`SELECT f.path, coalesce(
             (SELECT 'request ' || min(h.request_id) || ' has it' FROM live_hold h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')),
             (SELECT 'its library is still to be told that nobody needs it' FROM staging s WHERE s.file_id = f.id LIMIT 1),

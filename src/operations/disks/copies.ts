@@ -46,32 +46,29 @@ export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size,
   f.xmin::text AS version`;
 
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
-  const { rows } = await ctx.db.pool.query<NotedCopy>(
+  return await ctx.db.rows<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
      WHERE f.disk_id = ${diskId} LIMIT ${limit}`,
   );
-  return rows;
 }
 
 export async function readCopies(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedCopy[]> {
-  const { rows } = await ctx.db.pool.query<NotedCopy>(
+  return await ctx.db.rows<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
      WHERE f.disk_id IS NOT NULL AND f.stage = 'RESTORED' AND f.id > ${page.after}
      ORDER BY f.id LIMIT ${page.limit}`,
   );
-  return rows;
 }
 
 export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Promise<NotedCopy[]> {
-  const { rows } = await ctx.db.pool.query<NotedCopy>(
+  return await ctx.db.rows<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])
      ORDER BY f.id`,
   );
-  return rows;
 }
 
 export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
-  const { rows } = await ctx.db.pool.query<{ fileId: bigint }>(
+  const rows = await ctx.db.rows<{ fileId: bigint }>(
     sql`SELECT DISTINCT file_id AS "fileId" FROM live_hold WHERE file_id = ANY(${fileIds}::bigint[])`,
   );
   return new Set(rows.map((row) => row.fileId));
@@ -88,7 +85,7 @@ export type ServedCopy = Pick<
 /** A caller who may list and fetch a file may read its copy. A path hidden by path rules is UNKNOWN. */
 export async function findServed(ctx: Context, path: string): Promise<{ copy: ServedCopy } | { problem: Unserved }> {
   allow(ctx, 'getFile');
-  const { rows } = await ctx.db.pool.query<ServedCopy & { problem: Unserved | null }>(
+  const [row] = await ctx.db.rows<ServedCopy & { problem: Unserved | null }>(
     prepared(
       sql`SELECT CASE
             WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
@@ -100,7 +97,6 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
             LEFT JOIN restore_disk k ON k.id = f.disk_id`,
     ),
   );
-  const [row] = rows;
   if (!row || row.problem !== null) return { problem: row?.problem ?? 'UNKNOWN' };
   const { problem: _problem, ...copy } = row;
   return { copy };
@@ -109,7 +105,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
 /** Returns the hosts that have recently seen a disk without a problem, apart from a full disk. */
 export async function findHostsOf(ctx: Context, diskId: number): Promise<string[]> {
   allow(ctx, 'getFile');
-  const { rows } = await ctx.db.pool.query<{ host: string }>(
+  const rows = await ctx.db.rows<{ host: string }>(
     sql`SELECT m.host FROM disk_measurement m WHERE m.disk_id = ${diskId} AND (m.problem IS NULL OR m.free IS NOT NULL)
           AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp ORDER BY m.host`,
   );

@@ -106,20 +106,16 @@ export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size:
 }
 
 export async function listDisks(ctx: Context): Promise<DiskRow[]> {
-  const { rows } = await ctx.db.pool.query<DiskRow>(
-    sql`SELECT ${diskColumns} FROM restore_disk k ORDER BY k.mountpoint`,
-  );
-  return rows;
+  return await ctx.db.rows<DiskRow>(sql`SELECT ${diskColumns} FROM restore_disk k ORDER BY k.mountpoint`);
 }
 
 /** Returns the free bytes by allocation of the disks in service; undefined before the first disk is registered. */
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
-  const { rows } = await ctx.db.pool.query<{ disks: number; room: string }>(
+  const [row] = await ctx.db.rows<{ disks: number; room: string }>(
     sql`SELECT count(*)::int AS disks, coalesce(sum(greatest(k.size - k.used - k.reserved, 0))
           FILTER (WHERE NOT ${isFull(ctx)} AND NOT EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)), 0)::text AS room
         FROM restore_disk k`,
   );
-  const [row] = rows;
   return row && row.disks > 0 ? BigInt(row.room) : undefined;
 }
 
@@ -193,11 +189,10 @@ const KEPT_SECONDS = 3600;
 const MAX_PROBLEM = 1000;
 
 export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' | 'mountpoint'>[]> {
-  const { rows } = await ctx.db.pool.query<Pick<DiskRow, 'id' | 'mountpoint'>>(
+  return await ctx.db.rows<Pick<DiskRow, 'id' | 'mountpoint'>>(
     sql`SELECT k.id, k.mountpoint FROM restore_disk k
         WHERE NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) ORDER BY k.id`,
   );
-  return rows;
 }
 
 /** Another host has recently seen the disk `k` without a problem, apart from a full disk. */
@@ -207,7 +202,7 @@ export function isSeenElsewhere(ctx: Context, host: string): Sql {
 }
 
 export async function findSeenElsewhere(ctx: Context, host: string, diskIds: readonly number[]): Promise<Set<number>> {
-  const { rows } = await ctx.db.pool.query<{ id: number }>(
+  const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT k.id FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[]) AND ${isSeenElsewhere(ctx, host)}`,
   );
   return new Set(rows.map(({ id }) => id));
@@ -238,7 +233,7 @@ export async function readMeasurements(
   ctx: Context,
   diskIds: readonly number[],
 ): Promise<Map<number, DiskMeasurement>> {
-  const { rows } = await ctx.db.pool.query<{
+  const rows = await ctx.db.rows<{
     id: number;
     free: string | null;
     problem: string | null;
@@ -267,7 +262,7 @@ const MAX_HOSTS = 100;
 /** Reads by disk id the hosts whose engines measured the disk within the last minute. */
 export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Promise<Map<number, string[]>> {
   allow(ctx, 'readHostsOf');
-  const { rows } = await ctx.db.pool.query<{ id: number; hosts: string[] }>(
+  const rows = await ctx.db.rows<{ id: number; hosts: string[] }>(
     sql`SELECT k.id, ARRAY(
           SELECT m.host FROM disk_measurement m
           WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp

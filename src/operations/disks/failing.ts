@@ -21,7 +21,7 @@ export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE
 
 /** Returns a text that identifies the set of failing disks. */
 export async function nameFailing(ctx: Context): Promise<string> {
-  const { rows } = await ctx.db.pool.query<{ ids: string | null }>(
+  const rows = await ctx.db.rows<{ ids: string | null }>(
     sql`SELECT string_agg(g.disk_id::text, ',' ORDER BY g.disk_id) AS ids FROM failing_disk g`,
   );
   return rows[0]?.ids ?? '';
@@ -45,7 +45,7 @@ export async function holdAbsent(
 async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
   const now = ctx.now();
-  const { rows } = await ctx.db.pool.query<{ mountpoint: string; isHeld: boolean }>(
+  const [disk] = await ctx.db.rows<{ mountpoint: string; isHeld: boolean }>(
     sql`WITH failing AS (
           UPDATE restore_disk k SET failures = k.failures + 1, retry_at = ${now}::timestamp + ${pause}
           WHERE ${which} AND k.retry_at IS NULL RETURNING k.mountpoint, k.retry_at
@@ -59,7 +59,6 @@ async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
         ), ${auditHold(ctx, 'DISK', reason)}
         SELECT mountpoint, EXISTS (SELECT FROM held) AS "isHeld" FROM failing UNION SELECT name, true FROM held`,
   );
-  const [disk] = rows;
   if (disk) ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isHeld ? 'held' : 'fails'}: ${reason}`);
 }
 
@@ -70,7 +69,7 @@ export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
   const now = ctx.now();
-  const { rows } = await ctx.db.pool.query<FailingDisk>(
+  return await ctx.db.rows<FailingDisk>(
     sql`WITH taken AS (
           UPDATE restore_disk k SET retry_at = ${now}::timestamp + ${pause}
           WHERE k.retry_at <= ${now} AND k.id <> ALL(${except}::int[]) RETURNING k.id, k.mountpoint, k.retry_at
@@ -79,7 +78,6 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
           WHERE s.kind = 'DISK' AND s.name = t.mountpoint AND s.retry_at IS NOT NULL
         ) SELECT id, mountpoint FROM taken`,
   );
-  return rows;
 }
 
 /** Leaves the next retry of a disk missing here to another host, and makes it soon. @returns whether there is one */

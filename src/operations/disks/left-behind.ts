@@ -41,19 +41,17 @@ const leftColumns = sql`l.id, l.file_id AS "fileId", coalesce(l.path, f.path) AS
 const leftRows = sql`left_behind l JOIN tape_file f ON f.id = l.file_id JOIN restore_disk k ON k.id = l.disk_id`;
 
 export async function readLeftOn(ctx: Context, place: { fileId: bigint; diskId: number }): Promise<LeftBehind[]> {
-  const { rows } = await ctx.db.pool.query<LeftBehind>(
+  return await ctx.db.rows<LeftBehind>(
     sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.file_id = ${place.fileId} AND l.disk_id = ${place.diskId} ORDER BY l.id`,
   );
-  return rows;
 }
 
 /** Reads a page of remains of files that are not being restored, except on failing disks. */
 export async function readLeft(ctx: Context, page: { after: bigint; limit: number }): Promise<LeftBehind[]> {
-  const { rows } = await ctx.db.pool.query<LeftBehind>(
+  return await ctx.db.rows<LeftBehind>(
     sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.id > ${page.after} AND ${isAtRest}
           AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = l.disk_id) ORDER BY l.id LIMIT ${page.limit}`,
   );
-  return rows;
 }
 
 /** A copy that is being restored may have the inode of a removed one. */
@@ -66,7 +64,7 @@ export async function findStillLeft(
   ctx: Context,
   left: readonly LeftBehind[],
 ): Promise<Map<bigint, { isNoted: boolean }>> {
-  const { rows } = await ctx.db.pool.query<{ id: bigint; isNoted: boolean }>(
+  const rows = await ctx.db.rows<{ id: bigint; isNoted: boolean }>(
     sql`SELECT l.id, coalesce(f.disk_id = l.disk_id AND f.disk_ino = l.ino, false) AS "isNoted" FROM ${leftRows}
         WHERE l.id = ANY(${left.map(({ id }) => id)}::bigint[]) AND ${isAtRest}`,
   );

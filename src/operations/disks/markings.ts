@@ -7,11 +7,10 @@ import type { DiskRow } from './disks.js';
 export type UnmarkedDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
 
 export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
-  const { rows } = await ctx.db.pool.query<UnmarkedDisk>(
+  return await ctx.db.rows<UnmarkedDisk>(
     sql`SELECT k.id, k.mountpoint FROM restore_disk k
         WHERE k.marked_at IS NULL AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) ORDER BY k.id`,
   );
-  return rows;
 }
 
 /**
@@ -36,14 +35,13 @@ interface DiskTraces {
 }
 
 export async function readTraces(ctx: Context, diskId: number, limit: number): Promise<DiskTraces> {
-  const { rows } = await ctx.db.pool.query<Omit<DiskTraces, 'copies'>>(
+  const [row] = await ctx.db.rows<Omit<DiskTraces, 'copies'>>(
     sql`SELECT k.marked_at IS NOT NULL AS "isMarked", k.marked_as AS "markedAs", k.used > 0 OR k.reserved > 0
             OR EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id)
             OR EXISTS (SELECT FROM tape_file f WHERE f.changed_disk_id = k.id)
             OR EXISTS (SELECT FROM left_behind l WHERE l.disk_id = k.id) AS "isUsed"
         FROM restore_disk k WHERE k.id = ${diskId}`,
   );
-  const [row] = rows;
   // removed meanwhile: it must not be marked
   if (!row) return { isMarked: true, markedAs: null, isUsed: false, copies: [] };
   return { ...row, copies: await sampleCopies(ctx, diskId, limit) };

@@ -27,10 +27,9 @@ export interface UnclearedRequest {
 }
 
 export async function listUncleared(ctx: Context, page: { after: number; limit: number }): Promise<UnclearedRequest[]> {
-  const { rows } = await ctx.db.pool.query<UnclearedRequest>(
+  return await ctx.db.rows<UnclearedRequest>(
     sql`SELECT id, xmin::text AS version FROM request WHERE NOT is_released AND id > ${page.after} ORDER BY id LIMIT ${page.limit}`,
   );
-  return rows;
 }
 
 const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
@@ -47,7 +46,7 @@ export async function readUnheld(
   ctx: Context,
   page: { requestId: number; after: number; limit: number },
 ): Promise<{ copies: NotedCopy[]; last: number | undefined }> {
-  const { rows } = await ctx.db.pool.query<{ seen: number; last: number } & (NotedCopy | { fileId: null })>(
+  const rows = await ctx.db.rows<{ seen: number; last: number } & (NotedCopy | { fileId: null })>(
     sql`WITH page AS MATERIALIZED (
           SELECT o.ordinal, o.file_id, o.state FROM hold o
           WHERE o.request_id = ${page.requestId} AND o.ordinal > 0 AND o.ordinal > ${page.after}
@@ -91,7 +90,7 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
 
 /** Marks in steps by ordinal. A killed call is completed by the next one, since `is_released` is written later. */
 async function markEnded(ctx: Context, requestId: number): Promise<void> {
-  const { rows } = await ctx.db.pool.query<{ last: number | null }>(
+  const rows = await ctx.db.rows<{ last: number | null }>(
     sql`SELECT max(ordinal) AS last FROM hold WHERE request_id = ${requestId} AND ordinal > 0`,
   );
   const last = rows[0]?.last ?? 0;
@@ -170,7 +169,7 @@ export async function claimLeaving(
   page: { after: bigint; limit: number },
 ): Promise<{ copies: NotedCopy[]; seen: number; last: bigint | undefined }> {
   const now = ctx.now();
-  const { rows } = await ctx.db.pool.query<NotedCopy & { isClaimed: boolean }>(
+  const rows = await ctx.db.rows<NotedCopy & { isClaimed: boolean }>(
     sql`WITH due AS (
           SELECT f.id FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
           WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} AND NOT ${isOnFailingDisk} AND NOT ${isBeingRemoved(now)}
@@ -195,7 +194,7 @@ function isBeingRemoved(now: string): Sql {
 }
 
 export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): Promise<Set<bigint>> {
-  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+  const rows = await ctx.db.rows<{ id: bigint }>(
     sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(copies)} AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'`,
   );
   return new Set(rows.map((row) => row.id));
@@ -301,14 +300,13 @@ export async function readChanged(
   const wanted = page.isWanted
     ? sql`AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING')`
     : empty;
-  const { rows } = await ctx.db.pool.query<ChangedCopy>(
+  return await ctx.db.rows<ChangedCopy>(
     sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint
         FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE f.changed_disk_id IS NOT NULL AND ${isChanged} AND f.id > ${page.after} ${wanted}
           AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)
         ORDER BY f.id LIMIT ${page.limit}`,
   );
-  return rows;
 }
 
 /**

@@ -71,7 +71,7 @@ const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING
 
 /** Measures the disks in service. Call it with nothing locked: a slow disk delays it. */
 export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
-  const { rows } = await ctx.db.pool.query<FoundDisk>(allDisks(ctx));
+  const rows = await ctx.db.rows<FoundDisk>(allDisks(ctx));
   return await seeDisks(ctx, rows, measure);
 }
 
@@ -199,7 +199,7 @@ const WOKEN_RECALLS = 5000;
 /** Wakes the oldest recalls that wait for room, as far as there is room. Safe at any time. @returns how many */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
-  const { rows } = await ctx.db.pool.query<FoundDisk>(sql`${allDisks(ctx)} WHERE ${isAwaited}`);
+  const rows = await ctx.db.rows<FoundDisk>(sql`${allDisks(ctx)} WHERE ${isAwaited}`);
   const open = findRoom(rows, await seeDisks(ctx, rows, measure)).filter((disk) => disk.problem === undefined);
   const rooms = open.map(roomOf).filter((room) => room >= 0n);
   if (rooms.length === 0) return 0;

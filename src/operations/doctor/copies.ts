@@ -87,12 +87,11 @@ export async function readStanding(
   ctx: Context,
   page: { after: bigint; limit: number },
 ): Promise<(ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>)[]> {
-  const { rows } = await ctx.db.pool.query<ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>>(
+  return await ctx.db.rows<ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>>(
     sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.xmin::text AS version, k.id AS "diskId", k.mountpoint
         FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE ${isChanged} AND w.error = ${NOT_OURS} AND w.file_id > ${page.after} ORDER BY w.file_id LIMIT ${page.limit}`,
   );
-  return rows;
 }
 
 /** Restored files that no request contains and no job removes. The engine removes them. */
@@ -118,7 +117,7 @@ export interface PlaceNote {
 const noteColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version`;
 
 export async function readNotes(ctx: Context, paths: readonly string[]): Promise<Map<string, PlaceNote>> {
-  const { rows } = await ctx.db.pool.query<PlaceNote>(
+  const rows = await ctx.db.rows<PlaceNote>(
     sql`SELECT ${noteColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[]) AND f.disk_path IS NULL
         UNION ALL SELECT ${noteColumns} FROM tape_file f WHERE f.disk_path = ANY(${paths}::text[])`,
   );
@@ -126,9 +125,7 @@ export async function readNotes(ctx: Context, paths: readonly string[]): Promise
 }
 
 export async function readNote(ctx: Context, fileId: bigint): Promise<PlaceNote | undefined> {
-  const { rows } = await ctx.db.pool.query<PlaceNote>(
-    sql`SELECT ${noteColumns} FROM tape_file f WHERE f.id = ${fileId}`,
-  );
+  const rows = await ctx.db.rows<PlaceNote>(sql`SELECT ${noteColumns} FROM tape_file f WHERE f.id = ${fileId}`);
   return rows[0];
 }
 
@@ -141,6 +138,5 @@ export interface RunningPart {
 const runningParts = sql`SELECT file_id AS "fileId", drive_id AS "driveId", epoch FROM recall WHERE state = 'RUNNING'`;
 
 export async function readRunning(ctx: Context, fileIds: readonly bigint[]): Promise<RunningPart[]> {
-  const { rows } = await ctx.db.pool.query<RunningPart>(sql`${runningParts} AND file_id = ANY(${fileIds}::bigint[])`);
-  return rows;
+  return await ctx.db.rows<RunningPart>(sql`${runningParts} AND file_id = ANY(${fileIds}::bigint[])`);
 }

@@ -88,6 +88,6 @@ export const lookedAt = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELE
 export type LookedAt = Record<'quotas' | 'requests' | 'holds' | 'recalls' | 'disks', bigint>;
 
 export async function countLookedAt(ctx: Context): Promise<LookedAt | undefined> {
-  const { rows } = await ctx.db.pool.query<LookedAt>(lookedAt);
+  const rows = await ctx.db.rows<LookedAt>(lookedAt);
   return rows[0];
 }

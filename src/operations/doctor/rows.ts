@@ -146,7 +146,7 @@ const NAMED = 20;
 /** Names unexamined restore disks and the host for their check; null if there are none. */
 export async function tellUnseen(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');
-  const { rows } = await ctx.db.pool.query<{ id: number; mountpoint: string }>(
+  const rows = await ctx.db.rows<{ id: number; mountpoint: string }>(
     sql`SELECT k.id, k.mountpoint FROM restore_disk k ORDER BY k.mountpoint LIMIT ${NAMED + 1}`,
   );
   if (rows.length === 0) return null;

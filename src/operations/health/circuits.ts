@@ -54,7 +54,7 @@ interface Circuit {
 
 export async function countFailures(ctx: Context, { of, id }: Circuit): Promise<number> {
   const { table, id: key, failures } = circuits[of];
-  const { rows } = await ctx.db.pool.query<{ failures: number }>(
+  const rows = await ctx.db.rows<{ failures: number }>(
     sql`SELECT ${raw(failures)} AS failures FROM ${raw(table)} WHERE ${raw(key)} = ${id}`,
   );
   return rows[0]?.failures ?? 0;
@@ -105,7 +105,7 @@ export function describeFull(reason: string): string {
  */
 export async function noteFull(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];
-  const { rows } = await ctx.db.pool.query<{ mountpoint: string }>(
+  const rows = await ctx.db.rows<{ mountpoint: string }>(
     sql`UPDATE restore_disk k SET fulls = k.fulls + 1, full_at = ${now}, full_until = ${now}::timestamp + ${pauseOf(sql`k.fulls`)}, full_reason = ${reason}
         WHERE k.id = ${diskId} AND NOT ${isFull(ctx)} RETURNING k.mountpoint`,
   );

@@ -24,7 +24,7 @@ export interface Library extends Omit<LibraryRow, 'addedAt' | 'drives' | 'settin
 export const libraryColumns: Sql = columnsOf(Prisma.LibraryScalarFieldEnum, 'b');
 
 export async function readLibraries(ctx: Context): Promise<Library[]> {
-  const { rows } = await ctx.db.pool.query<Library>(sql`SELECT ${libraryColumns} FROM library b ORDER BY b.id`);
+  const rows = await ctx.db.rows<Library>(sql`SELECT ${libraryColumns} FROM library b ORDER BY b.id`);
   return rows.map((row) => ({ ...row, drives: row.drives ?? ctx.config.drives }));
 }
 
@@ -39,7 +39,7 @@ export function listLibraries(ctx: Context) {
 /** Returns the settings of libraries by id. Only operators may see where a site has its tapes. */
 export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
   allow(ctx, 'readSettings');
-  const { rows } = await ctx.db.pool.query<{ id: number; settings: object }>(
+  const rows = await ctx.db.rows<{ id: number; settings: object }>(
     sql`SELECT b.id, b.settings FROM library b WHERE b.id = ANY(${ids}::int[])`,
   );
   return new Map(rows.map(({ id, settings }) => [id, settings]));
@@ -71,7 +71,7 @@ export async function addUsage(ctx: Context, libraryId: number, used: readonly R
 /** Returns counts by library id, ordered by request name. Libraries without counts are absent. */
 export async function readUsage(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestUsage[]>> {
   allow(ctx, 'readUsage');
-  const { rows } = await ctx.db.pool.query<RequestUsage & { id: number }>(
+  const rows = await ctx.db.rows<RequestUsage & { id: number }>(
     sql`SELECT u.library_id AS id, u.request, u.requests AS sent, u.bytes FROM library_usage u
         WHERE u.library_id = ANY(${ids}::int[]) ORDER BY u.library_id, u.request`,
   );

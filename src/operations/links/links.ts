@@ -42,7 +42,7 @@ const RETRY_SECONDS = 300;
  * @param root absolute; undefined: no links
  */
 export async function setLinkRoot(ctx: Context, root: string | undefined): Promise<{ before: string | null } | null> {
-  const { rows } = await ctx.db.pool.query<{ before: string | null }>(
+  const rows = await ctx.db.rows<{ before: string | null }>(
     sql`WITH earlier AS (SELECT path FROM link_root)
         INSERT INTO link_root AS r (id, path) SELECT 1, ${root ?? null}::text
           WHERE ${root ?? null}::text IS NOT NULL OR EXISTS (SELECT FROM earlier)
@@ -82,7 +82,7 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
   );
   if (claimed.length === 0) return [];
   // a separate statement: a later change of a file marks the row again
-  const { rows } = await ctx.db.pool.query<{
+  const rows = await ctx.db.rows<{
     fileId: bigint;
     change: bigint;
     at: string | null;
@@ -114,7 +114,7 @@ export async function noteLinks(
   links: readonly (Link & Pick<DueLink, 'fileId' | 'change'>)[],
 ): Promise<Set<bigint>> {
   if (links.length === 0) return new Set();
-  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+  const rows = await ctx.db.rows<{ id: bigint }>(
     sql`WITH free AS (${freeOf(links)})
         UPDATE archive_link a SET at = m.at, target = m.target, is_there = true
         FROM free, unnest(${links.map(({ fileId }) => fileId)}::bigint[], ${links.map(({ at }) => at)}::text[],
@@ -132,7 +132,7 @@ export async function noteSettled(ctx: Context, settled: readonly SettledLink[])
   const kept = settled.filter((link) => link.result !== 'forgotten');
   const times = kept.map(({ result }) => (result === 'forgotten' ? null : next[result]));
   if (kept.length > 0) {
-    const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+    const rows = await ctx.db.rows<{ id: bigint }>(
       sql`WITH free AS (${freeOf(kept)})
           UPDATE archive_link a SET look_at = m.look_at, is_there = a.is_there AND NOT m.is_gone, problem = m.problem
           FROM free, unnest(${kept.map(({ fileId }) => fileId)}::bigint[], ${times}::timestamp[],
@@ -144,7 +144,7 @@ export async function noteSettled(ctx: Context, settled: readonly SettledLink[])
   }
   const over = settled.filter((link) => link.result === 'forgotten');
   if (over.length > 0) {
-    const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+    const rows = await ctx.db.rows<{ id: bigint }>(
       sql`DELETE FROM archive_link a USING (${freeOf(over)}) free WHERE a.file_id = free.id RETURNING a.file_id AS id`,
     );
     noted.push(...rows);
@@ -178,7 +178,7 @@ export async function noteEarlyLinks(
   ctx: Context,
   copies: readonly { fileId: bigint; diskId: number }[],
 ): Promise<(Link & Pick<DueLink, 'fileId'>)[]> {
-  const { rows } = await ctx.db.pool.query<Link & Pick<DueLink, 'fileId'>>(
+  return await ctx.db.rows<Link & Pick<DueLink, 'fileId'>>(
     sql`INSERT INTO archive_link AS l (file_id, at, target, is_there, look_at)
         SELECT f.id, ${wantedAt}, ${wantedTarget}, true, ${addSeconds(ctx.now(), CLAIM_SECONDS)}::timestamp
         FROM unnest(${copies.map(({ fileId }) => fileId)}::bigint[], ${copies.map(({ diskId }) => diskId)}::int[]) AS m (id, disk_id)
@@ -189,12 +189,11 @@ export async function noteEarlyLinks(
           WHERE NOT l.is_there OR (l.at = excluded.at AND l.target = excluded.target)
         RETURNING l.file_id AS "fileId", l.at, l.target`,
   );
-  return rows;
 }
 
 export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, Link>> {
   if (fileIds.length === 0) return new Map();
-  const { rows } = await ctx.db.pool.query<Link & Pick<DueLink, 'fileId'>>(
+  const rows = await ctx.db.rows<Link & Pick<DueLink, 'fileId'>>(
     sql`SELECT l.file_id AS "fileId", l.at, l.target FROM archive_link l
         WHERE l.file_id = ANY(${fileIds}::bigint[]) AND l.is_there AND l.at IS NOT NULL`,
   );
@@ -205,18 +204,17 @@ export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promi
 export type NotedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
 
 export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedLink[]> {
-  const { rows } = await ctx.db.pool.query<NotedLink>(
+  return await ctx.db.rows<NotedLink>(
     sql`SELECT l.file_id AS "fileId", l.change, l.at, l.target, l.problem FROM archive_link l
         WHERE l.is_there AND (l.look_at IS NULL OR l.problem IS NOT NULL) AND l.file_id > ${page.after}
         ORDER BY l.file_id LIMIT ${page.limit}`,
   );
-  return rows;
 }
 
 /** Reads changes by file id. They stay the same for a stuck link that is checked again. */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();
-  const { rows } = await ctx.db.pool.query<Pick<DueLink, 'fileId' | 'change'>>(
+  const rows = await ctx.db.rows<Pick<DueLink, 'fileId' | 'change'>>(
     sql`SELECT l.file_id AS "fileId", l.change FROM archive_link l WHERE l.file_id = ANY(${fileIds}::bigint[])`,
   );
   return new Map(rows.map(({ fileId, change }) => [fileId, change]));

@@ -110,7 +110,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
   let letters = 0;
   while (!stop.aborted) {
     const isDue = isExpiring(ctx);
-    const { rows } = await ctx.db.pool.query<{ id: number }>(
+    const rows = await ctx.db.rows<{ id: number }>(
       sql`SELECT r.id FROM request r WHERE ${isDue} ORDER BY r.retention LIMIT ${BATCH}`,
     );
     if (rows.length === 0) break;

@@ -185,7 +185,7 @@ export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Prom
   const now = ctx.now();
   const { mailRate, userMailRate } = ctx.config.limits;
   const { conditions, order } = boundsOf(sql`q.id`, page);
-  const { rows } = await ctx.db.pool.query<WaitingMail>(
+  return await ctx.db.rows<WaitingMail>(
     sql`${waitingUsers}, page AS (
           SELECT q.id, q."user" FROM waiting w JOIN quota q ON q.id = w.quota_id
           WHERE ${allOf([isVisibleQuota(ctx), ...conditions])} ${order})
@@ -201,5 +201,4 @@ export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Prom
             WHERE n.state = 'PENDING' AND n.quota_id = p.id ORDER BY n.next_try_at, n.id LIMIT 1) first
         ORDER BY p.id ${page.inverted ? raw('DESC') : empty}`,
   );
-  return rows;
 }

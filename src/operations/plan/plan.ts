@@ -118,7 +118,7 @@ export function isWorking({ isClaimed, isOpen }: PlanDrive): boolean {
 }
 
 async function readDrives(ctx: Context): Promise<PlanDrive[]> {
-  const { rows } = await ctx.db.pool.query<PlanDrive>(
+  return await ctx.db.rows<PlanDrive>(
     sql`SELECT d.name, d.library_id AS "libraryId", b.name AS library, b.contract, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
        NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
          AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id) AS "isOpen",
@@ -129,12 +129,11 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
        LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
      GROUP BY d.id, b.id, v.name, p.host ORDER BY d.id`,
   );
-  return rows;
 }
 
 /** Returns the errors of volumes that drives avoid for a while, by id. */
 async function readProblems(ctx: Context): Promise<Map<number, string>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; problem: string }>(
+  const rows = await ctx.db.rows<{ id: number; problem: string }>(
     sql`SELECT v.id, v.problem FROM volume v WHERE ${isLeftAlone(ctx.now())} AND v.problem IS NOT NULL`,
   );
   return new Map(rows.map(({ id, problem }) => [id, problem]));
@@ -142,7 +141,7 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 
 /** Returns suspended volumes with work, which have no position. */
 async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
-  const { rows } = await ctx.db.pool.query<
+  const rows = await ctx.db.rows<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }
   >(
     sql`SELECT v.id AS "volumeId", v.name AS volume, b.name AS library, v.medium,
@@ -234,7 +233,7 @@ async function readStagedLibraries(
 ): Promise<Map<number, StagedLibrary>> {
   const staging = libraries.filter(({ contract }) => contract === 'STAGING');
   if (staging.length === 0) return new Map();
-  const { rows } = await ctx.db.pool.query<Row>(
+  const rows = await ctx.db.rows<Row>(
     sql`SELECT b.id, coalesce(y.waits, '{}') AS waits, coalesce(y.failures > 0, false) AS "isAway",
           w.files, w.bytes
         FROM library b LEFT JOIN stager y ON y.library_id = b.id CROSS JOIN LATERAL (

@@ -129,7 +129,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const isResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
   const isAlone = sql`(c.state = 'WAITING' AND ${isLeftAlone(ctx.now())})`;
-  const { rows } = await ctx.db.pool.query<Row>(
+  return await ctx.db.rows<Row>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
           count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
           max(w.asked_at) FILTER (WHERE w.reason = 'STAGING') AS "askedAt",
@@ -167,7 +167,6 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
         ) w LEFT JOIN volume v ON v.id = w."volumeId"
         GROUP BY w."requestId", w."user", w."volumeId", v.library_id, v.name, v.medium, w.reason`,
   );
-  return rows;
 }
 
 /** Selects changed copies that an engine must check, with the error of a failing disk. Columns as in `readParts`. */

@@ -97,19 +97,18 @@ const quotaColumns = columnsOf(Prisma.QuotaScalarFieldEnum, 'q');
 export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   allow(ctx, 'getQuota');
   const isStorable = !user.includes('\0') && user.isWellFormed() && hasQuota(ctx.caller.reads, user);
-  const { rows } = await ctx.db.pool.query<Quota>(
+  const [quota] = await ctx.db.rows<Quota>(
     prepared(
       sql`SELECT ${quotaColumns} FROM quota q WHERE q."user" = ${isStorable ? user : null}::text AND q.removed_at IS NULL`,
     ),
   );
-  const [quota] = rows;
   if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
   return quota;
 }
 
 /** Returns used bytes by quota id. Requests past their retention do not count, even if not ended yet. */
 export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, bigint>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; used: bigint }>(
+  const rows = await ctx.db.rows<{ id: number; used: bigint }>(
     sql`SELECT q.id, (q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
           WHERE r.quota_id = q.id AND ${isLive} AND r.retention <= ${ctx.now()}))::bigint AS used
         FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,

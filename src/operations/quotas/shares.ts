@@ -14,14 +14,14 @@ function decayedAt(now: string): Sql {
 
 /** Returns recent drive seconds divided by weight, by user. Users without any are absent. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {
-  const { rows } = await ctx.db.pool.query<{ user: string; share: number }>(
+  const rows = await ctx.db.rows<{ user: string; share: number }>(
     sql`SELECT q."user", ${decayedAt(ctx.now())} / q.weight AS share FROM quota q WHERE q.drive_seconds > 0`,
   );
   return new Map(rows.map((row) => [row.user, row.share]));
 }
 
 export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; seconds: number }>(
+  const rows = await ctx.db.rows<{ id: number; seconds: number }>(
     sql`SELECT q.id, ${decayedAt(ctx.now())} AS seconds FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,
   );
   return new Map(rows.map((row) => [row.id, row.seconds]));

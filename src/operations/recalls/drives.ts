@@ -39,7 +39,7 @@ export function listDrives(ctx: Context) {
 }
 
 export async function readClaimed(ctx: Context, ids: readonly number[]): Promise<Map<number, boolean>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; isClaimed: boolean }>(
+  const rows = await ctx.db.rows<{ id: number; isClaimed: boolean }>(
     sql`SELECT d.id, ${isClaimed} AS "isClaimed" FROM drive d WHERE d.id = ANY(${ids}::int[])`,
   );
   return new Map(rows.map((drive) => [drive.id, drive.isClaimed]));
@@ -76,7 +76,7 @@ export async function claimDrive(
   const isOfSite = of
     ? sql`(d.library_id = ${of.id}::int AND d.name IN (SELECT ${drivePrefix(of)} || n FROM generate_series(1, ${of.drives}::int) AS n))`
     : sql`false`;
-  const { rows } = await ctx.db.pool.query<Omit<Lease, 'engineId'>>(
+  const rows = await ctx.db.rows<Omit<Lease, 'engineId'>>(
     sql`UPDATE drive SET engine_id = ${claim.engineId}, volume_id = NULL, rate = NULL,
        epoch = greatest(epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
        lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
@@ -141,7 +141,7 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
 
 /** Counts a failure. @returns consecutive failures; undefined if the lease is lost */
 export async function countDriveFailure(ctx: Context, lease: Lease): Promise<number | undefined> {
-  const { rows } = await ctx.db.pool.query<{ failures: number }>(
+  const rows = await ctx.db.rows<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
   );
   return rows[0]?.failures;
@@ -223,7 +223,7 @@ export async function readDrivesAndAskers(
 
 export async function readDriveHosts(ctx: Context, driveIds: readonly number[]): Promise<Map<number, string>> {
   allow(ctx, 'readDriveHosts');
-  const { rows } = await ctx.db.pool.query<{ id: number; host: string }>(
+  const rows = await ctx.db.rows<{ id: number; host: string }>(
     sql`SELECT d.id, p.host FROM drive d JOIN engine_process p ON p.id = d.engine_id
         WHERE d.id = ANY(${driveIds}::int[]) AND ${isClaimed}`,
   );

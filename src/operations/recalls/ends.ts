@@ -320,13 +320,12 @@ export interface LeftBehind {
 
 /** Reads recalls that an earlier holder of the drive left running, perhaps with files on disk. */
 export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
-  const { rows } = await ctx.db.pool.query<LeftBehind>(
+  return await ctx.db.rows<LeftBehind>(
     sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
        EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
      WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,
   );
-  return rows;
 }
 
 /** Queues recalls of earlier holders again, under their epochs. A job looks for what they left on disk. */

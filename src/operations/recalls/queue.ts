@@ -39,7 +39,7 @@ export async function readQueues(
 
 /** Reads such recalls `c` of volumes `v` in service, by volume and user. */
 export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Promise<QueueEntry[]> {
-  const { rows } = await ctx.db.pool.query<QueueEntry>(
+  return await ctx.db.rows<QueueEntry>(
     sql`SELECT w.*, v.name AS volume, v.library_id AS "libraryId", v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
         FROM (
           SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
@@ -50,7 +50,6 @@ export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Pro
         ) w JOIN volume v ON v.id = w."volumeId"
         WHERE ${isOpen} AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`,
   );
-  return rows;
 }
 
 export async function hasReadyRecalls(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
@@ -93,7 +92,7 @@ export async function readVolumeQueue(
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
   // recall by recall in index order: the cost depends on the planned files only, even if PostgreSQL misjudges the queue
-  const { rows } = await ctx.db.pool.query<Omit<QueuedRecall, 'start'>>(
+  const rows = await ctx.db.rows<Omit<QueuedRecall, 'start'>>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
         FROM recall c ${firstRequestOf(queue.users)}
         WHERE ${isReadyBy(ctx.now())} AND c.volume_id = ${queue.volumeId}
@@ -132,7 +131,7 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 
 /** A separate statement: PostgreSQL would join it as a product if it underestimates the queue. */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
-  const { rows } = await ctx.db.pool.query<Start & { id: bigint }>(
+  const rows = await ctx.db.rows<Start & { id: bigint }>(
     sql`SELECT id, start, path FROM (
        SELECT f.id, CASE WHEN f.position IS NULL THEN ${pathOnTape} ELSE '' END AS path, CASE WHEN f.position IS NOT NULL THEN
          coalesce(sum(f.size) OVER (ORDER BY f.position, f.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) END AS start
@@ -163,7 +162,7 @@ export function keyOf({ requestId, fileId }: HoldKey): string {
 
 /** Reads tries by `keyOf`. Request files without a recall are absent. */
 export async function readTries(ctx: Context, holds: readonly HoldKey[]): Promise<Map<string, Tries>> {
-  const { rows } = await ctx.db.pool.query<Tries & HoldKey>(
+  const rows = await ctx.db.rows<Tries & HoldKey>(
     sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
        CASE WHEN c.state = 'WAITING' AND c.not_before > ${ctx.now()} AND NOT ${needsRoom} THEN c.not_before END AS "nextTry"
      FROM unnest(${holds.map((hold) => hold.requestId)}::int[], ${holds.map((hold) => hold.fileId)}::bigint[]) AS k (request_id, file_id)
@@ -225,7 +224,7 @@ export async function leaveUnreadable(ctx: Context): Promise<number> {
       WHERE g.file_id = f.id AND g.state = 'READY' AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
         AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id AND s.mode = 'HELD'))
     AND EXISTS (SELECT FROM volume v WHERE v.id = f.copy_volume_id AND NOT ${isAway} AND NOT ${isLeftAlone(now)})`;
-  const { rows } = await ctx.db.pool.query<{ id: bigint }>(
+  const rows = await ctx.db.rows<{ id: bigint }>(
     sql`SELECT f.id FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE ${which} ORDER BY f.id LIMIT ${TURNED}`,
   );
   if (rows.length === 0) return 0;

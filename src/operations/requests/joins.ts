@@ -252,7 +252,7 @@ const movable = (ctx: Context) => sql`
 /** Adds files that were left out for a full quota or a limit, if there is room now. Otherwise it writes nothing. */
 export async function joinAwaited(ctx: Context): Promise<void> {
   await joinNoted(ctx);
-  const { rows } = await ctx.db.pool.query<{ id: number; pattern: string }>(searchable(ctx));
+  const rows = await ctx.db.rows<{ id: number; pattern: string }>(searchable(ctx));
   for (const request of rows) await transaction(ctx.db.pool, 'joinAwaited', (tx) => joinUnnoted(ctx, tx, request));
 }
 
@@ -285,7 +285,7 @@ async function joinUnnoted(ctx: Context, tx: Transaction, request: { id: number;
 }
 
 async function joinNoted(ctx: Context): Promise<void> {
-  const { rows } = await ctx.db.pool.query<{ quota_id: number }>(movable(ctx));
+  const rows = await ctx.db.rows<{ quota_id: number }>(movable(ctx));
   if (rows.length === 0) return;
   const which = sql`r.quota_id = ANY(${rows.map((row) => row.quota_id)}::int[])`;
   await transaction(ctx.db.pool, 'joinAwaited', async (tx) => {

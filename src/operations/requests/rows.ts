@@ -84,11 +84,10 @@ function toRequest(row: object): RequestWithQuota {
 /** Returns a request by its id, even an ended one. @throws NotFoundError */
 export async function getRequest(ctx: Context, id: number): Promise<RequestWithQuota> {
   allow(ctx, 'getRequest');
-  const { rows } = await ctx.db.pool.query<object>(
+  const [row] = await ctx.db.rows<object>(
     prepared(sql`SELECT ${requestColumns('r')} FROM request r JOIN quota q ON q.id = r.quota_id
       WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`),
   );
-  const [row] = rows;
   if (!row) throw notFound(id);
   return toRequest(row);
 }
@@ -191,8 +190,7 @@ interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notify
 /** Returns a request by its id, even an ended one. @throws NotFoundError */
 export async function getRequestWithPaths(ctx: Context, id: number): Promise<RequestWithPaths> {
   allow(ctx, 'getRequest');
-  const { rows } = await ctx.db.pool.query<RequestWithPaths>(prepared(byId(ctx, id)));
-  const [request] = rows;
+  const [request] = await ctx.db.rows<RequestWithPaths>(prepared(byId(ctx, id)));
   if (!request) throw notFound(id);
   return request;
 }
@@ -266,7 +264,7 @@ interface AwaitedCounts {
 
 /** Counts the unresolved paths of requests, by request id. Requests without any are absent. */
 export async function countAwaited(ctx: Context, requestIds: readonly number[]): Promise<Map<number, AwaitedCounts>> {
-  const { rows } = await ctx.db.pool.query<AwaitedCounts & { id: number }>(
+  const rows = await ctx.db.rows<AwaitedCounts & { id: number }>(
     sql`SELECT request_id AS id, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown,
        count(*) FILTER (WHERE reason = 'QUOTA_FULL')::int AS refused,
        count(*) FILTER (WHERE reason = 'LIMIT')::int AS "overLimit"
@@ -277,7 +275,7 @@ export async function countAwaited(ctx: Context, requestIds: readonly number[]):
 
 /** Counts the released files of requests, by request id. Requests without any are absent. */
 export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; released: number }>(
+  const rows = await ctx.db.rows<{ id: number; released: number }>(
     sql`SELECT request_id AS id, count(*)::int AS released FROM hold
      WHERE request_id = ANY(${requestIds}::int[]) AND state = 'RELEASED' GROUP BY request_id`,
   );
@@ -286,7 +284,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
 
 /** Counts the files at their primary path, by request id. Requests without any are absent. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; files: number }>(
+  const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM hold h JOIN tape_file f ON f.id = h.file_id
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPlace} GROUP BY h.request_id`,
   );
@@ -298,7 +296,7 @@ export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly num
  * file that is not at its logical path, are absent.
  */
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; mountpoints: string[] }>(
+  const rows = await ctx.db.rows<{ id: number; mountpoints: string[] }>(
     sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
         FROM hold h JOIN tape_file f ON f.id = h.file_id
           JOIN restore_disk k ON k.id = ${diskOfCopy}
@@ -310,7 +308,7 @@ export async function readMountpoints(ctx: Context, requestIds: readonly number[
 
 /** Counts the requests of quotas, including ended ones, by quota id. */
 export async function countRequestsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
-  const { rows } = await ctx.db.pool.query<{ id: number; count: number }>(
+  const rows = await ctx.db.rows<{ id: number; count: number }>(
     sql`SELECT quota_id AS id, count(*)::int FROM request WHERE quota_id = ANY(${quotaIds}::int[]) GROUP BY quota_id`,
   );
   return new Map(rows.map(({ id, count }) => [id, count]));

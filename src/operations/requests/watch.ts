@@ -101,7 +101,7 @@ function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
 async function askPresent(ctx: Context, id: number): Promise<PresentProgress> {
   for (let look = 1; ; look++) {
     await ctx.events.numbers.number();
-    const { rows } = await ctx.db.pool.query<PresentProgress>(
+    const [row] = await ctx.db.rows<PresentProgress>(
       prepared(
         sql`SELECT r.state, r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed",
               r.bytes_total AS "bytesTotal", r.bytes_on_disk AS "bytesOnDisk", r.tapestore_request_start AS start, ${ctx.events.numbers.present(isOfRequest)},
@@ -111,7 +111,6 @@ async function askPresent(ctx: Context, id: number): Promise<PresentProgress> {
             FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)}`,
       ),
     );
-    const [row] = rows;
     if (!row) throw notFound(id);
     if (row.unnumbered.length === 0 || look === MOST_LOOKS) return row;
   }
@@ -129,7 +128,7 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 
 /** Whether a volume, user or library of the request is suspended: its end is unknown. */
 async function askHeldUp(ctx: Context, id: number): Promise<boolean> {
-  const { rows } = await ctx.db.pool.query<{ isHeldUp: boolean }>(
+  const rows = await ctx.db.rows<{ isHeldUp: boolean }>(
     sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
           OR EXISTS (
             SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id

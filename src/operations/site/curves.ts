@@ -121,7 +121,7 @@ export async function readHistory(
   if (isBefore(end, since)) throw new InvalidInputError('until', `must not be before since, which is ${since}`);
   const fine = addSeconds(ctx.now(), -FINE_DAYS * DAY_SECONDS);
   const seconds = sql`CASE WHEN y.at < ${slotOf(sql`${fine}::timestamp`, HOUR_SECONDS)} THEN ${HOUR_SECONDS}::int ELSE ${SLOT_SECONDS}::int END`;
-  const { rows } = await ctx.db.pool.query<CurvePoint>(
+  const rows = await ctx.db.rows<CurvePoint>(
     sql`SELECT p.at, s.seconds,
           sum(y.files_restored)::int AS "filesRestored", sum(y.bytes_restored) AS "bytesRestored",
           sum(y.files_failed)::int AS "filesFailed", round(avg(y.files_waiting))::int AS "filesWaiting",
@@ -168,7 +168,7 @@ export async function readQuotaHistory(
 ): Promise<Map<number, QuotaPoint[]>> {
   const now = ctx.now();
   if (isBefore(now, since)) throw new InvalidInputError('since', `must not be after now, which is ${now}: ${since}`);
-  const { rows } = await ctx.db.pool.query<QuotaPoint & { id: number }>(
+  const rows = await ctx.db.rows<QuotaPoint & { id: number }>(
     sql`SELECT i.id, p.* FROM unnest(${quotaIds}::int[]) AS i (id) CROSS JOIN LATERAL (
           (SELECT ${since}::timestamp AS at, y.used, y.size FROM quota_history y
            WHERE y.quota_id = i.id AND y.at <= ${since}::timestamp ORDER BY y.at DESC LIMIT 1)

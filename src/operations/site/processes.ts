@@ -47,12 +47,11 @@ export async function forgetProcess(ctx: Context, id: string): Promise<void> {
 /** Lists processes that run or died within a day, the first 1,000 by host. */
 export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   allow(ctx, 'listProcesses');
-  const { rows } = await ctx.db.pool.query<RunningProcess>(
+  return await ctx.db.rows<RunningProcess>(
     sql`SELECT p.id::text AS id, p.kind, p.host, p.pid, p.version, p.started_at AS "startedAt", p.seen_at AS "seenAt",
           ${isSeen} AS "isAlive", p.lag_seconds AS "lagSeconds"
         FROM running_process p ORDER BY p.host, p.kind, p.started_at, p.id LIMIT ${MOST}`,
   );
-  return rows;
 }
 
 /** Describes live processes: `engine 42 of host`. */

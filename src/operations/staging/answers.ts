@@ -46,7 +46,7 @@ export async function takeIntended(
   { libraryId, batch, limit }: { libraryId: number; batch: string; limit: number },
 ): Promise<StagingRow[]> {
   const isDue = sql`(g.library_id = ${libraryId} AND g.state = 'INTENDED' AND g.due_at <= ${ctx.now()})`;
-  const { rows } = await ctx.db.pool.query<StagingRow>(
+  return await ctx.db.rows<StagingRow>(
     sql`WITH fewest AS (
           SELECT min(g.attempts) AS attempts FROM staging g WHERE ${isDue}
         ), due AS (
@@ -60,7 +60,6 @@ export async function takeIntended(
         )
         SELECT ${stagingColumns} FROM taken s ${stagingFiles} ORDER BY s.asked_at, v.name, f.position, s.file_id`,
   );
-  return rows;
 }
 
 /** Records that the library has accepted the batch. @returns how many files still have it */
@@ -90,12 +89,11 @@ export async function noteStray(
 }
 
 export async function readToPoll(ctx: Context, libraryId: number, limit: number): Promise<StagingRow[]> {
-  const { rows } = await ctx.db.pool.query<StagingRow>(
+  return await ctx.db.rows<StagingRow>(
     sql`SELECT ${stagingColumns} FROM staging s ${stagingFiles}
         WHERE s.library_id = ${libraryId} AND s.state = 'ASKED' AND s.due_at <= ${ctx.now()}
         ORDER BY s.due_at, s.remote_id, s.file_id LIMIT ${limit}`,
   );
-  return rows;
 }
 
 export type Answered = Pick<StagingRow, 'fileId' | 'batch'>;
@@ -230,7 +228,7 @@ export interface ToRelease extends StagingRow {
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
 
 export async function readToRelease(ctx: Context, libraryId: number, limit: number): Promise<ToRelease[]> {
-  const { rows } = await ctx.db.pool.query<ToRelease>(
+  return await ctx.db.rows<ToRelease>(
     sql`WITH open AS MATERIALIZED (
           SELECT DISTINCT coalesce(o.remote_id, '') AS id FROM staging o WHERE o.library_id = ${libraryId} AND o.state IN ('ASKED', 'READY')
         )
@@ -240,7 +238,6 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
         WHERE s.library_id = ${libraryId} AND s.due_at <= ${ctx.now()} AND (s.state = 'RELEASING' OR ${isUndated} AND NOT ${isStagingWanted})
         ORDER BY s.state = 'KEPT', s.since, s.remote_id, s.file_id LIMIT ${limit}`,
   );
-  return rows;
 }
 
 const MOST_PAUSE_SECONDS = 600;
@@ -310,7 +307,7 @@ export interface FailedStaging extends Answered {
 }
 
 export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, number>> {
-  const { rows } = await ctx.db.pool.query<{ fileId: bigint; attempts: number }>(
+  const rows = await ctx.db.rows<{ fileId: bigint; attempts: number }>(
     sql`SELECT w.file_id AS "fileId", w.attempts FROM verification w WHERE w.file_id = ANY(${fileIds}::bigint[])
         UNION ALL SELECT c.file_id, c.attempts FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[])`,
   );

@@ -37,13 +37,12 @@ export async function readUnaskedOf(
     limit,
   }: { libraryId: number; volumeId: number; users: readonly string[]; limit: number },
 ): Promise<Unasked[]> {
-  const { rows } = await ctx.db.pool.query<Unasked>(
+  return await ctx.db.rows<Unasked>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user"
         FROM recall c ${firstRequestOf(users)}
         WHERE c.volume_id = ${volumeId} AND ${isUnasked(ctx.now(), libraryId)}
         ORDER BY c.position, c.file_id LIMIT ${limit}`,
   );
-  return rows;
 }
 
 export interface Staged {
@@ -60,7 +59,7 @@ const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.libra
 
 export async function countStaged(ctx: Context, libraryId: number): Promise<Staged> {
   const isCounted = sql`s.state IN ('INTENDED', 'ASKED', 'READY')`;
-  const { rows } = await ctx.db.pool.query<{ files: number; bytes: bigint; unplaced: bigint }>(
+  const rows = await ctx.db.rows<{ files: number; bytes: bigint; unplaced: bigint }>(
     sql`SELECT count(*) FILTER (WHERE s.library_id = ${libraryId})::int AS files,
           coalesce(sum(s.size) FILTER (WHERE s.library_id = ${libraryId}), 0) AS bytes,
           coalesce(sum(s.size) FILTER (WHERE c.state = 'WAITING' AND (s.library_id = ${libraryId} OR ${isInReach})), 0) AS unplaced
@@ -81,7 +80,7 @@ export async function countStaged(ctx: Context, libraryId: number): Promise<Stag
 }
 
 export async function readWeights(ctx: Context, users: readonly string[]): Promise<Map<string, number>> {
-  const { rows } = await ctx.db.pool.query<{ user: string; weight: number }>(
+  const rows = await ctx.db.rows<{ user: string; weight: number }>(
     sql`SELECT q."user", q.weight FROM quota q WHERE q."user" = ANY(${users}::text[])`,
   );
   return new Map(rows.map((row) => [row.user, row.weight]));
@@ -178,7 +177,7 @@ const TAKEN_HOURS = 1;
 export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {
   const now = ctx.now();
   const isReady: Sql = sql`g.library_id = ${libraryId} AND g.state = 'READY' AND g.due_at <= ${now} AND (g.ready_until IS NULL OR g.ready_until > ${now})`;
-  const { rows } = await ctx.db.pool.query<ReadyCopy>(
+  const rows = await ctx.db.rows<ReadyCopy>(
     sql`WITH next AS (
           SELECT g.file_id FROM staging g JOIN verification w ON w.file_id = g.file_id JOIN tape_file f ON f.id = g.file_id
           WHERE ${isReady} AND ${isReadBackDue(now)} AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = g.file_id)
@@ -219,7 +218,7 @@ export async function readReady(
   }: { libraryId: number; shares: ReadonlyMap<string, number>; isShuffled: boolean; limit: number },
 ): Promise<ReadyFile[]> {
   const now = ctx.now();
-  const { rows } = await ctx.db.pool.query<ReadyFile>(
+  return await ctx.db.rows<ReadyFile>(
     sql`SELECT s.file_id AS "fileId", c.size
         FROM staging s JOIN recall c ON c.file_id = s.file_id JOIN volume v ON v.id = c.volume_id AND v.library_id = s.library_id
           CROSS JOIN LATERAL (
@@ -232,7 +231,6 @@ export async function readReady(
           AND NOT EXISTS (SELECT FROM suspended_volume x WHERE x.volume_id = v.id)
         ORDER BY ${isShuffled ? sql`random()` : sql`w.priority DESC, w.share, s.since, s.file_id`} LIMIT ${limit}`,
   );
-  return rows;
 }
 
 export async function readStagingOf(

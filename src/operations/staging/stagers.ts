@@ -30,7 +30,7 @@ export async function claimStager(
   claim: { libraryId: number; engineId: string; leaseSeconds: number },
 ): Promise<StagerLease | undefined> {
   const { libraryId, engineId, leaseSeconds } = claim;
-  const { rows } = await ctx.db.pool.query<{ epoch: bigint }>(
+  const rows = await ctx.db.rows<{ epoch: bigint }>(
     sql`UPDATE stager SET engine_id = ${engineId}::uuid,
           epoch = greatest(epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
           lease_until = ${now} + make_interval(secs => ${leaseSeconds})
@@ -62,7 +62,7 @@ export interface Rests {
 }
 
 export async function readRests(ctx: Context, libraryId: number): Promise<Rests> {
-  const { rows } = await ctx.db.pool.query<Rests>(
+  const rows = await ctx.db.rows<Rests>(
     sql`SELECT (SELECT s.mode FROM suspended_library s WHERE s.library_id = ${libraryId}) AS mode,
           CASE WHEN t.rest_until > ${ctx.now()} THEN t.rest_until END AS "restUntil",
           CASE WHEN t.read_rest_until > ${ctx.now()} THEN t.read_rest_until END AS "readRestUntil",
@@ -98,7 +98,7 @@ const SHOWN_COPIES = 100;
 
 export async function readStagingFigures(ctx: Context, ids: readonly number[]): Promise<Map<number, StagingFigures>> {
   allow(ctx, 'readStagingFigures');
-  const { rows } = await ctx.db.pool.query<StagingFigures & { id: number }>(
+  const rows = await ctx.db.rows<StagingFigures & { id: number }>(
     sql`SELECT b.id, w.*, CASE WHEN greatest(t.rest_until, t.read_rest_until) > ${ctx.now()} THEN greatest(t.rest_until, t.read_rest_until) END AS "restUntil", coalesce(t.problem, t.read_problem) AS problem
         FROM library b LEFT JOIN stager t ON t.library_id = b.id CROSS JOIN LATERAL (
           SELECT count(*) FILTER (WHERE s.state IN ('INTENDED', 'ASKED'))::int AS asked,

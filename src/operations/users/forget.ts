@@ -76,7 +76,7 @@ interface Person {
 }
 
 async function findPerson(ctx: Context, user: string, pseudonym: string): Promise<Person> {
-  const { rows } = await ctx.db.pool.query<{ address: string | null; requests: string[] }>(
+  const rows = await ctx.db.rows<{ address: string | null; requests: string[] }>(
     sql`SELECT ARRAY(SELECT r.id::text FROM request r WHERE ${ownRequests(user)} ORDER BY r.id) AS requests,
           (SELECT q.email FROM quota q WHERE q."user" = ${user} AND q.email <> ''
              AND NOT EXISTS (SELECT FROM quota o WHERE o.email = q.email AND o.id <> q.id)) AS address`,
@@ -240,7 +240,7 @@ async function forgetInAudit(
   { user, address, pseudonym, requests }: Person,
   from = 1n,
 ): Promise<{ changed: number; newest: bigint }> {
-  const { rows } = await ctx.db.pool.query<{ oldest: bigint; newest: bigint }>(
+  const rows = await ctx.db.rows<{ oldest: bigint; newest: bigint }>(
     sql`SELECT coalesce(min(a.id), 1) AS oldest, coalesce(max(a.id), 0) AS newest FROM audit a WHERE a.id >= ${from}`,
   );
   const { oldest, newest } = rows[0] ?? { oldest: 1n, newest: 0n };

@@ -56,7 +56,7 @@ const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
 export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
   const claimedUntil = addSeconds(now, CLAIM_SECONDS);
-  const { rows } = await ctx.db.pool.query<ClaimedMessage>(
+  const rows = await ctx.db.rows<ClaimedMessage>(
     sql`UPDATE webhook u SET next_try_at = ${claimedUntil} FROM (
           SELECT w.id, m.* FROM webhook w CROSS JOIN LATERAL (
             SELECT m.id AS message, m.message_id, m.type, m.body, m.attempts, m.created_at FROM webhook_message m

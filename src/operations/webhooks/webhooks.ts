@@ -242,16 +242,15 @@ const columns = sql`w.id, q."user", w.url, w.events::text[] AS events, w.note, w
 export async function listWebhooks(ctx: Context, page: KeyPage<number>): Promise<ShownWebhook[]> {
   allow(ctx, 'listWebhooks');
   const { conditions, order } = boundsOf(sql`w.id`, page);
-  const { rows } = await ctx.db.pool.query<ShownWebhook>(
+  return await ctx.db.rows<ShownWebhook>(
     sql`SELECT ${columns} FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id
         WHERE ${allOf([isManagedQuota(ctx), ...conditions])} ${order}`,
   );
-  return rows;
 }
 
 /** @throws NotFoundError, also if the caller does not manage it */
 export async function readWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
-  const { rows } = await ctx.db.pool.query<ShownWebhook>(
+  const rows = await ctx.db.rows<ShownWebhook>(
     sql`SELECT ${columns} FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)}`,
   );
   return found(rows[0], id);
@@ -280,11 +279,10 @@ export async function listWebhookMessages(
   allow(ctx, 'listWebhookMessages');
   await readWebhook(ctx, page.webhookId);
   const { conditions, order } = boundsOf(sql`m.id`, page, { descending: true });
-  const { rows } = await ctx.db.pool.query<ShownMessage>(
+  return await ctx.db.rows<ShownMessage>(
     sql`SELECT ${columnsOf(Prisma.WebhookMessageScalarFieldEnum, 'm')}
         FROM webhook_message m WHERE ${allOf([sql`m.webhook_id = ${page.webhookId}`, ...conditions])} ${order}`,
   );
-  return rows;
 }
 
 const quotaOf = (user: string): Sql => sql`(SELECT q.id FROM quota q WHERE q."user" = ${user})`;
