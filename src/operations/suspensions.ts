@@ -10,7 +10,7 @@ import { allOf, empty, raw, type Sql, sql } from '../database/sql.js';
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../errors.js';
 import type { Suspension as SuspensionRow } from '../generated/prisma/client.js';
 import { SuspensionKind, type SuspensionMode } from '../generated/prisma/enums.js';
-import { audited, type Note } from './audit/audited.js';
+import { audited } from './audit/audited.js';
 import { needsRoom } from './conditions.js';
 import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './health/circuits.js';
 import { checkText } from './input.js';
@@ -53,28 +53,19 @@ function isOpen({ driveName, libraryId }: Place, use: DriveUse): Sql {
 /** Suspends an object, or changes mode and reason. @throws NotFoundError, InvalidInputError */
 export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
   const { kind, name, mode, reason } = input;
-  return await audited(
-    ctx,
-    { operation: 'suspend', kind: auditKind(kind), object: name, given: { mode, reason } },
-    (note) => takeOutOfService(ctx, input, note),
-  );
-}
-
-async function takeOutOfService(
-  ctx: Context,
-  input: Omit<Suspension, 'since' | 'nextTry'>,
-  note: Note,
-): Promise<Suspension> {
-  const key = await checkKey(ctx, input);
-  const reason = checkText('reason', input.reason);
-  const rows = await ctx.db.rows<Suspension>(
-    sql`WITH noted AS (${note()})
-        INSERT INTO suspension (kind, name, mode, reason, since)
-        VALUES (${key.kind}, ${key.name}, ${input.mode}, ${reason}, ${ctx.now()})
-        ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason, retry_at = NULL
-        RETURNING ${columns}`,
-  );
-  return rows[0] as Suspension;
+  const deed = { operation: 'suspend', kind: auditKind(kind), object: name, given: { mode, reason } } as const;
+  return await audited(ctx, deed, async (note) => {
+    const key = await checkKey(ctx, input);
+    const why = checkText('reason', reason);
+    const rows = await ctx.db.rows<Suspension>(
+      sql`WITH noted AS (${note()})
+          INSERT INTO suspension (kind, name, mode, reason, since)
+          VALUES (${key.kind}, ${key.name}, ${mode}, ${why}, ${ctx.now()})
+          ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason, retry_at = NULL
+          RETURNING ${columns}`,
+    );
+    return rows[0] as Suspension;
+  });
 }
 
 async function checkKey(ctx: Context, { kind, name: given }: SuspensionKey): Promise<SuspensionKey> {
@@ -144,20 +135,18 @@ function auditKind(kind: SuspensionKind): AuditKind {
  * @throws NotFoundError if it does not exist or is in service; InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
-  const { kind, name } = input;
-  const deed = { operation: 'resume', kind: auditKind(kind), object: name } as const;
-  return await audited(ctx, deed, () => putIntoService(ctx, input, deed));
-}
-
-async function putIntoService(ctx: Context, input: SuspensionKey, deed: Deed): Promise<Suspension> {
-  const name = checkText('name', input.name);
-  const ended = await endSuspension(ctx, sql`kind = ${input.kind} AND name = ${name}`, deed);
-  if (ended) await forgetFailures(ctx, ended);
-  const full = input.kind === 'DISK' ? await endFull(ctx, name, deed) : undefined;
-  const over = ended ?? full;
-  if (over) return over;
-  const key = await checkKey(ctx, input);
-  throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
+  const { kind, name: given } = input;
+  const deed = { operation: 'resume', kind: auditKind(kind), object: given } as const;
+  return await audited(ctx, deed, async () => {
+    const name = checkText('name', given);
+    const ended = await endSuspension(ctx, sql`kind = ${kind} AND name = ${name}`, deed);
+    if (ended) await forgetFailures(ctx, ended);
+    const full = kind === 'DISK' ? await endFull(ctx, name, deed) : undefined;
+    const over = ended ?? full;
+    if (over) return over;
+    const key = await checkKey(ctx, input);
+    throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
+  });
 }
 
 async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Promise<void> {

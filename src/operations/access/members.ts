@@ -3,7 +3,7 @@ import type { Context } from '../../context.js';
 import { raw, sql } from '../../database/sql.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { MemberKind } from '../../generated/prisma/enums.js';
-import { audited, type Note } from '../audit/audited.js';
+import { audited } from '../audit/audited.js';
 import { checkCallerName, checkOneOf, checkText } from '../input.js';
 import { allowManage } from '../policy.js';
 
@@ -40,34 +40,30 @@ function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', inpu
  */
 export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
   const { quota, ...given } = input;
-  return await audited(ctx, { operation: 'setMember', kind: 'QUOTA', object: quota, given }, (note) =>
-    storeMember(ctx, input, note),
-  );
-}
-
-async function storeMember(ctx: Context, input: MemberInput & { isManager: boolean }, note: Note): Promise<Member> {
-  const { quota, kind, name } = checkMember(ctx, 'setMember', input);
-  const [made] = await ctx.db.rows<Member & { isFull: boolean }>(
-    sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
-          INSERT INTO quota_member (quota_id, kind, name, is_manager)
-          SELECT q.id, ${kind}::"MemberKind", ${name}, ${input.isManager} FROM q
-          WHERE (SELECT count(*) FROM quota_member m WHERE m.quota_id = q.id) < ${MAX_MEMBERS}
-            OR EXISTS (SELECT FROM quota_member m WHERE m.quota_id = q.id AND m.kind = ${kind}::"MemberKind" AND m.name = ${name})
-          ON CONFLICT (quota_id, kind, name) DO UPDATE SET is_manager = excluded.is_manager RETURNING ${columns}
-        ), changed AS (
-          SELECT FROM q JOIN made m ON true WHERE NOT EXISTS (
-            SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager")
-        ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
-          CASE WHEN EXISTS (SELECT FROM changed) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
-  );
-  if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
-  if (made.isFull) {
-    throw new InvalidInputError(
-      'name',
-      `has no room: the quota of ${quote(quota)} has ${MAX_MEMBERS} members, and that many at most`,
+  return await audited(ctx, { operation: 'setMember', kind: 'QUOTA', object: quota, given }, async (note) => {
+    const { kind, name } = checkMember(ctx, 'setMember', input);
+    const [made] = await ctx.db.rows<Member & { isFull: boolean }>(
+      sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
+            INSERT INTO quota_member (quota_id, kind, name, is_manager)
+            SELECT q.id, ${kind}::"MemberKind", ${name}, ${input.isManager} FROM q
+            WHERE (SELECT count(*) FROM quota_member m WHERE m.quota_id = q.id) < ${MAX_MEMBERS}
+              OR EXISTS (SELECT FROM quota_member m WHERE m.quota_id = q.id AND m.kind = ${kind}::"MemberKind" AND m.name = ${name})
+            ON CONFLICT (quota_id, kind, name) DO UPDATE SET is_manager = excluded.is_manager RETURNING ${columns}
+          ), changed AS (
+            SELECT FROM q JOIN made m ON true WHERE NOT EXISTS (
+              SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager")
+          ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
+            CASE WHEN EXISTS (SELECT FROM changed) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
     );
-  }
-  return { kind: made.kind, name: made.name, isManager: made.isManager };
+    if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
+    if (made.isFull) {
+      throw new InvalidInputError(
+        'name',
+        `has no room: the quota of ${quote(quota)} has ${MAX_MEMBERS} members, and that many at most`,
+      );
+    }
+    return { kind: made.kind, name: made.name, isManager: made.isManager };
+  });
 }
 
 /** @throws InvalidInputError, NotFoundError, ForbiddenError */

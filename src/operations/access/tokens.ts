@@ -8,7 +8,7 @@ import { transaction } from '../../database/transaction.js';
 import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
 import { isBefore } from '../../time.js';
-import { audited, type Note } from '../audit/audited.js';
+import { audited } from '../audit/audited.js';
 import { checkCallerName, checkOneOf, checkText, checkTime } from '../input.js';
 import type { KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -37,25 +37,22 @@ const shown = { hash: true } as const;
 /** @returns the token, which cannot be shown again @throws InvalidInputError */
 export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
   const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
-  const id = await audited(ctx, { operation: 'createToken', kind: 'TOKEN', object: '', given: input }, (note) =>
-    storeToken(ctx, input, { secret, note }),
-  );
+  const deed = { operation: 'createToken', kind: 'TOKEN', object: '', given: input } as const;
+  const id = await audited(ctx, deed, async (record) => {
+    const { name, quotas, expiresAt, note } = checkToken(input, ctx.now());
+    return await transaction(ctx.db.pool, 'createToken', async (tx) => {
+      const [row] = await tx.query<{ id: number }>(
+        sql`INSERT INTO api_token (hash, name, role, quotas, is_read_only, note, made_at, made_by, expires_at)
+          VALUES (${hashOf(secret)}, ${name}, ${input.role}, ${quotas}::text[], ${input.isReadOnly ?? false}, ${note}, ${ctx.now()},
+            ${ctx.caller.name}, ${expiresAt}) RETURNING id`,
+      );
+      const { id } = row as { id: number };
+      await tx.query(record({ object: id }));
+      return id;
+    });
+  });
   const token = await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
   return { token, secret };
-}
-
-async function storeToken(ctx: Context, input: CreateTokenInput, how: { secret: string; note: Note }): Promise<number> {
-  const { name, quotas, expiresAt, note } = checkToken(input, ctx.now());
-  return await transaction(ctx.db.pool, 'createToken', async (tx) => {
-    const [row] = await tx.query<{ id: number }>(
-      sql`INSERT INTO api_token (hash, name, role, quotas, is_read_only, note, made_at, made_by, expires_at)
-          VALUES (${hashOf(how.secret)}, ${name}, ${input.role}, ${quotas}::text[], ${input.isReadOnly ?? false}, ${note}, ${ctx.now()},
-            ${ctx.caller.name}, ${expiresAt}) RETURNING id`,
-    );
-    const { id } = row as { id: number };
-    await tx.query(how.note({ object: id }));
-    return id;
-  });
 }
 
 /** Names of callers without a token. */

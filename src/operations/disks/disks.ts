@@ -284,34 +284,30 @@ const MOST_LEFT = 100;
  * @throws InvalidInputError; NotFoundError; InUseError with the figures
  */
 export async function forgetDisk(ctx: Context, given: string): Promise<ForgottenDisk> {
-  return await audited(ctx, { operation: 'forgetDisk', kind: 'DISK', object: given }, (note) =>
-    forget(ctx, given, note),
-  );
-}
-
-async function forget(ctx: Context, given: string, note: Note): Promise<ForgottenDisk> {
-  const mountpoint = checkMountpoint(given);
-  return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
-    // lock first, check in a second statement, which sees the copies of earlier lock holders
-    await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
-    const [disk] = await tx.query<ForgottenDisk & Contents>(
-      sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",
-            (SELECT count(*)::int FROM recall c WHERE c.disk_id = k.id) AS running,
-            (SELECT count(*)::int FROM tape_file f WHERE f.changed_disk_id = k.id AND ${isChanged}) AS changed,
-            ARRAY(SELECT DISTINCT f.path FROM left_behind l JOIN tape_file f ON f.id = l.file_id WHERE l.disk_id = k.id
-              ORDER BY f.path LIMIT ${MOST_LEFT}) AS "leftBehind",
-            EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing"
-          FROM restore_disk k CROSS JOIN LATERAL (
-            SELECT count(*)::int AS copies, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE f.disk_id = k.id
-          ) c WHERE k.mountpoint = ${mountpoint}`,
-    );
-    if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
-    const { copies, copyBytes, running, changed, isFailing, ...row } = disk;
-    refuseInUse(disk);
-    await tx.query(sql`DELETE FROM restore_disk k WHERE k.id = ${row.id}`);
-    await tx.query(sql`DELETE FROM suspension WHERE kind = 'DISK' AND name = ${mountpoint}`);
-    await tx.query(note());
-    return row;
+  return await audited(ctx, { operation: 'forgetDisk', kind: 'DISK', object: given }, async (note) => {
+    const mountpoint = checkMountpoint(given);
+    return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
+      // lock first, check in a second statement, which sees the copies of earlier lock holders
+      await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
+      const [disk] = await tx.query<ForgottenDisk & Contents>(
+        sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",
+              (SELECT count(*)::int FROM recall c WHERE c.disk_id = k.id) AS running,
+              (SELECT count(*)::int FROM tape_file f WHERE f.changed_disk_id = k.id AND ${isChanged}) AS changed,
+              ARRAY(SELECT DISTINCT f.path FROM left_behind l JOIN tape_file f ON f.id = l.file_id WHERE l.disk_id = k.id
+                ORDER BY f.path LIMIT ${MOST_LEFT}) AS "leftBehind",
+              EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing"
+            FROM restore_disk k CROSS JOIN LATERAL (
+              SELECT count(*)::int AS copies, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE f.disk_id = k.id
+            ) c WHERE k.mountpoint = ${mountpoint}`,
+      );
+      if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
+      const { copies, copyBytes, running, changed, isFailing, ...row } = disk;
+      refuseInUse(disk);
+      await tx.query(sql`DELETE FROM restore_disk k WHERE k.id = ${row.id}`);
+      await tx.query(sql`DELETE FROM suspension WHERE kind = 'DISK' AND name = ${mountpoint}`);
+      await tx.query(note());
+      return row;
+    });
   });
 }
 

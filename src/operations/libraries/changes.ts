@@ -6,7 +6,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote, SettingsError } from '../../errors.js';
 import type { LibraryContract } from '../../generated/prisma/enums.js';
 import { plural } from '../../plural.js';
-import { audited, type Note } from '../audit/audited.js';
+import { audited } from '../audit/audited.js';
 import { pathOnTape } from '../conditions.js';
 import { checkBytes, checkText } from '../input.js';
 import { endTrials } from '../suspensions.js';
@@ -44,7 +44,29 @@ const KEPT_NAME = 'drive';
  * Adds a library for engines to use without a restart. This process does not connect to it. @throws InvalidInputError
  */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
-  return await audited(ctx, deedOf('addLibrary', input), (note) => add(ctx, input, note));
+  return await audited(ctx, deedOf('addLibrary', input), async (note) => {
+    const name = checkName(input.name);
+    const contract = checkSettings(ctx, input);
+    const drives = checkCount('drives', input.drives ?? DRIVES, MOST_DRIVES);
+    const depth = checkDepth(contract, input);
+    return await transaction(ctx.db.pool, 'addLibrary', async (tx) => {
+      const [library] = await tx.query<Library>(
+        sql`INSERT INTO library AS b (name, kind, contract, settings, drives, depth_files, depth_bytes, added_at)
+            VALUES (${name}, ${input.kind}, ${contract}::"LibraryContract", ${JSON.stringify(input.settings)}::jsonb, ${drives}::int,
+              ${depth.files}::int, ${depth.bytes}::bigint, ${ctx.now()}::timestamp)
+            ON CONFLICT (name) DO NOTHING
+            RETURNING ${libraryColumns}`,
+      );
+      if (!library)
+        throw new InvalidInputError('name', `must be of no other library, and there is ${quote(name)} already`);
+      await tx.query(
+        sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${library.id} FROM generate_series(1, ${drives}::int) AS n`,
+      );
+      await tx.query(note());
+      await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
+      return library;
+    });
+  });
 }
 
 /** Only the names of settings are audited, since a value may be a secret. */
@@ -52,30 +74,6 @@ function deedOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) 
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
   const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
   return { operation, kind: 'BACKEND', object: name, given } as const;
-}
-
-async function add(ctx: Context, input: AddLibraryInput, note: Note): Promise<Library> {
-  const name = checkName(input.name);
-  const contract = checkSettings(ctx, input);
-  const drives = checkCount('drives', input.drives ?? DRIVES, MOST_DRIVES);
-  const depth = checkDepth(contract, input);
-  return await transaction(ctx.db.pool, 'addLibrary', async (tx) => {
-    const [library] = await tx.query<Library>(
-      sql`INSERT INTO library AS b (name, kind, contract, settings, drives, depth_files, depth_bytes, added_at)
-          VALUES (${name}, ${input.kind}, ${contract}::"LibraryContract", ${JSON.stringify(input.settings)}::jsonb, ${drives}::int,
-            ${depth.files}::int, ${depth.bytes}::bigint, ${ctx.now()}::timestamp)
-          ON CONFLICT (name) DO NOTHING
-          RETURNING ${libraryColumns}`,
-    );
-    if (!library)
-      throw new InvalidInputError('name', `must be of no other library, and there is ${quote(name)} already`);
-    await tx.query(
-      sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${library.id} FROM generate_series(1, ${drives}::int) AS n`,
-    );
-    await tx.query(note());
-    await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
-    return library;
-  });
 }
 
 function checkName(given: string): string {
@@ -93,37 +91,35 @@ function checkName(given: string): string {
  * @throws NotFoundError; InvalidInputError, also for the first library and for another type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
-  const after = await audited(ctx, deedOf('setLibrary', input), (note) => set(ctx, input, note));
+  const after = await audited(ctx, deedOf('setLibrary', input), async (note) => {
+    const name = checkText('name', input.name);
+    return await transaction(ctx.db.pool, 'setLibrary', async (tx) => {
+      const before = await lockOne(tx, name);
+      const { id } = before;
+      const { kind, settings, drives, depth } = change(ctx, before, input);
+      await refuseNameless(ctx, tx, { before, settings });
+      const after = { ...before, settings, drives, depthFiles: depth.files, depthBytes: depth.bytes };
+      await tx.query(
+        sql`UPDATE library SET settings = ${JSON.stringify(settings)}::jsonb, drives = ${drives}::int,
+              depth_files = ${depth.files}::int, depth_bytes = ${depth.bytes}::bigint WHERE id = ${id}`,
+      );
+      // removeSurplusDrives removes drives beyond the new number once they are free
+      await tx.query(
+        sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${id}::int FROM generate_series(1, ${drives}::int) AS n
+            ON CONFLICT (name) DO NOTHING`,
+      );
+      if (waitOf(ctx, { kind, settings }) !== waitOf(ctx, before)) {
+        // waiting times of another tier do not apply
+        await tx.query(sql`UPDATE stager SET waits = '{}' WHERE library_id = ${id}`);
+      }
+      await tx.query(note());
+      await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
+      return after;
+    });
+  });
   // after the commit: if the process dies before, the next trial comes after the pause
   if (input.settings) await endTrials(ctx, after);
   return after;
-}
-
-async function set(ctx: Context, input: SetLibraryInput, note: Note): Promise<Library> {
-  const name = checkText('name', input.name);
-  return await transaction(ctx.db.pool, 'setLibrary', async (tx) => {
-    const before = await lockOne(tx, name);
-    const { id } = before;
-    const { kind, settings, drives, depth } = change(ctx, before, input);
-    await refuseNameless(ctx, tx, { before, settings });
-    const after = { ...before, settings, drives, depthFiles: depth.files, depthBytes: depth.bytes };
-    await tx.query(
-      sql`UPDATE library SET settings = ${JSON.stringify(settings)}::jsonb, drives = ${drives}::int,
-            depth_files = ${depth.files}::int, depth_bytes = ${depth.bytes}::bigint WHERE id = ${id}`,
-    );
-    // removeSurplusDrives removes drives beyond the new number once they are free
-    await tx.query(
-      sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${id}::int FROM generate_series(1, ${drives}::int) AS n
-          ON CONFLICT (name) DO NOTHING`,
-    );
-    if (waitOf(ctx, { kind, settings }) !== waitOf(ctx, before)) {
-      // waiting times of another tier do not apply
-      await tx.query(sql`UPDATE stager SET waits = '{}' WHERE library_id = ${id}`);
-    }
-    await tx.query(note());
-    await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
-    return after;
-  });
 }
 
 async function lockOne(tx: Transaction, name: string): Promise<Library> {

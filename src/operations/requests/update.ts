@@ -53,22 +53,17 @@ export async function updateRequest(
   { isGranted = false }: { isGranted?: boolean } = {},
 ): Promise<number> {
   const { id, ...rest } = input;
-  await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, (note) =>
-    update(ctx, input, { note, isGranted }),
-  );
+  await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, async (note) => {
+    const given = checkUpdate(input);
+    await checkVisible(ctx, id);
+    await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
+    // files may join only then: other updates need not wait for an import
+    const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
+    // the request may end after the check
+    if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, note, isGranted })))) return;
+    await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, note, isGranted }));
+  });
   return id;
-}
-
-async function update(ctx: Context, input: UpdateRequestInput, how: { note: Note; isGranted: boolean }): Promise<void> {
-  const given = checkUpdate(input);
-  const { id } = input;
-  await checkVisible(ctx, id);
-  await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
-  // files may join only then: other updates need not wait for an import
-  const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
-  // the request may end after the check
-  if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, ...how })))) return;
-  await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, ...how }));
 }
 
 /** Whether the request has ended, or is overdue. Takes no lock. */
