@@ -1,12 +1,12 @@
 /**
  * Subscriptions over server-sent events: the handler of graphql-sse in both modes, with hooks.
- * - A token of the single connection mode is kept for a minute. A stream exists once its client has connected.
+ * - Tokens of the single connection mode are signed and not stored. A stream exists once its client has connected.
  * - A slow reader pauses its operations, so each holds one result in memory. A client that reads nothing for long is
  * disconnected (`dropStalled` in app.ts).
  * - An error of a source is a result of its operation. Other operations of the stream continue.
  * - A stopping gateway ends its streams without `complete`, so that clients reconnect.
  */
-import { randomUUID } from 'node:crypto';
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Request, Response } from 'express';
 import {
   type DocumentNode,
@@ -18,7 +18,6 @@ import {
   getVariableValues,
 } from 'graphql';
 import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
-import { LRUCache } from 'lru-cache';
 import { readerOf } from '../src/access/answers-in-hand.js';
 import { endTurn } from '../src/access/limits.js';
 import { checkMethod, HttpError, sizeOfBody } from '../src/http-body.js';
@@ -79,8 +78,8 @@ interface Exchange {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
-/** A client connects to its stream at once. Any client may request tokens, so only the latest are kept. */
-const TOKENS = { max: 10_000, ttl: 60_000 };
+/** A client connects to its stream at once. */
+const TOKEN_MS = 60_000;
 const PING = ':\n\n';
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
 
@@ -90,8 +89,7 @@ export class EventStreams {
   private readonly pipeline: Pipeline;
   private readonly ownerOf: (req: Request) => string;
   private readonly limits: Required<StreamLimits>;
-  /** Owners of the tokens that were issued lately. */
-  private readonly issued = new LRUCache<string, string>(TOKENS);
+  private readonly secret = randomBytes(32);
   private readonly open = new Set<Response>();
   /** Streams in single connection mode, by token. */
   private readonly shared = new Map<string, Stream>();
@@ -127,7 +125,7 @@ export class EventStreams {
     if (req.method === 'DELETE') return await this.answer(exchangeOf(req, res, stream), req);
     if (!wantsStream(req, stream)) return await this.answerBeside(req, res, stream);
     if (stream) throw new HttpError(409, 'Stream already open');
-    if (this.issued.get(token) === owner) return await this.connect(req, res, { owner, token });
+    if (this.isIssued(token, owner)) return await this.connect(req, res, { owner, token });
     await this.answerAlone(req, res, await this.pipeline.readParams(req));
   }
 
@@ -144,9 +142,21 @@ export class EventStreams {
   }
 
   private issue(req: Request): SseResponse {
-    const token = randomUUID();
-    this.issued.set(token, this.ownerOf(req));
+    const claim = `${(Date.now() + TOKEN_MS).toString(36)}.${randomBytes(16).toString('base64url')}`;
+    const token = `${claim}.${this.sign(claim, this.ownerOf(req))}`;
     return [token, { status: 201, statusText: 'Created', headers: { 'content-type': 'text/plain; charset=utf-8' } }];
+  }
+
+  private isIssued(token: string, owner: string): boolean {
+    const [expires = '', random = '', signature = ''] = token.split('.');
+    const given = Buffer.from(signature);
+    const expected = Buffer.from(this.sign(`${expires}.${random}`, owner));
+    const isSigned = given.length === expected.length && timingSafeEqual(given, expected);
+    return isSigned && Number.parseInt(expires, 36) > Date.now();
+  }
+
+  private sign(claim: string, owner: string): string {
+    return createHmac('sha256', this.secret).update(`${claim}.${owner}`).digest('base64url');
   }
 
   private async connect(req: Request, res: Response, whose: { owner: string; token: string }): Promise<void> {
