@@ -31,15 +31,17 @@ export interface TransactionRun {
 interface TransactionObserver {
   /** Called before the first statement. An observer that is added later sees only the remaining statements of a run. */
   onBegin(run: TransactionRun): void;
-  /** Called after each statement, and awaited before the next one. @param ask runs another one in the same transaction */
+  /** Whether `onStatement` calls `ask`. Statements then run one at a time instead of sharing round trips. */
+  asks?: boolean;
+  /** Called after each statement. @param ask runs another one in the same transaction */
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
 }
 
 const observers = new Set<TransactionObserver>();
 
-/**
- * For tests and for tracing a deadlock. Meanwhile statements run one at a time instead of sharing round trips. @returns a function that removes the observer
- */
+const isAsked = () => [...observers].some(({ asks }) => asks);
+
+/** For tests and for tracing a deadlock. @returns a function that removes the observer */
 export function observeTransactions(observer: TransactionObserver): () => void {
   observers.add(observer);
   return () => observers.delete(observer);
@@ -200,7 +202,7 @@ class TransactionSession {
   }
 
   private get isInTurn(): boolean {
-    return observers.size > 0 || !(this.client instanceof pg.Client && this.client.pipeline);
+    return isAsked() || !(this.client instanceof pg.Client && this.client.pipeline);
   }
 
   private ask(statement: Sql): Promise<pg.QueryResult> {

@@ -86,6 +86,7 @@ test('a revived request gets its files like a new one, except those that it rele
   expect(await isMarked()).toEqual([false, false]);
   // cancelled after the marks, which therefore have to be repeated
   const stop = observeTransactions({
+    asks: true,
     onBegin: () => {},
     onStatement: async ({ name }, { text }) => {
       if (name === 'markEnded' && text.startsWith('UPDATE hold')) await cancelRequest(app.ctx, id);

@@ -155,7 +155,7 @@ test.each([0, 1, 2, 3])('a recall stays or leaves a note if its drive changes ha
     const holder = (statements++ >> 1) % 2 === 0 ? lease.engineId : null;
     await app.ctx.db.pool.query('UPDATE drive SET engine_id = $1', [holder]);
   };
-  const stop = observeTransactions({ onBegin: () => {}, onStatement });
+  const stop = observeTransactions({ asks: true, onBegin: () => {}, onStatement });
   await finishRecalls(app.ctx, lease, [{ kind: 'returned', fileId, isUnseen: true }]).finally(stop);
   const notes = 'SELECT count(*)::int FROM left_behind WHERE file_id = $1';
   const [row] = await query(`SELECT concat(state, (${notes})) AS found FROM recall WHERE file_id = $1`, [fileId]);

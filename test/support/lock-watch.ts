@@ -84,6 +84,7 @@ export function watchLocks(options: { verify?: boolean } = {}) {
   /** Violations of the order, and the names of the transactions. */
   const [violations, names]: [string[], Set<string>] = [[], new Set()];
   const stop = observeTransactions({
+    asks: options.verify ?? false,
     onBegin: (run) => {
       names.add(run.name);
       if (run.name !== 'test') runs.set(run, { taken: new Set(), own: new Set(), last: undefined });

@@ -16,6 +16,7 @@ export async function countRows(work: () => Promise<unknown>): Promise<Work[]> {
   // after the first statement: PostgreSQL still counts the previous work of the connection
   const before = new Map<TransactionRun, Map<string, { written: number; read: number }>>();
   const stop = observeTransactions({
+    asks: true,
     onBegin: (run) => void seen.set(run, { transaction: run.name, written: {}, read: {} }),
     onStatement: async (run, _statement, ask) => {
       const done = seen.get(run);
