@@ -327,7 +327,7 @@ test('a download of a file that changes meanwhile breaks off', async () => {
   const asked = http.get(`${app.url}/webdav/b/changing`, { headers: bearer(alice) });
   const [response] = (await once(asked, 'response')) as [http.IncomingMessage];
   writeFileSync(copyOf('/b/changing'), 'x', { flag: 'a' });
-  await expect(buffer(response)).rejects.toThrow('aborted');
+  await expect(buffer(response).then(({ length }) => length)).rejects.toThrow('aborted');
 });
 
 test('one caller may use half of the download slots', async () => {

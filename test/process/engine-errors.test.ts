@@ -364,6 +364,7 @@ test('the engine does not suspend a volume that an operator drains', async () =>
 });
 
 test('after a failed mount the whole queue of the volume pauses with the reason, until an operator resumes it', async () => {
+  await ringUntilSeen(app, 'recall', 'drives'); // the test before has ended all pauses
   let isStuck = true;
   backend.onMount = async () => {
     if (isStuck) throw new TapeError('TRANSIENT', 'the arm is stuck');
