@@ -1,6 +1,7 @@
 /**
  * Access policy of both protocols. Every operation of a protocol or a command is in the table, and calls `allow` with
- * its own name, or `audited`, which does so. Hidden objects are reported as missing; visible ones that the caller may not change, as forbidden.
+ * its own name, or `audited`, which does so. Hidden objects are reported as missing; visible ones that the caller may
+ * not change, as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../caller.js';
 import type { Context } from '../context.js';
