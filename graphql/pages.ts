@@ -11,6 +11,7 @@ import {
 import DataLoader from 'dataloader';
 import { GraphQLError, type GraphQLResolveInfo } from 'graphql';
 import type { Context } from '../src/context.js';
+import { formatJson } from '../src/json.js';
 import type { KeyPage, PageItem, PageWish } from '../src/operations/page-keys.js';
 import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
 
@@ -155,7 +156,7 @@ interface ListKey<Key> {
 /** @throws GraphQLError if a cursor has another value */
 function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>): Key {
   if (isKey(value) && !isTooLarge(value)) return value;
-  throw badCursor(typeof value === 'bigint' ? String(value) : JSON.stringify(value));
+  throw badCursor(formatJson(value));
 }
 
 /**

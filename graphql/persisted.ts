@@ -88,5 +88,15 @@ function readTrusted(file: string): Map<string, string> {
       `TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object with the texts of documents by their ids`,
     );
   }
-  return new Map(documents.map(([id, text]) => [withoutAlgorithm(id), text]));
+  const byName = new Map<string, string>();
+  for (const [id, text] of documents) {
+    const name = withoutAlgorithm(id);
+    if ((byName.get(name) ?? text) !== text) {
+      throw new Error(
+        `TAPEGATE_TRUSTED_DOCUMENTS: ${file} has two documents for the id ${quote(name)}, in which case does not count`,
+      );
+    }
+    byName.set(name, text);
+  }
+  return byName;
 }

@@ -229,6 +229,7 @@ test('a row that is removed while its page is read leaves the other rows in plac
 test.each([
   ['tapeFiles', 'after: "no cursor"', 'Invalid cursor: no cursor'],
   ['requests', `before: "${Buffer.from('GPC:N:99999999999').toString('base64')}"`, 'Invalid cursor: 99999999999'],
+  ['requests', `after: "${Buffer.from('GPC:T:["I:1"]').toString('base64')}"`, 'Invalid cursor: [1]'],
   ['restoreDisks', `after: "${Buffer.from('GPC:N:1.5').toString('base64')}"`, 'Invalid cursor: 1.5'],
   ['volumes', 'first: -1', 'first must not be negative, as -1 is'],
 ])('%s(%s) is refused with the reason', async (list, args, message) => {

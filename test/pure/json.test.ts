@@ -32,8 +32,7 @@ test('a text beyond the limits of values, lists or depth is refused, and strings
     problemOf(`[${many('1', 1_000_001)}]`),
     problemOf(`[${many('{}', 9_999)}]`),
     problemOf(`[${many('[]', 10_000)}]`),
-    problemOf(depth(100)),
-    problemOf(depth(101)),
+    ...[100, 101].map((levels) => problemOf(depth(levels))),
     problemOf(`["${'[{,'.repeat(1_000_000)}\\"${'['.repeat(200)}", "\\\\"]`),
   ]).toEqual([
     undefined,

@@ -21,12 +21,12 @@ export function valuesOf(schema: JsonSchema, making: Making): Arbitrary<unknown>
 }
 
 function ofType(type: string, schema: JsonSchema, making: Making): Arbitrary<unknown> {
-  const { minimum = 0, maximum = 2 ** 31 - 1, items = {}, minItems = 0, maxItems = 4 } = schema;
+  const { minimum = 0, maximum = 2 ** 31 - 1, items = {}, minItems: minLength = 0, maxItems: maxLength = 4 } = schema;
   if (type === 'null') return fc.constant(null);
   if (type === 'string') return textsOf(schema);
   if (type === 'integer') return fc.integer({ min: minimum, max: maximum });
-  if (type === 'array' && maxItems === 0) return fc.constant([]);
-  if (type === 'array') return fc.array(valuesOf(items as JsonSchema, making), { minLength: minItems, maxLength: maxItems });
+  if (type === 'array' && maxLength === 0) return fc.constant([]);
+  if (type === 'array') return fc.array(valuesOf(items as JsonSchema, making), { minLength, maxLength });
   if (type === 'object') return objectsOf(schema, making);
   throw new Error(`unknown type ${type}`);
 }

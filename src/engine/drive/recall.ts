@@ -195,7 +195,7 @@ async function takePlace(
 /** Removes an earlier attempt's copy whose end was not recorded. @returns whether nothing is in place now */
 async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<boolean> {
   for (const left of await readLeftOn(ctx, recall)) {
-    if (left.ino === null) continue;
+    if (left.ino === null || left.path !== recall.path) continue; // its file was renamed since
     const isRemoved = await copy.onDisk(async (tick) => {
       const found = await recogniseCopy(left, tick);
       return found !== 'changed' && (await takeAway(left, found));
