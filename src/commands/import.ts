@@ -20,7 +20,7 @@ export function register(program: Command): void {
     .addOption(
       new Option(
         '--format <name>',
-        'csv and jsonl are told apart anyway; the others are lists of other systems',
+        'csv and jsonl are recognised without it; the others are lists of other systems',
       ).choices(['csv', 'jsonl', 'find', 's3-inventory']),
     )
     .option('--volume <name>', 'the volume of all files of a list')

@@ -50,7 +50,7 @@ function addSizeOptions(command: Command): Command {
   return command
     .option(
       '--drives <n>',
-      'its drives; of one that stages files, what reads from it at once (2 for a new one)',
+      'number of drives; for a staging library, of concurrent reads (2 for a new one)',
       toNumber('--drives'),
     )
     .option('--depth-files <n>', files, orNone(toNumber('--depth-files')))
@@ -77,7 +77,7 @@ async function addLibrary(name: string, options: LibraryOptions & { kind: string
 async function setLibrary(name: string, options: LibraryOptions & { kind?: string }): Promise<void> {
   const input = { ...readInput(name, options), kind: options.kind };
   if (Object.values(input).filter((given) => given !== undefined).length === 1) {
-    throw new UsageError('give what is to change: --set, --drives, --depth-files or --depth-bytes');
+    throw new UsageError('nothing to change: give --set, --drives, --depth-files or --depth-bytes');
   }
   printLibrary(await askChange(findOperatedSite(), SetLibrary, { input }), 'changed', options);
 }

@@ -1,4 +1,4 @@
-/** `quota`, `user`: users, their quotas, and what is kept of a person. */
+/** `quota`, `user`: users, their quotas, and their personal data. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { quote } from '../errors.js';

@@ -65,7 +65,7 @@ async function registerFiles(
     : library.mount(volume, options.drive, signal));
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
-    // what was read counts: the next mount puts the cartridge back
+    // a failed unmount does not fail the scan: the next mount moves the cartridge back
     unmounting ??= mounted.unmount().catch((error: unknown) => noteLine(messageOf(error)));
     return unmounting;
   };

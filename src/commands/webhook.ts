@@ -78,7 +78,7 @@ const events: Record<string, WebhookEvent> = {
 };
 
 const createEventOption = () =>
-  new Option('--event <events...>', 'of what it is told, all unless given').choices(Object.keys(events));
+  new Option('--event <events...>', 'events to send; all by default').choices(Object.keys(events));
 
 const SECRET_HELP = `
 The secret is all that goes to standard output, and is shown once: its receiver checks with it who has sent a message.`;

@@ -293,7 +293,7 @@ test('a change of a library changes only the given settings, and none if one is 
     message: expect.stringMatching(/^settings\.folder must be given/),
   });
   expect(await set({ name: 'directory', drives: 5 })).toMatchObject({
-    message: 'name must not be "directory": it is the first library, of which DRIVES tells what it is',
+    message: 'name must not be "directory": it is the first library, which DRIVES configures',
   });
   expect(await set({ name: 'plain' })).toMatchObject({ drives: 4, settings: '{"folder":"/tapes"}' });
 });

@@ -112,7 +112,7 @@ test.each([
   [[...add, '--set', 'folder=/a', 'folder=/b'], '--set gives folder twice'],
   [[...add, '--set', 'folder=[1'], '--set gives folder a value that begins as JSON, and is none'],
   [[...add, '--drives', 'two'], '--drives must be a whole number, not "two"'],
-  [set, 'give what is to change: --set, --drives, --depth-files or --depth-bytes'],
+  [set, 'nothing to change: give --set, --drives, --depth-files or --depth-bytes'],
   [[...set, '--depth-files', 'all'], '--depth-files must be a whole number, not "all"'],
   [[...set, '--depth-bytes', 'all'], '--depth-bytes must be bytes, such as 500000000, 500M or 10T, not "all"'],
 ])('library %j is refused before anything is opened', async (args, problem) => {

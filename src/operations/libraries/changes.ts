@@ -128,7 +128,7 @@ async function lockOne(tx: Transaction, name: string): Promise<Library> {
   );
   if (!library) throw new NotFoundError(`there is no library ${quote(name)}`);
   if (library.id !== FIRST_LIBRARY) return library;
-  const problem = `must not be ${quote(name)}: it is the first library, of which DRIVES tells what it is`;
+  const problem = `must not be ${quote(name)}: it is the first library, which DRIVES configures`;
   throw new InvalidInputError('name', problem);
 }
 
