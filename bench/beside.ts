@@ -5,8 +5,8 @@ import { inTurns, tellFigure, WARM_ROUNDS } from './figures.js';
 import { type Load, startLoad } from './load.js';
 
 export interface Pair {
-  /** Answers in the gateway's place. */
-  reference: RequestListener;
+  /** Answers in the gateway's place: in this process, or a server at an address. */
+  reference: RequestListener | string;
   /** What the reference is. */
   beside: string;
   work: string;
@@ -24,7 +24,8 @@ export interface Turns {
 }
 
 /** Runs `work` with the address of a server that answers by `listener`. */
-export async function withServer<T>(listener: RequestListener, work: (url: string) => Promise<T>): Promise<T> {
+export async function withServer<T>(listener: RequestListener | string, work: (url: string) => Promise<T>): Promise<T> {
+  if (typeof listener === 'string') return await work(listener);
   const server = createServer(listener);
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   try {

@@ -1,13 +1,13 @@
 /** Tape files, and the subscription to their stages. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
-import { type GraphQLResolveInfo, Kind } from 'graphql';
+import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../src/caller.js';
 import { cancellable } from '../src/cancellable.js';
 import type { Context } from '../src/context.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { RestoreDisk, TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
-import { getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
+import { commonFileFields, getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
 import { type Entry, type Folder, showFolder } from '../src/operations/catalogue/folders.js';
 import { renameFiles } from '../src/operations/catalogue/renames.js';
 import {
@@ -32,7 +32,7 @@ import {
 } from './builder.js';
 import { RestoreDiskType } from './disks.js';
 import { watchFromPlace } from './event-place.js';
-import { createBatch, isText, resolveRootPage } from './pages.js';
+import { createBatch, isText, resolveRootPage, selectedNames } from './pages.js';
 import { ChosenFilesType, findVolume, VolumeType } from './tapes.js';
 
 const StageType = builder.enumType('Stage', {
@@ -202,16 +202,18 @@ function countOf(ctx: Context, args: CountedFiles): FilesPage {
 function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInput & DefaultConnectionArguments) {
   const key = { name: 'path', isKey: isText };
   return resolveRootPage(args, key, async (at) =>
-    asksForCountAlone(info) ? [] : await listFiles(ctx, args, ctx.reader).page(at),
+    selectedNames(info).every((name) => COUNTS.has(name))
+      ? []
+      : await listFiles(ctx, args, ctx.reader).page(at, areCommon(selectedNames(info, 'edges', 'node'))),
   );
 }
 
 const COUNTS = new Set(['totalCount', '__typename']);
 
-function asksForCountAlone({ fieldNodes }: GraphQLResolveInfo): boolean {
-  const selected = fieldNodes.flatMap(({ selectionSet }) => selectionSet?.selections ?? []);
-  return selected.every((each) => each.kind === Kind.FIELD && COUNTS.has(each.name.value));
-}
+const common = new Set([...Object.keys(commonFileFields), '__typename']);
+
+/** Whether the `commonFileFields` suffice for these fields of files. */
+export const areCommon = (names: readonly string[]): boolean => names.every((name) => common.has(name));
 
 const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({
   description: 'A file has moved from one stage to another; or, without `from`, is at a stage now.',

@@ -9,7 +9,7 @@ import {
   resolveCursorConnection,
 } from '@pothos/plugin-relay';
 import DataLoader from 'dataloader';
-import { GraphQLError, type GraphQLResolveInfo } from 'graphql';
+import { type FieldNode, GraphQLError, type GraphQLResolveInfo, Kind, type SelectionSetNode } from 'graphql';
 import type { Context } from '../src/context.js';
 import { formatJson } from '../src/json.js';
 import type { KeyPage, PageItem, PageWish } from '../src/operations/page-keys.js';
@@ -235,6 +235,20 @@ function readList(json: string): unknown[] {
   } catch {
     return [];
   }
+}
+
+/** Returns the names of the fields that a query selects below the field of a resolver, at the end of a path of fields. */
+export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
+  const fieldsOf = ({ selections }: SelectionSetNode): FieldNode[] =>
+    selections.flatMap((each) => {
+      if (each.kind === Kind.FIELD) return [each];
+      const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
+      return fragment ? fieldsOf(fragment.selectionSet) : [];
+    });
+  const below = (nodes: readonly FieldNode[]) =>
+    nodes.flatMap(({ selectionSet }) => (selectionSet ? fieldsOf(selectionSet) : []));
+  const last = path.reduce((nodes, name) => below(nodes.filter((node) => node.name.value === name)), below(fieldNodes));
+  return last.map(({ name }) => name.value);
 }
 
 /**

@@ -11,6 +11,7 @@ import {
   WrongQuotaError,
 } from '../src/errors.js';
 import type { AwaitedReason, ErrorClass, HoldState, RecallState, RequestState } from '../src/generated/prisma/enums.js';
+import type { PageWish } from '../src/operations/page-keys.js';
 import { visibleQuotas } from '../src/operations/policy.js';
 import { type HoldKey, keyOf, readTries, type Tries } from '../src/operations/recalls/queue.js';
 import { createRequest } from '../src/operations/requests/create.js';
@@ -39,8 +40,8 @@ import {
 } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
-import { TapeFileType } from './files.js';
-import { createBatch, isInt, resolveInnerPage, resolveRootPage } from './pages.js';
+import { areCommon, TapeFileType } from './files.js';
+import { createBatch, isInt, resolveInnerPage, resolveRootPage, selectedNames } from './pages.js';
 
 export const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
@@ -302,7 +303,11 @@ builder.prismaObjectFields('Request', (t) => ({
     args: {
       states: t.arg({ type: [HoldStateType], description: 'Only holds at one of these; at any unless given.' }),
     },
-    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readHolds }, args),
+    resolve: ({ id }, args, ctx, info) => {
+      const isCommon = areCommon(selectedNames(info, 'edges', 'node', 'file'));
+      const read = (at: Context, ids: readonly number[], wish: PageWish) => readHolds(at, ids, wish, { isCommon });
+      return resolveInnerPage({ ctx, info, parentId: id }, { read }, args);
+    },
   }),
   awaited: t.connection({
     type: AwaitedPathType,

@@ -214,7 +214,7 @@ export async function readInnerPages<Row>(
 ): Promise<Map<number, PageItem<Row>[]>> {
   const rows = await ctx.db.rows<FlatItem>(
     preparedPage(sql`SELECT p.id AS "#parent", c.${raw(key)} AS "#key", ${isSeen} AS "#seen", ${columns}
-      FROM unnest(${parentIds}::int[]) AS p (id) CROSS JOIN LATERAL (
+      FROM ${parentsOf(parentIds)} CROSS JOIN LATERAL (
         SELECT c.* FROM ${raw(table)} c WHERE ${whereOnPage({ parent, key }, wish)}
         ORDER BY c.${raw(key)} ${raw(wish.descending ? 'DESC' : 'ASC')} ${pageLimit(wish.limit)}
       ) c ${join}`),
@@ -227,6 +227,11 @@ export async function readInnerPages<Row>(
     page.push({ key: row['#key'], row: row['#seen'] ? (row as Row) : undefined });
   }
   return pages;
+}
+
+/** For one parent, PostgreSQL keeps the plan of a prepared statement; for a list it expects ten rows and plans each time anew. */
+function parentsOf(ids: readonly number[]): Sql {
+  return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;
 }
 
 function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {

@@ -16,6 +16,7 @@ import {
 } from '../../generated/prisma/client.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { mayPath, mayPathOfRequest } from '../access/paths.js';
+import { commonFileFields } from '../catalogue/files.js';
 import { diskOfCopy, isAtPrimaryPlace, isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { atListServer } from '../list-server.js';
@@ -70,9 +71,11 @@ interface RequestWithQuota extends Request {
 const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
 
 /** Returns the columns of a `RequestWithQuota`. @param alias the request in the statement, where the quota is `q` */
-function requestColumns(alias: 'r' | 'c'): Sql {
+function withQuotaColumns(alias: 'r' | 'c'): Sql {
   return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
 }
+
+const requestColumns = withQuotaColumns('r');
 
 const takeRequest = rowTaker<Request>(requestFields, '');
 const takeQuota = rowTaker<Quota>(quotaFields, 'quota.');
@@ -85,7 +88,7 @@ function toRequest(row: object): RequestWithQuota {
 export async function getRequest(ctx: Context, id: number): Promise<RequestWithQuota> {
   allow(ctx, 'getRequest');
   const [row] = await ctx.db.rows<object>(
-    prepared(sql`SELECT ${requestColumns('r')} FROM request r JOIN quota q ON q.id = r.quota_id
+    prepared(sql`SELECT ${requestColumns} FROM request r JOIN quota q ON q.id = r.quota_id
       WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`),
   );
   if (!row) throw notFound(id);
@@ -125,9 +128,9 @@ export function listRequests(ctx: Context, input: ListRequestsInput, reader?: Ab
   return {
     count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
     page: (page: KeyPage<number>) =>
-      atListServer(ctx, (at) =>
-        readPage(at, { rows, reader, columns: requestColumns('r'), key: sql`r.id` }, page),
-      ).then((page) => page.map(toRequest)),
+      atListServer(ctx, (at) => readPage(at, { rows, reader, columns: requestColumns, key: sql`r.id` }, page)).then(
+        (page) => page.map(toRequest),
+      ),
     stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
       const list = sql`SELECT ${restColumns} FROM ${rows} ORDER BY r.id`;
       return atListServer(ctx, (at, given) => readList<RequestRow, T>(at, list, (pages) => consume(given(pages))));
@@ -139,7 +142,7 @@ const ofQuota = {
   table: 'request',
   parent: 'quota_id',
   key: 'id',
-  columns: requestColumns('c'),
+  columns: withQuotaColumns('c'),
   join: sql`JOIN quota q ON q.id = p.id`,
 } as const;
 
@@ -220,23 +223,32 @@ const byId = (ctx: Context, id: number) => sql`
 const list = { parent: 'request_id', key: 'ordinal' } as const;
 
 const { HoldScalarFieldEnum: holdFields, TapeFileScalarFieldEnum: fileFields } = Prisma;
-const takeFile = rowTaker<TapeFile>(fileFields, 'file.');
-const holdColumns = sql`${columnsOf(holdFields, 'c')}, ${columnsOf(fileFields, 'f', 'file.')}`;
+
+const withFields = (fields: object) => ({
+  columns: sql`${columnsOf(holdFields, 'c')}, ${columnsOf(fields, 'f', 'file.')}`,
+  takeFile: rowTaker<TapeFile>(fields, 'file.'),
+});
+const [withCommonFields, withAllFields] = [withFields(commonFileFields), withFields(fileFields)];
 
 interface HoldWithFile extends Hold {
   file: TapeFile;
 }
 
-/** Reads a page of files of each request. Looks up each file by its id, regardless of the planner's estimates. */
+/**
+ * Reads a page of files of each request. Looks up each file by its id, regardless of the planner's estimates.
+ * @param how.isCommon whether `commonFileFields` of the files are enough
+ */
 export async function readHolds(
   ctx: Context,
   requestIds: readonly number[],
   wish: PageWish,
+  { isCommon = false } = {},
 ): Promise<Map<number, PageItem<HoldWithFile>[]>> {
+  const { columns, takeFile } = isCommon ? withCommonFields : withAllFields;
   const join = sql`LEFT JOIN LATERAL (
     SELECT f.* FROM tape_file f WHERE f.id = c.file_id AND ${mayPathOfRequest(ctx)} OFFSET 0
   ) f ON true`;
-  const holds = { ...list, table: 'hold', columns: holdColumns, join, isSeen: sql`f.id IS NOT NULL` } as const;
+  const holds = { ...list, table: 'hold', columns, join, isSeen: sql`f.id IS NOT NULL` } as const;
   const pages = await readInnerPages<HoldWithFile>(ctx, holds, requestIds, wish);
   for (const { row } of [...pages.values()].flat()) if (row) row.file = takeFile(row);
   return pages;
