@@ -7,7 +7,7 @@ import type { Context } from '../src/context.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { RestoreDisk, TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
-import { commonFileFields, getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
+import { getFile, type ListFilesInput, listFiles } from '../src/operations/catalogue/files.js';
 import { type Entry, type Folder, showFolder } from '../src/operations/catalogue/folders.js';
 import { renameFiles } from '../src/operations/catalogue/renames.js';
 import {
@@ -19,6 +19,7 @@ import {
 import { readDisks } from '../src/operations/disks/disks.js';
 import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
+import { commonFileFields } from '../src/operations/row-columns.js';
 import type { Stage } from '../src/stages.js';
 import {
   bigInt,

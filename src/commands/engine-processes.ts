@@ -112,6 +112,12 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 
 const LIBRARIES_MS = 5000;
 
+/**
+ * Bytes from the network come in buffers outside the heap. A small young generation is collected before they amount to
+ * what makes V8 mark the whole heap, which took half of the processor time of a restore.
+ */
+const HEAP_OPTIONS = ['--max-semi-space-size=1'];
+
 class KeptProcess {
   private readonly ctx: Context;
   private readonly order: EngineOrder;
@@ -136,7 +142,8 @@ class KeptProcess {
   /** Loads the program; the process waits for its order to begin. */
   fork(): void {
     const env = { UV_THREADPOOL_SIZE: THREADS, ...environment() };
-    const child = fork(file, [this.part], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
+    const execArgv = [...process.execArgv, ...HEAP_OPTIONS];
+    const child = fork(file, [this.part], { execArgv, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
     this.child = child;
     this.startedAt = performance.now();
     this.heardAt = this.startedAt;

@@ -34,7 +34,8 @@ test('a tape file shows all its fields, to the byte and to the microsecond', asy
   const fields =
     'path size stage verified checksum spotName volume { name drive { name } } position disk { mountpoint } restoredPath';
   const query = `{ one: tapeFile(path: "/file/one") { ${fields} } bare: tapeFile(path: "/file/bare") { ${fields} }
-    even: tapeFile(path: "/file/even") { verified } none: tapeFile(path: "/file/none") { path } }`;
+    even: tapeFile(path: "/file/even") { verified } none: tapeFile(path: "/file/none") { path }
+    list: tapeFiles(match: "/file/one") { edges { node { path ...F } } } } fragment F on TapeFile { sum: checksum }`;
   expect(await ask(app, query)).toEqual({
     data: {
       one: {
@@ -48,6 +49,7 @@ test('a tape file shows all its fields, to the byte and to the microsecond', asy
       },
       even: { verified: '2026-01-02T03:04:05Z' },
       none: null,
+      list: { edges: [{ node: { path: '/file/one', sum: 'adler32:0a1b2c3d' } }] },
     },
   });
 });

@@ -324,7 +324,7 @@ test('the command line loads a command only when it is named, and a command load
 
 /** Operations that read a part of what the caller may see already, or that are called as another operation, and constants. */
 const unchecked = new Set(
-  `cancelInBulk countAtPrimaryPlace countAwaited countReleased
+  `cancelInBulk commonFileFields countAtPrimaryPlace countAwaited countReleased
   countRequestsOf createBulk eventTypes findHostsOf findPathProblem findServed
   getRequestWithPaths isListed keyOf listFolder parseRequestId readAllowed readAwaited readBulk
   readClaimed readDriveSecondsOf readEntry readFilesBelow readHolds readLocalities readLookedAt readMeasurements

@@ -27,7 +27,6 @@ test('a bucket and a region suffice: all other settings have defaults', () => {
     concurrency: 16,
     readParts: 4,
     partBytes: 4 * 1024 * 1024,
-    compareChecksums: true,
     timeoutSeconds: 60,
     charges: undefined,
     waitSeconds: { least: 10_800, most: 18_000 },

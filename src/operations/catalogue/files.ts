@@ -13,7 +13,7 @@ import { atListServer } from '../list-server.js';
 import { holdsText, isByRareWord, isScan } from '../match.js';
 import { countRows, estimateRows, type KeyPage, readPage } from '../page-keys.js';
 import { allow } from '../policy.js';
-import { columnsOf } from '../row-columns.js';
+import { columnsOf, commonFileFields } from '../row-columns.js';
 import type { Place } from './volumes.js';
 
 export interface ListFilesInput {
@@ -34,9 +34,6 @@ const jsonFields = {
 export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
 
 const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
-
-/** The fields that most lists need. All fields of a list take three times the processor time. */
-export const commonFileFields = { id: 'id', path: 'path', size: 'size', stage: 'stage' } as const;
 
 const commonFileColumns = columnsOf(commonFileFields, 'f');
 

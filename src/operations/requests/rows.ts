@@ -16,13 +16,12 @@ import {
 } from '../../generated/prisma/client.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { mayPath, mayPathOfRequest } from '../access/paths.js';
-import { commonFileFields } from '../catalogue/files.js';
 import { diskOfCopy, isAtPrimaryPlace, isLive } from '../conditions.js';
 import { checkText } from '../input.js';
 import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, type PageItem, type PageWish, readInnerPages, readPage } from '../page-keys.js';
 import { allow, allowChange, isVisibleQuota, type Operation } from '../policy.js';
-import { columnsOf, rowTaker } from '../row-columns.js';
+import { columnsOf, commonFileFields, rowTaker } from '../row-columns.js';
 import { checkAsked } from '../turn.js';
 
 export interface LockedRequest extends Request {

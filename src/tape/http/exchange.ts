@@ -2,6 +2,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
+import { joinPieces } from '../../blocks.js';
 import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { untilAborted } from '../until-aborted.js';
@@ -54,9 +55,6 @@ export class SilentServerError extends LibraryError {
 
 /** Shorter than the idle timeout of servers. */
 const IDLE_MS = 4000;
-
-/** Bytes of a body that wait for the reader; what has arrived meanwhile is one chunk. */
-const BUFFER_BYTES = 1024 * 1024;
 
 interface PoolOptions {
   limits: TimeLimits;
@@ -115,7 +113,7 @@ export async function exchange({ pools, url, method, headers, body, signal }: Ex
   try {
     const pool = await pools.find(url);
     const path = `${url.pathname}${url.search}`;
-    const sent = { path, method, headers: { ...headers }, body: body ?? null, signal, highWaterMark: BUFFER_BYTES };
+    const sent = { path, method, headers: { ...headers }, body: body ?? null, signal };
     // undici notices an abort only when a connection is free
     const answer = await untilAborted(pool.request(sent), signal);
     const { statusCode, statusText, headers: received, body: arriving } = answer;
@@ -136,7 +134,7 @@ async function* readBody(
   { name, silenceMs, signal }: { name: string; silenceMs: number; signal: AbortSignal },
 ): AsyncGenerator<Buffer> {
   try {
-    for await (const chunk of body) {
+    for await (const chunk of joinPieces(body)) {
       yield chunk;
       signal.throwIfAborted();
     }

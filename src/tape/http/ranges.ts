@@ -1,4 +1,4 @@
-/** Reads a file over HTTP from an offset, and compares its size, version and checksum with the response headers. */
+/** Reads a file over HTTP from an offset, and compares it with the response headers. */
 import { startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
@@ -21,13 +21,13 @@ interface ReadOptions {
   size: bigint;
   signal: AbortSignal;
   version?: ReadVersion;
-  /** Checksum that the reader compares, in the catalogue's format. */
+  /** Of the catalogue, which the engine compares; if unknown, that of the server is compared. */
   checksum?: string | null | undefined;
 }
 
 /**
  * Yields the bytes of the file at `url` from `from` on, in order. Closes the connection if the reader stops early. A
- * read of the whole file is compared with the server's checksum.
+ * read of a whole file without a checksum in the catalogue is compared with the server's.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if size or checksum differ from the headers, or the file ends before `from`
  * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason
@@ -55,7 +55,7 @@ export async function* readRange(
   }
   const digest = from === 0n ? reply.ways.concat(reply.response).map(({ headers }) => findDigest(headers)) : [];
   const last = digest.findLast((each) => each !== undefined);
-  const told = last && `${last.algorithm}:${last.value}` === checksum ? undefined : last;
+  const told = checksum ? undefined : last;
   const hash = told && (await startHash(told.algorithm));
   let bytes = 0n;
   for await (const chunk of reply.read()) {

@@ -61,8 +61,8 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
       ];
     },
 
-    read: ({ path, size }, from, signal, version = {}) =>
-      readObject(calls, { path, size, from, version }, settings, signal),
+    read: ({ path, size, checksum }, from, signal, version = {}) =>
+      readObject(calls, { path, size, from, checksum, version }, settings, signal),
 
     async release(demand, signal) {
       return await findKept(calls, settings, demand, signal);

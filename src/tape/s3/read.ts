@@ -17,6 +17,8 @@ interface Wanted {
   /** Size in the catalogue; the object may be larger or smaller. */
   size: bigint;
   from: bigint;
+  /** Of the catalogue, which the engine compares; if unknown, that of S3 is compared. */
+  checksum?: string | null | undefined;
   /** `tag` is the ETag. */
   version: ReadVersion;
 }
@@ -24,7 +26,7 @@ interface Wanted {
 /** @throws TapeError; NotReadyError if there is no copy (any more); ChangedError if the object was replaced */
 export async function* readObject(
   calls: S3Calls,
-  { path, ...rest }: { path: string; size: bigint; from: bigint; version: ReadVersion },
+  { path, ...rest }: Omit<Wanted, 'key'> & { path: string },
   options: S3Settings,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
@@ -149,7 +151,7 @@ class Reading {
 
   /** The response to a range request has no checksum of the whole object: a HEAD reads it. */
   private async findChecksum(answer: GetObjectCommandOutput): Promise<Expected | undefined> {
-    if (this.from > 0 || !this.options.compareChecksums) return undefined;
+    if (this.from > 0 || this.wanted.checksum) return undefined;
     if (answer.ContentRange === undefined) return checksumOf(answer);
     const head = await this.calls.head({ Key: this.wanted.key }, this.signal);
     return head.ETag === answer.ETag ? checksumOf(head) : undefined;

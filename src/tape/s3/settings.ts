@@ -112,7 +112,6 @@ const given = settingsOf({
   concurrency: integer(1, 256).default(16).describe('requests at once within one call'),
   readParts: integer(1, 32).default(4).describe('parts of a file that are read at once'),
   partMegabytes: integer(1, 256).default(4).describe('the size of a part: a reader takes the product as memory'),
-  compareChecksums: flag().default(true).describe("whether to compare checksums of S3, beside the catalogue's"),
   timeoutSeconds: seconds(600).default(60).describe('for an answer, and between two pieces of a body'),
   currency: text('three letters, such as EUR', /^[A-Z]{3}$/)
     .optional()
