@@ -19,7 +19,7 @@ import { seconds } from './kit.js';
 
 /** What some 100,000 files have, before the first ten thousand of the orbits. */
 const MATCH = '00_000';
-const MEMORY_BYTES = 60 * 1024 * 1024;
+const MEMORY_BYTES = 80_000_000;
 
 interface Wish {
   url: string;

@@ -174,7 +174,7 @@ export function limitOperations(limits: Limits): Plugin {
     const error = findExcess(args, limits);
     if (error) setResultAndStopExecution({ errors: [error] });
   };
-  return { onExecute: check, onSubscribe: check };
+  return { onExecute: check };
 }
 
 interface Hook {
@@ -183,7 +183,7 @@ interface Hook {
 }
 
 /** Returns an error if an operation exceeds a limit; undefined if it may be executed. Takes some 30 µs. */
-function findExcess(
+export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
   limits: Limits,
 ): GraphQLError | undefined {

@@ -36,6 +36,7 @@ export interface Pipeline {
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
     contextFactory(): Promise<object> | object;
     execute: Run;
+    /** Its errors are not masked yet. */
     subscribe: Run;
   };
   maskError(error: unknown): Error;
@@ -236,7 +237,9 @@ export class EventStreams {
       const rootValue = async (): Promise<Result> => {
         if (isSubscription) this.admit(exchange);
         try {
-          return await (isSubscription ? steps.subscribe(args) : steps.execute(args));
+          if (!isSubscription) return await steps.execute(args);
+          const result = await steps.subscribe(args);
+          return 'next' in result ? result : this.masked(result);
         } catch (error) {
           return this.toResult(error);
         }
@@ -247,6 +250,11 @@ export class EventStreams {
       return refuse(exchange, [this.pipeline.maskError(error)]);
     }
   }
+
+  private readonly masked = (result: ExecutionResult): ExecutionResult =>
+    result.errors
+      ? { ...result, errors: result.errors.map((error) => toPlain(this.pipeline.maskError(error))) }
+      : result;
 
   private readonly toResult = (error: unknown): ExecutionResult => ({
     errors: [toPlain(this.pipeline.maskError(error))],
@@ -275,7 +283,8 @@ export class EventStreams {
   /** The hook `onOperation`: sends results at the reader's pace. */
   private adapt(exchange: Exchange, result: Result): Result {
     const { stream } = exchange;
-    if (stream && 'next' in result) return paced(result, { exchange, stream, toResult: this.toResult });
+    if (stream && 'next' in result)
+      return paced(result, { exchange, stream, masked: this.masked, toResult: this.toResult });
     exchange.end();
     return withPlainErrors(result as ExecutionResult);
   }
@@ -321,7 +330,17 @@ async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<s
 /** Reads the next result when the reader has taken the last one. */
 function paced(
   source: AsyncGenerator<ExecutionResult>,
-  { exchange, stream, toResult }: { exchange: Exchange; stream: Stream; toResult(error: unknown): ExecutionResult },
+  {
+    exchange,
+    stream,
+    masked,
+    toResult,
+  }: {
+    exchange: Exchange;
+    stream: Stream;
+    masked(result: ExecutionResult): ExecutionResult;
+    toResult(error: unknown): ExecutionResult;
+  },
 ): AsyncGenerator<ExecutionResult> {
   let isFirst = true;
   let hasFailed = false;
@@ -331,7 +350,7 @@ function paced(
     if (hasFailed || isOver(stream.res)) return undefined;
     try {
       const { done, value } = await source.next();
-      return done ? undefined : withPlainErrors(value);
+      return done ? undefined : masked(value);
     } catch (error) {
       hasFailed = true;
       return toResult(error);

@@ -3,7 +3,7 @@
  * /graphql/stream by the same rules (event-streams.ts). Parameters are read once, for both.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
-import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST } from 'graphql';
+import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST, subscribe } from 'graphql';
 import { createYoga, type Plugin, type YogaServerInstance } from 'graphql-yoga';
 import { limitStreams } from '../src/access/limits.js';
 import { describeCaller } from '../src/caller.js';
@@ -13,7 +13,7 @@ import { UnavailableError } from '../src/errors.js';
 import { checkMethod, HttpError } from '../src/http-body.js';
 import { takeTurn } from '../src/operations/turn.js';
 import { secondsSince, time } from '../src/signals.js';
-import { createDocumentCache, limitOperations, ownRules, parseDocument } from './documents.js';
+import { createDocumentCache, findExcess, limitOperations, ownRules, parseDocument } from './documents.js';
 import { createErrorMask, hearStrayErrors, noteContext } from './errors.js';
 import { EVENT_STREAM, EventStreams, type Pipeline } from './event-streams.js';
 import { createGraphiql } from './graphiql.js';
@@ -56,7 +56,10 @@ export function createGraphqlHandlers(
     maskedErrors: { maskError },
     plugins: [takeParams, checkDocuments(config), limitOperations(config.limits), observeExecution()],
   });
-  const prepare: Pipeline['prepare'] = (input) => yoga.getEnveloped(input as never) as never;
+  const prepare: Pipeline['prepare'] = (input) => {
+    const steps: ReturnType<Pipeline['prepare']> = yoga.getEnveloped(input as never) as never;
+    return { ...steps, subscribe: (args) => subscribeWithin(config.limits, args) };
+  };
   const documents = openDocuments(config);
   const pipeline: Pipeline = {
     readParams: (req) => readParams(req, (given) => documents.find(given, contextOf(req).caller)),
@@ -142,6 +145,12 @@ function observeExecution(): Plugin<object, Exchange> {
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
     },
   };
+}
+
+/** By graphql-js: Yoga's executor takes twice the processor time for each event. */
+async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
+  const excess = findExcess(args, limits);
+  return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);
 }
 
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
