@@ -33,7 +33,7 @@ function bareSearch(pool: pg.Pool, { match, words }: Search): RequestListener {
         };
   return async (_req, res) => {
     const { rows } = await pool.query<{ path: string; size: bigint; verified: string }>(query);
-    const files = rows.map(({ path, size, verified }) => ({ path, stage: 'T', verified, size }));
+    const files = rows.map(({ path, size, verified }) => ({ path, stage: 'T', verified, size: Number(size) }));
     const body = Buffer.from(JSON.stringify([{ count: files.length, files }]));
     res.writeHead(200, { 'Content-Type': 'application/json', 'Content-Length': body.length }).end(body);
   };
