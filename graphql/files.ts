@@ -205,7 +205,7 @@ function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInp
   return resolveRootPage(args, key, async (at) =>
     selectedNames(info).every((name) => COUNTS.has(name))
       ? []
-      : await listFiles(ctx, args, ctx.reader).page(at, areCommon(selectedNames(info, 'edges', 'node'))),
+      : await listFiles(ctx, args, ctx.reader).page(at, selectsCommon(info, 'edges', 'node')),
   );
 }
 
@@ -213,8 +213,15 @@ const COUNTS = new Set(['totalCount', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/** Whether the `commonFileFields` suffice for these fields of files. */
-export const areCommon = (names: readonly string[]): boolean => names.every((name) => common.has(name));
+/** By place in the query, which many parents share. */
+const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
+
+/** Whether a query selects only the `commonFileFields` of the files at the end of a path of fields. */
+export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
+  const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));
+  decided.set(info.fieldNodes, isCommon);
+  return isCommon;
+}
 
 const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({
   description: 'A file has moved from one stage to another; or, without `from`, is at a stage now.',

@@ -9,7 +9,7 @@ import {
   resolveCursorConnection,
 } from '@pothos/plugin-relay';
 import DataLoader from 'dataloader';
-import { type FieldNode, GraphQLError, type GraphQLResolveInfo, Kind, type SelectionSetNode } from 'graphql';
+import { type FieldNode, GraphQLError, type GraphQLResolveInfo, Kind } from 'graphql';
 import type { Context } from '../src/context.js';
 import { formatJson } from '../src/json.js';
 import type { KeyPage, PageItem, PageWish } from '../src/operations/page-keys.js';
@@ -84,7 +84,7 @@ function badCursor(cursor: unknown): GraphQLError {
 
 interface InnerPages<Row> {
   descending?: boolean;
-  /** Reads a page of each parent by one statement. */
+  /** Reads a page of each parent by one statement. Must be the same function for the same columns. */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
 }
 
@@ -92,8 +92,10 @@ const innerCursors = createIntCursors('key');
 
 type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[] | undefined>;
 
-/** Page readers of a request by field: one reads the pages for all parents. */
-const readers = new WeakMap<Context, Map<object | undefined, PageReader>>();
+type ByField = Map<object | undefined, PageReader>;
+
+/** Page readers of a request by what they read, and by field: one reads the pages for all parents. */
+const readers = new WeakMap<Context, Map<object, ByField>>();
 
 export async function resolveInnerPage<Row>(
   { ctx, info, parentId }: { ctx: Context; info: GraphQLResolveInfo; parentId: number },
@@ -103,11 +105,12 @@ export async function resolveInnerPage<Row>(
   const find = async ({ before, after, limit, inverted = false }: KeyPage<number>): Promise<PageItem<Row>[]> => {
     const [above, below] = descending ? [before, after] : [after, before];
     const wish = { above, below, descending: inverted !== descending, limit, states: args.states ?? undefined };
-    const known = readers.get(ctx) ?? new Map<object | undefined, PageReader>();
+    const ofRequest = readers.get(ctx) ?? new Map<object, ByField>();
+    const known: ByField = ofRequest.get(read) ?? new Map();
     const [field] = info.fieldNodes;
     const reader =
       known.get(field) ?? createBatch<number, PageItem<unknown>[]>((_, parentIds) => read(ctx, parentIds, wish));
-    readers.set(ctx, known.set(field, reader));
+    readers.set(ctx, ofRequest.set(read, known.set(field, reader)));
     return ((await reader(ctx, parentId)) ?? []) as PageItem<Row>[];
   };
   const { edges, pageInfo } = await resolveCursorPage(args, innerCursors, {
@@ -239,14 +242,20 @@ function readList(json: string): unknown[] {
 
 /** Returns the names of the fields that a query selects below the field of a resolver, at the end of a path of fields. */
 export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
-  const fieldsOf = ({ selections }: SelectionSetNode): FieldNode[] =>
-    selections.flatMap((each) => {
-      if (each.kind === Kind.FIELD) return [each];
-      const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
-      return fragment ? fieldsOf(fragment.selectionSet) : [];
-    });
-  const below = (nodes: readonly FieldNode[]) =>
-    nodes.flatMap(({ selectionSet }) => (selectionSet ? fieldsOf(selectionSet) : []));
+  const below = (nodes: readonly FieldNode[]): FieldNode[] => {
+    const fields: FieldNode[] = [];
+    const sets = new Set(nodes.flatMap(({ selectionSet }) => selectionSet ?? []));
+    for (const { selections } of sets) {
+      for (const each of selections) {
+        if (each.kind === Kind.FIELD) fields.push(each);
+        else {
+          const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
+          if (fragment) sets.add(fragment.selectionSet); // visited after the others
+        }
+      }
+    }
+    return fields;
+  };
   const last = path.reduce((nodes, name) => below(nodes.filter((node) => node.name.value === name)), below(fieldNodes));
   return last.map(({ name }) => name.value);
 }

@@ -40,8 +40,8 @@ import {
 } from './builder.js';
 import { orNull, readBack } from './errors.js';
 import { watchFromPlace } from './event-place.js';
-import { areCommon, TapeFileType } from './files.js';
-import { createBatch, isInt, resolveInnerPage, resolveRootPage, selectedNames } from './pages.js';
+import { selectsCommon, TapeFileType } from './files.js';
+import { createBatch, isInt, resolveInnerPage, resolveRootPage } from './pages.js';
 
 export const RequestStateType = builder.enumType('RequestState', {
   description: 'How far a request is.',
@@ -295,6 +295,9 @@ const AwaitedPathType = builder.prismaObject('AwaitedPath', {
   }),
 });
 
+const readCommonHolds = (ctx: Context, ids: readonly number[], wish: PageWish) =>
+  readHolds(ctx, ids, wish, { isCommon: true });
+
 builder.prismaObjectFields('Request', (t) => ({
   holds: t.connection({
     type: HoldType,
@@ -304,9 +307,8 @@ builder.prismaObjectFields('Request', (t) => ({
       states: t.arg({ type: [HoldStateType], description: 'Only holds at one of these; at any unless given.' }),
     },
     resolve: ({ id }, args, ctx, info) => {
-      const isCommon = areCommon(selectedNames(info, 'edges', 'node', 'file'));
-      const read = (at: Context, ids: readonly number[], wish: PageWish) => readHolds(at, ids, wish, { isCommon });
-      return resolveInnerPage({ ctx, info, parentId: id }, { read }, args);
+      const isCommon = selectsCommon(info, 'edges', 'node', 'file');
+      return resolveInnerPage({ ctx, info, parentId: id }, { read: isCommon ? readCommonHolds : readHolds }, args);
     },
   }),
   awaited: t.connection({

@@ -38,21 +38,34 @@ export function giveBack(chunk: Uint8Array): void {
   if (lent.delete(chunk) && free.length < MOST_FREE) free.push(Buffer.from(chunk.buffer));
 }
 
-/** Joins the pieces of a body into chunks of up to `BLOCK_BYTES`: TLS delivers 16 kB, and each chunk costs CPU time. */
+/** A slow body is passed on in smaller chunks, so that its reader sees that it arrives. */
+const MOST_MS = 1000;
+
+/**
+ * Joins the pieces of a body into chunks of up to `BLOCK_BYTES`: TLS delivers 16 kB, and each chunk costs CPU time. If
+ * the body breaks off, first yields what has arrived.
+ */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;
-  let filled = 0;
-  for await (const piece of pieces) {
-    for (let rest = piece; rest.length > 0; ) {
-      block ??= takeBlock();
-      const part = rest.subarray(0, BLOCK_BYTES - filled);
-      block.set(part, filled);
-      filled += part.length;
-      rest = rest.subarray(part.length);
-      if (filled < BLOCK_BYTES) break;
-      yield cutChunk(block, 0, filled);
-      [block, filled] = [undefined, 0];
+  let [filled, since] = [0, 0];
+  const isDue = () => filled === BLOCK_BYTES || (filled >= LEAST_BYTES && performance.now() - since > MOST_MS);
+  try {
+    for await (const piece of pieces) {
+      for (let rest = piece; rest.length > 0; ) {
+        if (!block) [block, filled, since] = [takeBlock(), 0, performance.now()];
+        const part = rest.subarray(0, BLOCK_BYTES - filled);
+        block.set(part, filled);
+        filled += part.length;
+        rest = rest.subarray(part.length);
+        if (!isDue()) continue;
+        const full = block;
+        block = undefined;
+        yield cutChunk(full, 0, filled);
+      }
     }
+  } catch (error) {
+    if (block) yield cutChunk(block, 0, filled);
+    throw error;
   }
   if (block) yield cutChunk(block, 0, filled);
 }

@@ -4,7 +4,7 @@
  * number misses none.
  */
 import { EventEmitter } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
@@ -22,6 +22,8 @@ import { secondsBetween } from './time.js';
 
 /** Events queued for a slow reader, which reads the table again if there are more. */
 const MAX_QUEUE = Number(RANGE) / 2;
+/** Listeners that get an event in one turn of the event loop. The results of thousands at once cost garbage collections. */
+const AT_ONCE = 100;
 /** Delay after a lost notification. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
@@ -32,6 +34,7 @@ const END_MS = 1000;
 export class EventFeed {
   private readonly db: Database;
   private readonly emitter = new EventEmitter().setMaxListeners(0);
+  private readonly listeners = new Set<(event: AnyEvent) => void>();
   private client: pg.Client | undefined;
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
@@ -68,7 +71,7 @@ export class EventFeed {
   }
 
   get readers(): number {
-    return this.emitter.listenerCount('event');
+    return this.listeners.size;
   }
 
   /** How long unread events have existed. */
@@ -219,10 +222,19 @@ export class EventFeed {
       return;
     }
     const events = await this.news.readRange(range, sql`true`);
-    for (const event of events) this.emitter.emit('event', event);
+    for (const event of events) await this.deliver(event);
     const [first] = events;
     if (first) time('tapegate_event_delay_seconds', {}, Math.max(0, secondsBetween(first.at, this.db.clock.now())));
     this.last = range.upTo;
+  }
+
+  /** A listener that is added meanwhile finds the event in the table. */
+  private async deliver(event: AnyEvent): Promise<void> {
+    let told = 0;
+    for (const listener of this.listeners) {
+      listener(event);
+      if (++told % AT_ONCE === 0) await nextTurn();
+    }
   }
 
   private subscribe<E extends AnyEvent>(filter: EventFilter<E>, signal: AbortSignal) {
@@ -237,12 +249,12 @@ export class EventFeed {
       queue.overflow();
     };
     const stop = () => queue.stop();
-    this.emitter.on('event', onEvent);
+    this.listeners.add(onEvent);
     this.emitter.on('gap', onGap);
     this.emitter.on('close', stop);
     signal.addEventListener('abort', stop);
     const leave = () => {
-      this.emitter.off('event', onEvent);
+      this.listeners.delete(onEvent);
       this.emitter.off('gap', onGap);
       this.emitter.off('close', stop);
       signal.removeEventListener('abort', stop);

@@ -142,7 +142,7 @@ class KeptProcess {
   /** Loads the program; the process waits for its order to begin. */
   fork(): void {
     const env = { UV_THREADPOOL_SIZE: THREADS, ...environment() };
-    const execArgv = [...process.execArgv, ...HEAP_OPTIONS];
+    const execArgv = [...HEAP_OPTIONS, ...process.execArgv];
     const child = fork(file, [this.part], { execArgv, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
     this.child = child;
     this.startedAt = performance.now();

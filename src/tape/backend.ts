@@ -19,6 +19,8 @@ export interface FileOnVolume {
   size: bigint;
   /** `adler32:…`, if the reader compares it. */
   checksum?: string | null | undefined;
+  /** Whether the checksum comes from the first restore: it shows no error of that read. */
+  isChecksumTaken?: boolean | undefined;
 }
 
 /**

@@ -1,5 +1,6 @@
-import { getIntrospectionQuery } from 'graphql';
+import { getIntrospectionQuery, Kind, type SelectionNode } from 'graphql';
 import { expect, test } from 'vitest';
+import { selectedNames } from '../../graphql/pages.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -146,6 +147,15 @@ test('a query with too many counts is refused before it reads anything', async (
   });
   expect(statements).toEqual([]);
   await askData(app, counts(25));
+});
+
+test('fragments that are nested as deep as one likes do not exhaust the stack', () => {
+  let selections: SelectionNode[] = [{ kind: Kind.FIELD, name: { kind: Kind.NAME, value: 'path' } }];
+  for (let depth = 0; depth < 100_000; depth++) {
+    selections = [{ kind: Kind.INLINE_FRAGMENT, selectionSet: { kind: Kind.SELECTION_SET, selections } }];
+  }
+  const fieldNodes = [{ selectionSet: { selections } }];
+  expect(selectedNames({ fieldNodes, fragments: {} } as never)).toEqual(['path']);
 });
 
 test('the limits of depth, breadth and complexity are configured', async () => {

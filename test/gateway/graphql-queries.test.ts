@@ -75,7 +75,7 @@ test('a restored file shows where to read it', async () => {
 test('a request shows its quota, its counts, its files, and its unresolved paths', async () => {
   await addQuota(app.ctx, 'una', 3n * BIG);
   await addFiles(app.ctx, [
-    { path: '/q/tape', size: BIG },
+    { path: '/q/tape', size: BIG, checksum: 'adler32:0a1b2c3d' },
     { path: '/q/disk', size: BIG, stage: 'ONDISK' },
   ]);
   const id = await createRequest(app.ctx, {
@@ -121,6 +121,11 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
     },
   });
   expect(await askData(app, '{ request(id: 2147483647) { id } }')).toEqual({ request: null });
+  const files = (fields: string) => `on Request { holds(first: 1) { edges { node { file { ${fields} } } } } }`;
+  const shared = `{ a: request(id: ${id}) { ...F } b: request(id: ${id}) { ...F ...G } }
+    fragment F ${files('path')} fragment G ${files('checksum')}`;
+  const b = { holds: { edges: [{ node: { file: { path: '/q/tape', checksum: 'adler32:0a1b2c3d' } } }] } };
+  expect(await askData(app, shared)).toMatchObject({ b });
 });
 
 test('a quota is exact, and does not count expired requests', async () => {

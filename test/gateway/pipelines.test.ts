@@ -6,9 +6,8 @@ import { addQuota } from '../support/factories.js';
 import { send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { get } from '../support/rest.js';
-import { dumpTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';
-import { waitFor, whenClosed } from '../support/wait.js';
+import { whenClosed } from '../support/wait.js';
 
 const app = useApp({ limits: { callerRequests: 3 } }, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
@@ -44,20 +43,6 @@ test('pipelined requests of one caller are answered one at a time, in order, up 
   const mixed = await connect();
   mixed.write(ask('/quota/nobody') + post + ask('/requests/1') + ask('/requests', 'Connection: close\r\n'));
   expect(await readStatuses(mixed, 5)).toEqual([404, 200, 200, 200]);
-});
-
-test('a request that follows one with Connection: close is not run', async () => {
-  const body = JSON.stringify({ quota: 'alice', files: ['/behind'] });
-  const head = `POST /tape_control/api/v1/requests HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${body.length}`;
-  const before = await dumpTables(app.ctx);
-  const socket = await connect();
-  socket.write(`${ask('/quota/alice', 'Connection: close\r\n')}${head}\r\n\r\n${body}`);
-  expect(await readStatuses(socket, 2)).toHaveLength(1);
-  await waitFor('all slots of the caller to be free', async () => {
-    const answers = await Promise.all([1, 2, 3].map(() => get(app, '/quota/alice')));
-    return answers.every(({ status }) => status === 200);
-  });
-  expect(await dumpTables(app.ctx)).toEqual(before);
 });
 
 test('a connection with very many pipelined requests is closed, and others are served', async () => {

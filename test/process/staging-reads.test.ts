@@ -4,7 +4,7 @@ import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { StagedSource, Unread } from '../../src/engine/staging/source.js';
 import { TapeError } from '../../src/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { type FileOnVolume, LibraryError } from '../../src/tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
 import { askData, type Edges } from '../support/graphql.js';
@@ -95,13 +95,24 @@ test('a read that breaks off continues where it broke off', async () => {
 type Read = (from: bigint, signal: AbortSignal, version: ReadVersion) => AsyncGenerator<Uint8Array>;
 
 /** Reads a file of a library as an engine does. */
-async function readStaged(read: Read, { size = 9n, tapeTimeout = 60 } = {}): Promise<void> {
+async function readStaged(
+  read: Read,
+  { tapeTimeout = 60, ...how }: Partial<FileOnVolume> & { tapeTimeout?: number } = {},
+) {
   const path = '/read/alone';
+  const files: unknown[] = [];
   const ctx = { ...app.ctx, config: { ...app.ctx.config, tapeTimeout } };
-  const library = { read: (_file: unknown, ...given: Parameters<Read>) => read(...given) };
+  const library = {
+    read: (file: unknown, ...given: Parameters<Read>) => {
+      files.push(file);
+      return read(...given);
+    },
+  };
   const rows = [{ path, volume: 'V1', position: null, attempts: 0, fileId: 0n, batch: null }];
   const source = new StagedSource(ctx, { id: 1, name: 'silo', library } as never, rows as never, new Unread());
-  for await (const _chunk of source.read({ path, position: 0n, size }, new AbortController().signal));
+  const file = { path, position: 0n, size: 9n, ...how };
+  for await (const _chunk of source.read(file, new AbortController().signal));
+  return files;
 }
 
 test('a file is not whole if its library calls the bytes wrong after the last of them', async () => {
@@ -110,6 +121,15 @@ test('a file is not whole if its library calls the bytes wrong after the last of
     if (from === 0n) throw new TapeError('TRANSIENT', 'their checksum is another one');
   };
   await expect(readStaged(read, { size: 3n })).rejects.toThrow('their checksum is another one');
+});
+
+test('a checksum that the first restore took does not replace the comparison with that of the library', async () => {
+  const read: Read = async function* () {
+    yield Buffer.alloc(3);
+  };
+  const known = { size: 3n, checksum: 'adler32:00030001' };
+  expect(await readStaged(read, known)).toMatchObject([known]);
+  expect(await readStaged(read, { ...known, isChecksumTaken: true })).toMatchObject([{ checksum: null }]);
 });
 
 test('a read does not continue in another version of the file', async () => {

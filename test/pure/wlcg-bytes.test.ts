@@ -153,6 +153,21 @@ test('a silent server fails the read after its time limit, which a slow reader d
   expect(length).toBe(BYTES.length);
 });
 
+test('bytes of a slow server arrive within seconds, and all that came before a break', async () => {
+  const { library } = await withFile({}, (response, bytes) => {
+    response.writeHead(200, { 'content-length': String(bytes.length) }).write(bytes.subarray(0, 100_000));
+    setTimeout(() => response.write(bytes.subarray(100_000, 101_000)), 1100); // less than a block
+    cut = () => response.write(bytes.subarray(101_000, 101_500), () => response.destroy());
+  });
+  let cut = () => {};
+  const lengths: number[] = [];
+  const reading = async () => {
+    for await (const { length } of library.read(FILE, 0n, quiet())) if (lengths.push(length) === 1) cut();
+  };
+  await expectFailure(reading(), LibraryError, 'TRANSIENT', /broke off/);
+  expect(lengths).toEqual([101_000, 500]);
+});
+
 test('a read without an answer within its time limit fails as not ready if the file is on tape only', async () => {
   const bench = await withFile({ settings: { answerSeconds: 1 } }, () => {});
   const silent = readStaged(bench.library, FILE);

@@ -179,8 +179,8 @@ async function readBackNext(
 ): Promise<boolean> {
   const copy = await takeReadBack(ctx, place.id);
   if (!copy) return false;
-  const { path, size, position, checksum, volumeId, fileId, tries } = copy;
-  const expected = { path, size, position, checksum };
+  const { path, size, position, checksum, isChecksumTaken, volumeId, fileId, tries } = copy;
+  const expected = { path, size, position, checksum, isChecksumTaken };
   const source = new StagedSource(ctx, place, [copy], unread);
   let failure: VerificationFailure | undefined;
   try {

@@ -56,9 +56,10 @@ export class StagedSource implements MountedVolume {
 
   private async *readOn(
     row: StagingRow,
-    { path, size, checksum }: FileOnVolume,
+    { path, size, ...copy }: FileOnVolume,
     signal: AbortSignal,
   ): AsyncGenerator<Uint8Array> {
+    const checksum = copy.isChecksumTaken ? null : copy.checksum;
     const file = { path, size, checksum, volume: row.volume, position: row.position };
     const version: ReadVersion = {};
     let from = 0n;

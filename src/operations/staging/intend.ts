@@ -168,6 +168,7 @@ export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: n
 export interface ReadyCopy extends StagingRow {
   volumeId: number;
   checksum: string;
+  isChecksumTaken: boolean;
   tries: number;
 }
 
@@ -186,7 +187,8 @@ export async function takeReadBack(ctx: Context, libraryId: number): Promise<Rea
           UPDATE staging s SET due_at = ${now}::timestamp + make_interval(hours => ${TAKEN_HOURS}) FROM next n
           WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id RETURNING s.*
         )
-        SELECT ${stagingColumns}, f.volume_id AS "volumeId", f.checksum, w.attempts AS tries
+        SELECT ${stagingColumns}, f.volume_id AS "volumeId", f.checksum, f.checksum_taken AS "isChecksumTaken",
+          w.attempts AS tries
         FROM taken s ${stagingFiles} JOIN verification w ON w.file_id = s.file_id`,
   );
   return rows[0];

@@ -2,7 +2,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
-import { joinPieces } from '../../blocks.js';
 import { codeOf, messageOf } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { untilAborted } from '../until-aborted.js';
@@ -134,7 +133,7 @@ async function* readBody(
   { name, silenceMs, signal }: { name: string; silenceMs: number; signal: AbortSignal },
 ): AsyncGenerator<Buffer> {
   try {
-    for await (const chunk of joinPieces(body)) {
+    for await (const chunk of body) {
       yield chunk;
       signal.throwIfAborted();
     }

@@ -1,4 +1,5 @@
 /** Reads a file over HTTP from an offset, and compares it with the response headers. */
+import { giveBack, joinPieces } from '../../blocks.js';
 import { startHash } from '../../core/running-hash.js';
 import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
@@ -21,7 +22,7 @@ interface ReadOptions {
   size: bigint;
   signal: AbortSignal;
   version?: ReadVersion;
-  /** Of the catalogue, which the engine compares; if unknown, that of the server is compared. */
+  /** The checksum that the engine compares. Without one, the server's is compared. */
   checksum?: string | null | undefined;
 }
 
@@ -58,12 +59,13 @@ export async function* readRange(
   const told = checksum ? undefined : last;
   const hash = told && (await startHash(told.algorithm));
   let bytes = 0n;
-  for await (const chunk of reply.read()) {
+  for await (const chunk of joinPieces(reply.read())) {
     bytes += BigInt(chunk.length);
     hash?.update(chunk);
     const rest = toSkip > 0n ? chunk.subarray(Number(toSkip < chunk.length ? toSkip : chunk.length)) : chunk;
     toSkip -= BigInt(chunk.length - rest.length);
     if (rest.length > 0) yield rest;
+    else giveBack(chunk);
   }
   if (expected !== undefined && bytes !== expected) {
     throw new LibraryError('TRANSIENT', `${reply.name} ended after ${bytes} of ${expected} bytes`);

@@ -17,7 +17,7 @@ interface Wanted {
   /** Size in the catalogue; the object may be larger or smaller. */
   size: bigint;
   from: bigint;
-  /** Of the catalogue, which the engine compares; if unknown, that of S3 is compared. */
+  /** The checksum that the engine compares. Without one, that of S3 is compared. */
   checksum?: string | null | undefined;
   /** `tag` is the ETag. */
   version: ReadVersion;
