@@ -59,7 +59,7 @@ await withBench(
         work: `GET /requests/{id}, ${FILES} files`,
         reference: bareRequest(pool),
         beside: 'bare node:http and pg',
-        bound: 0.5,
+        bound: 0.4,
         path: `/tape_control/api/v1/requests/${id}`,
         load: { holds: `/bench/${FILES - 1}` },
       };

@@ -60,7 +60,7 @@ await withCatalogue(count, async (ctx) => {
       work: `GET /files, ${search.hits} hits of ${count.toLocaleString('en-US')}, ${search.shape}`,
       reference: bareSearch(pool, search),
       beside: 'bare node:http and pg',
-      bound: 0.5,
+      bound: 0.4,
       path,
       load: { holds: `"count":${search.hits},` },
     };

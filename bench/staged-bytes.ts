@@ -3,9 +3,8 @@
  * that read. All files are on disk there: what is measured are asking, reading, comparing and putting in place, and no tape. SHAPES has the sets of files,
  * each as their number and their size in MiB (`1x1024,8x256,64x16`); each set is restored by one request.
  *
- * Beside it is `curl --parallel --parallel-max 2`, one process, of the same bytes from the same stand-in, into files on the same disk: it compares and syncs
- * nothing, and leaves them to the page cache. That is the reference. What it would take to have of curl what a restore gives is told as well: after each
- * run of curl its files are synced, and then read for their checksums.
+ * Beside it is `curl --parallel --parallel-max 2`, one process, of the same bytes from the same stand-in, into files on the same disk, followed by a `sync` of
+ * the files. That is the reference. Also printed: curl without the sync, and with the sync and a read of the files for their checksums, as a restore does.
  *
  * The catalogue has an Adler-32 of each file, as those of the field have, which the restore compares; CHECKSUM=none is for a catalogue without any, where the
  * restore takes a SHA-256. ROUNDS (5) in turns of alternating order, medians. The processor time is that of curl, and that of all processes of the engine
@@ -134,8 +133,8 @@ async function measure(ctx: Context, dir: string, work: Work): Promise<void> {
     unit: 'MB/s',
     ours: megabytes(times.tapegate.all),
   };
-  tellFigure({ ...figure, beside: 'curl', reference: megabytes(times.curl.all), bound: 0.8 });
-  tellFigure({ ...figure, beside: 'curl, sync', reference: after('sync') });
+  tellFigure({ ...figure, beside: 'curl', reference: megabytes(times.curl.all) });
+  tellFigure({ ...figure, beside: 'curl, sync', reference: after('sync'), bound: 0.8 });
   tellFigure({ ...figure, beside: 'curl, sync, checksum', reference: after('sync', 'checksums') });
 }
 

@@ -30,16 +30,23 @@ const HOST = /^([a-z0-9_.~!$&'()*+,;=%-]+|\[[0-9a-f:.]+\])(:\d{0,5})?$/i;
 
 const isHost = remember((host) => HOST.test(host) && URL.canParse(`http://${host}/`));
 
-export function checkTarget({ url = '/', headers: { host = '' }, rawHeaders }: IncomingMessage): void {
+/** @throws HttpError 400, 501 */
+export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage): void {
+  const { host = '', 'transfer-encoding': coding } = headers;
   if (!url.startsWith('/') && url !== '*')
     throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
   // a proxy may have used the other one (RFC 9112, 3.2)
-  if (rawHeaders.filter(isHostName).length > 1) throw new HttpError(400, 'Host must be there once');
+  for (const name of ['Host', 'Authorization']) {
+    if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);
+  }
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked')
+    throw new HttpError(501, `Transfer-Encoding must be chunked, not ${quote(coding)}`);
   if (host !== '' && !isHost(host))
     throw new HttpError(400, `Host must be a name or an address, and a port, not ${quote(host)}`);
 }
 
-const isHostName = (text: string, at: number) => at % 2 === 0 && text.length === 4 && text.toLowerCase() === 'host';
+const countOf = (rawHeaders: readonly string[], name: string): number =>
+  rawHeaders.filter((text, at) => at % 2 === 0 && text.length === name.length && text.toLowerCase() === name).length;
 
 /** Returns a host as browsers write it, without its port; IPv6 addresses have brackets. */
 export const hostnameOf = remember((host): string | undefined => {

@@ -62,6 +62,7 @@ export async function listen(
     app(req, res);
   });
   const server = create(answer);
+  server.maxHeadersCount = 0; // Node.js would silently drop those after the first thousand; `maxHeaderSize` limits them
   server.on('clientError', refuseMalformed);
   // other expectations may be ignored (RFC 9110, 10.1.1)
   server.on('checkExpectation', (req, res) => void server.emit('request', req, res));

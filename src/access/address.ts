@@ -72,6 +72,7 @@ const FORWARDED = [
   /^(x-)?forward(ed)?(-.*)?$/,
   /^(via|x-bluecoat-via|cdn-loop|surrogate-capability|front-end-https|x-varnish|x-nginx-proxy|x-proxied-.*|x-rewrite-url|x-(url-)?scheme)$/,
   /^(x-original|x-envoy|x-arr|x-akamai|akamai|x-azure|x-appengine|x-vercel|wl-proxy|cf|fly|fastly|incap)-./,
+  /^(x-)?(remote-(user|name|email|groups?)|auth-request-.+|webauth-.+|ssl-client-.+|client-(cert|verify|dn).*)$/,
   /(^|-)(client|connecting|real|remote|user|originating|external)-?(ip|addr|address)$/,
 ];
 

@@ -146,16 +146,26 @@ test.each([
   ]);
 });
 
+const HEAD = `${FILES} HTTP/1.1\r\nHost: localhost\r\n`;
+
 test.each([
-  ['two hosts', `${FILES} HTTP/1.1\r\nHost: localhost\r\nhost: example.org\r\n`, 'Host must be there once'],
+  ['a second host', `${HEAD}host: example.org\r\n`, 'Host must be sent once'],
+  ['a second host after a thousand headers', `${HEAD}${'a:\r\n'.repeat(1005)}host: b\r\n`, 'Host must be sent once'],
+  ['a second token', `${HEAD}Authorization: a\r\nauthorization: b\r\n`, 'Authorization must be sent once'],
+  [
+    'a coding of the body',
+    `${HEAD}Transfer-Encoding: gzip, chunked\r\n`,
+    'Transfer-Encoding must be chunked, not "gzip, chunked"',
+    '501 Not Implemented',
+  ],
   ...['http://localhost:99999', 'ftp://localhost'].map((base) => [
     `a target at ${base}`,
     `GET ${base}/tape_control/api/v1/files HTTP/1.1\r\nHost: localhost\r\n`,
     `the target must be a path, or a URL of http or https, not "${base}/tape_control/api/v1/files"`,
   ]),
-])('%s is refused', async (_name, head = '', message) => {
+])('%s is refused', async (_name, head = '', message, status = '400 Bad Request') => {
   const [start = '', body = ''] = (await sendBytes(app, `${head}Connection: close\r\n\r\n`)).split('\r\n\r\n');
-  expect([start.split('\r\n')[0], JSON.parse(body)]).toEqual(['HTTP/1.1 400 Bad Request', errorBody(`${message}`)]);
+  expect([start.split('\r\n')[0], JSON.parse(body)]).toEqual([`HTTP/1.1 ${status}`, errorBody(`${message}`)]);
 });
 
 test('an unknown Expect header is ignored', async () => {

@@ -17,7 +17,7 @@ const refusal = (sign: string) =>
 const signs = `Forwarded Forwarded-For X-Forwarded X-Forwarded-For X-Forwarded-Proto X-Forward-For Via X-Real-IP Client-IP
   X-Client-IP True-Client-IP X-Cluster-Client-IP WL-Proxy-Client-IP CF-Connecting-IP CF-Ray CDN-Loop Fastly-Client-IP
   Fly-Client-IP X-Azure-ClientIP X-Remote-Addr X-Envoy-External-Address X-Original-URL X-ARR-SSL X-Akamai-Edgescape X-Varnish
-  X-Scheme Front-End-Https Surrogate-Capability X-Appengine-User-IP`;
+  X-Scheme Front-End-Https Surrogate-Capability X-Appengine-User-IP X-Remote-User Remote-Groups X-SSL-Client-S-DN X-Client-Cert`;
 
 test.each(signs.split(/\s+/))('a request with %s came through a proxy', async (name) => {
   const { status, body } = await sendAsIs(app, PATH, { headers: { Host: 'localhost', [name]: 'any' } });
