@@ -216,7 +216,8 @@ test.each([true, false])(
     await query(earlier, [file]); // before it was renamed
     await dieAfterPlacing(app, file, contents.get(file) ?? new Uint8Array());
     await work(() => waitForState(app, id, 'COMPLETED').then(waitForCleanup));
-    expect((await readMoves(app, file)).map(({ move }) => move)).toEqual(['TA', 'AT', 'TA', 'AR']);
+    // a recall is tried again if a job is removing the earlier copy at that moment
+    expect((await readMoves(app, file)).map(({ move }) => move).join()).toMatch(/^(TA,AT,)+TA,AR$/);
     expect(readRestored(app, file)).toEqual(contents.get(file));
     expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
     await cancel(app, id);
