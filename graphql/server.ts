@@ -147,7 +147,7 @@ function observeExecution(): Plugin<object, Exchange> {
   };
 }
 
-/** By graphql-js: Yoga's executor takes twice the processor time for each event. */
+/** Uses graphql-js: Yoga's executor takes more processor time for each event. */
 async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
   const excess = findExcess(args, limits);
   return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);

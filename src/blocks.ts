@@ -43,7 +43,7 @@ const MOST_MS = 1000;
 
 /**
  * Joins the pieces of a body into chunks of up to `BLOCK_BYTES`: TLS delivers 16 kB, and each chunk costs CPU time. If
- * the body breaks off, first yields what has arrived.
+ * the connection fails, yields the bytes received so far before it throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

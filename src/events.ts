@@ -22,7 +22,7 @@ import { secondsBetween } from './time.js';
 
 /** Events queued for a slow reader, which reads the table again if there are more. */
 const MAX_QUEUE = Number(RANGE) / 2;
-/** Listeners that get an event in one turn of the event loop. The results of thousands at once cost garbage collections. */
+/** Listeners that get an event in one turn of the event loop. More at once cost more garbage collection. */
 const AT_ONCE = 100;
 /** Delay after a lost notification. */
 const POLL_MS = 5000;

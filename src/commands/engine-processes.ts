@@ -113,8 +113,8 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * Bytes from the network come in buffers outside the heap. A small young generation is collected before they amount to
- * what makes V8 mark the whole heap, which took half of the processor time of a restore.
+ * Network buffers are outside the V8 heap, and many of them make V8 mark the whole heap, which took half of the processor
+ * time of a restore. A small young generation is collected before that, and frees them.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 

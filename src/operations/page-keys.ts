@@ -229,7 +229,7 @@ export async function readInnerPages<Row>(
   return pages;
 }
 
-/** For one parent, PostgreSQL keeps the plan of a prepared statement; for a list it expects ten rows and plans each time anew. */
+/** For one parent, PostgreSQL keeps the plan of a prepared statement; for a list it plans each time. */
 function parentsOf(ids: readonly number[]): Sql {
   return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;
 }
