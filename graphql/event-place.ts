@@ -1,4 +1,5 @@
 /** Cursors of event streams by server-sent events: `Last-Event-ID` and `id:`. */
+import { cancellable } from '../src/cancellable.js';
 import type { Context } from '../src/context.js';
 import { InvalidInputError, quote } from '../src/errors.js';
 
@@ -14,17 +15,20 @@ export interface EventPlace {
  * @param isPlace whether a reader that resumes after this event misses nothing
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */
-export async function* watchFromPlace<Event extends { eventId: bigint }>(
+export function watchFromPlace<Event extends { eventId: bigint }>(
   ctx: Context & { place?: EventPlace },
-  after: bigint | null | undefined,
-  watch: (after: bigint | null | undefined) => AsyncGenerator<Event>,
+  given: bigint | null | undefined,
+  watch: (after: bigint | null | undefined, signal: AbortSignal) => AsyncGenerator<Event>,
   isPlace: (event: Event) => boolean = () => true,
 ): AsyncGenerator<Event> {
   const { place } = ctx;
-  for await (const event of watch(readLastEventId(place?.lastEventId) ?? after)) {
-    if (place) place.eventId = isPlace(event) ? event.eventId : undefined;
-    yield event;
-  }
+  const after = readLastEventId(place?.lastEventId) ?? given;
+  return cancellable(
+    (signal) => watch(after, signal),
+    (event) => {
+      if (place) place.eventId = isPlace(event) ? event.eventId : undefined;
+    },
+  );
 }
 
 function readLastEventId(text: string | undefined): bigint | undefined {

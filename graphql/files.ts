@@ -2,7 +2,6 @@
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../src/caller.js';
-import { cancellable } from '../src/cancellable.js';
 import type { Context } from '../src/context.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { RestoreDisk, TapeFile } from '../src/generated/prisma/client.js';
@@ -249,10 +248,8 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last message that was seen.')),
     },
     subscribe: (_root, args, ctx) =>
-      cancellable((signal) =>
-        // while the present stages are told, some of them are still missing
-        watchFromPlace(ctx, args.after, (after) => watchStages(ctx, { ...args, after }, signal), isChange),
-      ),
+      // while the present stages are told, some of them are still missing
+      watchFromPlace(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),
 }));

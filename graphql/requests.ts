@@ -1,5 +1,4 @@
 /** Requests: read, made, changed, ended, watched. */
-import { cancellable } from '../src/cancellable.js';
 import type { Context } from '../src/context.js';
 import {
   ForbiddenError,
@@ -236,7 +235,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last message that was seen.')),
     },
     subscribe: (_root, { id, after }, ctx) =>
-      cancellable((signal) => watchFromPlace(ctx, after, (place) => watchRequest(ctx, { id, after: place }, signal))),
+      watchFromPlace(ctx, after, (place, signal) => watchRequest(ctx, { id, after: place }, signal)),
     resolve: (progress) => progress,
   }),
 }));

@@ -111,7 +111,8 @@ export class EventFeed {
           }
           last = upTo;
         }
-        for await (const event of queue.items()) {
+        while (await queue.wait()) {
+          const event = queue.take();
           if (event.id <= last) continue;
           last = event.id;
           yield event;
@@ -293,16 +294,18 @@ class Queue<Item> {
     this.wake();
   }
 
-  async *items(): AsyncGenerator<Item> {
-    for (;;) {
-      const next = this.waiting.shift();
-      if (next !== undefined) yield next;
-      else if (this.isStopped || this.hasOverflowed) return;
-      else {
-        await new Promise<void>((resolve) => {
-          this.wake = resolve;
-        });
-      }
+  /** Waits for the next item. @returns false if there is none any more */
+  async wait(): Promise<boolean> {
+    while (this.waiting.length === 0) {
+      if (this.isStopped || this.hasOverflowed) return false;
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
     }
+    return true;
+  }
+
+  take(): Item {
+    return this.waiting.shift() as Item;
   }
 }
