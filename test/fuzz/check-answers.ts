@@ -52,7 +52,8 @@ function checkStatus({ status, headers, text }: Pick<Answer, 'status' | 'headers
       ? 'busy'
       : { kind: 'form', text: `${status} without Retry-After: ${text.slice(0, 200)}` };
   }
-  if (status < 500 && STATUS_CODES[status] !== undefined) return undefined;
+  const isKnown = (status < 500 && STATUS_CODES[status] !== undefined) || status === 501; // an unknown Transfer-Encoding
+  if (isKnown) return undefined;
   return { kind: status === 500 ? 'internal-error' : 'status', text: `returned ${status}: ${text.slice(0, 300)}` };
 }
 
