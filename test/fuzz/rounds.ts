@@ -38,8 +38,14 @@ export interface RoundContext {
 
 const LOOK_MS = 100;
 
-/** Inputs cause these: addresses change late, and retentions and imports make progress go back. */
-const ALLOWED: readonly ViolationKind[] = ['mail-unasked', 'mail-missing', 'progress-back', 'file-doubted'];
+/** Inputs cause these: addresses change late, retentions and imports make progress go back, and files are withdrawn. */
+const ALLOWED: readonly ViolationKind[] = [
+  'mail-unasked',
+  'mail-missing',
+  'progress-back',
+  'file-doubted',
+  'withdrawn-never',
+];
 
 /**
  * A request does not take later what a path rule kept from it. A mail server may reject a valid address. Mail of purged users went to addresses that
