@@ -105,6 +105,7 @@ export class EventFeed {
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
+          if (signal.aborted || this.isClosed) return; // the filter may accept nothing of a long table
           for (const event of events) {
             last = event.id;
             yield event;

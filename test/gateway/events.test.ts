@@ -225,6 +225,24 @@ async function addEvents(requestId: number, count: number): Promise<void> {
   await app.ctx.events.newestId();
 }
 
+test('a reader that leaves ends its search in old events', async () => {
+  const newest = await app.ctx.events.newestId();
+  await addEvents(1, 12_000);
+  const left = new AbortController();
+  let pages = 0;
+  const filter = {
+    accepts: (event: AnyEvent): event is ProgressEvent => !event,
+    get condition() {
+      pages++;
+      left.abort();
+      return sql`false`;
+    },
+  };
+  const reader = app.ctx.events.follow(newest, filter, left.signal);
+  expect(await reader.next()).toEqual({ done: true, value: undefined });
+  expect(pages).toBe(1);
+});
+
 test('very many events are removed in small steps, and the job may stop after each', async () => {
   await addEvents(1, 12_000);
   const stopping = new AbortController();
