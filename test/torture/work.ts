@@ -27,7 +27,7 @@ export async function describeWork({ db: { pool }, now }: Context, more: Record<
        (SELECT count(*) FROM staging WHERE state <> 'KEPT') AS "staged files to release",
        (SELECT count(*) FROM tape_file WHERE disk_id IS NOT NULL AND stage <> 'RESTORED') AS "copies to remove",
        (SELECT count(*) FROM tape_file f WHERE stage = 'UNVERIFIED' AND verified IS NULL
-         AND volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL
+         AND volume_id IS NOT NULL AND position IS NOT NULL AND checksum IS NOT NULL AND withdrawn_at IS NULL
          AND NOT EXISTS (SELECT FROM verification v WHERE v.file_id = f.id AND v.not_before IS NULL)
        ) AS "tape copies to confirm",
        (SELECT count(*) FROM archive_link WHERE look_at <= $1) AS "links to settle",
