@@ -248,7 +248,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last message that was seen.')),
     },
     subscribe: (_root, args, ctx) =>
-      // while the present stages are told, some of them are still missing
+      // a reader that resumes among the present stages would miss the others
       watchFromPlace(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),

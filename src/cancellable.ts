@@ -1,7 +1,7 @@
 /**
  * An async generator that can be ended while it waits: a plain `return()` waits for the pending `next()`. This one
  * aborts a signal first, on which `run` must end its wait.
- * @param onItem called with each item before its reader gets it; another generator around this one would cost more
+ * @param onItem called with each item before its reader gets it
  */
 export function cancellable<T>(
   run: (signal: AbortSignal) => AsyncGenerator<T>,
