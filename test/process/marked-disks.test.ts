@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync }
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { AbsentError, markerName } from '../../src/engine/disk/marker.js';
+import { AbsentError, markerName, prepareMarker } from '../../src/engine/disk/marker.js';
 import { meetDisk } from '../../src/engine/disk/setup.js';
 import { DiskGauge, readFileSystem } from '../../src/engine/disk/space.js';
 import { type Engine, type EngineOptions, startEngine } from '../../src/engine/runner.js';
@@ -16,6 +16,7 @@ import { listTree, readDisks, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
+import { waitForBlocked } from '../support/locks.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cancel } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
@@ -107,6 +108,23 @@ test('a disk that is registered while an engine works is marked by the engine', 
     await completes(await ask());
   });
   expect(listTree(fresh)).toHaveLength(9);
+});
+
+test('a process that marks a disk at the same time as another one puts the recorded marker in place', async () => {
+  await useOnce();
+  rmSync(path.join(app.restoreDir, markerName));
+  await forgetMarkers();
+  const { id, mountpoint } = await findDisk();
+  const name = await prepareMarker({ diskId: id, mountpoint });
+  const other = await app.ctx.db.pool.connect();
+  await other.query('BEGIN');
+  await other.query('UPDATE restore_disk SET marked_at = now(), marked_as = $1', [name]);
+  const met = meetDisk(app.ctx, { id, mountpoint });
+  await waitForBlocked(app, 1);
+  await other.query('COMMIT');
+  other.release();
+  expect(await met).toBeUndefined();
+  expect(readdirSync(mountpoint).filter((name) => name.startsWith(markerName))).toEqual([markerName]);
 });
 
 test('a process that measures a disk does not mark it', async () => {

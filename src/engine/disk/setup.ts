@@ -199,13 +199,11 @@ export async function meetDisk(
 /** If another host was first, its file system is the disk: this may be the directory under the mount point. */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
-  let isFirst = false;
-  try {
-    isFirst = await noteMarked(ctx, disk.diskId, name);
-    if (isFirst) await placeMarker(disk, name);
-  } finally {
-    if (!isFirst) await dropMarker(disk, name);
-  }
+  // an error may come after the name is recorded: then the next call puts the marker in place
+  if (!(await noteMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
+  const { markedAs } = await readTraces(ctx, disk.diskId, 0);
+  // another process of this host that was first may still be about to put its marker in place
+  if (markedAs !== null) await placeMarker(disk, markedAs);
 }
 
 async function markDisk(ctx: Context, { id, mountpoint }: { id: number; mountpoint: string }): Promise<void> {
