@@ -107,7 +107,7 @@ export function checkTapeCopies(facts: Facts, report: Report): void {
       report('verify-wrong', `${name} has other bytes on tape than its checksum says, and is ${file.stage}`);
     }
     const isReadable = file.volumeId !== null && file.position !== null && file.checksum !== null;
-    if (isConfirmed || !isReadable) continue;
+    if (isConfirmed || !isReadable || file.withdrawnAt !== null) continue;
     const failure = failures.get(file.id);
     if (!failure) report('verify-missed', `${name} is not confirmed, and no reason is recorded`);
     else if (failure.notBefore !== null) report('verify-missed', `${name} has still to be retried: ${failure.error}`);
