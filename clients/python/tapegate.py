@@ -17,11 +17,13 @@ The token is that of `token=`, of TAPEGATE_TOKEN, or what `tapegate login` has k
 """
 
 import argparse
+import collections.abc
 import datetime
 import http.client
 import itertools
 import json
 import os
+import pathlib
 import re
 import ssl
 import sys
@@ -100,7 +102,9 @@ class Tapegate:
     def create_request(self, quota, files=None, pattern=None, **options):
         """Asks for files by their paths, or for all whose path holds a text.
 
-        options: label, retention (datetime, date or text of RFC 3339), maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile.
+        files: any iterable of texts or path objects; a single text is one path.
+        options: label, retention, maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile. A retention is a datetime, a date or a text
+        of RFC 3339. A datetime without a zone is UTC (so pass datetime.now(timezone.utc), not now()); a date is its midnight in UTC.
         It is not repeated where no answer comes: the request may have been made.
         """
         chosen = {"quota": quota, "files": files, "pattern": pattern}
@@ -226,7 +230,7 @@ class Tapegate:
         headers = {"Content-Type": "application/json", "Accept": accept}
         if self.token:
             headers["Authorization"] = "Bearer %s" % self.token
-        body = json.dumps({"query": document, "variables": _given(variables)}, default=_time_text).encode()
+        body = json.dumps({"query": document, "variables": _given(variables)}, default=_json_value).encode()
         try:
             return self._http.open(urllib.request.Request(self.url + path, body, headers), timeout=seconds)
         except urllib.error.HTTPError as error:
@@ -263,12 +267,18 @@ def _path_on_disk(file):
     return file["path"] if file["isAtPrimaryPlace"] else file["restoredPath"]
 
 
-def _time_text(value):
-    """Returns the text of a time for JSON: a datetime without a zone is UTC, a date is its midnight in UTC."""
+def _json_value(value):
+    """Returns what JSON has for a value of Python. A datetime without a zone is UTC. Raises TypeError for others."""
     if isinstance(value, datetime.datetime):
         return (value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)).isoformat()
     if isinstance(value, datetime.date):
         return value.isoformat()
+    if isinstance(value, pathlib.PurePath):
+        return value.as_posix()
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if isinstance(value, collections.abc.Iterable) and not isinstance(value, (bytes, bytearray)):
+        return list(value)
     raise TypeError("%s is not a value that GraphQL takes: %r" % (type(value).__name__, value))
 
 

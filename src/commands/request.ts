@@ -10,7 +10,7 @@ import {
 import { plural } from '../plural.js';
 import { fileOption, readPaths, readRetention, toNumber, toSize } from './arguments.js';
 import { ask, askChange, askNow, unwrapResult } from './client.js';
-import { CommandError, UsageError } from './failure.js';
+import { CommandError, exitCodes, UsageError } from './failure.js';
 import { environment } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { requireQuota } from './own-settings.js';
@@ -130,7 +130,7 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
   };
 }
 
-/** Prints what a request would take. @throws CommandError if the quota is too small for it */
+/** Prints what a request would take. @throws CommandError if the quota is too small, or not all files are known */
 async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
   const { plan, result } = await ask(url, EstimateRequest, { input });
   const estimate = unwrapResult(result);
@@ -138,13 +138,17 @@ async function estimateRequest(url: string, input: CreateRequestInput, options: 
   else {
     const folders = await findFolders(url, estimate.unknownPaths);
     for (const line of formatEstimate(plan.at, estimate, folders)) printLine(line);
-    if (input.pattern && estimate.files === 0) printLine(describeNoMatch(input.pattern));
     printLine('nothing was asked for');
   }
   if (!estimate.isEnough) {
     throw new CommandError(
       `the quota of user "${estimate.user}" is too small: ${estimate.quotaUsedAfter} bytes would be used of ${estimate.quotaSize}`,
     );
+  }
+  if (estimate.filesUnknown > 0 || estimate.files === 0) {
+    const unknown = `${plural(estimate.filesUnknown, 'path is', 'paths are')} not in the catalogue`;
+    const missing = input.pattern ? describeNoMatch(input.pattern) : unknown;
+    throw new CommandError(missing, exitCodes.incomplete);
   }
 }
 

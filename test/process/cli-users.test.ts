@@ -170,12 +170,16 @@ ${staysOf(unknown)}
   const ended = (await run('show', noneId)).stdout;
   expect(ended).toContain('\nno file of the catalogue has "/Ocean/*.nc" in its path');
   expect(ended).not.toContain(' stays until ');
-  expect((await run('request', '--quota', 'ann', '--pattern', '/Ocean/', '--dry-run')).stdout).toContain(
-    '\nno file of the catalogue has "/Ocean/" in its path (upper and lower case differ)\n',
-  );
-  expect((await run('request', '--quota', 'ann', '--file', '/no/such', '--dry-run')).stdout).toContain(
-    '\nunknown     1 path that the catalogue does not know (upper and lower case differ):\n            /no/such\n',
-  );
+  expect(await run('request', '--quota', 'ann', '--pattern', '/Ocean/', '--dry-run')).toMatchObject({
+    ...{ code: 3, stdout: expect.stringMatching(/\nnothing was asked for\n$/) },
+    stderr: 'tapegate: no file of the catalogue has "/Ocean/" in its path (upper and lower case differ)\n',
+  });
+  expect(await run('request', '--quota', 'ann', '--file', '/no/such', '--dry-run')).toMatchObject({
+    ...{ code: 3, stderr: 'tapegate: 1 path is not in the catalogue\n' },
+    stdout: expect.stringContaining(
+      '\nunknown     1 path that the catalogue does not know (upper and lower case differ):\n            /no/such\n',
+    ),
+  });
 });
 
 test('request ends with 0 if known files are still to come, and names the unknown ones', async () => {

@@ -152,6 +152,25 @@ print(request["requestId"])`).ended;
     expect(await command('paths', id)).toEqual({ code: 0, stdout: '', stderr: '' });
   });
 
+  test('lists are any iterable of texts or path objects, a single text is a list of one, and other values are named', async () => {
+    const made = await script(`
+import datetime, pathlib
+path = '/ocean/sst "3" ü.nc'
+hour = datetime.timezone(datetime.timedelta(hours=1))
+aware = datetime.datetime(2099, 3, 4, 5, tzinfo=hour)
+for files in [(each for each in [path]), {path}, [pathlib.PurePosixPath(path)], pathlib.PurePosixPath(path), path]:
+    request = tapes.create_request("alice", files=files, retention=aware)
+    print(request["filesTotal"], request["retention"], tapes.estimate("alice", files=[pathlib.PurePosixPath(path)])["files"])
+    print(tapes.release(request["requestId"], paths=(each for each in [pathlib.PurePosixPath(path)]))["filesReleased"])
+    tapes.cancel(request["requestId"])
+for value in [b"/a", 1j]:
+    try: tapes.create_request("alice", files=[value])
+    except TypeError as error: print(error)`).ended;
+    const each = '1 2099-03-04T04:00:00Z 1\n1\n';
+    const wrong = "bytes is not a value that GraphQL takes: b'/a'\ncomplex is not a value that GraphQL takes: 1j\n";
+    expect([made.stdout, made.stderr]).toEqual([`${each.repeat(5)}${wrong}`, '']);
+  });
+
   test('control characters in names do not reach the terminal', async () => {
     const shown = await script(
       `import tapegate
