@@ -1,14 +1,9 @@
 /** Addresses of the network, and ranges of them, as the configuration names them. */
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { remember } from './remembered.js';
 
 export type AddressRanges = readonly string[];
-
-/** Parses a list separated by commas or spaces; undefined if it is empty or contains anything else. */
-export function parseRanges(text: string): AddressRanges | undefined {
-  const ranges = splitWords(text);
-  return ranges.length > 0 && ranges.every(isRange) ? ranges : undefined;
-}
 
 /** Splits a list with commas or spaces. */
 export function splitWords(text: string): string[] {
@@ -44,6 +39,21 @@ const isOfLoopback = createRangeTest(['127.0.0.0/8', '::1']);
 /** Returns whether only this host can reach the address or name. */
 export function isLoopback(host: string): boolean {
   return isOfLoopback(host) || host === 'localhost';
+}
+
+/** Returns a test whether an address is one of this host. Every user of the host can connect from these. */
+export function createLocalTest(): (address: string) => boolean {
+  const own = Object.values(networkInterfaces()).flatMap((each = []) => each.map(({ address }) => address));
+  const isOwn = createRangeTest(own.map((address) => address.replace(/%.*$/, '')));
+  return (address) => isOfLoopback(address) || isOwn(address);
+}
+
+/** Returns whether a range contains a loopback address, or is an address of this host. */
+export function isLocalRange(range: string): boolean {
+  const [address = '', prefix] = range.split('/');
+  const contains = createRangeTest([range]);
+  if (isOfLoopback(normalAddress(address)) || contains('127.0.0.1') || contains('::1')) return true;
+  return prefix === undefined && createLocalTest()(normalAddress(address));
 }
 
 /** Returns IPv4 addresses that came as IPv6 as IPv4. */

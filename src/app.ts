@@ -137,12 +137,12 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   const limits = limitCallers(ctx.config);
   const metrics = openMetrics(ctx, { answers: () => answers.number });
   const app = createApp(ctx, { graphql, identifier, answers, limits, standbys, metrics, contextFor });
-  const server = await listen(app, ctx, createTlsServer ?? createPlainServer).catch(async (error) => {
+  const servers = await listen(app, ctx, createTlsServer ?? createPlainServer).catch(async (error) => {
     await standbys?.close();
     throw error;
   });
-  limits.watch(server);
-  const { port, family, address } = server.address() as AddressInfo;
+  for (const server of servers) limits.watch(server);
+  const { port, family, address } = servers[0].address() as AddressInfo;
   return {
     metrics,
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
@@ -151,7 +151,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
         graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
         ctx.events.endReaders();
       };
-      await answers.finish(server, { leaveMs: ctx.config.leaveSeconds * 1000, endStreams });
+      await answers.finish(servers, { leaveMs: ctx.config.leaveSeconds * 1000, endStreams });
       identifier.close();
       limits.close();
       await identifier.finish();

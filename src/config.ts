@@ -1,10 +1,10 @@
 /** Reads the environment of a server once, and reports all its faults. settings.ts has the settings. */
 import { readFileSync } from 'node:fs';
 import type * as z from 'zod';
-import { isLoopback } from './address-ranges.js';
+import { isLocalRange, isLoopback } from './address-ranges.js';
 import { ConfigError, describeFault, type Environment } from './environment.js';
 import { bareHost, namesOfIssuer } from './issuer-urls.js';
-import type { AuthMethod } from './setting-values.js';
+import type { AuthMethod, Proxies } from './setting-values.js';
 import { listSettings, schema, variableOf } from './settings.js';
 import { findTlsFaults } from './tls-files.js';
 
@@ -148,7 +148,7 @@ function complete(settings: Settings, env: Environment): Config {
 }
 
 function findContradictions({ access, tlsCert, tlsKey, trustedOnly, trustedDocuments }: Settings): string[] {
-  const { auth, oidcIssuers, oidcAudiences, proxyAddresses } = access;
+  const { auth, oidcIssuers, oidcAudiences, proxies } = access;
   const names = oidcIssuers.map(namesOfIssuer);
   const twice = names.find((name, index) => names.indexOf(name) !== index);
   const checks: [isWrong: boolean, fault: string][] = [
@@ -167,8 +167,8 @@ function findContradictions({ access, tlsCert, tlsKey, trustedOnly, trustedDocum
       `TAPEGATE_OIDC_ISSUER contains several issuers with the address ${twice}: their users could not be distinguished`,
     ],
     [
-      (auth.has('proxy') || auth.has('certificate')) && proxyAddresses.length === 0,
-      'TAPEGATE_AUTH contains proxy or certificate, which require TAPEGATE_PROXY_ADDRESSES, the only addresses whose headers are trusted',
+      (auth.has('proxy') || auth.has('certificate')) && listProxies(proxies).length === 0,
+      'TAPEGATE_AUTH contains proxy or certificate, which require TAPEGATE_PROXY_ADDRESSES, the only senders whose headers are trusted',
     ],
   ];
   return checks.flatMap(([isWrong, fault]) => (isWrong ? [fault] : []));
@@ -211,6 +211,8 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
     if (env[variable] === '' && methods.some((method) => access.auth.has(method)))
       faults.push(`${variable} must not be empty: without it, ${effect}`);
   }
+  const local = access.proxies.ranges.find(isLocalRange);
+  if (local !== undefined && access.proxySecret === undefined) faults.push(describeLocalProxy(local));
   if (env.TAPEGATE_AUTH === '')
     return [...faults, 'TAPEGATE_AUTH must not be empty: without it, the gateway is open to every caller'];
   const sign = env.TAPEGATE_AUTH === undefined || faulty.has('TAPEGATE_AUTH') ? findOtherHosts(settings) : undefined;
@@ -231,6 +233,14 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
   return faults;
 }
 
+const describeLocalProxy = (range: string): string =>
+  `TAPEGATE_PROXY_ADDRESSES contains ${JSON.stringify(range)}, from which every user of this host could send the headers of a proxy: replace it by a socket that only the proxy may open, such as unix:/run/tapegate/proxy.sock:www-data, or have the proxy send the secret of TAPEGATE_PROXY_SECRET_FILE`;
+
+const listProxies = ({ ranges, sockets }: Proxies): string[] => [
+  ...ranges,
+  ...sockets.map(({ path }) => `unix:${path}`),
+];
+
 /** Returns the content of a file, or the error of reading it. */
 function tryRead(file: string): unknown {
   try {
@@ -250,6 +260,7 @@ function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [s
     return ['TAPEGATE_PUBLIC_URL', publicUrl];
   const name = allowedHosts.find((each) => !isLoopback(bareHost(each)));
   if (name !== undefined) return ['TAPEGATE_ALLOWED_HOSTS', name];
-  if (access.proxyAddresses.length > 0) return ['TAPEGATE_PROXY_ADDRESSES', access.proxyAddresses.join(',')];
+  const proxies = listProxies(access.proxies);
+  if (proxies.length > 0) return ['TAPEGATE_PROXY_ADDRESSES', proxies.join(',')];
   return access.oidcIssuers.length > 0 ? ['TAPEGATE_OIDC_ISSUER', access.oidcIssuers.join(' ')] : undefined;
 }

@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 import { createAddressNote } from './access/address.js';
 import { answerInTurn, isAnswering } from './access/limits.js';
 import { createObserver } from './access/observed.js';
+import { listenForProxy } from './access/proxy-socket.js';
 import type { Context } from './context.js';
 import { codeOf, messageOf } from './errors.js';
 import { dropPrefix, prefixOf, toOriginForm } from './http-target.js';
@@ -43,30 +44,46 @@ export const createPlainServer = (listener: RequestListener) =>
 
 const CONTINUE = /^\s*100-continue\s*$/i;
 
+/** @returns the server of the gateway's address, and one for each Unix socket of proxies */
 export async function listen(
   app: RequestListener,
   ctx: Context,
   create: (listener: RequestListener) => Server,
-): Promise<Server> {
+): Promise<[Server, ...Server[]]> {
   const { port, host, publicUrl, access } = ctx.config;
   const observe = createObserver(ctx);
   const prefix = prefixOf(publicUrl);
-  const noteAddress = createAddressNote(access.proxyAddresses);
-  const answer = answerInTurn((req, res) => {
-    noteAddress(req);
-    toOriginForm(req);
-    dropPrefix(req, prefix);
-    observe(req, res);
-    // an import continues once its sender is known
-    if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
-    app(req, res);
-  });
-  const server = create(answer);
+  const noteAddress = createAddressNote(access);
+  const answer = (isOfSocket: boolean): RequestListener =>
+    answerInTurn((req, res) => {
+      noteAddress(req, isOfSocket);
+      toOriginForm(req);
+      dropPrefix(req, prefix);
+      observe(req, res);
+      // an import continues once its sender is known
+      if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
+      app(req, res);
+    });
+  const server = prepare(create(answer(false)));
+  const sockets = access.proxies.sockets.map((socket) => ({
+    socket,
+    server: prepare(createPlainServer(answer(true))),
+  }));
+  try {
+    await once(server.listen(port, host), 'listening');
+    for (const each of sockets) await listenForProxy(each.server, each.socket);
+  } catch (error) {
+    for (const each of [server, ...sockets.map(({ server }) => server)]) each.close();
+    throw error;
+  }
+  return [server, ...sockets.map(({ server }) => server)];
+}
+
+function prepare(server: Server): Server {
   server.maxHeadersCount = 0; // Node.js would silently drop those after the first thousand; `maxHeaderSize` limits them
   server.on('clientError', refuseMalformed);
   // other expectations may be ignored (RFC 9110, 10.1.1)
   server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
   server.on('checkContinue', (req, res) => void server.emit('request', req, res));
-  await once(server.listen(port, host), 'listening');
   return server;
 }

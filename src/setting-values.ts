@@ -27,6 +27,18 @@ export interface RoleRule {
   name: string;
 }
 
+/** A Unix socket on which the gateway listens for a proxy. Only its owner, and this group, may connect. */
+export interface ProxySocket {
+  path: string;
+  group: number | undefined;
+}
+
+/** Reverse proxies: their addresses, and the sockets by which they connect. */
+export interface Proxies {
+  ranges: AddressRanges;
+  sockets: readonly ProxySocket[];
+}
+
 /** The endpoints of the REST contract. */
 export const endpoints = [
   'GET /requests',
@@ -89,6 +101,24 @@ export function parseRoles(text: string): readonly RoleRule[] | undefined {
   });
   const known = rules.filter((rule) => rule !== undefined);
   return known.length === rules.length ? known : undefined;
+}
+
+/** Parses addresses, ranges, and sockets such as `unix:/run/tapegate/proxy.sock:www-data`. */
+export function parseProxies(text: string): Proxies | undefined {
+  const words = splitWords(text);
+  const ranges = words.filter((word) => !word.startsWith(UNIX));
+  const sockets = words.filter((word) => word.startsWith(UNIX)).map(parseSocket);
+  const known = sockets.filter((socket) => socket !== undefined);
+  const isValid = words.length > 0 && ranges.every(isRange) && known.length === sockets.length;
+  return isValid ? { ranges, sockets: known } : undefined;
+}
+
+const UNIX = 'unix:';
+
+function parseSocket(text: string): ProxySocket | undefined {
+  const [, path = '', name] = /^unix:(\/[^:]+)(?::([^:]+))?$/.exec(text) ?? [];
+  const group = name === undefined ? undefined : findGroup(name);
+  return path === '' || (name !== undefined && group === undefined) ? undefined : { path, group };
 }
 
 /** Parses `user=X-User,groups=X-Groups`; other headers keep their default. */

@@ -2,9 +2,8 @@
  * All settings of a server, as one schema: the variable of each, its type, default and description. `npm run settings` writes the
  * tables of src/commands/README.md from it. To add a setting, add a line here and run that.
  */
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';
-import { parseRanges } from './address-ranges.js';
 import { splitHosts } from './database-url.js';
 import { DEFAULT_PORT, expectedUrl, isUrl, type UrlChoice } from './environment.js';
 import { messageOf } from './errors.js';
@@ -94,6 +93,26 @@ const certUsers = z.string().transform((file, ctx): Readonly<Record<string, stri
   return z.NEVER;
 });
 
+const LEAST_SECRET = 16;
+
+/** The content of a file that other users cannot read. */
+const secretFile = z.string().transform((file, ctx): string => {
+  try {
+    if ((statSync(file).mode & 0o007) !== 0) {
+      ctx.addIssue(explained(`a file that other users cannot read: run chmod o= ${file}`));
+      return z.NEVER;
+    }
+    const secret = readFileSync(file, 'utf8').trim();
+    if (secret.length >= LEAST_SECRET && /^[\x21-\x7e]+$/.test(secret)) return secret;
+    ctx.addIssue(
+      explained(`a file with a secret of at least ${LEAST_SECRET} characters without spaces: openssl rand -hex 32`),
+    );
+  } catch (error) {
+    ctx.addIssue(explained(`a readable file: ${messageOf(error)}`));
+  }
+  return z.NEVER;
+});
+
 const access = z.object({
   auth: setting(
     'TAPEGATE_AUTH',
@@ -120,12 +139,18 @@ const access = z.object({
   oidcClientId: optional('TAPEGATE_OIDC_CLIENT_ID', word).describe(
     'the public client with which `tapegate login` requests tokens from the first issuer that supports the device flow (RFC 8628); `/.well-known/oauth-protected-resource` publishes it. The dashboard uses the same client with a code and PKCE: the issuer must allow the address of the page (`TAPEGATE_PUBLIC_URL` and a slash) as redirect URI, and requests from its origin',
   ),
-  proxyAddresses: listed(
+  proxies: listed(
     'TAPEGATE_PROXY_ADDRESSES',
-    parsed(parseRanges, 'a list of addresses and ranges such as 192.0.2.0/24'),
-    [],
+    parsed(
+      values.parseProxies,
+      'a list of addresses, ranges such as 192.0.2.0/24, and sockets such as unix:/run/tapegate/proxy.sock:www-data with an existing group',
+    ),
+    { ranges: [], sockets: [] },
   ).describe(
-    'reverse proxies, a list of addresses and ranges. The gateway accepts the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and, with `proxy` and `certificate`, the user from them only',
+    'reverse proxies, a list of addresses, ranges and Unix sockets. The gateway accepts the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and, with `proxy` and `certificate`, the user from them only. It listens on `unix:/run/tapegate/proxy.sock` for its own account, and on `unix:/run/tapegate/proxy.sock:www-data` for a group as well. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`: every local user could connect from it',
+  ),
+  proxySecret: optional('TAPEGATE_PROXY_SECRET_FILE', secretFile).describe(
+    'a file with a secret, read at the start, that proxies with an address send in each request as `X-Tapegate-Proxy-Secret`; a request without it does not count as one of a proxy. Proxies on a Unix socket need none',
   ),
   proxyHeaders: setting(
     'TAPEGATE_PROXY_HEADERS',

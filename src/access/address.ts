@@ -2,10 +2,12 @@
  * The client's address, also behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether the request is
  * confidential.
  */
+import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { TLSSocket } from 'node:tls';
 import { ipKeyGenerator } from 'express-rate-limit';
-import { type AddressRanges, createRangeTest, isLoopback, normalAddress } from '../address-ranges.js';
+import { createLocalTest, createRangeTest, isLoopback, normalAddress } from '../address-ranges.js';
+import type { AccessConfig } from '../config.js';
 import { remember } from '../remembered.js';
 
 interface Origin {
@@ -23,10 +25,33 @@ function originOf(req: IncomingMessage): Origin {
   return origin;
 }
 
+export const SECRET_HEADER = 'x-tapegate-proxy-secret';
+
 /** @returns a function that records the address, before the first call of `addressOf` */
-export function createAddressNote(proxies: AddressRanges): (req: IncomingMessage) => void {
-  const isProxy = createRangeTest(proxies);
-  return (req) => void origins.set(req, findOrigin(req, isProxy));
+export function createAddressNote({
+  proxies,
+  proxySecret,
+}: Pick<AccessConfig, 'proxies' | 'proxySecret'>): (req: IncomingMessage, isOfSocket: boolean) => void {
+  const isProxy = createRangeTest(proxies.ranges);
+  const isLocal = createLocalTest();
+  const isSecret = proxySecret === undefined ? undefined : createSecretTest(proxySecret);
+  const isTrusted = (req: IncomingMessage): boolean => {
+    const peer = peerOf(req);
+    if (peer === undefined || !isProxy(peer)) return false;
+    // a listed range may contain addresses of this host, from which every local user can connect
+    return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(peer);
+  };
+  return (req, isOfSocket) => {
+    const isProxied = isOfSocket || isTrusted(req);
+    origins.set(req, { address: isProxied ? findClient(req, isProxy) : peerOf(req), isProxied });
+  };
+}
+
+/** Compares hashes, so that the time does not depend on how much of the secret is right. */
+function createSecretTest(secret: string): (given: string[] | undefined) => boolean {
+  const hash = (text: string) => createHash('sha256').update(text, 'latin1').digest();
+  const expected = hash(secret);
+  return ([given = '', ...others] = []) => others.length === 0 && timingSafeEqual(hash(given), expected);
 }
 
 /**
@@ -34,12 +59,11 @@ export function createAddressNote(proxies: AddressRanges): (req: IncomingMessage
  * all are listed, the first is the client's, such as a client on a proxy's host. If a listed proxy reports no valid
  * address, the client is unknown: the proxy's address is not its client's.
  */
-function findOrigin(req: IncomingMessage, isProxy: (address: string) => boolean): Origin {
-  let address = peerOf(req);
-  const isProxied = address !== undefined && isProxy(address);
+function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
+  let address = readAddress(chain.pop() ?? '');
   while (address !== undefined && isProxy(address) && chain.length > 0) address = readAddress(chain.pop() ?? '');
-  return { address, isProxied };
+  return address;
 }
 
 function peerOf({ socket }: IncomingMessage): string | undefined {
@@ -71,7 +95,7 @@ export function isProxied(req: IncomingMessage): boolean {
 const FORWARDED = [
   /^(x-)?forward(ed)?(-.*)?$/,
   /^(via|x-bluecoat-via|cdn-loop|surrogate-capability|front-end-https|x-varnish|x-nginx-proxy|x-proxied-.*|x-rewrite-url|x-(url-)?scheme)$/,
-  /^(x-original|x-envoy|x-arr|x-akamai|akamai|x-azure|x-appengine|x-vercel|wl-proxy|cf|fly|fastly|incap)-./,
+  /^(x-original|x-tapegate-proxy|x-envoy|x-arr|x-akamai|akamai|x-azure|x-appengine|x-vercel|wl-proxy|cf|fly|fastly|incap)-./,
   /^(x-)?(remote-(user|name|email|groups?)|auth-request-.+|webauth-.+|ssl-client-.+|client-(cert|verify|dn).*)$/,
   /(^|-)(client|connecting|real|remote|user|originating|external)-?(ip|addr|address)$/,
 ];

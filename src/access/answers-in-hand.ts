@@ -44,23 +44,25 @@ export class AnswersInHand {
   };
 
   /**
-   * Stops a server. Returns when all its connections are closed.
+   * Stops the servers of a gateway. Returns when all their connections are closed.
    * @param how.leaveMs time for balancers to see that the gateway stops
    * @param how.endStreams ends streams, whose clients reconnect to another gateway
    */
-  async finish(server: Server, how: { leaveMs: number; endStreams: () => void }): Promise<void> {
+  async finish(servers: readonly Server[], how: { leaveMs: number; endStreams: () => void }): Promise<void> {
     this.isOver = true;
     for (const res of this.open) if (!res.headersSent) res.setHeader('Connection', 'close');
     await sleep(how.leaveMs);
     how.endStreams();
     // clients of streams reconnect at once, over connections that were idle until now
-    const connections = await promisify(server.getConnections.bind(server))();
-    if (connections > 0) await sleep(REST_MS);
-    const closed = once(server, 'close');
-    this.onEnd = () => server.closeIdleConnections(); // also of a response whose header was sent before
-    server.close();
+    const connections = await Promise.all(servers.map((server) => promisify(server.getConnections.bind(server))()));
+    if (connections.some((count) => count > 0)) await sleep(REST_MS);
+    const closed = Promise.all(servers.map((server) => once(server, 'close')));
+    this.onEnd = () => {
+      for (const server of servers) server.closeIdleConnections(); // also of a response whose header was sent before
+    };
+    for (const server of servers) server.close();
     await Promise.race([closed, sleep(ANSWER_MS, undefined, { ref: false })]);
-    server.closeAllConnections();
+    for (const server of servers) server.closeAllConnections();
     await closed;
   }
 }

@@ -221,10 +221,11 @@ function limitConnections(server: Server, config: Config): void {
   server.requestTimeout = limits.requestSeconds * 1000;
   server.keepAliveTimeout = limits.idleSeconds * 1000;
   const shares = new Shares('connections', { all: most, one: Math.floor(most / 2) });
-  const isProxy = createRangeTest(access.proxyAddresses);
+  const isProxy = createRangeTest(access.proxies.ranges);
+  const isOfProxies = typeof server.address() === 'string';
   server.on('connection', (socket: Socket) => {
     // a listed proxy's connections belong to all its clients
-    if (isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
+    if (isOfProxies || isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
     const give = shares.tryTake(addressKey(socket.remoteAddress));
     if (give) socket.once('close', give);
     else socket.destroy();

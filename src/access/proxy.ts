@@ -7,15 +7,15 @@ import type { Role } from '../caller.js';
 import type { AccessConfig } from '../config.js';
 import { quote } from '../errors.js';
 import type { RoleRule } from '../setting-values.js';
-import { addressOf, isProxied } from './address.js';
+import { addressOf, isProxied, SECRET_HEADER } from './address.js';
 import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
 /** Reads the user's header; undefined if absent. @throws HttpError 401 */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
   const { proxyHeaders, proxyRoles } = access;
-  const user = readHeader(req, proxyHeaders.user);
-  const groups = proxyHeaders.groups === undefined ? undefined : readHeader(req, proxyHeaders.groups);
+  const user = readHeader(access, req, proxyHeaders.user);
+  const groups = proxyHeaders.groups === undefined ? undefined : readHeader(access, req, proxyHeaders.groups);
   if (user === undefined && groups === undefined) return undefined;
   if (user === undefined)
     throw unauthenticated(`there are groups (${proxyHeaders.groups}) and no user (${proxyHeaders.user})`);
@@ -29,8 +29,8 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
 /** Reads the subject of a client certificate that the proxy has verified; undefined if absent. @throws HttpError 401 */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
   const { proxyHeaders, proxyRoles } = access;
-  const subject = readHeader(req, proxyHeaders.subject);
-  const verified = readHeader(req, proxyHeaders.verified);
+  const subject = readHeader(access, req, proxyHeaders.subject);
+  const verified = readHeader(access, req, proxyHeaders.verified);
   if (subject === undefined || verified === 'NONE') return undefined;
   if (verified !== 'SUCCESS') {
     throw unauthenticated(`the client certificate is not verified: ${proxyHeaders.verified} must say SUCCESS`);
@@ -62,11 +62,15 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
  * Returns a header that a proxy sets; undefined if empty.
  * @throws HttpError 401 if another sender has set it, or if it is there twice: one of them is the client's
  */
-function readHeader(req: IncomingMessage, name: string): string | undefined {
+function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
   if (values.length === 0) return undefined;
   if (!isProxied(req)) {
-    throw unauthenticated(`the header ${name} is taken from a listed proxy only, and ${addressOf(req)} is none`);
+    const reason =
+      proxySecret !== undefined
+        ? `and the request does not have its ${SECRET_HEADER}`
+        : `and ${addressOf(req)} is none`;
+    throw unauthenticated(`the header ${name} is taken from a listed proxy only, ${reason}`);
   }
   if (values.length > 1) throw unauthenticated(`the header ${name} is there ${values.length} times`);
   // Node.js has removed the white space of HTTP; other space is part of a name

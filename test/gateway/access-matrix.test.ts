@@ -15,6 +15,7 @@ import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, type Edges, type GraphqlAnswer, sendGraphql } from '../support/graphql.js';
+import { OF_PROXY, settingsOfProxy } from '../support/proxy.js';
 import { call } from '../support/rest.js';
 import { postOperation } from '../support/streams.js';
 import { useApp } from '../support/use-app.js';
@@ -338,7 +339,7 @@ describe.each(Object.keys(callers))('%s', (caller) => {
 });
 
 test('a caller without a role reads no node', async () => {
-  const settings = { TAPEGATE_PROXY_ADDRESSES: '127.0.0.1', TAPEGATE_PROXY_ROLES: 'user=staff' };
+  const settings = { ...settingsOfProxy(), TAPEGATE_PROXY_ROLES: 'user=staff' };
   const { access } = readConfig({ TAPEGATE_AUTH: 'proxy', ...settings });
   const other = await startBeside(app, { config: { access } });
   const { data } = await ask(gatewayOf('carol'), '{ __type(name: "Node") { possibleTypes { name } } }');
@@ -346,7 +347,7 @@ test('a caller without a role reads no node', async () => {
   expect(possibleTypes.length).toBeGreaterThan(5);
   for (const { name } of possibleTypes) {
     const query = `{ node(id: "${Buffer.from(`${name}:1`).toString('base64')}") { id } }`;
-    const { body } = await sendGraphql(other, { query }, { headers: { 'X-Remote-User': 'mallory' } });
+    const { body } = await sendGraphql(other, { query }, { headers: { ...OF_PROXY, 'X-Remote-User': 'mallory' } });
     expect([name, outcomeOf(body).outcome]).toEqual([name, 'forbidden']);
   }
   await other.close();

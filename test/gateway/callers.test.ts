@@ -12,6 +12,7 @@ import { addQuota } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import { request, send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
+import { OF_PROXY, PROXY_SECRET } from '../support/proxy.js';
 import { errorBody, get, post } from '../support/rest.js';
 import { openStream, reserveStream, sendReserved } from '../support/streams.js';
 import { waitFor, whenClosed } from '../support/wait.js';
@@ -230,12 +231,14 @@ test('a stream in single connection mode has a limit of operations', async () =>
   close();
 });
 
+const behindProxy = { proxies: { ranges: ['127.0.0.1'], sockets: [] }, proxySecret: PROXY_SECRET };
+
 test('the rate-limit key of a user is its name, whatever its token, address and rights', async () => {
-  const access = { auth: new Set(['token', 'proxy'] as const), proxyAddresses: ['127.0.0.1'] };
+  const access = { auth: new Set(['token', 'proxy'] as const), ...behindProxy };
   const narrow = await start({ rateLimit: 2 }, access);
   const tokenOf = async (name: string) => (await createToken(narrow.ctx, { name, role: 'USER' })).secret;
   const ask = async (headers: Record<string, string>, client = '192.0.2.1') => {
-    const all = { 'X-Forwarded-For': client, 'X-Forwarded-Proto': 'https', ...headers };
+    const all = { ...OF_PROXY, 'X-Forwarded-For': client, 'X-Forwarded-Proto': 'https', ...headers };
     const { status } = await send({ url: narrow.url }, '/tape_control/api/v1/requests', { headers: all });
     return status;
   };
@@ -254,10 +257,10 @@ test('the rate-limit key of a user is its name, whatever its token, address and 
 
 test('the rate-limit key of an anonymous client behind a listed proxy is its own address, and the proxy has no limit of connections', async () => {
   const legacy = [{ endpoint: 'GET /requests' }] as const;
-  const access = { auth: new Set(['token', 'legacy'] as const), legacy, proxyAddresses: ['127.0.0.1'] };
+  const access = { auth: new Set(['token', 'legacy'] as const), legacy, ...behindProxy };
   const narrow = await start({ rateLimit: 1, connections: 16 }, access);
   const from = async (client: string) => {
-    const headers = { 'X-Forwarded-For': client };
+    const headers = { ...OF_PROXY, 'X-Forwarded-For': client };
     return (await send({ url: narrow.url }, '/tape_control/api/v1/requests', { headers })).status;
   };
   expect([await from('192.0.2.1'), await from('192.0.2.1'), await from('192.0.2.2')]).toEqual([200, 429, 200]);

@@ -7,6 +7,7 @@ import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { type Edges, sendGraphql } from '../support/graphql.js';
 import { AUDIENCE, type Realms, startRealms } from '../support/identity-provider.js';
+import { OF_PROXY, settingsOfProxy } from '../support/proxy.js';
 import { call, errorBody } from '../support/rest.js';
 
 let realms: Realms;
@@ -18,7 +19,7 @@ beforeAll(async () => {
     TAPEGATE_AUTH: 'token,oidc,proxy,certificate',
     TAPEGATE_OIDC_ISSUER: ['a', 'b', 'c'].map(realms.urlOf).join(),
     TAPEGATE_OIDC_AUDIENCE: AUDIENCE,
-    TAPEGATE_PROXY_ADDRESSES: '127.0.0.1',
+    ...settingsOfProxy(),
     TAPEGATE_PROXY_HEADERS: 'groups=X-Remote-Groups',
   };
   app = await startApp({ config: { access: readConfig(env).access } });
@@ -64,12 +65,12 @@ test('only a listed issuer may give names with its own suffix', async () => {
   const taken = nameOf('b');
   await refused(bearer(await tokenOf('a', { sub: taken })), 'the token', taken);
   await refused(bearer(await tokenOf('a', { groups: ['ocean', taken] })), 'the token', taken);
-  await refused({ 'X-Remote-User': taken }, 'the proxy', taken);
-  await refused({ 'X-Remote-User': 'alice', 'X-Remote-Groups': `ocean;${taken}` }, 'the proxy', taken);
-  const subject = { 'X-SSL-Client-S-DN': `CN=${taken}`, 'X-SSL-Client-Verify': 'SUCCESS' };
+  await refused({ ...OF_PROXY, 'X-Remote-User': taken }, 'the proxy', taken);
+  await refused({ ...OF_PROXY, 'X-Remote-User': 'alice', 'X-Remote-Groups': `ocean;${taken}` }, 'the proxy', taken);
+  const subject = { ...OF_PROXY, 'X-SSL-Client-S-DN': `CN=${taken}`, 'X-SSL-Client-Verify': 'SUCCESS' };
   await refused(subject, 'the client certificate', taken);
   // other names with an @ are ordinary names
-  expect(await quotasOf({ 'X-Remote-User': 'alice@example.org' })).toEqual([]);
+  expect(await quotasOf({ ...OF_PROXY, 'X-Remote-User': 'alice@example.org' })).toEqual([]);
   expect(await quotasOf(bearer(await tokenOf('c', { sub: taken })))).toEqual([]);
 });
 

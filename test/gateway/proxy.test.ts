@@ -1,5 +1,8 @@
 /** Callers who are named by a reverse proxy: which headers count, and what they allow. */
-import { writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { existsSync, readdirSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
+import net from 'node:net';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { readConfig } from '../../src/config.js';
@@ -8,6 +11,7 @@ import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { sendAsIs } from '../support/http.js';
+import { addedBy, OF_PROXY, settingsOfProxy } from '../support/proxy.js';
 import { errorBody } from '../support/rest.js';
 import { waitForReaders } from '../support/streams.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -22,7 +26,7 @@ const clock = createClock();
 
 const access = accessOf({
   TAPEGATE_AUTH: 'token,proxy,certificate',
-  TAPEGATE_PROXY_ADDRESSES: '127.0.0.1 10.9.0.0/16',
+  ...settingsOfProxy('127.0.0.1 10.9.0.0/16'),
   TAPEGATE_PROXY_HEADERS: 'groups=X-Remote-Groups',
   TAPEGATE_PROXY_CERT_USERS: certUsers,
   TAPEGATE_PROXY_ROLES: 'operator=ops,viewer=user:eve',
@@ -32,7 +36,7 @@ const app = useApp({ now: clock.now, config: { access } }, async () => {
 });
 
 const get = (app: TestApp, where: string, headers: Record<string, string> = {}) =>
-  sendAsIs(app, `/tape_control/api/v1${where}`, { headers: { Host: 'localhost', ...headers } });
+  sendAsIs(app, `/tape_control/api/v1${where}`, { headers: { Host: 'localhost', ...addedBy(app), ...headers } });
 
 /** Returns the statuses of the quotas of alice and of bob. */
 const sees = async (app: TestApp, headers: Record<string, string>) => {
@@ -132,6 +136,48 @@ test('behind a proxy that is not listed its headers are refused, not ignored, an
   }
 });
 
+test('a local program that does not have the secret is no proxy', async () => {
+  for (const sent of ['', 'a-secret-of-the-prox', 'another-secret-of-it']) {
+    const headers = { 'X-Tapegate-Proxy-Secret': sent, 'X-Remote-User': 'eve', 'X-Forwarded-For': '192.0.2.66' };
+    const message =
+      'the header x-remote-user is taken from a listed proxy only, and the request does not have its x-tapegate-proxy-secret';
+    await expectRefused(app, headers, message);
+  }
+  await app.ctx.refusals.settle();
+  const invented = await app.ctx.db.prisma.audit.count({ where: { address: '192.0.2.66' } });
+  expect(invented).toBe(0);
+});
+
+test('a proxy connects by a socket that only its group can open, which a killed gateway leaves behind', async () => {
+  const socketPath = path.join(dir, 'proxy.sock');
+  const left = net.createServer().listen(`${socketPath}.left`);
+  await once(left, 'listening');
+  renameSync(`${socketPath}.left`, socketPath);
+  left.close();
+  const access = accessOf({
+    TAPEGATE_AUTH: 'proxy',
+    TAPEGATE_PROXY_ADDRESSES: `unix:${socketPath}:${process.getgid?.()}`,
+  });
+  const near = await startBeside(app, { config: { access } });
+  const { mode, gid } = statSync(socketPath);
+  expect([(mode & 0o777).toString(8), gid]).toEqual(['660', process.getgid?.()]);
+  const headers = { Host: 'localhost', 'X-Remote-User': 'alice', 'X-Forwarded-For': '192.0.2.7' };
+  const target = '/tape_control/api/v1/quota/alice';
+  const request = http.get({ socketPath, path: target, headers });
+  const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+  response.resume();
+  expect(response.statusCode).toBe(200);
+  expect((await sendAsIs(near, target, { headers })).status).toBe(401);
+  await expect(startBeside(app, { config: { access } })).rejects.toThrow(
+    `cannot listen on ${socketPath} (TAPEGATE_PROXY_ADDRESSES): another process listens there`,
+  );
+  await near.close();
+  expect(existsSync(socketPath)).toBe(false);
+  expect(readdirSync(dir)).toEqual(['users']);
+  writeFileSync(socketPath, '');
+  await expect(startBeside(app, { config: { access } })).rejects.toThrow('there is a file that is not a socket');
+});
+
 test('a stream of a caller named by a proxy ends after a while, and one with a token stays', async () => {
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
   const query = encodeURIComponent('subscription { stageChanges { path } }');
@@ -143,7 +189,7 @@ test('a stream of a caller named by a proxy ends after a while, and one with a t
     expect(answer.status).toBe(200);
     return answer.text().catch(() => 'broken off');
   };
-  const proxied = open({ 'X-Remote-User': 'alice' });
+  const proxied = open({ ...OF_PROXY, 'X-Remote-User': 'alice' });
   const byToken = open({ Authorization: `Bearer ${secret}` });
   await waitForReaders(app, 2);
   clock.advance(16 * 60);

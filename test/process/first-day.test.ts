@@ -13,6 +13,7 @@ import { ask, askData, type Edges } from '../support/graphql.js';
 import { sendAsIs } from '../support/http.js';
 import { findFreePort } from '../support/ports.js';
 import { cleanUp, runCli, serveHere, startProcess } from '../support/process.js';
+import { addedBy, OF_PROXY, settingsOfProxy } from '../support/proxy.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { useApp } from '../support/use-app.js';
 
@@ -26,7 +27,7 @@ const TAPEGATE_LEGACY =
 const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 10_000n);
   ({ secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' }));
-  legacy = await startLegacy({ TAPEGATE_PROXY_ADDRESSES: '127.0.0.1', TAPEGATE_LEGACY });
+  legacy = await startLegacy({ ...settingsOfProxy(), TAPEGATE_LEGACY });
 });
 afterAll(async () => {
   await legacy.close();
@@ -44,7 +45,7 @@ async function statusOf(
   method = 'GET',
   body?: string,
 ) {
-  const call = { method, headers: { Host: 'localhost', ...headers }, ...(body && { body }) };
+  const call = { method, headers: { Host: 'localhost', ...addedBy(gateway), ...headers }, ...(body && { body }) };
   return (await sendAsIs(gateway, `/tape_control/api/v1${path}`, call)).status;
 }
 
@@ -112,9 +113,8 @@ test.each([
 });
 
 test('the address of a client is the one that the proxies report, never the address of a proxy', async () => {
-  const TAPEGATE_PROXY_ADDRESSES = '127.0.0.1,10.0.0.0/8';
   const near = await startLegacy({
-    TAPEGATE_PROXY_ADDRESSES,
+    ...settingsOfProxy('127.0.0.1,10.0.0.0/8'),
     TAPEGATE_LEGACY: 'GET /quota/{user} from 127.0.0.0/8 10.1.0.0/16',
   });
   const cases: [headers: Record<string, string>, status: number][] = [
@@ -139,6 +139,18 @@ test('the address of a client is the one that the proxies report, never the addr
   for (const [headers, status] of cases) {
     expect([headers, await statusOf(near, '/quota/alice', headers)]).toEqual([headers, status]);
   }
+  await near.close();
+});
+
+test('a local program that does not send the secret of the proxy is not known by the headers of the proxy', async () => {
+  const near = await startLegacy({ ...settingsOfProxy(), TAPEGATE_LEGACY: 'GET /quota/{user} from 198.51.100.7' });
+  const target = '/tape_control/api/v1/quota/alice';
+  const headers = { Host: 'localhost', 'X-Forwarded-For': '198.51.100.7' };
+  const answers = [
+    await sendAsIs(near, target, { headers }),
+    await sendAsIs(near, target, { headers: { ...headers, ...OF_PROXY } }),
+  ];
+  expect(answers.map(({ status }) => status)).toEqual([401, 200]);
   await near.close();
 });
 
@@ -172,7 +184,7 @@ test.each([
 });
 
 test('uses are counted by address and by existing user, for operators', async () => {
-  const near = await startLegacy({ TAPEGATE_PROXY_ADDRESSES: '127.0.0.1', TAPEGATE_LEGACY });
+  const near = await startLegacy({ ...settingsOfProxy(), TAPEGATE_LEGACY });
   const headers = { 'X-Forwarded-For': '192.0.2.77' };
   for (const user of ['alice', 'alice', 'alice', 'nobody']) await statusOf(near, `/quota/${user}`, headers);
   await near.close();
@@ -191,7 +203,7 @@ test('uses are counted by address and by existing user, for operators', async ()
 });
 
 test('refusals of callers without credentials are counted separately, and are in the audit', async () => {
-  const near = await startLegacy({ TAPEGATE_PROXY_ADDRESSES: '127.0.0.1', TAPEGATE_LEGACY });
+  const near = await startLegacy({ ...settingsOfProxy(), TAPEGATE_LEGACY });
   const address = '192.0.2.99';
   const headers = { 'X-Forwarded-For': address };
   const post = () => statusOf(near, '/requests', headers, 'POST', '[{"quota":"alice"}]');

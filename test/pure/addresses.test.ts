@@ -2,13 +2,21 @@
 import type { IncomingMessage } from 'node:http';
 import { expect, test } from 'vitest';
 import { addressOf, createAddressNote, isProxied } from '../../src/access/address.js';
-import { isLoopback, parseRanges } from '../../src/address-ranges.js';
+import { isLocalRange, isLoopback } from '../../src/address-ranges.js';
+import { parseProxies } from '../../src/setting-values.js';
+import { OF_PROXY, PROXY_SECRET } from '../support/proxy.js';
 
 /** Returns the address of a request from `peer`, and whether it came through a trusted proxy. */
-function find(peer: string, forwarded: string | undefined, proxies = ['127.0.0.1', '10.0.0.0/8', '2001:db8::/32']) {
+function find(
+  peer: string | undefined,
+  forwarded: string | undefined,
+  { ranges = ['127.0.0.1', '10.0.0.0/8', '2001:db8::/32'], sent = [PROXY_SECRET], isOfSocket = false } = {},
+) {
   const headers = forwarded === undefined ? {} : { 'x-forwarded-for': forwarded };
-  const req = { socket: { remoteAddress: peer }, headers } as unknown as IncomingMessage;
-  createAddressNote(proxies)(req as never);
+  const [name = ''] = Object.keys(OF_PROXY);
+  const headersDistinct = { [name.toLowerCase()]: sent };
+  const req = { socket: { remoteAddress: peer }, headers, headersDistinct } as unknown as IncomingMessage;
+  createAddressNote({ proxies: { ranges, sockets: [] }, proxySecret: PROXY_SECRET })(req, isOfSocket);
   return [addressOf(req), isProxied(req)];
 }
 
@@ -38,13 +46,46 @@ test.each<[peer: string, forwarded: string | undefined, address: string | undefi
 });
 
 test('without trusted proxies, X-Forwarded-For is ignored', () => {
-  expect(find('127.0.0.1', '203.0.113.9', [])).toEqual(['127.0.0.1', false]);
+  expect(find('127.0.0.1', '203.0.113.9', { ranges: [] })).toEqual(['127.0.0.1', false]);
+});
+
+test.each([[[]], [['']], [['a-secret-of-the-prox']], [[PROXY_SECRET, PROXY_SECRET]], [[`${PROXY_SECRET} `]]])(
+  'a listed address with the secret %j is no proxy',
+  (sent) => {
+    expect(find('127.0.0.1', '203.0.113.9', { sent })).toEqual(['127.0.0.1', false]);
+    expect(find('10.0.0.5', '203.0.113.9', { sent })).toEqual(['10.0.0.5', false]);
+  },
+);
+
+test('a socket of proxies needs no secret and no address', () => {
+  expect(find(undefined, '203.0.113.9, 10.1.2.3', { sent: [], isOfSocket: true })).toEqual(['203.0.113.9', true]);
+  expect(find(undefined, undefined, { sent: [], isOfSocket: true })).toEqual([undefined, true]);
+});
+
+test.each([
+  ...['127.0.0.1', '127.9.0.0/16', '::1', '::ffff:127.0.0.1', '::ffff:7f00:2', '0.0.0.0/0', '::/0', '::ffff:0:0/96'],
+  ...['127.0.0.0/7', '::/127'],
+])('%s contains an address of this host', (range) => {
+  expect(isLocalRange(range)).toBe(true);
+});
+
+test.each(['192.0.2.7', '10.0.0.0/8', '2001:db8::/32', '128.0.0.0/8'])('%s contains none', (range) => {
+  expect(isLocalRange(range)).toBe(false);
 });
 
 test('ranges are addresses with or without a prefix length; loopback addresses are recognized', () => {
-  expect(parseRanges('192.0.2.1, 10.0.0.0/8 ::1')).toEqual(['192.0.2.1', '10.0.0.0/8', '::1']);
+  expect(parseProxies('192.0.2.1, 10.0.0.0/8 ::1 unix:/run/a.sock unix:/b:12')).toEqual({
+    ranges: ['192.0.2.1', '10.0.0.0/8', '::1'],
+    sockets: [
+      { path: '/run/a.sock', group: undefined },
+      { path: '/b', group: 12 },
+    ],
+  });
+  for (const text of ['unix:', 'unix:a.sock', 'unix:/a:', 'unix:/a:no-such-group-here', 'unix:/a:1:2', '::1,unix:b']) {
+    expect([text, parseProxies(text)]).toEqual([text, undefined]);
+  }
   for (const text of ['', ' ', '10.0.0.0/33', '10.0.0/8', '::/129', 'host', '10.0.0.1/', '10.0.0.0/8/8', 'fe80::1%1']) {
-    expect([text, parseRanges(text)]).toEqual([text, undefined]);
+    expect([text, parseProxies(text)]).toEqual([text, undefined]);
   }
   const hosts = ['127.8.0.1', '::1', 'localhost', '128.0.0.1', 'localhost.example'];
   expect(hosts.filter(isLoopback)).toEqual(['127.8.0.1', '::1', 'localhost']);

@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { type Config, readConfig, settingsOfMethods } from '../../src/config.js';
@@ -6,6 +6,7 @@ import { ConfigError, isDebug, readServerUrl } from '../../src/environment.js';
 import { packageRoot } from '../../src/package-root.js';
 import { formatTables, listSettings, variableOf, variables } from '../../src/settings.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
+import { settingsOfProxy } from '../support/proxy.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 afterAll(cleanUp);
@@ -52,7 +53,13 @@ test('an empty environment gives the defaults, and an empty variable counts as u
       engine: true,
       drives: 2,
     },
-    ...{ auth: new Set(['token', 'open']), legacy: [], oidcRoles: [], proxyRoles: [], proxyAddresses: [] },
+    ...{
+      auth: new Set(['token', 'open']),
+      legacy: [],
+      oidcRoles: [],
+      proxyRoles: [],
+      proxies: { ranges: [], sockets: [] },
+    },
     ...{ diskTimeout: 120, tapeTimeout: 900, smtpUrl: undefined, webhookHosts: [] },
     ...{ eventDays: 30, requestDays: 30, auditDays: 400, expiryNoticeHours: 48, readerSeconds: 60, diskCalls: 2 },
     ...{ dashboard: true, graphiql: true, introspection: true, trustedOnly: false, traces: false, corsOrigins: [] },
@@ -96,7 +103,11 @@ test('each default is the value of its text, and src/commands/README.md has the 
 test.each<[name: string, value: string, changes: Partial<Settings>]>([
   ['HOST', '127.8.0.1', { host: '127.8.0.1' }],
   ['TAPEGATE_AUTH', 'token', { auth: new Set(['token']) }],
-  ['TAPEGATE_PROXY_ADDRESSES', '192.0.2.7, 10.0.0.0/8', { proxyAddresses: ['192.0.2.7', '10.0.0.0/8'] }],
+  [
+    'TAPEGATE_PROXY_ADDRESSES',
+    '192.0.2.7, 10.0.0.0/8',
+    { proxies: { ranges: ['192.0.2.7', '10.0.0.0/8'], sockets: [] } },
+  ],
   [
     'TAPEGATE_PROXY_HEADERS',
     'user=X-User, groups=X-Groups,verified=X-Ok',
@@ -192,8 +203,8 @@ const valuesOfMethods: Record<keyof typeof settingsOfMethods, string> = {
 
 const needed: Record<string, Record<string, string>> = {
   oidc: { TAPEGATE_OIDC_ISSUER: 'https://iam.example.org', TAPEGATE_OIDC_AUDIENCE: 'tapes' },
-  proxy: { TAPEGATE_PROXY_ADDRESSES: '127.0.0.1' },
-  certificate: { TAPEGATE_PROXY_ADDRESSES: '127.0.0.1' },
+  proxy: { TAPEGATE_PROXY_ADDRESSES: '192.0.2.7' },
+  certificate: { TAPEGATE_PROXY_ADDRESSES: '192.0.2.7' },
   legacy: {},
 };
 
@@ -210,6 +221,35 @@ test.each(Object.entries(settingsOfMethods))(
     expect(() => readAsEngine(given)).not.toThrow();
   },
 );
+
+test.each(['127.0.0.1', '192.0.2.7 ::1', '0.0.0.0/0', 'unix:/run/tapegate/proxy.sock,127.0.0.1'])(
+  'TAPEGATE_PROXY_ADDRESSES=%s needs a secret, because every local user can connect from there',
+  (TAPEGATE_PROXY_ADDRESSES) => {
+    const env = { TAPEGATE_AUTH: 'token,proxy', TAPEGATE_PROXY_ADDRESSES };
+    expect(faultsOf(env)).toEqual([
+      expect.stringMatching(
+        /^TAPEGATE_PROXY_ADDRESSES contains "(127.0.0.1|::1|0.0.0.0\/0)", from which every user of this host could send the headers of a proxy: replace it by a socket .* TAPEGATE_PROXY_SECRET_FILE$/,
+      ),
+    ]);
+    expect(faultsOf({ ...env, ...settingsOfProxy(TAPEGATE_PROXY_ADDRESSES) })).toEqual([]);
+  },
+);
+
+test.each<[content: string, mode: number, fault: string]>([
+  ['short', 0o600, 'a file with a secret of at least 16 characters without spaces: openssl rand -hex 32'],
+  [
+    'a secret with some spaces',
+    0o600,
+    'a file with a secret of at least 16 characters without spaces: openssl rand -hex 32',
+  ],
+  ['a-secret-of-the-proxy', 0o604, 'a file that other users cannot read: run chmod o= '],
+])('TAPEGATE_PROXY_SECRET_FILE with %j and mode %o is a fault', (content, mode, fault) => {
+  const file = path.join(makeTempDir(), 'secret');
+  writeFileSync(file, content);
+  chmodSync(file, mode);
+  const [found = ''] = faultsOf({ TAPEGATE_AUTH: 'token', TAPEGATE_PROXY_SECRET_FILE: file });
+  expect(found).toContain(`TAPEGATE_PROXY_SECRET_FILE must be ${fault}`);
+});
 
 test('with TAPEGATE_AUTH unset, the settings of a way to sign in are faults', () => {
   expect(faultsOf({ TAPEGATE_LEGACY: 'all', TAPEGATE_PROXY_ROLES: 'operator=ops' })).toEqual([
@@ -255,7 +295,8 @@ test.each<[name: string, value: string, shown?: string]>([
   ['TAPEGATE_PUBLIC_URL', 'https://tapes.example.org/tapes'],
   ['TAPEGATE_PUBLIC_URL', 'http://[2001:db8::7]:8080'],
   ['TAPEGATE_ALLOWED_HOSTS', 'localhost,tapes.example.org', 'tapes.example.org'],
-  ['TAPEGATE_PROXY_ADDRESSES', '127.0.0.1'],
+  ['TAPEGATE_PROXY_ADDRESSES', '192.0.2.7'],
+  ['TAPEGATE_PROXY_ADDRESSES', 'unix:/run/tapegate/proxy.sock'],
   ['TAPEGATE_OIDC_ISSUER', 'https://iam.example.org'],
 ])('%s=%s requires TAPEGATE_AUTH, because other hosts reach the gateway', (name, value, shown = value) => {
   expect(faultsOf({ [name]: value })).toEqual([
