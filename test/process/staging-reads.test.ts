@@ -12,7 +12,7 @@ import { useMemorySite } from '../support/memory-site.js';
 import { MemoryTapeSystem } from '../support/memory-staging.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
-import { addMemoryLibrary, addRemote, readStaging, readStates } from '../support/staging.js';
+import { addMemoryLibrary, addRemote, readStates } from '../support/staging.js';
 import { readSuspensions, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
@@ -205,22 +205,53 @@ test('a file with wrong bytes is charged a try, and staged again before the next
 test('a file that has left the disk of the library is requested again after growing pauses, and charged no try', async () => {
   await put('left', 1);
   await addRemote(app.ctx, keeping, { library: 'keeping', files: [{ path: '/left/kept' }] });
-  for (const each of [system, keeping])
-    each.onRead = async (path) => {
+  for (const each of [system, keeping]) {
+    let reads = 0;
+    each.onRead = async (path, bytes) => {
+      if (++reads > 3) return bytes;
       throw new NotReadyError(`${path} is on tape alone`);
     };
+  }
   const id = await request('left');
-  await waitFor('both files to be requested again three times', async () => {
+  const { holds } = await waitFor('the request to end', async () => {
     clock.advance(20);
-    const rows = (await readStaging(app.ctx)).filter(({ path }) => path.startsWith('/left/'));
-    return rows.length === 2 && rows.every(({ attempts }) => attempts >= 3);
+    const view = await viewRequest(app, id);
+    expect(await readAttempts('left')).toBe(0);
+    return view.state === 'COMPLETED' && view;
   });
-  expect(await readAttempts('left')).toBe(0);
-  for (const each of [system, keeping]) each.onRead = async (_path, bytes) => bytes;
-  clock.advance(600);
-  await ring(app, 'recall');
-  const { holds } = await waitForState(app, id, 'COMPLETED');
   expect(holds.map(({ error }) => error)).toEqual([null, null]);
+});
+
+test('a file that is never ready when it is read is shown with the reason, and charged tries after five times', async () => {
+  await put('never', 1);
+  system.onRead = async (path) => {
+    throw new NotReadyError(`${path} is on tape alone`);
+  };
+  const id = await request('never');
+  const reason = 'library silo called the file ready, and it was not: /never/00 is on tape alone';
+  const query = `{ request(id: ${id}) {
+    holds(first: 1) { edges { node { lastErrorClass lastError } } }
+    waiting { parts { edges { node { explanation } } } } } }`;
+  interface Answer {
+    request: { holds: Edges<{ lastError: string | null }>; waiting: { parts: Edges<{ explanation: string }> } | null };
+  }
+  const shown = await waitFor('the reason', async () => {
+    clock.advance(1);
+    const { request } = await askData<Answer>(app, query);
+    const isTold = request.waiting?.parts.edges.some(({ node }) => node.explanation.endsWith(reason));
+    const hold = request.holds.edges[0]?.node;
+    return isTold && hold?.lastError === reason && hold;
+  });
+  expect(shown).toMatchObject({ lastErrorClass: 'TRANSIENT' });
+  await waitFor('a second try', async () => {
+    clock.advance(20);
+    await ring(app, 'recall');
+    return (await readAttempts('never')) === 2;
+  });
+  system.onRead = async (_path, bytes) => bytes;
+  clock.advance(700);
+  await ring(app, 'recall');
+  await waitForState(app, id, 'COMPLETED');
 });
 
 test('a library that cannot be read rests, and neither its volume nor its files are charged', async () => {

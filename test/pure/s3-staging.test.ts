@@ -7,7 +7,7 @@ import { expectFailure } from '../support/failure.js';
 import { benchTest, createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
 import type { S3Request } from '../support/s3-server.js';
 import { S3Error } from '../support/s3-store.js';
-import { ask, errorOf, makeReady, putFiles, staged } from '../support/staging-bench.js';
+import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { describeStagingLibrary } from '../support/staging-library.js';
 import { quiet } from '../support/tape-backend.js';
 
@@ -59,6 +59,67 @@ benchTest('an object in a class without restores is ready for good, without a re
   }
   expect(bench.server.count('RestoreObject')).toBe(0);
   expect(await bench.library.release({ id: null, files: [A] }, quiet())).toEqual([]);
+});
+
+const demandOf = (files: (typeof A)[]) => ({ id: null, files });
+const LETTER = Buffer.from('a');
+
+for (const [what, storageClass, header] of [
+  ['of another name', 'ACCELERATED', 'dated'],
+  ['that S3 calls STANDARD', 'STANDARD', 'dated'],
+  ['of another name, on a system that reports no dates', 'ACCELERATED', 'dateless'],
+  ['of another name, on a system that reports no restores', 'ACCELERATED', 'absent'],
+] as const) {
+  benchTest(`an object in an archive class ${what} is restored and read`, async (bench) => {
+    const { store } = bench.server;
+    store.restoreHeader = header;
+    store.put(keyIn('/a'), LETTER, { storageClass, isArchived: true });
+    expect(await bench.library.stage([A], quiet())).toEqual({ id: null, known: [] });
+    const states = await bench.library.poll(demandOf([A]), quiet());
+    expect(states).toEqual([{ path: '/a', state: header === 'absent' ? 'forgotten' : 'waiting' }]);
+    expect(await bench.library.stage([A], quiet())).toEqual({ id: null, known: [] });
+    await bench.arrive(['/a']);
+    const until = header === 'dated' ? store.find(keyIn('/a')).restore?.until : null;
+    expect(await bench.library.poll(demandOf([A]), quiet())).toEqual([{ path: '/a', state: 'ready', until }]);
+    expect(await readStaged(bench.library, A)).toEqual(LETTER);
+    const kept = header === 'absent' ? [] : [{ path: '/a', until }];
+    expect(await bench.library.release(demandOf([A]), quiet())).toEqual(kept);
+  });
+}
+
+benchTest(
+  'an archived class without a report of its restores is ready when S3 says that it can be read',
+  async (bench) => {
+    const { store } = bench.server;
+    store.restoreHeader = 'absent';
+    await stageOne(bench, 'GLACIER');
+    await bench.arrive(['/a']);
+    const { known } = await bench.library.stage([A], quiet());
+    expect(known).toEqual([{ path: '/a', state: 'ready', until: null }]);
+  },
+);
+
+benchTest('a restore without a date whose copy has expired is requested again', async (bench) => {
+  const { store } = bench.server;
+  store.restoreHeader = 'dateless';
+  await stageOne(bench, 'GLACIER');
+  await bench.arrive(['/a']);
+  Object.assign(store.find(keyIn('/a')).restore ?? {}, { until: new Date(0) });
+  expect(await bench.library.poll(demandOf([A]), quiet())).toEqual([{ path: '/a', state: 'forgotten' }]);
+  expect(await bench.library.stage([A], quiet())).toEqual({ id: null, known: [] });
+  expect(bench.server.count('RestoreObject')).toBe(2);
+});
+
+benchTest('objects of the given archive classes are restored without an attempt to read them', async (bench) => {
+  bench.server.store.put(keyIn('/a'), LETTER, { storageClass: 'ACCELERATED', isArchived: true });
+  await bench.open({ archiveClasses: ['ACCELERATED'] }).stage([A], quiet());
+  expect([bench.server.count('RestoreObject'), bench.server.count('GetObject')]).toEqual([1, 0]);
+});
+
+benchTest('an attempt to read that the whole library refuses fails the library', async (bench) => {
+  bench.server.store.put(keyIn('/a'), LETTER, { storageClass: 'ACCELERATED', isArchived: true });
+  refuse(bench, 'GetObject', new S3Error(503, 'SlowDown'));
+  await expectFailure(bench.library.stage([A], quiet()), RetryLaterError, 'TRANSIENT');
 });
 
 benchTest('an archived object of Intelligent-Tiering is restored for good', async (bench) => {

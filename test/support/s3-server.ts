@@ -132,7 +132,7 @@ const answers: Record<S3Operation, (server: S3Server, request: S3Request, body: 
   ListObjectsV2: list,
   HeadObject: ({ store }, { key, headers }) => {
     const object = store.find(key);
-    const told = { ...describe(object), ...checksumFor(object, headers) };
+    const told = { ...describe(store, object), ...checksumFor(object, headers) };
     return { status: 200, headers: told, body: object.bytes };
   },
   GetObject: get,
@@ -147,7 +147,7 @@ function get({ store }: S3Server, { key, headers }: S3Request): Answer {
   if (!store.isReadable(key)) throw invalidState(object);
   const condition = headers['if-match'];
   if (condition !== undefined && condition !== object.etag) throw new S3Error(412, 'PreconditionFailed');
-  const described = describe(object);
+  const described = describe(store, object);
   if (headers.range === undefined)
     return { status: 200, headers: { ...described, ...checksumFor(object, headers) }, body: object.bytes };
   const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(headers.range) ?? [];
@@ -159,14 +159,18 @@ function get({ store }: S3Server, { key, headers }: S3Request): Answer {
   return { status: 206, headers: { ...described, ...range }, body: object.bytes.subarray(Number(first), end) };
 }
 
-function describe({ etag, storageClass, archiveStatus, restore }: StoredObject): Record<string, string> {
-  const expiry = restore?.until && `ongoing-request="false", expiry-date="${restore.until.toUTCString()}"`;
+function describe(
+  { restoreHeader }: S3Store,
+  { etag, storageClass, archiveStatus, restore }: StoredObject,
+): Record<string, string> {
+  const date = restore?.until && restoreHeader === 'dated' ? `, expiry-date="${restore.until.toUTCString()}"` : '';
+  const expiry = restore?.until && `ongoing-request="false"${date}`;
   return {
     ETag: etag,
     'Accept-Ranges': 'bytes',
     ...(storageClass !== 'STANDARD' && { 'x-amz-storage-class': storageClass }),
     ...(archiveStatus && { 'x-amz-archive-status': archiveStatus }),
-    ...(restore && { 'x-amz-restore': expiry ?? 'ongoing-request="true"' }),
+    ...(restore && restoreHeader !== 'absent' && { 'x-amz-restore': expiry ?? 'ongoing-request="true"' }),
   };
 }
 

@@ -25,6 +25,8 @@ export class S3Error extends Error {
 export interface StoredObject {
   bytes: Buffer;
   storageClass: string;
+  /** It must be restored, whatever its class is called. */
+  isArchived: boolean;
   /** Of Intelligent-Tiering, where it is archived. */
   archiveStatus: 'ARCHIVE_ACCESS' | 'DEEP_ARCHIVE_ACCESS' | undefined;
   etag: string;
@@ -41,25 +43,38 @@ export interface RestoreDemand {
 
 const DAY_MS = 24 * 3600 * 1000;
 const ARCHIVED = ['GLACIER', 'DEEP_ARCHIVE'];
+
+interface Traits {
+  storageClass?: string;
+  /** Default: as AWS has it for the class. */
+  isArchived?: boolean;
+  archiveStatus?: StoredObject['archiveStatus'];
+  checksum?: Record<string, string>;
+}
+
 /** From slow to fast. */
 const TIERS = ['Bulk', 'Standard', 'Expedited'];
 
 export class S3Store {
   readonly objects = new Map<string, StoredObject>();
+  /** What a HEAD says of a restore: as AWS does, without the date of its end, or nothing. */
+  restoreHeader: 'dated' | 'dateless' | 'absent' = 'dated';
 
   put(
     key: string,
     bytes: Uint8Array,
     {
       storageClass = 'GLACIER',
+      isArchived = ARCHIVED.includes(storageClass),
       archiveStatus,
       checksum = {},
-    }: { storageClass?: string; archiveStatus?: StoredObject['archiveStatus']; checksum?: Record<string, string> } = {},
+    }: Traits = {},
   ): void {
     const etag = `"${createHash('md5').update(bytes).digest('hex')}"`;
     this.objects.set(key, {
       bytes: Buffer.from(bytes),
       storageClass,
+      isArchived,
       archiveStatus,
       etag,
       checksum,
@@ -129,8 +144,8 @@ export class S3Store {
   }
 }
 
-function isArchived({ storageClass, archiveStatus }: StoredObject): boolean {
-  return ARCHIVED.includes(storageClass) || archiveStatus !== undefined;
+function isArchived({ isArchived: isOfClass, archiveStatus }: StoredObject): boolean {
+  return isOfClass || archiveStatus !== undefined;
 }
 
 export function invalidState({ storageClass }: StoredObject): S3Error {

@@ -33,7 +33,7 @@ import { type Budget, partialName, removePartial } from '../disk/partial-file.js
 import type { LinkKeeper } from '../links/pass.js';
 import { Confirmations, type HeldLease, NotHeldError } from './lease.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
-import { PutOffError, toPutOff } from './retry.js';
+import { PutOffError, toNotReady, toPutOff } from './retry.js';
 
 export interface Batch {
   recalls: readonly RunningRecall[];
@@ -188,7 +188,8 @@ class BatchRun {
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
     if (error instanceof UnavailableError) return toReturned(recall); // the database is unavailable: the file is not at fault
-    if (error instanceof NotReadyError) return toReturned(recall); // the file will be staged again, and delays no other
+    // the file will be staged again, and delays no other
+    if (error instanceof NotReadyError && recall.attempts === 0) return toNotReady(recall, error);
     if (error instanceof PutOffError) return toPutOff(this.ctx, recall, error);
     if (error instanceof VolumeError) {
       this.failure = error;

@@ -3,6 +3,7 @@ import type { Context } from '../../context.js';
 import { type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
+import type { NotReadyError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
 import { diskClassOf } from '../disk/failures.js';
 
@@ -73,6 +74,11 @@ export class PutOffError extends Error {
     super(message, options);
     this.seconds = seconds;
   }
+}
+
+/** Outcome of a recall whose file is staged again: no try, but users see the reason. */
+export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError): RecallOutcome {
+  return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };
 }
 
 /** Logs a postponed recall. @returns its outcome */

@@ -4,7 +4,7 @@
  * (drive/left-behind.ts).
  */
 import type { Context } from '../../context.js';
-import { isExhausted, messageOf, oneLine } from '../../errors.js';
+import { isExhausted, messageOf, oneLine, TapeError } from '../../errors.js';
 import { endVerification, type VerificationFailure } from '../../operations/catalogue/verifications.js';
 import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
 import { readShares } from '../../operations/quotas/shares.js';
@@ -185,8 +185,10 @@ async function readBackNext(
   let failure: VerificationFailure | undefined;
   try {
     await readChecked(source, expected, { signal, tell: tellMismatch });
-  } catch (error) {
-    if (error instanceof NotReadyError) return true; // it is staged again
+  } catch (thrown) {
+    const isUnready = thrown instanceof NotReadyError;
+    if (isUnready && tries === 0) return true; // it is staged again
+    const error = isUnready ? new TapeError('TRANSIENT', thrown.message, { cause: thrown }) : thrown;
     if (signal.aborted || error instanceof LibraryError || isExhausted(error)) {
       await leaveReadBack(ctx, place.id, copy);
       throw error;

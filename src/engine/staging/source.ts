@@ -19,6 +19,9 @@ import { restSeconds } from './rests.js';
 const MOST_BREAKS = 3;
 const LEAST_BYTES = 64 * 1024;
 
+/** A file that is not ready when it is read is staged again this often, as no try; then each time counts as a try. */
+const MOST_RETURNS = 5;
+
 export class StagedSource implements MountedVolume {
   private readonly ctx: Context;
   private readonly place: StagingPlace;
@@ -33,7 +36,10 @@ export class StagedSource implements MountedVolume {
     this.unread = unread;
   }
 
-  /** @throws PutOffError if the library may still deliver other files; LibraryError if it is unreadable */
+  /**
+   * @throws PutOffError if the library may still deliver other files; LibraryError if it is unreadable; NotReadyError if
+   *   it has called the file ready too early, or too late; TapeError if it has done so often
+   */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
     if (!row) throw new NotReadyError(`library ${this.place.name} was asked for ${file.path} no more`);
@@ -44,7 +50,13 @@ export class StagedSource implements MountedVolume {
     } catch (error) {
       signal.throwIfAborted();
       if (!(error instanceof TapeError)) throw error;
-      if (error instanceof NotReadyError || !(error instanceof LibraryError)) {
+      if (error instanceof NotReadyError) {
+        this.unread.noteAnswer();
+        const told = `library ${this.place.name} called the file ready, and it was not: ${error.message}`;
+        if (row.attempts < MOST_RETURNS) throw new NotReadyError(told, { cause: error });
+        throw new TapeError('TRANSIENT', told, { cause: error });
+      }
+      if (!(error instanceof LibraryError)) {
         this.unread.noteAnswer();
         throw error;
       }

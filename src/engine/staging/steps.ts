@@ -1,7 +1,7 @@
 /** Calls to a staging library, recorded before and after: the process may be killed at any line (README.md). */
 import { randomUUID } from 'node:crypto';
 import type { Context } from '../../context.js';
-import { messageOf, quote } from '../../errors.js';
+import { messageOf, quote, TapeError } from '../../errors.js';
 import {
   askAgain,
   type FailedStaging,
@@ -178,6 +178,9 @@ function untilOf(date: Date | null, now: string): string | null {
   return until !== null && isBefore(now, until) ? until : null;
 }
 
+/** A file fails if the library has forgotten its stage request this often, for this long. */
+const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
+
 /** @param rows the polled files; those without a reported state are polled again at `pollAt` */
 async function writeStates(
   ctx: Context,
@@ -192,19 +195,24 @@ async function writeStates(
     place.id,
     said.flatMap(({ row, state }) => (state?.state === 'ready' ? [{ ...row, until: untilOf(state.until, now) }] : [])),
   );
+  const forgotten = said.flatMap(({ row, state }) => (state?.state === 'forgotten' ? [row] : []));
+  const isLost = (row: StagingRow) =>
+    row.attempts >= FORGOTTEN.times && secondsBetween(row.askedAt, now) > FORGOTTEN.seconds;
   await askAgain(
     ctx,
     place.id,
-    said.flatMap(({ row, state }) => {
-      if (state?.state !== 'forgotten') return [];
-      return [{ fileId: row.fileId, batch: row.batch, at: addSeconds(now, againSeconds(row.attempts)) }];
-    }),
+    forgotten
+      .filter((row) => !isLost(row))
+      .map(({ fileId, batch, attempts }) => ({ fileId, batch, at: addSeconds(now, againSeconds(attempts)) })),
   );
-  await writeFailures(
-    ctx,
-    place,
-    said.flatMap(({ row, state }) => (state?.state === 'failed' ? [{ row, error: state.error }] : [])),
-  );
+  const lost = forgotten.filter(isLost).map((row) => {
+    const asked = `library ${place.name} was asked for the file ${row.attempts + 1} times since ${row.askedAt.slice(0, 19)}Z`;
+    return { row, error: new TapeError('PERMANENT', `${asked}, and does not bring it`) };
+  });
+  await writeFailures(ctx, place, [
+    ...said.flatMap(({ row, state }) => (state?.state === 'failed' ? [{ row, error: state.error }] : [])),
+    ...lost,
+  ]);
   const waiting = said.filter(({ state }) => state === undefined || state.state === 'waiting').map(({ row }) => row);
   await noteWaiting(ctx, place.id, waiting, pollAt);
 }

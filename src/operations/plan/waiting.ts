@@ -141,8 +141,10 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
             CASE WHEN ${isAlone} THEN greatest(v.retry_at, CASE WHEN NOT ${needsRoom} THEN c.not_before END)
               WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
             CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, sv.reason AS volume_note, sg.since AS asked_at,
-            'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS asked_note,
-            b.name || coalesce(CASE WHEN ${isResting} THEN ' could not answer: ' || st.problem END, '') AS library_note,
+            'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+              || CASE WHEN sg.attempts > 0 THEN ', and again ' || sg.attempts || CASE sg.attempts WHEN 1 THEN ' time' ELSE ' times' END ELSE '' END
+              || coalesce('; ' || c.error, '') AS asked_note,
+            b.name || coalesce(CASE WHEN ${isResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'
               WHEN ${isUnplaced} THEN 'NO_PLACE'

@@ -5,7 +5,7 @@ import type { Site, StagingKind } from '../kind.js';
 import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { S3Calls } from './calls.js';
 import { failureOf, fileErrorOf, isDenied, libraryErrorOf } from './failures.js';
-import { eachAtOnce, headOf, keyOf, lookUp, type Seen, type Sight, stateOf } from './look-up.js';
+import { eachAtOnce, headOf, keyOf, lookUp, type Seen, type Sight, stateOf, tryToRead } from './look-up.js';
 import { readObject } from './read.js';
 import { priceOf, type S3Settings, s3Settings, type Tier } from './settings.js';
 
@@ -42,7 +42,8 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
       const looked = await look(calls, settings, files, signal);
       known.push(...looked.refused);
       const demands: FileState[] = [];
-      await eachAtOnce(looked.found, settings.concurrency, signal, async ({ path, key, sight }, each) => {
+      await eachAtOnce(looked.found, settings.concurrency, signal, async ({ path, key, sight: ofHead }, each) => {
+        const sight = await tryToRead(calls, key, ofHead, each);
         const state = isArchived(sight)
           ? await restoreOne(calls, { path, key, seen: sight }, settings, each)
           : stateOfSight(path, calls.nameOf(key), sight);
@@ -54,11 +55,12 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
     },
 
     async poll({ files }, signal) {
-      const looked = await look(calls, settings, files, signal);
-      return [
-        ...looked.refused,
-        ...looked.found.map(({ path, key, sight }) => stateOfSight(path, calls.nameOf(key), sight)),
-      ];
+      const { refused, found } = await look(calls, settings, files, signal);
+      const states: FileState[] = [...refused];
+      await eachAtOnce(found, settings.concurrency, signal, async ({ path, key, sight }, each) => {
+        states.push(stateOfSight(path, calls.nameOf(key), await tryToRead(calls, key, sight, each)));
+      });
+      return states;
     },
 
     read: ({ path, size, checksum }, from, signal, version = {}) =>
@@ -141,7 +143,7 @@ async function restoreOne(
   for (const tier of tiers) {
     const outcome = await ask(calls, { key, what, seen, tier, days: options.days }, signal);
     if (outcome === 'asked') return { path, state: 'waiting' };
-    if (outcome === 'there') return await lookAgain(calls, { path, key, what }, signal);
+    if (outcome === 'there') return await lookAgain(calls, { path, key, what }, options, signal);
     error = outcome.error;
     if (outcome.of === 'file') break;
   }
@@ -176,9 +178,14 @@ async function ask(
 async function lookAgain(
   calls: S3Calls,
   { path, key, what }: { path: string; key: string; what: string },
+  settings: S3Settings,
   signal: AbortSignal,
 ): Promise<FileState> {
-  const seen = await headOf(calls, key, signal);
+  const sight = await headOf(calls, key, settings, signal);
+  // S3 says that it can be read, so a class that is otherwise archived is tried as well
+  const isArchive = isArchived(sight) && sight.access === 'archived' && !sight.isTiered;
+  const doubtful: Sight = isArchive ? { ...sight, access: 'restored', isCertain: false } : sight;
+  const seen = await tryToRead(calls, key, doubtful, signal);
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;

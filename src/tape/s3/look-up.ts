@@ -1,8 +1,10 @@
 /**
  * Looks up objects by a HEAD each. Lists would take fewer requests, but those of some providers say nothing of restores,
- * and none says whether an object of Intelligent-Tiering is archived.
+ * and none says whether an object of Intelligent-Tiering is archived. Where a HEAD leaves open whether an object can be
+ * read, a GET of its first byte decides.
  */
 import { setMaxListeners } from 'node:events';
+import type { Readable } from 'node:stream';
 import type { HeadObjectCommandOutput } from '@aws-sdk/client-s3';
 import { quote, TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
@@ -22,14 +24,36 @@ export type Sight = Seen | undefined | TapeError;
 export async function lookUp(
   calls: S3Calls,
   keys: readonly string[],
-  { concurrency }: S3Settings,
+  settings: S3Settings,
   signal: AbortSignal,
 ): Promise<Map<string, Sight>> {
   const sights = new Map<string, Sight>();
-  await eachAtOnce([...new Set(keys)], concurrency, signal, async (key, each) => {
-    sights.set(key, await headOf(calls, key, each));
+  await eachAtOnce([...new Set(keys)], settings.concurrency, signal, async (key, each) => {
+    sights.set(key, await headOf(calls, key, settings, each));
   });
   return sights;
+}
+
+/**
+ * Reads the first byte of an object if its HEAD leaves open whether it is archived: providers name archive classes as
+ * they like, and some report a copy without a date.
+ * @throws LibraryError
+ */
+export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signal: AbortSignal): Promise<Sight> {
+  if (sight === undefined || sight instanceof TapeError || sight.isCertain) return sight;
+  try {
+    const { Body } = await calls.get({ Key: key, Range: 'bytes=0-0' }, signal);
+    (Body as Readable).destroy(); // a server without ranges sends the whole object
+  } catch (error) {
+    signal.throwIfAborted();
+    const failure = failureOf(error, `GetObject of ${calls.nameOf(key)}`);
+    if (failure.code === 'InvalidObjectState') return { ...sight, access: 'archived', until: null };
+    const ofLibrary = libraryErrorOf(failure);
+    if (ofLibrary) throw ofLibrary;
+    if (failure.status >= 500) throw new LibraryError('TRANSIENT', failure.message, { cause: error });
+    // the object is empty, or whoever reads it gets this error and its class
+  }
+  return sight;
 }
 
 /** Asks for a list of one key: its error, unlike that of a HEAD, has a body. @throws LibraryError */
@@ -45,9 +69,14 @@ async function checkBucket(calls: S3Calls, key: string, signal: AbortSignal): Pr
 }
 
 /** @throws LibraryError */
-export async function headOf(calls: S3Calls, key: string, signal: AbortSignal): Promise<Sight> {
+export async function headOf(
+  calls: S3Calls,
+  key: string,
+  { archiveClasses }: S3Settings,
+  signal: AbortSignal,
+): Promise<Sight> {
   try {
-    return seeHead(await calls.head({ Key: key }, signal), new Date());
+    return seeHead(await calls.head({ Key: key }, signal), archiveClasses, new Date());
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
@@ -72,6 +101,8 @@ export interface Seen {
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
+  /** False: so it is if it can be read at all, which a GET finds out (`tryToRead`). */
+  isCertain: boolean;
   /** When the restored copy expires; null if S3 does not say. */
   until: Date | null;
   /** In Intelligent-Tiering: a restore moves the object back permanently. */
@@ -80,23 +111,25 @@ export interface Seen {
   isDeep: boolean;
 }
 
-const ARCHIVED = ['GLACIER', 'DEEP_ARCHIVE'];
 const TIERED = 'INTELLIGENT_TIERING';
 
-function seeHead(head: HeadObjectCommandOutput, now: Date): Seen {
-  const storageClass = head.StorageClass ?? 'STANDARD';
-  const isComing = /ongoing-request="true"/.test(head.Restore ?? '');
-  if (storageClass === TIERED) {
-    const access = head.ArchiveStatus === undefined ? 'readable' : isComing ? 'restoring' : 'archived';
-    return { storageClass, access, until: null, isTiered: true, isDeep: head.ArchiveStatus === 'DEEP_ARCHIVE_ACCESS' };
-  }
-  const seen = { storageClass, until: null, isTiered: false, isDeep: storageClass === 'DEEP_ARCHIVE' };
-  if (!ARCHIVED.includes(storageClass)) return { ...seen, access: 'readable' };
+function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[], now: Date): Seen {
+  const { StorageClass: storageClass = 'STANDARD', Restore: restore = '' } = head;
+  const isComing = /ongoing-request="?true/i.test(restore);
+  const isTiered = storageClass === TIERED;
+  const isDeep = storageClass === 'DEEP_ARCHIVE' || head.ArchiveStatus === 'DEEP_ARCHIVE_ACCESS';
+  const seen = { storageClass, until: null, isTiered, isDeep, isCertain: true };
+  if (isTiered && head.ArchiveStatus !== undefined) return { ...seen, access: isComing ? 'restoring' : 'archived' };
+  if (isTiered) return { ...seen, access: 'readable', isCertain: false };
   if (isComing) return { ...seen, access: 'restoring' };
-  const [, expiry = ''] = /expiry-date="([^"]*)"/.exec(head.Restore ?? '') ?? [];
-  const until = new Date(expiry); // invalid if there is none
-  // S3 still reports a copy for a while after it has expired
-  return until > now ? { ...seen, access: 'restored', until } : { ...seen, access: 'archived' };
+  const isArchive = archiveClasses.includes(storageClass);
+  if (/ongoing-request="?false/i.test(restore)) {
+    const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? ''); // invalid if there is none
+    if (until > now) return { ...seen, access: 'restored', until };
+    if (Number.isNaN(until.getTime())) return { ...seen, access: 'restored', isCertain: false };
+    // S3 still reports a copy for a while after it has expired
+  }
+  return isArchive ? { ...seen, access: 'archived' } : { ...seen, access: 'readable', isCertain: false };
 }
 
 /** @param seen undefined if there is no such object @param what its name, for messages */
@@ -121,7 +154,7 @@ export async function eachAtOnce<T>(
   signal.throwIfAborted();
   const failed = new AbortController();
   const each = AbortSignal.any([signal, failed.signal]);
-  setMaxListeners(atOnce, each);
+  setMaxListeners(2 * atOnce, each); // a body that nobody reads listens until it is closed
   const left = items[Symbol.iterator]();
   const workThrough = async () => {
     for (const item of left) {

@@ -107,6 +107,9 @@ const given = settingsOf({
   sessionTokenEnv: variable().describe('the variable that has the session token'),
   credentialsFile: file().optional().describe('a file as AWS writes them, which only its owner may read'),
   profile: text().optional().describe('the section of `credentialsFile`; `default` unless given'),
+  archiveClasses: listOf(text('the name of a storage class', /^[A-Za-z0-9_.-]{1,64}$/))
+    .default(['GLACIER', 'DEEP_ARCHIVE'])
+    .describe('storage classes whose objects must be restored; of other classes, a read of one byte finds out'),
   pollSeconds: seconds().optional().describe('between two looks: the least; by the tier unless given'),
   pollSecondsMost: seconds().optional().describe('the most'),
   concurrency: integer(1, 256).default(16).describe('requests at once within one call'),
