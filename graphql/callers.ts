@@ -128,6 +128,7 @@ const KindType = builder.enumType('AuditKind', {
     CATALOGUE: 'What the catalogue is given; the folder that was archived.',
     RULE: 'A rule of access.',
     WEBHOOK: 'A webhook, by its id.',
+    CLOCK: 'The clock of the database.',
     NONE: 'The service as a whole, or what nobody knows.',
   }),
 });

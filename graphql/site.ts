@@ -160,7 +160,7 @@ builder.queryFields((t) => ({
   processes: t.field({
     type: [RunningProcessType],
     description:
-      'The gateways and engines that run, and those that died within a day, by host, the first 1,000. For viewers and operators.',
+      'The gateways and engines that run, and those that died within a day and were not replaced on their host, by host, the first 1,000. For viewers and operators.',
     resolve: (_root, _args, ctx) => listProcesses(ctx),
   }),
 }));

@@ -20,6 +20,7 @@ const KindType = builder.enumType('SuspensionKind', {
     USER: 'Files that another user waits for too are recalled all the same.',
     BACKEND: 'All drives of a library.',
     DISK: 'A restore disk: recalls go to the others, or wait.',
+    CLOCK: 'The clock of the database: nothing expires or is removed.',
   }),
 });
 

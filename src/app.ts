@@ -212,7 +212,8 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
     const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
     const status = isReady ? 'ready' : 'the database does not answer';
-    res.status(isReady ? 200 : 503).json({ status, ...tellStandbys(standbys) });
+    const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
+    res.status(isReady ? 200 : 503).json({ status, ...clock, ...tellStandbys(standbys) });
   });
 }
 

@@ -23,6 +23,7 @@ export type AuditKind =
   | 'CATALOGUE'
   | 'RULE'
   | 'WEBHOOK'
+  | 'CLOCK'
   | 'NONE';
 
 /** An action that a caller requests. */

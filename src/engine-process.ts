@@ -17,6 +17,7 @@ import { workOf } from './engine/work.js';
 import { environment } from './environment.js';
 import { Forwarding } from './metrics/forwarded.js';
 import { openTraces } from './open-traces.js';
+import { ClockWatch } from './operations/clock.js';
 import { FIRST_LIBRARY, type Library, readLibraries } from './operations/libraries/libraries.js';
 import { attach } from './runtime.js';
 import { createFirstLibrary } from './tape/kinds.js';
@@ -43,6 +44,7 @@ process.on('message', (order: EngineOrder) => {
   else void stop();
 });
 setInterval(() => tell('alive'), ALIVE_MS);
+tell('alive');
 
 function end(): void {
   process.kill(process.pid, 'SIGKILL');
@@ -70,6 +72,7 @@ async function begin({
   db = runtime.ctx.db;
   try {
     await runtime.ctx.db.pulse.start();
+    await new ClockWatch(runtime.ctx).begin();
     await runtime.ctx.events.open();
     const libraries = await readLibraries(runtime.ctx);
     const library = libraries.find(({ id }) => id === libraryId);

@@ -16,6 +16,7 @@ import { nameOfUrl } from './database-url.js';
 import { hideSecrets } from './environment.js';
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
+import { ClockWatch } from './operations/clock.js';
 import { showSources } from './source-positions.js';
 import { checkLibrary, stagingTermsOf } from './tape/kinds.js';
 
@@ -64,6 +65,7 @@ export async function openRuntime(
     });
     const prepare = makes === 'nothing' ? requireCurrent : migrate;
     const migrated = await prepare({ ...db.config, statement_timeout: false }, db.Client);
+    await new ClockWatch(ctx).adopt();
     return { ctx, connection, migrated, close };
   } catch (error) {
     await close();

@@ -112,6 +112,8 @@ async function startParts(
   const { openTraces } = await import('../open-traces.js');
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
+  const { ClockWatch } = await import('../operations/clock.js');
+  await new ClockWatch(ctx).begin();
   closers.unshift(await keepHeartbeat(ctx, parts));
   let demo: Demo | undefined;
   if (parts.demo) {

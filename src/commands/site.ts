@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../generated/command-operations.js';
 import { limitHelp, readLimit } from './arguments.js';
 import { ask, askNodes } from './client.js';
-import { type OutputOptions, printJson, printRows } from './output.js';
+import { noteLine, type OutputOptions, printJson, printRows } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
@@ -19,8 +19,14 @@ export function register(program: Command): void {
     .action((options) => listLegacy(findSite(), options));
 }
 
+const CONFIRM = '"tapegate resume clock database" confirms the time of the database';
+
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
-  const { processes } = await ask(url, Processes);
+  const { processes, suspensions } = await ask(url, Processes);
+  for (const { node } of suspensions.edges) {
+    if (node.kind === 'CLOCK')
+      noteLine(`${node.reason || 'the clock is held'}, since ${formatTime(node.since)} (${CONFIRM})`);
+  }
   if (options.json) return printJson({ processes });
   printRows(processes, options, {
     none: 'no process says that it runs',

@@ -34,7 +34,15 @@ function registerSuspend(program: Command, command: string, mode: SuspensionMode
 }
 
 function createKind(): Argument {
-  return new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'library', 'user', 'disk', 'backend']);
+  return new Argument('<kind>', 'what it is').choices([
+    'volume',
+    'drive',
+    'library',
+    'user',
+    'disk',
+    'clock',
+    'backend',
+  ]);
 }
 
 /** Commander has checked the kind. A library has the name that it had when there was only one, too. */
@@ -42,7 +50,10 @@ function readKind(kind: string): SuspensionKind {
   return kind === 'library' ? 'BACKEND' : (kind.toUpperCase() as SuspensionKind);
 }
 
-const nameArgument = ['<name>', 'of the volume, drive or library; the user; the mount point of the disk'] as const;
+const nameArgument = [
+  '<name>',
+  'of the volume, drive or library; the user; the mount point of the disk; "database" for its clock',
+] as const;
 
 const SUSPEND_HELP = `
 Nothing new begins on what is held or draining, until it is resumed; what waits for it goes on waiting.
@@ -53,7 +64,8 @@ volume   its files wait
 drive    the other drives go on
 user     the user's files wait, but for those that another user waits for too
 disk     a restore disk: recalls go to the other disks, or wait; what is on it stays
-library  all drives of a tape system; \`backend\` is the same`;
+library  all drives of a tape system; \`backend\` is the same
+clock    of the database: nothing expires or is removed; \`resume\` confirms the time that it shows`;
 
 async function suspend(
   url: string,

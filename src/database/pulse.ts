@@ -31,6 +31,8 @@ const STEPS = 10;
 const TOO_MANY_CONNECTIONS = '53300';
 
 export class Pulse {
+  /** Called after each answer. Its failures are its own, and it delays no check. */
+  onBeat: () => Promise<void> = async () => {};
   private readonly options: PulseOptions;
   private readonly lostMs: number;
   private client: pg.Client | undefined;
@@ -75,6 +77,7 @@ export class Pulse {
       try {
         await this.beat();
         this.find();
+        void this.onBeat();
         await this.rest(BEAT_MS);
       } catch (error) {
         if (this.isClosed) return;

@@ -14,6 +14,7 @@ import { pruneBulks } from '../operations/bulks/bulks.js';
 import { holdDisk } from '../operations/disks/failing.js';
 import { returnOrphans } from '../operations/disks/removals.js';
 import { wakeForRoom } from '../operations/disks/reservations.js';
+import { endFarTimes } from '../operations/far-times.js';
 import { removeSurplusDrives } from '../operations/libraries/changes.js';
 import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
 import { markUnlinked } from '../operations/links/links.js';
@@ -188,6 +189,7 @@ function makeBells(): Bells {
     room: new Waker(),
     library: new Waker(),
     webhook: new Waker(),
+    suspension: new Waker(),
   };
 }
 
@@ -200,7 +202,7 @@ function watchPasses(ctx: Context, onHang: () => void): CallWatch {
 }
 
 /** By the database table or subject of the signal. */
-type Bells = Record<'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook', Waker>;
+type Bells = Record<'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension', Waker>;
 
 /** @returns a function that ends this */
 function listen(ctx: Context, bells: Bells, { crews, disks }: { crews: Crews; disks: FailingDisks }): () => void {
@@ -247,33 +249,40 @@ function listPasses(
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
     { name: 'abandon', bell: bells.event, everyMs: shared.idleMs, restTimes: 20, run: stopAbandoned },
-    { name: 'expire', bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
-    { name: 'remove', bell: bells.event, everyMs: EXPIRE_MS, run: () => removeUnheld(ctx, stop, disks, waiting) },
+    { name: 'expire', isByTime: true, bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
+    {
+      name: 'remove',
+      isByTime: true,
+      bell: bells.event,
+      everyMs: EXPIRE_MS,
+      run: () => removeUnheld(ctx, stop, disks, waiting),
+    },
     { name: 'take over', everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
     { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.others.follow() },
     { name: 'staging libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
     { name: 'surplus drives', bell: bells.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
     { name: 'links', bell: bells.event, everyMs: EXPIRE_MS, run: () => shared.links.settleAll(stop) },
     { name: 'unmarked links', everyMs: UNMARKED_MS, run: () => markUnlinked(ctx) },
+    { name: 'far times', isByTime: true, bell: bells.suspension, everyMs: HISTORY_MS, run: () => endFarTimes(ctx) },
     { name: 'orphans', everyMs: repairMs, run: () => returnOrphans(ctx) },
     { name: 'joins', everyMs: repairMs, run: () => joinAwaited(ctx) },
-    { name: 'left behind', everyMs: repairMs, run: () => removeLeftBehind(ctx, stop, disks) },
+    { name: 'left behind', isByTime: true, everyMs: repairMs, run: () => removeLeftBehind(ctx, stop, disks) },
     { name: 'changed copies', bell: bells.recall, everyMs: repairMs, run: () => lookForChanged(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: repairMs, run: () => failUnplaced(ctx) },
     { name: 'withdrawn', everyMs: repairMs, run: () => failWithdrawnRecalls(ctx) },
     { name: 'second copies', everyMs: repairMs, run: () => leaveAllUnreadable(ctx, stop) },
     { name: 'room', bell: bells.room, everyMs: repairMs, run: wake },
-    { name: 'history', everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
-    { name: 'audit', everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
-    { name: 'curves', everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
-    { name: 'emails', everyMs: HISTORY_MS, run: () => pruneEmails(ctx, stop) },
-    { name: 'bulks', everyMs: HISTORY_MS, run: () => pruneBulks(ctx, stop) },
+    { name: 'history', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
+    { name: 'audit', isByTime: true, everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
+    { name: 'curves', isByTime: true, everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
+    { name: 'emails', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEmails(ctx, stop) },
+    { name: 'bulks', isByTime: true, everyMs: HISTORY_MS, run: () => pruneBulks(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },
-    { name: 'expiring', everyMs: EXPIRING_MS, run: () => queueExpiring(ctx, stop) },
+    { name: 'expiring', isByTime: true, everyMs: EXPIRING_MS, run: () => queueExpiring(ctx, stop) },
     { name: 'webhook news', bell: bells.event, everyMs: MAIL_MS, restTimes: 5, run: () => queueWebhooks(ctx, stop) },
-    { name: 'webhook near ends', everyMs: EXPIRING_MS, run: () => queueNearEnds(ctx, stop) },
-    { name: 'webhook messages', everyMs: HISTORY_MS, run: () => pruneMessages(ctx, stop) },
+    { name: 'webhook near ends', isByTime: true, everyMs: EXPIRING_MS, run: () => queueNearEnds(ctx, stop) },
+    { name: 'webhook messages', isByTime: true, everyMs: HISTORY_MS, run: () => pruneMessages(ctx, stop) },
     { name: 'webhooks', bell: bells.webhook, everyMs: MAIL_MS, run: () => webhooks.run() },
     { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
   ];

@@ -63,6 +63,9 @@ function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | u
   gauge('tapegate_database_up', '1 while the database answers this process', [], (to) =>
     to.set(Number(db.pulse.isAnswering)),
   );
+  gauge('tapegate_database_clock_plausible', '0 while jobs that expire or remove wait for the clock', [], (to) =>
+    to.set(Number(db.clock.isPlausible)),
+  );
   gauge('tapegate_event_lag_seconds', 'For so long this process has known of events that it could not read', [], (to) =>
     to.set(events.lagSeconds),
   );

@@ -95,5 +95,16 @@ export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v O
 
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
+/** By the database's own clock: for leases, which a process must not extend by its view of the time. */
+export const databaseNow = sql`timezone('utc', clock_timestamp())`;
+
+/**
+ * A lease, or a similar claim of a process, still runs. Leases are for 15 s: one that ends after this time was taken
+ * before the clock was set back, and has expired.
+ */
+export function isRunning(until: Sql): Sql {
+  return sql`coalesce(${until} BETWEEN ${databaseNow} AND ${databaseNow} + interval '15 minutes', false)`;
+}
+
 /** A live engine holds the drive `d`. */
-export const isClaimed = sql`coalesce(d.lease_until >= timezone('utc', clock_timestamp()), false)`;
+export const isClaimed = isRunning(sql`d.lease_until`);

@@ -1,5 +1,5 @@
 /**
- * Suspensions of volumes, drives, users, libraries (kind BACKEND) and restore disks. HELD stops running work, DRAINING
+ * Suspensions of volumes, drives, users, libraries (kind BACKEND), restore disks and the database's clock. HELD stops running work, DRAINING
  * lets it finish; neither starts new work. The engine suspends failing volumes, disks (disks/failing.ts), drives and
  * libraries. A failing disk stays failing if an operator suspends it as well.
  */
@@ -85,6 +85,7 @@ function findByName(kind: SuspensionKind, name: string): Sql {
     USER: sql`SELECT FROM quota WHERE "user" = ${name} AND removed_at IS NULL`,
     DISK: sql`SELECT FROM restore_disk WHERE mountpoint = ${name}`,
     BACKEND: sql`SELECT FROM library WHERE name = ${name}`,
+    CLOCK: sql`SELECT WHERE ${name} = 'database'`,
   };
   return queries[kind];
 }
@@ -212,6 +213,8 @@ export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Prom
              AND e.name = (SELECT b.name FROM volume v JOIN library b ON b.id = v.library_id WHERE v.id = c.volume_id)
            WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') AND (${needsRoom}) IS NOT TRUE ELSE false END
          WHERE c.state = 'WAITING' AND (c.not_before IS NOT NULL OR c.attempts > 0) ${locking.freeRecall})
+     ), confirmed AS (
+       DELETE FROM clock_reading WHERE EXISTS (SELECT FROM ended e WHERE e.kind = 'CLOCK')
      )${audit ?? empty} SELECT * FROM ended`,
   );
   return rows[0];

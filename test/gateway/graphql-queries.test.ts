@@ -194,7 +194,7 @@ test('node returns each type of node by its id, and null for an unknown id', asy
 test('a drive is claimed while its engine is alive, in each list', async () => {
   await app.ctx.db.pool.query(
     `INSERT INTO drive (name, engine_id, lease_until) SELECT 'drive-' || name, gen_random_uuid(), timezone('utc', now()) + lease::interval
-     FROM (VALUES ('lives', '1 hour'), ('gone', '-1 hour')) AS d (name, lease)`,
+     FROM (VALUES ('lives', '10 minutes'), ('gone', '-1 hour')) AS d (name, lease)`,
   );
   const query = '{ plan { drives { name isClaimed } } drives { edges { node { name isClaimed } } } }';
   type Lists = { plan: { drives: object[] }; drives: Edges<object> };

@@ -142,7 +142,7 @@ test('a volume in use is refused with the name of the drive, and nothing is stor
   await addPlaced(app, '/four/a A4:1 B4:1', '/four/b A4:2 B4:2');
   await makeRequest(app, { quota: 'ann', patterns: '/four/' });
   await sql(
-    `INSERT INTO drive (name, volume_id, lease_until) SELECT 'drive-7', id, timezone('utc', now()) + interval '1 hour' FROM volume WHERE name = 'A4'`,
+    `INSERT INTO drive (name, volume_id, lease_until) SELECT 'drive-7', id, timezone('utc', now()) + interval '10 minutes' FROM volume WHERE name = 'A4'`,
   );
   const refusal = (does: string, way = 'hold or drain the volume first, and try again when nothing runs on it') => ({
     __typename: 'InUse',

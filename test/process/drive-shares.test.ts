@@ -92,7 +92,7 @@ test('a drive is given to another engine between two volumes: each volume is in 
 test('a free drive is taken after a few seconds although another engine asks for it', async () => {
   await query(
     `INSERT INTO engine_process (id, engine_id, host, drives, reach, weight, asks_until)
-     VALUES (gen_random_uuid(), gen_random_uuid(), 'absent', 4, 4, 1000, timezone('utc', clock_timestamp()) + interval '1 hour')`,
+     VALUES (gen_random_uuid(), gen_random_uuid(), 'absent', 4, 4, 1000, timezone('utc', clock_timestamp()) + interval '10 minutes')`,
   );
   await begin('alone');
   await waitForHosts({ alone: 4 });
@@ -102,7 +102,7 @@ test('a free drive is taken after a few seconds although another engine asks for
 test('an engine that is not registered keeps its drives until its lease ends, and the others share the rest', async () => {
   const [mine, leaseOf] = [`name IN ('drive-1', 'drive-2')`, `timezone('utc', clock_timestamp())`];
   await query(
-    `UPDATE drive SET engine_id = gen_random_uuid(), lease_until = ${leaseOf} + interval '1 hour' WHERE ${mine}`,
+    `UPDATE drive SET engine_id = gen_random_uuid(), lease_until = ${leaseOf} + interval '10 minutes' WHERE ${mine}`,
   );
   await begin('one');
   await waitForHosts({ '-': 2, one: 2 });

@@ -67,6 +67,10 @@ test('status shows gateways and engines with their versions, and a killed engine
   const { stdout } = await runCli(['status'], { env });
   expect(stdout).toMatch(new RegExp(`^engine +\\S+ +${engine.pid} +0\\.1\\.0 +silent `, 'm'));
   expect(stdout).toMatch(new RegExp(`^gateway +\\S+ +${gateway.pid} +0\\.1\\.0 +lives +0\\.\\d s `, 'm'));
+
+  const successor = startCli(['work'], { env });
+  await waitForProcess('its successor', successor, ({ isAlive }) => isAlive);
+  expect(await readProcess(engine)).toBeUndefined();
 });
 
 test('a gateway that cannot read events reports how far it is behind, and when it has caught up', async () => {

@@ -10,6 +10,7 @@ import { findMismatch, type Position } from '../../src/database/standbys.js';
 import { nameOfUrl, splitHosts } from '../../src/database-url.js';
 import { NotFoundError, OverShareError, UnavailableError } from '../../src/errors.js';
 import { Prisma } from '../../src/generated/prisma/client.js';
+import { expectedAfterStart } from '../../src/operations/clock.js';
 import { isOfStandby } from '../../src/operations/list-server.js';
 
 const plain = ({ text, values }: Sql) => ({ text, values });
@@ -142,8 +143,8 @@ describe('the clock', () => {
   test('a slow answer counts if it contradicts the clock', () => {
     const clock = new DatabaseClock();
     set(clock, 60);
-    set(clock, 240, 4000);
-    expect(clock.now()).toBe('2026-01-01T00:04:02');
+    set(clock, 80, 4000);
+    expect(clock.now()).toBe('2026-01-01T00:01:22');
   });
 
   test('the clock stops for a small step back of the database, and follows a large one', () => {
@@ -154,6 +155,67 @@ describe('the clock', () => {
     expect(clock.now()).toBe('2026-01-01T00:01:00');
     set(clock, 30);
     expect(clock.now()).toBe('2026-01-01T00:00:30');
+  });
+
+  test.each([
+    ['ahead', 86_400],
+    ['back', -86_400],
+  ])('the clock goes on as before while that of the database is set a day %s', (_side, jump) => {
+    const clock = new DatabaseClock();
+    set(clock, 60);
+    elapsedMs += 2000;
+    set(clock, 62 + jump);
+    expect([clock.now(), clock.aheadSeconds]).toEqual(['2026-01-01T00:01:02', jump]);
+    elapsedMs += 1000;
+    expect([clock.now(), clock.serverSeconds]).toEqual([
+      '2026-01-01T00:01:03',
+      Date.UTC(2026, 0, 1) / 1000 + 63 + jump,
+    ]);
+    set(clock, 63.5);
+    expect([clock.now(), clock.aheadSeconds]).toEqual(['2026-01-01T00:01:03.500000', 0]);
+    set(clock, 63 + jump);
+    clock.accept();
+    expect([clock.now().slice(0, 10), clock.aheadSeconds]).toEqual([jump > 0 ? '2026-01-02' : '2025-12-31', 0]);
+  });
+
+  test('a clock that runs twice as fast is implausible after a minute', () => {
+    const clock = new DatabaseClock();
+    set(clock, 0);
+    for (let second = 1; second <= 70; second++) {
+      elapsedMs += 1000;
+      set(clock, 2 * second);
+    }
+    expect(clock.aheadSeconds).toBeGreaterThan(5);
+    expect(clock.now() < '2026-01-01T00:02:15').toBe(true);
+  });
+
+  test('a drift that takes hours is followed', () => {
+    const clock = new DatabaseClock();
+    for (let hour = 0; hour < 24; hour += 0.1) {
+      set(clock, hour * 3600 * 1.001);
+      elapsedMs += 360_000;
+    }
+    expect(clock.aheadSeconds).toBe(0);
+  });
+});
+
+describe('the time after a start of the host', () => {
+  const hour = 3600;
+  const last = 1_000_000;
+
+  test.each<
+    [what: string, server: number, known: { ahead?: number; host: number }, expected: number | string | undefined]
+  >([
+    ['a short stop', 60, { host: 60 }, undefined],
+    ['a server clock that went back', -hour, { host: 60 }, 0],
+    ['a long stop, in which nothing is known of the clocks', 50 * hour, { host: 50 * hour }, 'unknown'],
+    ['a server clock that alone is far ahead', 50 * hour, { host: 60 }, 60],
+    ['a host whose own clock is behind all the time', 50 * hour, { host: -50 * hour }, 'unknown'],
+    ['a jump that was known before', 50 * hour, { ahead: 49 * hour, host: 50 * hour }, hour],
+    ['a jump that was known before, and is over', hour / 2, { ahead: 49 * hour, host: hour / 2 }, undefined],
+  ])('%s', (_what, server, { ahead = 0, host }, expected) => {
+    const found = expectedAfterStart(last + server, { last, ahead, host: last + host });
+    expect(typeof found === 'number' ? found - last : found).toBe(expected);
   });
 });
 

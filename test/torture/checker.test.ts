@@ -250,7 +250,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
       'UPDATE drive SET engine_id = NULL, lease_until = NULL',
       ...[1, 2].map(
         (n) => `UPDATE drive SET engine_id = '00000000-0000-4000-8000-00000000000${n}', epoch = epoch + 1,
-          lease_until = timezone('utc', clock_timestamp()) + interval '1 hour' WHERE name = 'drive-1'`,
+          lease_until = timezone('utc', clock_timestamp()) + interval '10 minutes' WHERE name = 'drive-1'`,
       ),
       async ({ run, observed }) => {
         observed.doubleClaims = (await run<{ text: string }>(READ_DOUBLE_CLAIMS)).map(({ text }) => text);

@@ -148,7 +148,7 @@ function trySignal(pid: number, signal: NodeJS.Signals): boolean {
 export const WATCH_CLAIMS = `
   CREATE TABLE torture_double_claim (text text NOT NULL);
   CREATE FUNCTION torture_note_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    IF OLD.lease_until >= timezone('utc', clock_timestamp()) THEN
+    IF OLD.lease_until BETWEEN timezone('utc', clock_timestamp()) AND timezone('utc', clock_timestamp()) + interval '15 minutes' THEN
       INSERT INTO torture_double_claim VALUES (format('%s was claimed by %s while %s had it until %s', OLD.name, NEW.engine_id, OLD.engine_id, OLD.lease_until));
     ELSIF NEW.epoch <= OLD.epoch THEN
       INSERT INTO torture_double_claim VALUES (format('%s was claimed by %s with epoch %s after %s', OLD.name, NEW.engine_id, NEW.epoch, OLD.epoch));

@@ -11,7 +11,7 @@ CREATE TYPE "ErrorClass" AS ENUM ('TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'P
 CREATE TYPE "AwaitedReason" AS ENUM ('UNKNOWN', 'QUOTA_FULL', 'LIMIT');
 CREATE TYPE "NotificationKind" AS ENUM ('FIRST_FILE', 'LAST_FILE', 'EXPIRING');
 CREATE TYPE "NotificationState" AS ENUM ('PENDING', 'SENT', 'LOGGED', 'REJECTED');
-CREATE TYPE "SuspensionKind" AS ENUM ('VOLUME', 'DRIVE', 'USER', 'BACKEND', 'DISK');
+CREATE TYPE "SuspensionKind" AS ENUM ('VOLUME', 'DRIVE', 'USER', 'BACKEND', 'DISK', 'CLOCK');
 CREATE TYPE "SuspensionMode" AS ENUM ('HELD', 'DRAINING');
 CREATE TYPE "TokenRole" AS ENUM ('USER', 'VIEWER', 'OPERATOR', 'SERVICE');
 CREATE TYPE "MemberKind" AS ENUM ('USER', 'GROUP');
@@ -621,6 +621,17 @@ CREATE INDEX "notification_user_claimed_idx" ON "notification" ("quota_id", "cla
 CREATE INDEX "notification_told_idx" ON "notification" ("request_id") WHERE "state" <> 'PENDING' AND "body" <> '';
 -- Waiting emails by user.
 CREATE INDEX "notification_waiting_idx" ON "notification" ("quota_id", "next_try_at", "id") WHERE "state" = 'PENDING';
+
+CREATE TABLE "clock_reading" (
+  "boot" TEXT NOT NULL,
+  "at" TIMESTAMP(6) NOT NULL,
+  "running_seconds" DOUBLE PRECISION NOT NULL,
+  "elapsed_seconds" DOUBLE PRECISION NOT NULL,
+  "ahead_seconds" DOUBLE PRECISION NOT NULL DEFAULT 0,
+  "made_at" TIMESTAMP(6) NOT NULL,
+
+  CONSTRAINT "clock_reading_pkey" PRIMARY KEY ("boot")
+);
 
 CREATE TABLE "mail_sender" (
   "id" INTEGER NOT NULL DEFAULT 1,

@@ -132,7 +132,7 @@ class Stager {
 
   private async pass(): Promise<void> {
     const { ctx, place } = this;
-    await expireStaged(ctx, place.id, addSeconds(ctx.now(), -KEPT_SECONDS));
+    if (ctx.db.clock.isPlausible) await expireStaged(ctx, place.id, addSeconds(ctx.now(), -KEPT_SECONDS));
     await letGoUnwanted(ctx, place.id);
     const rests = await readRests(ctx, place.id);
     const isTried = rests.mode === 'HELD' && (await beginTrial(ctx, this.key));

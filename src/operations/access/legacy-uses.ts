@@ -26,7 +26,7 @@ export interface CountedUses {
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(
-    sql`WITH gone AS (DELETE FROM legacy_use WHERE day < ${ctx.now()}::timestamp - ${KEPT_DAYS} * interval '1 day'),
+    sql`WITH gone AS (DELETE FROM legacy_use WHERE ${ctx.db.clock.isPlausible} AND day < ${ctx.now()}::timestamp - ${KEPT_DAYS} * interval '1 day'),
           known AS (SELECT q."user" FROM quota q WHERE q."user" = ANY(${counted.map((each) => each.user)}::text[]) ORDER BY q.id ${locking.quotaKept})
         INSERT INTO legacy_use (day, endpoint, address, "user", uses, refused, last_at)
         SELECT date_trunc('day', c.at), c.endpoint, c.address, coalesce(q."user", ''), sum(c.uses), sum(c.refused), max(c.at)

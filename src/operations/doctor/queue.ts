@@ -5,7 +5,7 @@ import { transaction } from '../../database/transaction.js';
 import { onDiskStages } from '../../stages.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
-import { isChanged, isOrphan, isStagingWanted, isWaiting } from '../conditions.js';
+import { isChanged, isClaimed, isOrphan, isStagingWanted, isWaiting } from '../conditions.js';
 import { noteLeftBehind } from '../disks/left-behind.js';
 import { returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
@@ -17,7 +17,7 @@ const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
 
 /** No engine holds the drive `d` in the epoch in which the recall `c` began. */
 const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FROM c.epoch OR d.lease_until IS NULL)`;
-const isOverdue = sql`d.lease_until < timezone('utc', clock_timestamp())`;
+const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
 
 /** The engine repairs the others first: it takes over drives with expired leases (engine/drive/drive.ts). */
 export const recallLost: FaultKind = {

@@ -9,6 +9,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { InvalidInputError, quote } from '../../errors.js';
 import { audited, auditedRun } from '../audit/audited.js';
 import { readHostsOf } from '../disks/disks.js';
+import { farTimeFaults } from '../far-times.js';
 import { allow } from '../policy.js';
 import { restoredUnheld } from './copies.js';
 import { counterFaults } from './counters.js';
@@ -31,6 +32,7 @@ export const rowFaults: readonly FaultKind[] = [
   ...queueFaults,
   ...volumeFaults,
   ...stagingFaults,
+  ...farTimeFaults,
 ];
 
 type AnyFault = FoundKind & Partial<Pick<FaultKind, 'repair'>>;

@@ -10,7 +10,7 @@ import { type Sql, sql } from '../../database/sql.js';
 import { codeOf } from '../../errors.js';
 import type { Drive } from '../../generated/prisma/client.js';
 import type { DrivesAndAskers, SharedDrive, SharingEngine } from '../../planner/drive-shares.js';
-import { isClaimed } from '../conditions.js';
+import { isClaimed, isRunning, databaseNow as now } from '../conditions.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
@@ -83,7 +83,7 @@ export async function claimDrive(
      WHERE id = (
        SELECT d.id FROM drive d
        WHERE d.id <> ALL(${claim.except ?? []}::int[]) AND (${of === undefined} OR ${isOfSite})
-         AND (d.lease_until < timezone('utc', clock_timestamp())
+         AND (d.lease_until IS NOT NULL AND NOT ${isClaimed}
            -- a start that its engine did not wait for was committed after the drive was given back
            OR (d.engine_id IS NULL AND (${isOfSite} OR EXISTS (
              SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING'))))
@@ -168,8 +168,6 @@ export interface EngineProcess {
 /** Lifetime of a process without a drive that stops asking. */
 const KEPT_SECONDS = 60;
 
-const now = sql`timezone('utc', clock_timestamp())`;
-
 /** Records the process, and for how many seconds it asks for a drive; 0: it has enough. */
 export async function noteEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
@@ -189,7 +187,7 @@ export async function forgetGoneProcesses(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`DELETE FROM engine_process WHERE id IN (
           SELECT p.id FROM engine_process p
-          WHERE p.asks_until < ${now} - make_interval(secs => ${KEPT_SECONDS}) AND NOT EXISTS (SELECT FROM drive d WHERE d.engine_id = p.id)
+          WHERE NOT ${isRunning(sql`p.asks_until + make_interval(secs => ${KEPT_SECONDS})`)} AND NOT EXISTS (SELECT FROM drive d WHERE d.engine_id = p.id)
           ${locking.freeProcess})`,
   );
 }
@@ -202,7 +200,7 @@ export async function readDrivesAndAskers(
   const prefix = drivePrefix(library);
   const { rows: askers } = await ctx.db.pool.query<SharingEngine>(
     sql`SELECT p.engine_id AS id, max(p.weight) AS weight, max(p.reach) AS reach FROM engine_process p
-        WHERE p.engine_id <> ${engineId}::uuid AND p.library_id = ${library.id} AND p.asks_until >= ${now}
+        WHERE p.engine_id <> ${engineId}::uuid AND p.library_id = ${library.id} AND ${isRunning(sql`p.asks_until`)}
           AND (SELECT count(*) FROM drive d WHERE d.engine_id = p.id AND ${isClaimed}) < p.drives
         GROUP BY p.engine_id`,
   );

@@ -3,7 +3,7 @@ import type { Context } from '../../context.js';
 import { queryWithin } from '../../database/pipeline.js';
 import { type Sql, sql } from '../../database/sql.js';
 import { addSeconds } from '../../time.js';
-import { isClaimed, isLive } from '../conditions.js';
+import { isClaimed, isLive, isRunning } from '../conditions.js';
 import { FRESH_SECONDS } from '../disks/disks.js';
 import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
@@ -53,7 +53,7 @@ export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
       'openRequests', (SELECT count(*) FROM request r WHERE ${isLive}),
       'engines', (SELECT count(*) FROM (
         SELECT coalesce(p.engine_id, d.engine_id) FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id WHERE ${isClaimed}
-        UNION SELECT p.engine_id FROM engine_process p WHERE p.asks_until >= timezone('utc', clock_timestamp())) x),
+        UNION SELECT p.engine_id FROM engine_process p WHERE ${isRunning(sql`p.asks_until`)}) x),
       'drives', coalesce((SELECT json_agg(x) FROM (
         SELECT b.name AS library, d.name AS drive,
           CASE WHEN EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id) THEN 'held' WHEN NOT ${isClaimed} THEN 'free'

@@ -1,6 +1,7 @@
 /** Running processes: each writes a heartbeat by the database's clock, and is deleted a day after the last one. */
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
+import { isRunning, databaseNow as now } from '../conditions.js';
 import { allow } from '../policy.js';
 
 type ProcessKind = 'GATEWAY' | 'ENGINE';
@@ -27,9 +28,15 @@ const SILENT_SECONDS = 45;
 const FORGOTTEN_SECONDS = 24 * 3600;
 const MOST = 1000;
 
-const now = sql`timezone('utc', clock_timestamp())`;
+export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
-export const isSeen = sql`(p.seen_at >= ${now} - make_interval(secs => ${SILENT_SECONDS}))`;
+/**
+ * Another process of its kind was started on its host since it was last seen, for each one that has been silent since
+ * then: after a kill, the service manager starts the same again.
+ */
+const isReplaced = sql`(NOT ${isSeen} AND (
+  SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})
+  FROM running_process o WHERE o.host = p.host AND o.kind = p.kind))`;
 
 export async function noteProcess(ctx: Context, { id, kind, host, pid, version }: OwnProcess): Promise<void> {
   await ctx.db.pool.query(
@@ -44,13 +51,13 @@ export async function forgetProcess(ctx: Context, id: string): Promise<void> {
   await ctx.db.pool.query(sql`DELETE FROM running_process WHERE id = ${id}::uuid`);
 }
 
-/** Lists processes that run or died within a day, the first 1,000 by host. */
+/** Lists processes that run, or died within a day and were not replaced, the first 1,000 by host. */
 export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   allow(ctx, 'listProcesses');
   return await ctx.db.rows<RunningProcess>(
     sql`SELECT p.id::text AS id, p.kind, p.host, p.pid, p.version, p.started_at AS "startedAt", p.seen_at AS "seenAt",
           ${isSeen} AS "isAlive", p.lag_seconds AS "lagSeconds"
-        FROM running_process p ORDER BY p.host, p.kind, p.started_at, p.id LIMIT ${MOST}`,
+        FROM running_process p WHERE NOT ${isReplaced} ORDER BY p.host, p.kind, p.started_at, p.id LIMIT ${MOST}`,
   );
 }
 

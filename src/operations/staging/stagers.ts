@@ -7,6 +7,7 @@ import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { type Sql, sql } from '../../database/sql.js';
 import type { SuspensionMode } from '../../generated/prisma/enums.js';
+import { isRunning, databaseNow as now } from '../conditions.js';
 import { allow } from '../policy.js';
 
 export interface StagerLease {
@@ -18,8 +19,6 @@ export interface StagerLease {
 export function isStagedUnder({ libraryId, engineId, epoch }: StagerLease): Sql {
   return sql`(y.library_id = ${libraryId} AND y.epoch = ${epoch} AND y.engine_id = ${engineId}::uuid)`;
 }
-
-const now = sql`timezone('utc', clock_timestamp())`;
 
 export async function ensureStager(ctx: Context, libraryId: number): Promise<void> {
   await ctx.db.pool.query(sql`INSERT INTO stager (library_id) VALUES (${libraryId}) ON CONFLICT DO NOTHING`);
@@ -36,7 +35,7 @@ export async function claimStager(
           lease_until = ${now} + make_interval(secs => ${leaseSeconds})
         WHERE library_id = (
           SELECT y.library_id FROM stager y
-          WHERE y.library_id = ${libraryId} AND (y.lease_until IS NULL OR y.lease_until < ${now}) ${locking.freeStager})
+          WHERE y.library_id = ${libraryId} AND NOT ${isRunning(sql`y.lease_until`)} ${locking.freeStager})
         RETURNING epoch`,
   );
   return rows[0] && { libraryId, engineId, epoch: rows[0].epoch };

@@ -102,8 +102,11 @@ async function noteFailedTry(
   const { message, result, isMine } = failed;
   const now = ctx.now();
   const pause = MESSAGE_PAUSES[Math.min(message.attempts, MESSAGE_PAUSES.length - 1)] ?? 0;
+  const { isPlausible } = ctx.db.clock; // otherwise nothing is given up
   const isOver =
-    message.attempts + 1 >= MESSAGE_TRIES && isBefore(message.createdAt, addSeconds(now, -MESSAGE_SECONDS));
+    isPlausible &&
+    message.attempts + 1 >= MESSAGE_TRIES &&
+    isBefore(message.createdAt, addSeconds(now, -MESSAGE_SECONDS));
   await tx.query(
     sql`UPDATE webhook_message SET attempts = attempts + 1, last_error = ${result.error}, next_try_at = ${addSeconds(now, spread(pause))},
           state = CASE WHEN ${isOver} THEN 'GIVEN_UP'::"WebhookMessageState" ELSE state END WHERE id = ${message.id} AND state = 'PENDING'`,
@@ -119,7 +122,7 @@ async function noteFailedTry(
           last_error = ${result.error}, next_try_at = ${addSeconds(now, rest)},
           disabled_at = CASE WHEN o.is_off THEN ${now}::timestamp ELSE w.disabled_at END,
           disabled_reason = CASE WHEN o.is_off THEN ${reason} ELSE w.disabled_reason END
-        FROM (SELECT f.id, f.disabled_at IS NULL AND (${isGone} OR (f.failures + 1 >= ${FAILURES}
+        FROM (SELECT f.id, f.disabled_at IS NULL AND (${isGone} OR (${isPlausible} AND f.failures + 1 >= ${FAILURES}
             AND f.failing_since < ${addSeconds(now, -FAILING_SECONDS)}::timestamp)) AS is_off FROM webhook f) o
         WHERE o.id = w.id AND ${isMine} RETURNING o.is_off AS "isOff"`,
   );
