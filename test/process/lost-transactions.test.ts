@@ -157,3 +157,20 @@ test("a user's file counts as the copy if its bytes are those on tape, and alway
   expect(look()).toEqual(before);
   expect(listTree(app.restoreDir).length).toBe(1 + cases.length);
 });
+
+test('after a failover that lost transactions, no id of a request or event is used again', async () => {
+  const query = async (text: string) => (await app.ctx.db.pool.query(text)).rows;
+  const make = () => makeRequest(app, { quota: 'alice', patterns: '/none/' });
+  const first = await make();
+  const putBack = await keepTables(app.ctx);
+  let last = first;
+  for (let n = 0; n < 40; n++) last = await make();
+  const [{ event }] = await query('SELECT max(id) AS event FROM event');
+  await putBack();
+  await query('UPDATE sequence_timeline SET timeline = timeline - 1'); // as on the promoted standby
+  const next = await make();
+  expect(next).toBe(first + 1_000_001);
+  expect([last, await make()]).toEqual([first + 40, next + 1]);
+  const [{ lowest }] = await query(`SELECT min(id) AS lowest FROM event WHERE request_id = ${next}`);
+  expect(lowest > event).toBe(true);
+});

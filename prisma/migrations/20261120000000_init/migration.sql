@@ -622,6 +622,14 @@ CREATE INDEX "notification_told_idx" ON "notification" ("request_id") WHERE "sta
 -- Waiting emails by user.
 CREATE INDEX "notification_waiting_idx" ON "notification" ("quota_id", "next_try_at", "id") WHERE "state" = 'PENDING';
 
+CREATE TABLE "sequence_timeline" (
+  "id" INTEGER NOT NULL DEFAULT 1,
+  "timeline" INTEGER NOT NULL,
+
+  CONSTRAINT "sequence_timeline_pkey" PRIMARY KEY ("id"),
+  CONSTRAINT "sequence_timeline_one" CHECK ("id" = 1)
+);
+
 CREATE TABLE "clock_reading" (
   "boot" TEXT NOT NULL,
   "at" TIMESTAMP(6) NOT NULL,
@@ -854,10 +862,47 @@ CREATE TRIGGER notification_ring AFTER INSERT ON "notification" FOR EACH STATEME
 CREATE TRIGGER suspension_ring AFTER INSERT OR UPDATE OF "mode" OR DELETE ON "suspension"
   FOR EACH STATEMENT EXECUTE FUNCTION ring();
 
+-- Ids after a failover --------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION wal_timeline() RETURNS integer LANGUAGE sql AS $$
+  SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
+$$;
+
+-- A promoted standby may lack the last transactions, and knows of sequences only what was logged. So on a new timeline all sequences
+-- skip more ids than can have been lost, before the first request or event: their ids are known outside, and are never reused.
+CREATE FUNCTION skip_lost_ids() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  present CONSTANT int := wal_timeline();
+  numbers record;
+BEGIN
+  IF EXISTS (SELECT FROM sequence_timeline t WHERE t.timeline = present) THEN RETURN; END IF;
+  PERFORM FROM sequence_timeline t FOR UPDATE;
+  IF EXISTS (SELECT FROM sequence_timeline t WHERE t.timeline = present) THEN RETURN; END IF;
+  FOR numbers IN
+    SELECT format('%I.%I', s.schemaname, s.sequencename)::regclass AS name, coalesce(s.last_value, 0) AS last, s.max_value AS most,
+      CASE WHEN s.data_type = 'bigint'::regtype THEN 1000000000 WHEN s.sequencename = 'request_id_seq' THEN 1000000 ELSE 100000 END AS skipped
+    FROM pg_sequences s WHERE s.schemaname = current_schema()
+  LOOP
+    PERFORM setval(numbers.name, numbers.last + least(numbers.skipped, (numbers.most - numbers.last) / 2));
+  END LOOP;
+  INSERT INTO sequence_timeline (timeline) VALUES (present) ON CONFLICT (id) DO UPDATE SET timeline = excluded.timeline;
+END;
+$$;
+
+CREATE FUNCTION next_request_id() RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM skip_lost_ids();
+  RETURN nextval('request_id_seq');
+END;
+$$;
+
+ALTER TABLE "request" ALTER COLUMN "id" SET DEFAULT next_request_id();
+
 -- Numbers of events ---------------------------------------------------------------------------------------------------
 
 CREATE FUNCTION begin_event_batch() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+  PERFORM skip_lost_ids();
   PERFORM set_config('tapegate.event_batch', nextval('event_batch_id_seq')::text, true);
   RETURN NULL;
 END;
@@ -1111,3 +1156,4 @@ END $$;
 -- Rows ----------------------------------------------------------------------------------------------------------------
 
 INSERT INTO "library" ("name", "kind", "contract", "added_at") VALUES ('directory', 'directory', 'DRIVE', timezone('utc', clock_timestamp()));
+INSERT INTO "sequence_timeline" ("timeline") VALUES (wal_timeline());
