@@ -8,6 +8,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
+import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -54,6 +55,11 @@ const STOP_MS = 12_000;
 /** A stalled process is detected after this time; its leases have expired by then. */
 const SILENT_MS = 20_000;
 const LOOK_MS = 1000;
+
+/** A process may load for this long before its first sign of life: a busy host, a cold disk. */
+const LOAD_MS = 300_000;
+/** Processes that load at once; more would take each other's processor time. */
+const MOST_LOADING = Math.max(2, availableParallelism());
 
 /** Pause before a restart; doubles while processes end within `SOON_MS`. */
 const PAUSE_MS = { first: 1000, most: 30_000 };
@@ -118,12 +124,44 @@ const LIBRARIES_MS = 5000;
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
+/** Lets a few processes load at once, in order. */
+class Loading {
+  private readonly waiting: (() => void)[] = [];
+  private running = 0;
+
+  begin(load: () => void): void {
+    if (this.running >= MOST_LOADING) this.waiting.push(load);
+    else this.run(load);
+  }
+
+  /** Skips a process that no longer wants to load. */
+  forget(load: () => void): void {
+    const place = this.waiting.indexOf(load);
+    if (place >= 0) this.waiting.splice(place, 1);
+  }
+
+  end(): void {
+    this.running--;
+    const next = this.waiting.shift();
+    if (next) this.run(next);
+  }
+
+  private run(load: () => void): void {
+    this.running++;
+    load();
+  }
+}
+
+const loading = new Loading();
+
 class KeptProcess {
   private readonly ctx: Context;
   private readonly order: EngineOrder;
   private readonly part: 'drive' | 'passes';
   private child: ChildProcess | undefined;
-  private startedAt = 0;
+  private isOrdered = false;
+  /** Its first sign of life. */
+  private aliveAt: number | undefined;
   private heardAt = 0;
   private lookedAt = 0;
   private pauseMs = PAUSE_MS.first;
@@ -139,26 +177,32 @@ class KeptProcess {
     this.part = part;
   }
 
-  /** Loads the program; the process waits for its order to begin. */
+  /** Loads the program when it is its turn; the process waits for its order to begin. */
   fork(): void {
+    loading.begin(this.load);
+  }
+
+  private readonly load = (): void => {
     const env = { UV_THREADPOOL_SIZE: THREADS, ...environment() };
     const execArgv = [...HEAP_OPTIONS, ...process.execArgv];
     const child = fork(file, [this.part], { execArgv, stdio: ['ignore', 'ignore', 'inherit', 'ipc'], env });
     this.child = child;
-    this.startedAt = performance.now();
-    this.heardAt = this.startedAt;
-    this.lookedAt = this.startedAt;
+    this.aliveAt = undefined;
+    this.heardAt = performance.now();
+    this.lookedAt = this.heardAt;
     child.on('message', (report: EngineReport) => this.hear(child, report));
     child.on('error', (error) => this.lose(child, `it cannot be started: ${error.message}`));
     child.on('exit', (code, signal) => this.lose(child, `it has ended with ${signal ?? code}`));
     this.watch = setInterval(() => this.look(child), LOOK_MS);
     this.watch.unref();
-  }
+    if (this.isOrdered) this.tell(this.order);
+  };
 
   async begin(): Promise<void> {
     const ready = new Promise<void>((resolve) => {
       this.onReady = resolve;
     });
+    this.isOrdered = true;
     this.tell(this.order);
     await within(READY_MS, ready);
   }
@@ -166,6 +210,7 @@ class KeptProcess {
   async stop(): Promise<void> {
     this.isStopping = true;
     clearTimeout(this.restart);
+    loading.forget(this.load);
     const child = this.child;
     if (!child) return;
     const gone = new Promise<void>((resolve) => {
@@ -186,9 +231,15 @@ class KeptProcess {
   private hear(child: ChildProcess, { kind, told }: Partial<EngineReport>): void {
     if (!kind) return; // from `node --watch`: every process reports the files that it loads
     this.heardAt = performance.now();
+    if (this.child === child) this.noteLife();
     if (told && child.pid !== undefined && this.child === child) replay(child.pid, this.part, told);
     if (kind === 'ready') this.onReady();
     else if (kind !== 'alive') this.lose(child, endings[kind], kind);
+  }
+
+  private noteLife(): void {
+    if (this.aliveAt === undefined) loading.end();
+    this.aliveAt ??= this.heardAt;
   }
 
   /** Time in which this process itself stalled does not count. */
@@ -196,13 +247,15 @@ class KeptProcess {
     const now = performance.now();
     if (now - this.lookedAt > 2 * LOOK_MS) this.heardAt = now;
     this.lookedAt = now;
-    if (now - this.heardAt > SILENT_MS) this.lose(child, `it is silent for ${SILENT_MS / 1000} s`, 'silent');
+    const mostMs = this.aliveAt === undefined ? LOAD_MS : SILENT_MS;
+    if (now - this.heardAt > mostMs) this.lose(child, `it is silent for ${mostMs / 1000} s`, 'silent');
   }
 
   /** Counts the process as ended: one that hangs in the kernel stays until its call ends, and does nothing else. */
   private lose(child: ChildProcess, why: string, seen: keyof typeof endings | 'silent' | 'gone' = 'gone'): void {
     if (this.child !== child) return;
     this.child = undefined;
+    if (this.aliveAt === undefined) loading.end();
     forgetProcess(child.pid);
     clearInterval(this.watch);
     child.kill('SIGKILL');
@@ -216,13 +269,10 @@ class KeptProcess {
   }
 
   private startAgain(why: string): void {
-    const isSoon = performance.now() - this.startedAt < SOON_MS;
+    const isSoon = this.aliveAt === undefined || performance.now() - this.aliveAt < SOON_MS;
     this.pauseMs = isSoon ? Math.min(this.pauseMs * 2, PAUSE_MS.most) : PAUSE_MS.first;
     this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `an engine process is started again: ${why}`);
-    this.restart = setTimeout(() => {
-      this.fork();
-      this.tell(this.order);
-    }, this.pauseMs);
+    this.restart = setTimeout(() => this.fork(), this.pauseMs);
   }
 }
 

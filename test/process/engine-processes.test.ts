@@ -1,9 +1,12 @@
 /** The engine processes of a real server: one for each drive and one for periodic jobs. What happens if they hang, stop or are killed. */
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { afterAll, describe, expect, test } from 'vitest';
+import { packageRoot } from '../../src/package-root.js';
 import { listEngineProcesses, waitForGone } from '../support/engine-processes.js';
 import { askData } from '../support/graphql.js';
 import { holdRecall } from '../support/held-recall.js';
@@ -72,6 +75,9 @@ async function end(server: Running): Promise<number | null> {
 const signal = (processes: readonly { pid: number }[], name: NodeJS.Signals) => {
   for (const { pid } of processes) process.kill(pid, name);
 };
+
+/** The changes of the number of processes that load. */
+const loaded = (log: string) => readFileSync(log, 'utf8').trim().split('\n').map(Number);
 
 // each test waits for timeouts most of the time
 describe.concurrent('engine processes', () => {
@@ -170,5 +176,21 @@ describe.concurrent('engine processes', () => {
     const lines = stderr.trim().split('\n');
     expect(lines).toEqual(stopped.map(() => expect.stringContaining('an engine process does not stop: it is ended')));
     await waitForGone(second);
+  });
+
+  test('processes that load for long are not ended, and only a few load at once', async () => {
+    const dataDir = makeDataDir();
+    const log = path.join(makeDataDir(), 'loading');
+    const preload = pathToFileURL(path.join(packageRoot, 'test/support/slow-engine.mjs')).href;
+    const slow = { NODE_OPTIONS: `--import=${preload}`, SLOW_ENGINE_LOG: log };
+    const server = await startServer('start', {
+      env: { DATA_DIR: dataDir, DRIVES: '4', LOG_LEVEL: 'error', ...slow },
+    });
+    await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: '/demo/ocean/2025/sst_202501' }));
+    await waitFor('the jobs', async () => loaded(log).length === 10);
+    const most = Math.max(...loaded(log).map((_, n, all) => all.slice(0, n + 1).reduce((sum, change) => sum + change)));
+    expect(most).toBeLessThanOrEqual(Math.max(2, availableParallelism()));
+    expect(await end(server)).toBe(0);
+    expect(server.stderr()).toBe('');
   });
 });
