@@ -1,3 +1,20 @@
+/** URLs of PostgreSQL servers, as libpq reads them. */
+
+/**
+ * Rewrites libpq's form without a host, `postgresql://user:password@/db?host=/socket`, which other parsers of URLs
+ * reject: the user, the password and the port become parameters, as libpq also accepts them. Returns any other URL
+ * unchanged.
+ */
+export function normalizeUrl(url: string): string {
+  const form = /^(postgres(?:ql)?:\/\/)(?:([^/?#]*)@)?(?::(\d+))?(?=[/?#]|$)(.*)$/s;
+  const [, scheme = '', login, port, rest = ''] = form.exec(url) ?? [];
+  if (login === undefined && port === undefined) return url;
+  const [, user = '', password] = /^([^:]*)(?::(.*))?$/s.exec(login ?? '') ?? [];
+  const given = Object.entries({ user, password, port }).filter(([, value]) => value);
+  const parameters = given.map(([name, value = '']) => `${name}=${value.replace(/[+&]/g, encodeURIComponent)}`);
+  return `${scheme}${rest.startsWith('/') ? '' : '/'}${rest}${rest.includes('?') ? '&' : '?'}${parameters.join('&')}`;
+}
+
 /** Splits a DATABASE_URL with several servers, as for libpq: `postgresql://user@a,b:5433/tapegate`. */
 export function splitHosts(url: string): string[] {
   const [, scheme, user = '', hosts, rest] = /^([a-z]+:\/\/)([^/?#]*@)?([^/?#]*)(.*)$/s.exec(url) ?? [];
@@ -8,6 +25,14 @@ export function splitHosts(url: string): string[] {
 /** Returns servers and database without secrets. */
 export function nameOfUrl(url: string): string {
   const urls = splitHosts(url).map((each) => new URL(each));
-  const hosts = urls.map(({ host, searchParams }) => searchParams.get('host') ?? host);
-  return `${hosts.join(',')}${urls[0]?.pathname ?? ''}`;
+  return `${urls.map(hostOf).join(',')}${urls[0]?.pathname ?? ''}`;
 }
+
+/** Returns the server: a host with its port, or the directory of a socket. */
+export const hostOf = ({ host, searchParams }: URL): string => searchParams.get('host') ?? host;
+
+/** Values of `sslmode`: libpq's, and pg's name for encryption without a check of the certificate. */
+export const sslModes: readonly string[] = [
+  ...(['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const),
+  'no-verify',
+];

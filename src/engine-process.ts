@@ -10,7 +10,7 @@ import type { EngineOrder, EngineReport } from './commands/engine-processes.js';
 import { readConfig } from './config.js';
 import type { Context } from './context.js';
 import { hideSecretsOfCrashes } from './crash.js';
-import type { Database } from './database/client.js';
+import { type Database, ENGINE_POOL } from './database/client.js';
 import { type DriveWork, mountVolumes } from './engine/drive/drive.js';
 import { type Engine, startEngine } from './engine/runner.js';
 import { workOf } from './engine/work.js';
@@ -25,8 +25,6 @@ import { createFirstLibrary } from './tape/kinds.js';
 const ALIVE_MS = 1000;
 
 const CLOSE_MS = 1000;
-
-const CONNECTIONS = 6;
 
 hideSecretsOfCrashes();
 const part = process.argv[2] === 'passes' ? 'passes' : 'drive';
@@ -63,7 +61,7 @@ async function begin({
   isMeasured,
 }: Extract<EngineOrder, { kind: 'begin' }>): Promise<Engine> {
   if (isMeasured) forwarding = new Forwarding(part);
-  const runtime = attach(config, connection, { poolSize: CONNECTIONS });
+  const runtime = attach(config, connection, { poolSize: ENGINE_POOL });
   const endTraces = await openTraces(config, runtime.ctx.log);
   close = async () => {
     await endTraces?.();

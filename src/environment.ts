@@ -57,11 +57,25 @@ export interface UrlChoice {
 
 export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boolean {
   if (!URL.canParse(value)) return false;
-  const { protocol, hostname, username } = new URL(value);
+  const { protocol, hostname } = new URL(value);
   if (!protocols.includes(protocol) || !value.includes('://')) return false;
-  // part of a password after an unencoded `/`, `?` or `#` would count as a path, and be shown
-  const isCutShort = hostname !== '' && username === '' && value.replace(/\?[\w.]+=.*$/s, '').includes('@');
-  return !isCutShort && (hostname !== '' || !needsHost);
+  return !isLoginCutShort(value) && (hostname !== '' || !needsHost);
+}
+
+/**
+ * Whether part of a password, after an unencoded `/`, `?` or `#`, counts as a path, which would be shown, or the
+ * password cannot be decoded.
+ */
+function isLoginCutShort(value: string): boolean {
+  const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');
+  const [, login = '', rest = ''] = /^[^:]+:\/\/(?:([^/?#]*)@)?(.*)$/s.exec(withoutQuery) ?? [];
+  if (rest.includes('@')) return true;
+  try {
+    decodeURIComponent(login.replace(/%(?![0-9a-f]{2})/gi, '%25'));
+    return false;
+  } catch {
+    return true; // bytes that are not UTF-8
+  }
 }
 
 export function expectedUrl(value: string, { protocols }: UrlChoice): string {

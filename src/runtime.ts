@@ -121,13 +121,14 @@ async function openEmbedded(config: Config, makes: Makes): Promise<Embedded> {
 
 async function prepareDatabase(config: Config, connection: ClientConfig, makes: Makes): Promise<void> {
   const { databaseUrl, dataDir } = config;
-  if (makes === 'database' && databaseUrl !== undefined) await askHosts(databaseUrl, makeDatabase);
-  if (makes === 'database') return;
+  const isNew = makes === 'database';
+  if (isNew && databaseUrl === undefined) return;
+  if (isNew && databaseUrl !== undefined) await askHosts(databaseUrl, makeDatabase);
   const where =
     databaseUrl === undefined
       ? { name: path.resolve(dataDir, 'postgres'), remedy: 'start' }
       : { name: `${nameOfUrl(databaseUrl)} (DATABASE_URL)`, remedy: 'migrate' };
-  const require = (to: ClientConfig) => requireDatabase(to, where, makes === 'schema');
+  const require = (to: ClientConfig) => requireDatabase(to, where, isNew || makes === 'schema');
   if (databaseUrl === undefined) return await require(connection);
   await askHosts(databaseUrl, (url) => require({ connectionString: url }));
 }

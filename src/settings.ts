@@ -4,9 +4,9 @@
  */
 import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';
-import { splitHosts } from './database-url.js';
+import { normalizeUrl, splitHosts, sslModes } from './database-url.js';
 import { DEFAULT_PORT, expectedUrl, isUrl, type UrlChoice } from './environment.js';
-import { messageOf } from './errors.js';
+import { messageOf, quote } from './errors.js';
 import * as values from './setting-values.js';
 import { parseWebhookHosts } from './webhook-targets.js';
 
@@ -58,7 +58,15 @@ const url = (choice: UrlChoice): z.ZodType<string, string> =>
     if (!urls.every((each) => isUrl(each, { ...choice, needsHost }))) ctx.addIssue(expectedUrl(value, choice));
   });
 
-const postgresql = url({ protocols: ['postgresql:', 'postgres:'], needsHost: false });
+const postgresql = z
+  .string()
+  .transform(normalizeUrl)
+  .pipe(url({ protocols: ['postgresql:', 'postgres:'], needsHost: false }))
+  .superRefine((value, ctx) => {
+    const mode = /[?&]sslmode=([^&#]*)/.exec(value)?.[1];
+    if (mode !== undefined && !sslModes.includes(mode))
+      ctx.addIssue(explained(`a URL whose sslmode is one of ${sslModes.join(', ')}, not ${quote(mode)}`));
+  });
 const collector = parsed<boolean>(
   (value) => (/^https?:\/\/[^\s/]/.test(value) && URL.canParse(value)) || undefined,
   'a URL that begins with http:// or https://',
@@ -217,7 +225,7 @@ export const schema = z.object({
   host: setting('HOST', text, '127.0.0.1').describe('address of the gateway'),
   access,
   databaseUrl: optional('DATABASE_URL', postgresql).describe(
-    'a PostgreSQL 15 or newer; of several servers (`postgresql://user@a,b:5433/tapes`) the one that accepts writes. Unset: an embedded one in `DATA_DIR`, which `start` creates. Connections have a `work_mem` of 64 MB, or the one of `?options=-c%20work_mem%3D32MB`',
+    'a PostgreSQL 15 or newer; of several servers (`postgresql://user@a,b:5433/tapes`) the one that accepts writes; sockets, `sslmode` and poolers: [A PostgreSQL of your own](../../deploy/database.md). Unset: an embedded one in `DATA_DIR`, which `start` creates. Connections have a `work_mem` of 64 MB, or the one of `?options=-c%20work_mem%3D32MB`',
   ),
   databaseReadUrl: optional('TAPEGATE_DATABASE_READ_URL', postgresql).describe(
     'standbys of that database, one or several, from which a gateway reads lists ([Standbys](#standbys))',

@@ -76,6 +76,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
     const runtime = await openRuntime(config, parts.makes, ownLog());
     closers.unshift(() => runtime.close());
     await warnOfOthers(runtime.ctx);
+    if (config.databaseUrl !== undefined) await checkConnections(runtime.ctx, parts);
     await startParts(config, parts, runtime, closers);
     await stopped;
   } finally {
@@ -96,6 +97,17 @@ async function warnOfOthers({ config, log }: Context): Promise<void> {
   if (!found) return;
   const what = 'the database and the tapes in DATA_DIR can be replaced by another user';
   log.warn(`${what}: ${found.directory}: ${found.problem} (run chmod go-w, or change its owner)`);
+}
+
+/** Warns if the database has too few connections for this process under load. @throws Error if it cannot work */
+async function checkConnections({ config, db, log }: Context, { gateway, engine }: Parts): Promise<void> {
+  const { IDLE_CONNECTIONS: idle, mostConnections } = await import('../database/client.js');
+  const connections = await import('../database/connections.js');
+  const children = engine ? config.drives + 1 : 0;
+  const own = gateway ? mostConnections.gateway(config.limits.longLists) : idle;
+  const needs = { least: idle * (1 + children), most: own + children * mostConnections.engine };
+  const warning = await connections.checkConnections(db, needs);
+  if (warning !== undefined) log.warn(warning);
 }
 
 /** Each loads what only it needs: a gateway has no engine, and an engine no GraphQL. */

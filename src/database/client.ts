@@ -97,12 +97,28 @@ const CLOSE_MS = 3000;
 const LONG_LISTS = 16;
 /** A gateway runs one import at a time. */
 const IMPORTS = 4;
+/** For short work. */
+const SHORT_WORK = 20;
+/** For short work of a process of an engine. */
+export const ENGINE_POOL = 6;
+/** Heartbeats, notifications, and whether the database answers. */
+const VITAL_CONNECTIONS = 3;
 const LONG_READ_WAIT_MS = 5000;
 /** Queries that are executed at once. */
 const QUERIES = 64;
 const QUERY_WAIT_MS = 10_000;
 /** At 256 kB/s, a slow line, ten million files take some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
+
+/** The most connections of a process, by what it does. */
+export const mostConnections = {
+  gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
+  /** A process of an engine: a drive, or the jobs. */
+  engine: ENGINE_POOL + VITAL_CONNECTIONS,
+};
+
+/** A process that waits for work holds these, and one for jobs. */
+export const IDLE_CONNECTIONS = VITAL_CONNECTIONS + 1;
 
 function hostsOf(config: pg.ClientConfig): DatabaseHosts {
   const { connectionString } = config;
@@ -131,7 +147,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   const pool = new WatchedPool({
     ...bounded,
     pipeline: true,
-    max: options.poolSize ?? 20,
+    max: options.poolSize ?? SHORT_WORK,
     idle_in_transaction_session_timeout: STANDSTILL_MS,
   });
   const streamPool = new WatchedPool({ ...bounded, max: options.longLists ?? LONG_LISTS });

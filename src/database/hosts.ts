@@ -3,7 +3,7 @@
  * writes.
  */
 import type pg from 'pg';
-import { splitHosts } from '../database-url.js';
+import { hostOf, splitHosts } from '../database-url.js';
 
 /**
  * Returns the first server's result, in their order. @throws if all fail: an error of a server before one of the
@@ -45,5 +45,5 @@ export class DatabaseHosts {
 }
 
 export function hostName({ connectionString, host = '' }: pg.ClientConfig): string {
-  return connectionString === undefined ? host : new URL(connectionString).host;
+  return connectionString === undefined ? host : hostOf(new URL(connectionString));
 }

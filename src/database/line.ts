@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import pg from 'pg';
 import { codeOf, isExhausted, messageOf, UnavailableError } from '../errors.js';
 import { timeFromDatabase } from '../time.js';
+import type { Encryption } from './encryption.js';
 import type { DatabaseHosts } from './hosts.js';
 import { isPrepared, isUseless } from './prepared.js';
 import { withSettings } from './session-settings.js';
@@ -37,15 +38,93 @@ function wholeOrText(text: string): bigint | string {
 const sockets = new WeakMap<pg.Client, Duplex>();
 
 /**
- * A client whose connection `destroy` can end, also while it connects or waits. pg's option `stream` gives it its
- * socket.
+ * A client whose connection has the settings of all sessions, and that `destroy` can end, also while it connects or
+ * waits. pg's option `stream` gives it its socket.
  */
 export class SocketClient extends pg.Client {
-  constructor(config: pg.ClientConfig = {}) {
+  private readonly setUp: string;
+  private readonly encryption: Encryption | undefined;
+
+  constructor(given: pg.ClientConfig = {}) {
+    const { config, setUp, encryption } = withSettings(given);
     const socket = config.stream?.() ?? new Socket();
     super({ ...config, stream: () => socket });
     sockets.set(this, socket);
+    this.setUp = setUp;
+    this.encryption = encryption;
+    this.on('error', () => {}); // the running query fails, and 'end' follows
   }
+
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+  override connect(callback?: any): any {
+    const connected = super.connect().then(
+      () => this.begin(),
+      (error) => this.fail(error),
+    );
+    if (!callback) return connected;
+    connected.then(() => callback(undefined, this), callback);
+  }
+
+  private fail(error: unknown): never {
+    if (this.encryption?.learn(error)) otherWay.add(error as Error);
+    const isAsked = /client password must be a/.test(messageOf(error)) || codeOf(error) === WRONG_PASSWORD;
+    if (/unsupported startup parameter/.test(messageOf(error))) {
+      const remedy = 'remove it from the options of the URL and from PGOPTIONS, or allow it there';
+      throw new Error(`a pooler in front of the database rejects the connection: ${messageOf(error)}: ${remedy}`, {
+        cause: error,
+      });
+    }
+    if (!this.password && isAsked) throw new Error(NO_PASSWORD, { cause: error });
+    throw error;
+  }
+
+  protected async begin(): Promise<this> {
+    try {
+      await super.query(this.setUp);
+      return this;
+    } catch (error) {
+      void this.end().catch(() => {}); // the connection itself may have failed
+      throw withRemedy(error);
+    }
+  }
+}
+
+/** A client that leaves the settings of its session as they are, which may be a session of others. */
+export class BareClient extends SocketClient {
+  protected override async begin(): Promise<this> {
+    return this;
+  }
+}
+
+/** Errors after which a server wants a connection to be made in another way. */
+const otherWay = new WeakSet<Error>();
+
+/** Connects, and once more if the server refuses to encrypt, or not to (`sslmode` allow and prefer). */
+export async function connect<Client extends pg.Client>(make: () => Client): Promise<Client> {
+  const first = make();
+  try {
+    await first.connect();
+    return first;
+  } catch (error) {
+    if (!(error instanceof Error && otherWay.has(error))) throw error;
+    const second = make();
+    await second.connect();
+    return second;
+  }
+}
+
+const WRONG_PASSWORD = '28P01';
+const NO_PASSWORD =
+  'the database asks for a password, and its URL has none: add it behind the user, percent-encoded, or set PGPASSWORD';
+
+/** Names the command for a setting of the site that this role may not change for itself. */
+function withRemedy(error: unknown): unknown {
+  const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
+  if (name === undefined) return error;
+  const resets = ['ROLE', 'DATABASE'].map((what) => `ALTER ${what} … RESET ${name}`).join(' or ');
+  return new Error(`${messageOf(error)}, which the server, the database or the role sets: run ${resets}`, {
+    cause: error,
+  });
 }
 
 /** Closes a connection without notice to the server, which may hang. Its queries fail with `error`. */
@@ -73,7 +152,7 @@ export class Line {
       private losses = 0;
 
       constructor(config?: pg.ClientConfig) {
-        super(withSettings(hosts.direct(config)));
+        super(hosts.direct(config));
       }
 
       // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise

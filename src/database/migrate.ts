@@ -32,9 +32,8 @@ export async function migrate(
   dir = path.join(packageRoot, 'prisma/migrations'),
 ): Promise<string[]> {
   return await withClient(config, Client, async (client) => {
-    await client.query('SET client_min_messages = warning');
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
-    await client.query(RECORDS);
+    if (!(await hasTable(client, '_prisma_migrations'))) await client.query(RECORDS); // requires a privilege in any case
     const pending = await findPending(client, dir);
     for (const migration of pending) await apply(client, migration);
     await noteOldest(client, dir);
@@ -68,6 +67,10 @@ async function withClient<T>(
   client.on('error', () => {}); // the running query fails
   await client.connect();
   return await work(client).finally(() => client.end()); // releases the lock, too
+}
+
+async function hasTable(client: pg.Client, name: string): Promise<boolean> {
+  return (await client.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name])).rows.length > 0;
 }
 
 /** @throws Error if an applied migration was changed, or this version is too old for the database */
@@ -133,8 +136,7 @@ async function apply(client: pg.Client, { name, sql, checksum }: Migration): Pro
  * @throws Error if the database has a migration that works only with newer versions
  */
 async function refuseOlder(client: pg.Client, program: string): Promise<void> {
-  const { rows: tables } = await client.query(`SELECT WHERE to_regclass('oldest_program') IS NOT NULL`);
-  if (tables.length === 0) return; // the database is empty
+  if (!(await hasTable(client, 'oldest_program'))) return; // the database is empty
   const { rows } = await client.query<{ migration: string; program: string }>(
     `SELECT migration, program FROM oldest_program WHERE program COLLATE "C" > $1 ORDER BY program COLLATE "C" DESC LIMIT 1`,
     [program],

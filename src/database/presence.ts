@@ -1,8 +1,11 @@
 /** Checks that a database exists. Only some commands create one; all others report where they looked. */
 import path from 'node:path';
 import pg from 'pg';
-import { codeOf } from '../errors.js';
+import { codeOf, messageOf } from '../errors.js';
 import { findCluster } from './cluster.js';
+import { BareClient, connect, SocketClient } from './line.js';
+import { checkRequirements } from './requirements.js';
+import { requireSessions } from './sessions.js';
 import { sql } from './sql.js';
 
 class NoDatabaseError extends Error {}
@@ -20,7 +23,7 @@ export function requireCluster(dataDir: string): void {
  * @param where.name for people, without a password
  * @param where.remedy the command that creates it
  * @param mayBeEmpty accepts a database without Tapegate's tables
- * @throws NoDatabaseError
+ * @throws NoDatabaseError; Error if the database is not as Tapegate requires
  */
 export async function requireDatabase(
   connection: pg.ClientConfig,
@@ -28,10 +31,11 @@ export async function requireDatabase(
   mayBeEmpty: boolean,
 ): Promise<void> {
   const remedy = `; "tapegate ${where.remedy}" makes it`;
-  const client = new pg.Client({ ...connection, ...bounds });
-  client.on('error', () => {}); // the running query fails
+  let client: pg.Client | undefined;
   try {
-    await client.connect();
+    if (connection.connectionString !== undefined) await requireSessions(connection);
+    client = await connect(() => new SocketClient({ ...connection, ...bounds }));
+    await checkRequirements(client);
     const { rows } = await client.query<{ isThere: boolean }>(
       sql`SELECT to_regclass('_prisma_migrations') IS NOT NULL AND to_regclass('tape_file') IS NOT NULL AS "isThere"`,
     );
@@ -39,33 +43,29 @@ export async function requireDatabase(
       throw new NoDatabaseError(`there is no database of Tapegate in ${where.name}${remedy}`);
     }
   } catch (error) {
-    if (codeOf(error) !== NO_SUCH_DATABASE) throw error;
+    if (!isMissing(error)) throw error;
     throw new NoDatabaseError(`there is no database ${where.name}${remedy}`);
   } finally {
-    await client.end().catch(() => {}); // it may never have connected
+    await client?.end().catch(() => {}); // it may have failed
   }
 }
 
 export async function makeDatabase(connectionString: string): Promise<void> {
-  const probe = new pg.Client({ connectionString, ...bounds });
-  probe.on('error', () => {});
   try {
-    await probe.connect();
+    const probe = await connect(() => new BareClient({ connectionString, ...bounds }));
+    await probe.end().catch(() => {}); // the connection may have failed
   } catch (error) {
-    if (codeOf(error) !== NO_SUCH_DATABASE) throw error;
+    if (!isMissing(error)) throw error;
+    const { database = '' } = new SocketClient({ connectionString });
     const url = new URL(connectionString);
     url.pathname = '/postgres';
-    await createDatabase({ connectionString: url.href }, probe.database ?? '');
-  } finally {
-    await probe.end().catch(() => {}); // the connection may have failed
+    await createDatabase({ connectionString: url.href }, database);
   }
 }
 
 /** Creates a database unless it exists. @param connection to another database of the server */
 export async function createDatabase(connection: pg.ClientConfig, name: string): Promise<void> {
-  const client = new pg.Client({ ...connection, ...bounds, query_timeout: CREATE_MS });
-  client.on('error', () => {}); // the query fails
-  await client.connect();
+  const client = await connect(() => new SocketClient({ ...connection, ...bounds, query_timeout: CREATE_MS }));
   try {
     await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`);
   } catch (error) {
@@ -81,5 +81,13 @@ const CREATE_MS = 60_000;
 const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };
 
 const NO_SUCH_DATABASE = '3D000';
+
+/** PgBouncer reports a protocol violation. */
+function isMissing(error: unknown): boolean {
+  return (
+    codeOf(error) === NO_SUCH_DATABASE || /^(no such database|database ".*" does not exist)/.test(messageOf(error))
+  );
+}
+
 /** The second if another process was faster. */
 const EXISTS = ['42P04', '23505'];

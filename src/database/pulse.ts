@@ -7,7 +7,7 @@ import type pg from 'pg';
 import { codeOf, type FailureLog, isExhausted, messageOf } from '../errors.js';
 import type { DatabaseClock } from './clock.js';
 import { type DatabaseHosts, hostName } from './hosts.js';
-import { destroy, type Line, SocketClient } from './line.js';
+import { connect, destroy, type Line, SocketClient } from './line.js';
 import { sql } from './sql.js';
 
 interface PulseOptions {
@@ -116,13 +116,16 @@ export class Pulse {
   }
 
   private async open(host: pg.ClientConfig): Promise<pg.Client> {
-    const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
-    client.on('error', () => {}); // 'end' follows
-    try {
-      await this.within(client.connect());
+    const made: pg.Client[] = [];
+    const make = () => {
+      const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
+      made.push(client);
       return client;
+    };
+    try {
+      return await this.within(connect(make));
     } catch (error) {
-      destroy(client);
+      for (const client of made) destroy(client);
       throw error;
     }
   }

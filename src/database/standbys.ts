@@ -9,6 +9,7 @@ import { splitHosts } from '../database-url.js';
 import { type FailureLog, messageOf } from '../errors.js';
 import { type Database, type DatabaseOptions, openDatabase } from './client.js';
 import { hostName } from './hosts.js';
+import { requireSessions } from './sessions.js';
 import { type Sql, sql } from './sql.js';
 
 interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
@@ -94,10 +95,13 @@ class Standby implements StandbyStatus {
   readonly db: Database;
   problem: string | undefined = BEHIND;
   behindBytes: bigint | undefined;
+  private readonly url: string;
+  private hasSessions = false;
   /** The problem that was logged last; `none` if it is read. */
   reported: string | undefined;
 
   constructor(url: string, options: Omit<DatabaseOptions, 'log' | 'lostMs'>) {
+    this.url = url;
     this.host = hostName({ connectionString: url });
     this.db = openDatabase({ connectionString: url }, { ...options, lostMs: LOST_MS, log: quiet });
     this.db.pulse.follow();
@@ -108,6 +112,8 @@ class Standby implements StandbyStatus {
     const until = performance.now() + waitMs;
     let problem: string | undefined;
     try {
+      if (!this.hasSessions) await inTime(requireSessions({ connectionString: this.url }), CHECK_MS);
+      this.hasSessions = true;
       const target = await readPosition(primary.pool, PRIMARY).catch(() => undefined); // the primary's pulse reports the error
       problem = target ? await this.follow(target, until) : BEHIND;
     } catch (error) {
@@ -151,11 +157,10 @@ export interface Position {
   reached: bigint;
 }
 
-/** Commits are flushed, or with `synchronous_commit` off at least inserted. */
+/** Commits are flushed (session-settings.ts). */
 const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int AS timeline,
-    pg_wal_lsn_diff(CASE current_setting('synchronous_commit') WHEN 'off' THEN pg_current_wal_insert_lsn()
-      ELSE pg_current_wal_flush_lsn() END, '0/0') AS reached
+    pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0') AS reached
   FROM pg_control_system() s`;
 
 /**

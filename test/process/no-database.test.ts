@@ -136,6 +136,19 @@ test.each([
   },
 );
 
+test('sslmode allow and prefer work on a server without TLS, and require does not', async () => {
+  const run = (mode: string) =>
+    runCli(['quota', 'list'], {
+      env: { DATABASE_URL: `postgresql://postgres@${host}/tapegate?sslmode=${mode}`, DATA_DIR: makeDataDir() },
+    });
+  for (const mode of ['prefer', 'allow']) expect(await run(mode)).toMatchObject({ code: 0, stderr: '' });
+  expect(await run('require')).toEqual({
+    code: 4,
+    stdout: '',
+    stderr: 'tapegate: the database does not answer: The server does not support SSL connections: try again later\n',
+  });
+});
+
 test('migrate makes a database with a password that has a percent sign', async () => {
   const env = {
     DATABASE_URL: `postgresql://postgres:pa%ss@${host}/made_by_url_${process.pid}`,

@@ -78,6 +78,16 @@ test.each([
   },
 );
 
+test('a password that the database asks for and DATABASE_URL does not have is reported as such', async () => {
+  const env = { DATABASE_URL: databaseUrl.replace(/:[^/@]*@/, '@'), DATA_DIR: app.dataDir };
+  expect(await runCli(['quota', 'list'], { env })).toEqual({
+    code: 1,
+    stdout: '',
+    stderr:
+      'tapegate: the database asks for a password, and its URL has none: add it behind the user, percent-encoded, or set PGPASSWORD\n',
+  });
+});
+
 test.each([
   '127.0.0.1:1/tapes',
   '[::1]:1/tapes',

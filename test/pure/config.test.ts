@@ -2,6 +2,7 @@ import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { type Config, readConfig, settingsOfMethods } from '../../src/config.js';
+import { withSettings } from '../../src/database/session-settings.js';
 import { ConfigError, isDebug, readServerUrl } from '../../src/environment.js';
 import { packageRoot } from '../../src/package-root.js';
 import { formatTables, listSettings, variableOf, variables } from '../../src/settings.js';
@@ -436,6 +437,36 @@ test.each([
   ['TAPEGATE_PUBLIC_URL', 'https://u:secret@tapes', publicUrl, 'https://…@tapes'],
 ])('%s=%s is refused without a secret in the message', (name, value, must, shown) => {
   expect(faultsOf({ [name]: value })).toEqual([`${name} must be ${must}, not "${shown}"`]);
+});
+
+const passwords = [
+  'a@b',
+  'se/cret',
+  '1/secret',
+  'se?cret',
+  '1?secret',
+  'se#cret',
+  '1#secret',
+  'x@se/cret',
+  'x@1/secret',
+];
+const more = ['x@se?cret', 'x@se#cret', 'se cret', 'se[cret', 'se]cret', 'se\\cret', '%ff', '%', 'a:b', 'a+b', 'a%b'];
+
+test.each([...passwords, ...more])(
+  'the unencoded password %s is read as it is, or refused without a part of it',
+  (password) => {
+    const url = `postgresql://tapes:${password}@db.example.org/archive`;
+    const faults = faultsOf({ DATABASE_URL: url });
+    const shown = JSON.stringify('postgresql://…@db.example.org/archive');
+    if (faults.length > 0) expect(faults).toEqual([`DATABASE_URL must be ${login}, not ${shown}`]);
+    else expect(withSettings({ connectionString: url }).config).toMatchObject({ host: 'db.example.org', password });
+  },
+);
+
+test('an unknown sslmode is refused', () => {
+  expect(faultsOf({ DATABASE_URL: 'postgresql://u:secret@db/tapes?sslmode=on' })).toEqual([
+    'DATABASE_URL must be a URL whose sslmode is one of disable, allow, prefer, require, verify-ca, verify-full, no-verify, not "on"',
+  ]);
 });
 
 test('TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS', () => {

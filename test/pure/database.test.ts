@@ -2,12 +2,13 @@
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { DatabaseClock } from '../../src/database/clock.js';
+import { findShortage } from '../../src/database/connections.js';
 import { inline } from '../../src/database/copy.js';
 import { askHosts } from '../../src/database/hosts.js';
 import { withSettings } from '../../src/database/session-settings.js';
 import { allOf, empty, join, raw, type Sql, sql } from '../../src/database/sql.js';
 import { findMismatch, type Position } from '../../src/database/standbys.js';
-import { nameOfUrl, splitHosts } from '../../src/database-url.js';
+import { nameOfUrl, normalizeUrl, splitHosts } from '../../src/database-url.js';
 import { NotFoundError, OverShareError, UnavailableError } from '../../src/errors.js';
 import { Prisma } from '../../src/generated/prisma/client.js';
 import { expectedAfterStart } from '../../src/operations/clock.js';
@@ -44,22 +45,27 @@ test('a statement for COPY has its values in its text, escaped', () => {
     expect(() => inline(sql`SELECT ${value}`)).toThrow(TypeError);
 });
 
-test('a session has its settings beside the options that a URL, the configuration or PGOPTIONS gives', () => {
-  const ours = ['-c work_mem=64MB', '-c client_connection_check_interval=10s'];
-  const optionsOf = (config: pg.ClientConfig) => withSettings(config).options;
-  const given = '-c lock_timeout=5s';
-  const all = [ours[0], given, ours[1]].join(' ');
+test('options of a URL, the configuration or PGOPTIONS are set by the statement that sets the settings of a session', () => {
+  const memoryOf = (config: pg.ClientConfig) => /\('work_mem', '(\w+)'/.exec(withSettings(config).setUp)?.[1];
   const url = 'postgresql://alice:s%40cret@db:5433/tapes?application_name=x';
-  expect(optionsOf({})).toBe(ours.join(' '));
-  expect(optionsOf({ options: given })).toBe(all);
-  expect(optionsOf({ connectionString: `${url}&options=${encodeURIComponent(given)}`, options: '-c a=b' })).toBe(all);
-  vi.stubEnv('PGOPTIONS', given);
-  expect(optionsOf({ connectionString: url })).toBe(all);
+  expect(memoryOf({})).toBe('64MB');
+  expect(memoryOf({ options: '-c work_mem=5MB' })).toBe('5MB');
+  expect(memoryOf({ connectionString: `${url}&options=-cwork_mem%3D6MB`, options: '--work-mem=5MB' })).toBe('6MB');
+  vi.stubEnv('PGOPTIONS', '--work-mem=7MB');
+  expect(memoryOf({ connectionString: url })).toBe('7MB');
   vi.unstubAllEnvs();
-  expect(withSettings({ connectionString: url, keepAlive: true })).toMatchObject({
+  const given = { options: "-e -c DateStyle=German -c a.b=it's\\ c", statement_timeout: 5000, keepAlive: true };
+  const { config, setUp } = withSettings({ connectionString: url, ...given });
+  expect(config).toEqual({
     ...{ user: 'alice', password: 's@cret', host: 'db', port: '5433', database: 'tapes' },
-    ...{ application_name: 'x', keepAlive: true },
+    ...{ application_name: 'x', keepAlive: true, options: '-e' },
   });
+  for (const row of [
+    "('DateStyle', 'ISO, MDY', NULL)",
+    "('a.b', 'it''s c', NULL)",
+    "('statement_timeout', '5000', NULL)",
+  ])
+    expect(setUp).toContain(row);
 });
 
 test('fragments of Prisma are accepted', () => {
@@ -81,9 +87,51 @@ test.each([
   expect(splitHosts(url)).toEqual(urls);
 });
 
+test.each([
+  ['postgresql://u:p@/db?host=/run/pg', { user: 'u', password: 'p', host: '/run/pg', database: 'db' }, '/run/pg/db'],
+  ['postgresql://u:p%2B+%26@/db?host=%2Frun%2Fpg', { user: 'u', password: 'p++&', host: '/run/pg' }, '/run/pg/db'],
+  ['postgresql://u@:5433/db', { user: 'u', port: '5433', database: 'db' }, '/db'],
+  ['postgresql://:5433', { port: '5433', database: null }, '/'],
+  ['postgres://u@', { user: 'u', database: null }, '/'],
+  ['postgresql://u:p@h:1/db?sslmode=disable', { user: 'u', password: 'p', host: 'h', port: '1' }, 'h:1/db'],
+])('%s is read as libpq does', (url, expected, name) => {
+  const normal = normalizeUrl(url);
+  expect(withSettings({ connectionString: normal }).config).toMatchObject(expected);
+  expect(nameOfUrl(normal)).toBe(name);
+});
+
+test('an unknown port, host or database is left to the defaults of pg', () => {
+  expect(normalizeUrl('postgresql:///db')).toBe('postgresql:///db');
+  expect(normalizeUrl('postgresql://')).toBe('postgresql://');
+});
+
 test('the name of a URL contains all servers and no secret', () => {
   expect(nameOfUrl('postgresql://u:secret@a,b:5433/tapes')).toBe('a,b:5433/tapes');
   expect(nameOfUrl('postgresql:///tapes?host=/run/postgresql')).toBe('/run/postgresql/tapes');
+});
+
+const limits = { role: 'tapes', database: 'archive', isSuperuser: false, ofServer: 97, ofRole: -1, ofDatabase: -1 };
+
+test.each([
+  [{}, undefined],
+  [{ ofServer: 43 }, undefined],
+  [
+    { ofServer: 42 },
+    'max_connections of the server leaves 42 connections, and this process needs up to 43: raise max_connections, and restart the server',
+  ],
+  [
+    { ofServer: 42, ofRole: 20 },
+    'the CONNECTION LIMIT of role "tapes" leaves 20 connections, and this process needs up to 43: run ALTER ROLE "tapes" CONNECTION LIMIT -1',
+  ],
+  [{ ofRole: 0, ofDatabase: 0, isSuperuser: true }, undefined],
+])('the shortage of a process that needs 4 to 43 connections is reported: %o', (changes, warning) => {
+  expect(findShortage({ ...limits, ...changes }, { least: 4, most: 43 })).toBe(warning);
+});
+
+test('a process without the connections that it needs while idle does not start', () => {
+  expect(() => findShortage({ ...limits, ofDatabase: 3 }, { least: 4, most: 43 })).toThrow(
+    'the CONNECTION LIMIT of database "archive" leaves 3 connections, and this process needs 4: run ALTER DATABASE "archive" CONNECTION LIMIT -1',
+  );
 });
 
 test('the first answer of a server counts; a refusal counts more than a server that is away', async () => {

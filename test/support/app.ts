@@ -45,6 +45,8 @@ export interface TestAppOptions {
   /** The log. Default: silent, or the level TEST_LOG. */
   log?: Logger;
   database?: Partial<DatabaseOptions>;
+  /** Settings of the database, as a site may make them. */
+  siteSettings?: Readonly<Record<string, string>>;
   /** Returns the connection that the app uses for its database, such as a relay. */
   through?: (connection: ClientConfig) => ClientConfig;
   /** Locks out of order fail the test file. Default: true. */
@@ -55,6 +57,7 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   const locks = options.watchesLocks === false ? undefined : watchLocks();
   const dataDir = makeTempDir();
   const database = await createDatabase();
+  await database.set(options.siteSettings ?? {});
   const log = options.log ?? pino({ level: process.env.TEST_LOG ?? 'silent' });
   const { longLists = 16 } = options.limits ?? {};
   const settings = { log, longLists, ...options.database };

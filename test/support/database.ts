@@ -20,6 +20,13 @@ export async function createDatabase(options: { empty?: boolean } = {}) {
     connection: { ...connection, database: name } as pg.ClientConfig,
     /** For DATABASE_URL. */
     url: `postgresql://${connection.user}@localhost:${connection.port}/${name}?host=${host}`,
+    /** Sets settings of the database, for later connections. */
+    set: async (settings: Readonly<Record<string, string>>): Promise<void> => {
+      const changes = Object.entries(settings).map(
+        ([setting, value]) => `ALTER DATABASE ${name} SET ${setting} TO ${value}`,
+      );
+      if (changes.length > 0) await queryOnce({ ...connection, database: name }, changes.join(';'));
+    },
     drop: async (): Promise<void> => void (await queryOnce(connection, `DROP DATABASE ${name} WITH (FORCE)`)),
   };
 }

@@ -10,7 +10,7 @@ import { createMemoryBackend, type MemoryBackend } from './memory-backend.js';
 import { waitForState } from './request-view.js';
 import { makeRequest } from './rest.js';
 
-interface SiteOptions extends Pick<TestAppOptions, 'engine'> {
+interface SiteOptions extends Pick<TestAppOptions, 'engine' | 'siteSettings'> {
   drives?: number;
   /** Users with a quota of 1 GB each. Default: alice. */
   users?: readonly string[];
@@ -44,6 +44,7 @@ export function useMemorySite({
   users = ['alice'],
   engine = {},
   isIdle = false,
+  siteSettings = {},
 }: SiteOptions = {}): MemorySite {
   const app = {} as TestApp;
   const backend = createMemoryBackend();
@@ -53,7 +54,7 @@ export function useMemorySite({
 
   beforeAll(async () => {
     const config = drives === undefined ? {} : { drives };
-    Object.assign(app, await startApp({ now: clock.now, config, ...(!isIdle && { backend, engine }) }));
+    Object.assign(app, await startApp({ now: clock.now, config, siteSettings, ...(!isIdle && { backend, engine }) }));
     if (isIdle) await prepareIdle(app);
     for (const user of users) await addQuota(app.ctx, user, 10n ** 9n);
   });

@@ -7,8 +7,9 @@ import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
 import { mkdtemp, open, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import pg from 'pg';
+import type pg from 'pg';
 import { codeOf, messageOf } from '../../errors.js';
+import { SocketClient } from '../line.js';
 import { copyFile, listCluster, makeFolders, syncFolders } from './files.js';
 import { type BackedUpFile, CLUSTER, MANIFEST, type Manifest, makeManifest } from './manifest.js';
 
@@ -31,7 +32,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     const reason = isMissing ? `there is no folder ${path.dirname(target)}` : messageOf(error);
     throw new Error(`no backup can be made at ${target}: ${reason}`, { cause: error });
   });
-  const client = new pg.Client(task.connection);
+  const client = new SocketClient(task.connection);
   client.on('error', () => {}); // the running query fails
   try {
     await client.connect();

@@ -41,11 +41,16 @@ export async function withLoadedSource<T>(
   }
 }
 
+/** Its settings by the site must neither change what is read nor end the reading. Its tables may be in any schema. */
+const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
+  SET idle_in_transaction_session_timeout = 0; SET row_security = off;
+  SELECT set_config(s.name, '0', false) FROM pg_settings s WHERE s.name = 'transaction_timeout'`;
+
 async function loadSource(client: PoolClient, url: string): Promise<void> {
   const source = new pg.Client({ connectionString: url, application_name: 'tapegate adopt' });
   try {
     await source.connect();
-    await source.query(sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'`);
+    await source.query(OF_SOURCE);
     await source.query(sql`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`);
     for (const [table, columns] of Object.entries(sourceTables)) {
       const names = columns.map((name) => `"${name}"`);

@@ -1,0 +1,64 @@
+/** Whether the server has room for the connections of a process. */
+import pg from 'pg';
+import type { Database } from './client.js';
+import { sql } from './sql.js';
+
+/** Connections of a process while it is idle, and under load. */
+export interface Needs {
+  least: number;
+  most: number;
+}
+
+/** -1: no limit. */
+export interface ConnectionLimits {
+  role: string;
+  database: string;
+  isSuperuser: boolean;
+  /** Connections of the server that superusers and others with a privilege do not keep for themselves. */
+  ofServer: number;
+  ofRole: number;
+  ofDatabase: number;
+}
+
+const LIMITS = sql`SELECT session_user::text AS role, d.datname::text AS database, r.rolsuper AS "isSuperuser",
+    r.rolconnlimit AS "ofRole", d.datconnlimit AS "ofDatabase",
+    current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+      - coalesce(current_setting('reserved_connections', true)::int, 0) AS "ofServer"
+  FROM pg_roles r, pg_database d WHERE r.rolname = session_user AND d.datname = current_database()`;
+
+/** @returns a warning if the process may need more under load @throws Error if it cannot work */
+export async function checkConnections(db: Database, needs: Needs): Promise<string | undefined> {
+  const [limits] = await db.rows<ConnectionLimits>(LIMITS);
+  return limits && findShortage(limits, needs);
+}
+
+export function findShortage(limits: ConnectionLimits, { least, most }: Needs): string | undefined {
+  const [role, database] = [limits.role, limits.database].map((name) => pg.escapeIdentifier(name));
+  const bounds = [
+    {
+      limit: limits.ofServer,
+      of: 'max_connections of the server',
+      run: 'raise max_connections, and restart the server',
+    },
+    // superusers have no such limits
+    ...(limits.isSuperuser
+      ? []
+      : [
+          {
+            limit: limits.ofRole,
+            of: `the CONNECTION LIMIT of role ${role}`,
+            run: `run ALTER ROLE ${role} CONNECTION LIMIT -1`,
+          },
+          {
+            limit: limits.ofDatabase,
+            of: `the CONNECTION LIMIT of database ${database}`,
+            run: `run ALTER DATABASE ${database} CONNECTION LIMIT -1`,
+          },
+        ]),
+  ];
+  const [lowest] = bounds.filter(({ limit }) => limit >= 0).sort((a, b) => a.limit - b.limit);
+  if (!lowest || lowest.limit >= most) return undefined;
+  const { limit, of, run } = lowest;
+  if (limit < least) throw new Error(`${of} leaves ${limit} connections, and this process needs ${least}: ${run}`);
+  return `${of} leaves ${limit} connections, and this process needs up to ${most}: ${run}`;
+}
