@@ -2,7 +2,7 @@
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../src/caller.js';
-import type { Context } from '../src/context.js';
+import type { Context, LocatedCopy } from '../src/context.js';
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../src/errors.js';
 import type { RestoreDisk, TapeFile } from '../src/generated/prisma/client.js';
 import { readAllowed } from '../src/operations/access/paths.js';
@@ -16,6 +16,7 @@ import {
   withdrawFiles,
 } from '../src/operations/catalogue/withdrawals.js';
 import { readDisks } from '../src/operations/disks/disks.js';
+import { recordMissingFiles } from '../src/operations/disks/missing.js';
 import type { RowCount } from '../src/operations/page-keys.js';
 import { type StageChange, watchStages } from '../src/operations/requests/watch.js';
 import { commonFileFields } from '../src/operations/row-columns.js';
@@ -67,6 +68,24 @@ function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
 }
 
 const diskOf = createBatch(readDisks);
+
+/** The path of a copy below its mount point. */
+const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
+
+/** Whether copies are in place. Records those that are missing. */
+const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
+  const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
+  const missing = await recordMissingFiles(ctx, ids);
+  return new Map(keys.map((key) => [key, !missing.has(key.fileId)]));
+});
+
+/** Returns where the copy of a file can be read. */
+async function findCopy(ctx: Context, file: TapeFile): Promise<string | null> {
+  const disk = await findDisk(ctx, file);
+  if (!disk) return null;
+  const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
+  return (await isThere(ctx, copy)) ? disk.mountpoint + copy.path : null;
+}
 
 /** The restore disk that has a copy of a file, if the caller may read it; path rules may hide where copies are. */
 async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | null> {
@@ -120,10 +139,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       ...nullable(
         'Where the restored copy can be read, also one that was changed by hand since; null where there is none.',
       ),
-      resolve: async (file, _args, ctx) => {
-        const disk = await findDisk(ctx, file);
-        return disk ? `${disk.mountpoint}${file.diskPath ?? file.path}` : null;
-      },
+      resolve: (file, _args, ctx) => findCopy(ctx, file),
     }),
     isAtPrimaryPlace: t.boolean({
       description: 'It is on disk where it was archived from, and has no copy in the restore area.',
@@ -139,7 +155,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     ),
     resolve: async (file, _args, ctx) => {
       if (ctx.config.door.webdav === 'off' || file.stage !== 'RESTORED') return null;
-      return (await findDisk(ctx, file)) ? bytesPathOf(file.path) : null;
+      return (await findCopy(ctx, file)) === null ? null : bytesPathOf(file.path);
     },
   }),
   withdrawnAt: t.expose(

@@ -96,7 +96,7 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
  * this process.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
-  const { config, db, events, refusals, checkLibrary, stagingTermsOf } = ctx;
+  const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
   const res = (req as Request).res as Response;
   let log: Logger | undefined;
   return {
@@ -107,6 +107,8 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     refusals,
     checkLibrary,
     stagingTermsOf,
+    copies,
+    recordMissing,
     get log() {
       log ??= ctx.log.child(idOf(res)); // most answers say nothing
       return log;

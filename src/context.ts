@@ -4,6 +4,7 @@ import type { Refusals } from './audit.js';
 import type { Caller } from './caller.js';
 import type { Config } from './config.js';
 import type { Database } from './database/client.js';
+import type { Sql } from './database/sql.js';
 import type { Standbys } from './database/standbys.js';
 import type { EventFeed } from './events.js';
 
@@ -23,6 +24,19 @@ interface StagingTerms {
 
 export type StagingTermsOf = (library: { kind: string; settings: unknown }) => StagingTerms;
 
+/** A copy with its disk and its path below the mount point. */
+export interface LocatedCopy {
+  diskId: number;
+  mountpoint: string;
+  path: string;
+}
+
+/** Looks at the restore disks of this host (src/engine/disk/missing.ts). */
+export interface CopyLook {
+  /** Returns the missing ones. A copy on a disk that is absent or does not answer is not missing. */
+  findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
+}
+
 export interface Context {
   config: Config;
   db: Database;
@@ -31,6 +45,9 @@ export interface Context {
   refusals: Refusals;
   checkLibrary: CheckLibrary;
   stagingTermsOf: StagingTermsOf;
+  copies: CopyLook;
+  /** `recordMissing` in operations/disks/missing.ts, for the operations below it. */
+  recordMissing: (ctx: Context, which: Sql) => Promise<Set<bigint>>;
   log: Logger;
   caller: Caller;
   /** Rate-limit key; undefined for the program itself. */

@@ -13,10 +13,12 @@ import { toUnavailable } from './database/line.js';
 import { migrate, requireCurrent } from './database/migrate.js';
 import { makeDatabase, requireCluster, requireDatabase } from './database/presence.js';
 import { nameOfUrl } from './database-url.js';
+import { createCopyLook } from './engine/disk/missing.js';
 import { hideSecrets } from './environment.js';
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { ClockWatch } from './operations/clock.js';
+import { recordMissing } from './operations/disks/missing.js';
 import { showSources } from './source-positions.js';
 import { checkLibrary, stagingTermsOf } from './tape/kinds.js';
 
@@ -96,7 +98,12 @@ export function attach(
   const refusals = new Refusals(db, log, now);
   events.onRing('forgotten', () => refusals.forgetNames());
   return {
-    ctx: { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller: SYSTEM, now },
+    ctx: {
+      ...{ config, db, events, refusals, checkLibrary, stagingTermsOf, log, now },
+      caller: SYSTEM,
+      copies: createCopyLook(),
+      recordMissing,
+    },
     connection,
     close: async () => {
       await events.close();

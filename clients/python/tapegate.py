@@ -511,9 +511,16 @@ def _show(tapes, given):
 
 
 def _paths(tapes, given):
-    for path in tapes.restored_paths(given.id):
+    lost = 0
+    for hold in tapes.holds(given.id, states=["ON_DISK"]):
+        path = _path_on_disk(hold["file"])
+        if path is None:
+            lost += 1
+            continue
         # whoever reads them from a pipe needs each as it is
         print(json.dumps(path) if given.json else _printable(path) if sys.stdout.isatty() else path, flush=True)
+    if lost > 0:
+        raise _Incomplete("%s of request %d %s no longer on disk" % (_plural(lost, "file"), given.id, "is" if lost == 1 else "are"))
 
 
 def _ls(tapes, given):

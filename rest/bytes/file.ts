@@ -10,6 +10,7 @@ import type { Context } from '../../src/context.js';
 import { logFailure, quote } from '../../src/errors.js';
 import { HttpError } from '../../src/http-body.js';
 import { findHostsOf, findServed, type ServedCopy, type Unserved } from '../../src/operations/disks/copies.js';
+import { recordMissingFiles } from '../../src/operations/disks/missing.js';
 import { findPathProblem } from '../../src/operations/input.js';
 import { DISCOVERY_PATH } from '../tape/discovery.js';
 import { hrefOf, readLogicalPath } from '../tape/paths.js';
@@ -61,12 +62,13 @@ const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 /** Redirects to the gateway on the disk's host, if it is known. */
 async function explainClosed(
   ctx: Context,
-  { path, diskId }: ServedCopy,
+  { fileId, path, diskId }: ServedCopy,
   { closed, message }: ClosedCopy,
 ): Promise<HttpError> {
   ctx.log.debug({ path, closed }, message);
   if (closed === 'private')
     return new HttpError(403, `${quote(path)} is not for everybody, and only what is is served here`);
+  if (closed === 'gone' && (await recordMissingFiles(ctx, [fileId])).size > 0) return refusalOf('ON_TAPE', path);
   if (closed === 'gone' || closed === 'changed') {
     return new HttpError(
       409,

@@ -26,7 +26,7 @@ interface ListOptions extends OutputOptions, PathsOptions {
 }
 
 async function listFiles(url: string, match: string | undefined, options: ListOptions): Promise<void> {
-  const { onDiskStages, stageLetters } = await import('../stages.js');
+  const { stageLetters } = await import('../stages.js');
   const stages = options.stages === undefined ? undefined : await readStages(options.stages);
   const limit = readLimit(options);
   const wanted = { match, stages, withdrawn: options.withdrawn, places: options.json };
@@ -37,7 +37,7 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
     for (const { node } of edges) {
       if (options.json) printJson(withVolumes(node));
       else if (!options.printPaths) printLine(formatFile(node, stageLetters[node.stage]));
-      else if (onDiskStages.includes(node.stage)) printPath(placeOf(node), options);
+      else printPathOnDisk(node, options);
     }
     shown += edges.length;
     total = totalCount;
@@ -47,8 +47,13 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
   printNote(`${shown} of ${plural(total, 'file')}; --limit shows more`, options);
 }
 
+function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void {
+  const path = placeOf(file);
+  if (path !== null) printPath(path, options);
+}
+
 /** Volumes by their names, as lists for an import have them. */
-const withVolumes = ({ volume, copyVolume, ...node }: ListedFileFragment): object => ({
+const withVolumes = ({ volume, copyVolume, isAtPrimaryPlace: _, ...node }: ListedFileFragment): object => ({
   ...node,
   volume: volume?.name ?? null,
   copyVolume: copyVolume?.name ?? null,

@@ -32,9 +32,9 @@ export interface PathsOptions {
   null?: boolean;
 }
 
-/** Returns the path of a file on disk: its copy in the restore area, or its original place. */
-export function placeOf({ path, restoredPath }: { path: string; restoredPath: string | null }): string {
-  return restoredPath ?? path;
+/** Returns the path of a file on disk: its copy in the restore area, or its original place; null if it has neither. */
+export function placeOf(file: { path: string; restoredPath: string | null; isAtPrimaryPlace: boolean }): string | null {
+  return file.isAtPrimaryPlace ? file.path : file.restoredPath;
 }
 
 /** @throws CommandError for a path of several lines, unless NUL ends each */
@@ -52,15 +52,25 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
   throw new CommandError(`there is no request with id ${id}`);
 }
 
-/** Prints where the files of a request are that are on disk. @throws CommandError */
-export async function printPaths(url: string, id: number, options: PathsOptions): Promise<void> {
+/** Prints where the files of a request are that are on disk. @returns the number of those that no longer are */
+export async function printPaths(url: string, id: number, options: PathsOptions): Promise<number> {
+  let lost = 0;
   const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).holds);
   for await (const { edges } of pages) {
     for (const { node } of edges) {
-      const path = node.file.isAtPrimaryPlace ? node.file.path : node.file.restoredPath;
-      if (path !== null) printPath(path, options); // null: the copy was removed after the request had ended
+      const path = placeOf(node.file);
+      if (path === null) lost++;
+      else printPath(path, options);
     }
   }
+  return lost;
+}
+
+/** @throws CommandError if files of a request were on disk, and are there no longer */
+export function requireNoneLost(id: number, lost: number): void {
+  if (lost === 0) return;
+  const are = lost === 1 ? 'is' : 'are';
+  throw new CommandError(`${plural(lost, 'file')} of request ${id} ${are} no longer on disk`, exitCodes.incomplete);
 }
 
 /** Returns the end of a line that counts files on disk. */

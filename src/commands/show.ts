@@ -20,6 +20,7 @@ import {
   type PathsOptions,
   printPaths,
   readReasons,
+  requireNoneLost,
   requireRequest,
   whereTold,
 } from './request-files.js';
@@ -30,9 +31,14 @@ import { findSite } from './where.js';
 export function register(program: Command): void {
   addPathsOptions(program.command('show <id>'))
     .option('--limit <n>', limitHelp('show at most so many files', '--json, --print-paths'))
-    .action((id, options) =>
-      options.printPaths ? printPaths(findSite(), readId(id), options) : showRequest(findSite(), readId(id), options),
-    );
+    .action((id, options) => {
+      const show = options.printPaths ? showPaths : showRequest;
+      return show(findSite(), readId(id), options);
+    });
+}
+
+async function showPaths(url: string, id: number, options: PathsOptions): Promise<void> {
+  requireNoneLost(id, await printPaths(url, id, options));
 }
 
 interface ShowOptions extends OutputOptions, PathsOptions {

@@ -23,6 +23,7 @@ import {
   IncompleteError,
   type PathsOptions,
   printPaths,
+  requireNoneLost,
   tellPlaces,
   type WaitingView,
 } from './request-files.js';
@@ -89,9 +90,10 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   }
   await waiting;
   if (!last) return;
+  let lost = 0;
   if (options.printPaths) {
     noteLine(formatOutcome(last));
-    await printPaths(url, id, options);
+    lost = await printPaths(url, id, options);
   } else if (!isJson) {
     printLine(formatOutcome(last));
     if (last.filesOnDisk > 0 && !hasLetGo(last)) await tellPlaces(url, id);
@@ -101,6 +103,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     throw new CommandError(`request ${id} is ${last.state.toLowerCase()}`, exitCodes.incomplete);
   const missing = await findMissing(url, id);
   if (missing.length > 0) throw new IncompleteError(id, missing);
+  requireNoneLost(id, lost);
 }
 
 interface View {

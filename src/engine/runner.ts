@@ -34,6 +34,7 @@ import { CallWatch, limitsOf } from './calls.js';
 import { Crews, type SharedOptions } from './crews.js';
 import { lookForChanged } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
+import { CopyCheck } from './disk/missing.js';
 import { removeLeftBehind, removeUnheld, WaitingRequests } from './disk/removal.js';
 import { prepareDisks } from './disk/setup.js';
 import { createDiskLook, DiskGauge, type readFileSystem } from './disk/space.js';
@@ -97,6 +98,7 @@ const VERIFY_MS = 5000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
 const UNMARKED_MS = 60_000;
+const COPIES_MS = 60_000;
 const MAIL_MS = 2000;
 const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
@@ -246,6 +248,7 @@ function listPasses(
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, crews.engineIds));
   };
   const waiting = new WaitingRequests();
+  const copyCheck = new CopyCheck();
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
     { name: 'abandon', bell: bells.event, everyMs: shared.idleMs, restTimes: 20, run: stopAbandoned },
@@ -267,6 +270,7 @@ function listPasses(
     { name: 'orphans', everyMs: repairMs, run: () => returnOrphans(ctx) },
     { name: 'joins', everyMs: repairMs, run: () => joinAwaited(ctx) },
     { name: 'left behind', isByTime: true, everyMs: repairMs, run: () => removeLeftBehind(ctx, stop, disks) },
+    { name: 'copies', everyMs: COPIES_MS, run: () => copyCheck.run(ctx) },
     { name: 'changed copies', bell: bells.recall, everyMs: repairMs, run: () => lookForChanged(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: repairMs, run: () => failUnplaced(ctx) },
     { name: 'withdrawn', everyMs: repairMs, run: () => failWithdrawnRecalls(ctx) },

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
   chmodSync,
+  existsSync,
   linkSync,
   mkdirSync,
   readdirSync,
@@ -27,6 +28,7 @@ import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped, putOnTape } from '../support/factories.js';
+import { askData } from '../support/graphql.js';
 import { sendBytes } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
@@ -249,6 +251,41 @@ test('links, foreign files and changed copies are not served', async () => {
   const answers = await Promise.all(names.map((name) => fetchBytes(`/x/${name}/f`)));
   expect(answers.map(({ status }) => status)).toEqual([409, 409, 409, 409, 409, 200, 200]);
   expect(answers.every(({ bytes }) => !bytes.toString().includes(app.dataDir))).toBe(true);
+});
+
+test('a copy that was removed outside Tapegate is recalled for live requests, whoever finds it missing', async () => {
+  await restore({ '/gone/read': {}, '/gone/staged': {}, '/gone/shown': {}, '/gone/kept': {} });
+  const remove = (name: string) => rmSync(copyOf(name));
+  const isBack = (name: string) => waitFor(`${name} to be restored anew`, async () => existsSync(copyOf(name)));
+  remove('/gone/read');
+  const answer = await fetchBytes('/gone/read', {}, 'HEAD');
+  expect(answer.status).toBe(409);
+  await isBack('/gone/read');
+
+  remove('/gone/staged');
+  const staged = await stageFiles(bob, [{ path: '/gone/staged' }]);
+  await waitForStaged(bob, staged);
+  expect((await fetchBytes('/gone/staged')).status).toBe(200);
+
+  remove('/gone/shown');
+  const localities = await callTape(alice, 'POST', '/archiveinfo', { paths: ['/gone/shown', '/gone/kept'] });
+  expect(localities.body).toEqual([
+    { path: '/gone/shown', locality: 'TAPE' },
+    { path: '/gone/kept', locality: 'DISK_AND_TAPE' },
+  ]);
+  await isBack('/gone/shown');
+});
+
+test('a copy that is missing without a live request goes back to tape', async () => {
+  await restore({ '/lost/a': {} });
+  const { pool } = app.ctx.db;
+  await pool.query(
+    "UPDATE hold SET state = 'RELEASED' WHERE file_id = (SELECT id FROM tape_file WHERE path = '/lost/a')",
+  );
+  rmSync(copyOf('/lost/a'));
+  const query = '{ tapeFile(path: "/lost/a") { restoredPath stage } }';
+  expect(await askData(app, query)).toMatchObject({ tapeFile: { restoredPath: null } });
+  expect(await askData(app, query)).toEqual({ tapeFile: { restoredPath: null, stage: 'ONTAPE' } });
 });
 
 test('TAPEGATE_WEBDAV=public serves only copies that everybody on the host may read, TAPEGATE_WEBDAV=off none', async () => {

@@ -1,8 +1,10 @@
 /** Where commands say that restored files are, and how users change and end their requests. */
+import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
+import { holdReads } from '../support/held-reads.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
 import { useApp } from '../support/use-app.js';
@@ -63,12 +65,25 @@ test('request, show and watch --print-paths print the paths on disk and nothing 
   expect((await run('watch', id, '--print-paths', '-0')).stdout).toBe(`${paths.join('\0')}\0`);
 });
 
-test('--print-paths prints no path of a cancelled request whose copies were removed', async () => {
+test('--print-paths prints no path that is not on disk, and exits with 3 then', async () => {
   const id = idOf(await run('request', '--quota', 'ann', '--pattern', '/gone/', '--watch'));
   await run('cancel', id);
   const onTape = `SELECT FROM tape_file WHERE path = '/gone/a.nc' AND stage = 'ONTAPE'`;
   await waitFor('the copy to be removed', async () => (await app.ctx.db.pool.query(onTape)).rowCount === 1);
-  expect(await run('show', id, '--print-paths')).toEqual(done(''));
+  expect(await run('show', id, '--print-paths')).toEqual(refused(3, `1 file of request ${id} is no longer on disk`));
+
+  const [removed = '', kept] = ['/place/a b.nc', "/place/it's.nc"].map(restored);
+  const live = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/', '--watch'));
+  const reads = holdReads(backend);
+  rmSync(removed);
+  expect(await run('show', live, '--print-paths')).toEqual({
+    code: 3,
+    stdout: `${kept}\n`,
+    stderr: `tapegate: 1 file of request ${live} is no longer on disk\n`,
+  });
+  expect((await run('ls', '/place/', '--print-paths')).stdout).toBe(`${kept}\n`);
+  reads.open();
+  expect((await run('watch', live, '--print-paths')).stdout).toBe(`${removed}\n${kept}\n`);
 });
 
 test('--print-paths and --json together are refused before anything is requested', async () => {

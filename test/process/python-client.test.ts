@@ -149,7 +149,8 @@ print(request["requestId"])`).ended;
     const id = made.stdout.trim().split('\n').at(-1) ?? '';
     const onTape = `SELECT FROM tape_file WHERE path = '/ocean/sst "2" ü.nc' AND stage = 'ONTAPE'`;
     await waitFor('the copy to be removed', async () => (await app.ctx.db.pool.query(onTape)).rowCount === 1);
-    expect(await command('paths', id)).toEqual({ code: 0, stdout: '', stderr: '' });
+    const lost = `tapegate: 1 file of request ${id} is no longer on disk\n`;
+    expect(await command('paths', id)).toEqual({ code: 3, stdout: '', stderr: lost });
   });
 
   test('lists are any iterable of texts or path objects, a single text is a list of one, and other values are named', async () => {

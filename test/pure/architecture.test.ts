@@ -329,7 +329,7 @@ const unchecked = new Set(
   getRequestWithPaths isListed keyOf listFolder parseRequestId readAllowed readAwaited readBulk
   readClaimed readDriveSecondsOf readEntry readFilesBelow readHolds readLocalities readLookedAt readMeasurements
   readDisks readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
-  readVolumes readWaiting releaseInAll releaseInBulk removeBulk showFolder siteParts streamRequestPaths takeTurn tellUnseen waitingReasons`.match(
+  readVolumes readWaiting recordMissingFiles releaseInAll releaseInBulk removeBulk showFolder siteParts streamRequestPaths takeTurn tellUnseen waitingReasons`.match(
     /\w+/g,
   ),
 );

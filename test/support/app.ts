@@ -10,9 +10,11 @@ import type { Limits } from '../../src/config.js';
 import { type Config, readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
 import { type DatabaseOptions, openDatabase } from '../../src/database/client.js';
+import { createCopyLook } from '../../src/engine/disk/missing.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { EventFeed } from '../../src/events.js';
 import { createToken } from '../../src/operations/access/tokens.js';
+import { recordMissing } from '../../src/operations/disks/missing.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { checkLibrary, stagingTermsOf } from '../../src/tape/kinds.js';
 import { createDatabase } from './database.js';
@@ -68,7 +70,10 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
   const config = withChanges(readConfig({ PORT: '0', DATA_DIR: dataDir }), options);
   const now = options.now ?? (() => db.clock.now());
   const refusals = new Refusals(db, log, now);
-  const ctx: Context = { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller: SYSTEM, now };
+  const ctx: Context = {
+    ...{ config, db, events, refusals, checkLibrary, stagingTermsOf, log, now },
+    ...{ caller: SYSTEM, copies: createCopyLook(), recordMissing },
+  };
   const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
   const { secret: token } = await createToken(
     { ...ctx, now: () => db.clock.now() },

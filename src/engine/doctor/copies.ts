@@ -3,8 +3,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
 import { messageOf, TapeError } from '../../errors.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
+import { returnMissing } from '../../operations/disks/missing.js';
 import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../operations/disks/removals.js';
-import { restoredUnheld, returnMissing } from '../../operations/doctor/copies.js';
+import { restoredUnheld } from '../../operations/doctor/copies.js';
 import { type Finding, findFaults } from '../../operations/doctor/findings.js';
 import { markLinks, type NotedLink, readChanges, readLinks } from '../../operations/links/links.js';
 import { pagesByFile } from '../../operations/page-keys.js';
@@ -106,7 +107,7 @@ async function* tellCopies(ctx: Context, exam: Examination, faults: readonly Cop
 async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise<Set<bigint>> {
   const copiesOf = (kind: string) => faults.filter((fault) => fault.kind === kind).map(({ copy }) => copy);
   const missing = await stillMissing(copiesOf('copy-missing'));
-  const returned = missing.length > 0 ? await returnMissing(ctx, missing) : [];
+  const returned = await returnMissing(ctx, missing);
   const changed = copiesOf('copy-changed');
   const held = await findHeld(
     ctx,

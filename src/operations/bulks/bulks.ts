@@ -225,6 +225,7 @@ export interface LocalityRow {
 
 interface Located {
   path: string;
+  fileId: bigint | null;
   isFile: boolean;
   stage: string;
   problem: LocalityProblem | null;
@@ -239,7 +240,7 @@ export async function readLocalities(ctx: Context, paths: readonly string[]): Pr
   allow(ctx, 'listFiles');
   const rows = await askAtLength<Located>(
     ctx,
-    sql`SELECT l.path, f.id IS NOT NULL AS "isFile", f.stage, CASE
+    sql`SELECT l.path, f.id AS "fileId", f.id IS NOT NULL AS "isFile", f.stage, CASE
           WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
           WHEN NOT ${mayPath(ctx, 'FETCH')} THEN 'NOT_YOURS'
           WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
@@ -251,9 +252,12 @@ export async function readLocalities(ctx: Context, paths: readonly string[]): Pr
         FROM unnest(${paths}::text[]) AS l (path) LEFT JOIN tape_file f ON f.path = l.path AND (${isOffered} OR f.stage = 'RESTORED') AND ${mayPath(ctx, 'LIST')}`,
     ctx.reader,
   );
-  return rows.map(({ path, isFile, stage, problem }) => ({
+  const onDisk = rows.filter(({ stage, problem }) => stage === 'RESTORED' && problem === null);
+  const ids = onDisk.map(({ fileId }) => fileId);
+  const missing = ids.length > 0 ? await ctx.recordMissing(ctx, sql`f.id = ANY(${ids}::bigint[])`) : undefined;
+  return rows.map(({ path, fileId, isFile, stage, problem }) => ({
     path,
-    locality: isFile ? localityOf(stage, problem) : null,
+    locality: isFile ? localityOf(fileId !== null && missing?.has(fileId) ? 'ONTAPE' : stage, problem) : null,
     problem,
   }));
 }

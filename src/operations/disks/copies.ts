@@ -79,7 +79,7 @@ export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHE
 
 export type ServedCopy = Pick<
   NotedCopy,
-  'path' | 'size' | 'checksum' | 'diskId' | 'mountpoint' | 'ino' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'
+  'fileId' | 'path' | 'size' | 'checksum' | 'diskId' | 'mountpoint' | 'ino' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'
 >;
 
 /** A caller who may list and fetch a file may read its copy. A path hidden by path rules is UNKNOWN. */

@@ -9,37 +9,10 @@ import { moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves
 import { forgetVerifications } from '../catalogue/verifications.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
 import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
-import { ringRoom } from '../disks/disks.js';
 import type { ChangedCopy } from '../disks/removals.js';
-import { forgetCopies, isUnheldForGood } from '../disks/removals.js';
-import { lockHolders, lockRequestsOf, markOnDisk, settleRequests, waitAgain } from '../requests/holds.js';
+import { isUnheldForGood } from '../disks/removals.js';
+import { lockHolders, markOnDisk } from '../requests/holds.js';
 import type { FoundKind } from './findings.js';
-
-/**
- * Returns files whose copies were not found after the read to tape, and recalls them. @returns the ids of the moved
- * files
- */
-export async function returnMissing(ctx: Context, gone: readonly NotedCopy[]): Promise<bigint[]> {
-  return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
-    await lockHolders(
-      tx,
-      gone.map((copy) => copy.fileId),
-    );
-    const rows = await tx.query<{ id: bigint }>(sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(gone)}`);
-    const moved = await moveFiles(
-      ctx,
-      tx,
-      rows.map((row) => row.id),
-      { from: 'RESTORED', to: 'ONTAPE' },
-    );
-    const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
-    await waitAgain(tx, requestIds, moved);
-    await settleRequests(ctx, tx, requestIds);
-    await forgetCopies(tx, moved);
-    await ringRoom(tx);
-    return moved;
-  });
-}
 
 /** An unrecorded file at the path of a file, with its bytes. */
 export interface Adoption extends NewCopy {

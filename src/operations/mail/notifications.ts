@@ -45,6 +45,15 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
   for (const letter of due) await writeLetter(ctx, tx, letter);
 }
 
+/** Deletes emails that nobody has begun to send, if their reason no longer applies to the locked requests. */
+export async function withdrawLetters(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  await tx.query(
+    sql`DELETE FROM notification n USING request r
+        WHERE n.request_id = ANY(${requestIds}::int[]) AND r.id = n.request_id AND n.state = 'PENDING' AND n.claimed_at IS NULL
+          AND ((n.kind = 'FIRST_FILE' AND r.files_on_disk = 0) OR (n.kind = 'LAST_FILE' AND r.state NOT IN ('COMPLETED', 'PARTIAL')))`,
+  );
+}
+
 /** Writes an email unless the request has one of this kind. */
 async function writeLetter(
   ctx: Context,

@@ -67,7 +67,13 @@ export async function createRequestOfBulk(
 
 interface Made {
   id: number | undefined;
+  /** Files that had a restored copy. */
+  restored: number;
 }
+
+/** The request was fulfilled with the copy of the file `f`. */
+const isOnDiskFor = (requestId: number | undefined) =>
+  sql`f.id IN (SELECT h.file_id FROM hold h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
 async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPart | undefined): Promise<Made> {
   const deed = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
@@ -78,7 +84,10 @@ async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPa
     checkWishSize(ctx, checked.wish);
     for (let endsOverdue = true; ; endsOverdue = false) {
       const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
-      if (made !== undefined) return made;
+      if (made !== undefined) {
+        if (made.restored > 0) await ctx.recordMissing(ctx, isOnDiskFor(made.id));
+        return made;
+      }
       await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
     }
   });
@@ -101,15 +110,15 @@ async function store(
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
     if (checked.wish.files) tx.send(plannedByKeys()); // patterns need their own plan
-    const { id, files } = await storeFiles(ctx, tx, request, checked.bulk);
-    if (id === undefined) return { id };
+    const { id, files, restored } = await storeFiles(ctx, tx, request, checked.bulk);
+    if (id === undefined) return { id, restored };
     await settleRequests(ctx, tx, [id], {
       isNew: true,
       isTold: addresses.first !== null || addresses.last !== null,
     });
     tx.send(prepared(note({ object: id })));
     noteStep(ctx, tx, 'made', [id], { files });
-    return { id };
+    return { id, restored };
   });
 }
 
@@ -196,7 +205,11 @@ export function addressOf(
 interface Stored {
   id: number;
   files: number;
+  /** Files with a restored copy. */
+  restored: number;
 }
+
+const restoredCount = sql`count(*) FILTER (WHERE stage = 'RESTORED')::int AS restored`;
 
 interface StoredRow extends Stored {
   bytes: string;
@@ -252,14 +265,14 @@ async function storeListed(
       // one statement, so that a path is either known or awaited
       sql`WITH made AS (${insertRequest(ctx, request)}
        ), listed AS MATERIALIZED (
-         SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
+         SELECT l.path, l.n, f.id, f.size, f.stage FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
            LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
        ), held AS (
          INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, l.id, l.n, l.size FROM listed l, made m WHERE l.id IS NOT NULL
        ), noted AS (
          INSERT INTO awaited_path (request_id, path, ordinal) SELECT m.id, l.path, l.n FROM listed l, made m WHERE l.id IS NULL
        ), taken AS MATERIALIZED (
-         SELECT count(id)::int AS files, coalesce(sum(size), 0) AS bytes, (count(*) - count(id))::int AS unknown FROM listed
+         SELECT count(id)::int AS files, coalesce(sum(size), 0) AS bytes, (count(*) - count(id))::int AS unknown, ${restoredCount} FROM listed
        ), charged AS (
          UPDATE quota q SET awaited_paths = q.awaited_paths + t.unknown, used = q.used + t.bytes
          FROM taken t WHERE q.id = ${quota.id} AND q.removed_at IS NULL AND (q.used + t.bytes <= q.size OR t.bytes = 0)
@@ -269,13 +282,13 @@ async function storeListed(
     ),
   );
   if (!row) throw new Error('nothing was stored');
-  const { id, unknown } = row;
+  const { id, unknown, restored } = row;
   const taken = { files: row.files, bytes: BigInt(row.bytes) };
   checkWithin(ctx, request.limits, taken);
   const have = row.awaitedPaths ?? (await countIn(tx, quota, unknown));
   checkLimit(ctx, user, 'awaitedPaths', { have, added: unknown });
   if (row.awaitedPaths === null) await charge(tx, quota, taken.bytes);
-  return { id, files: taken.files };
+  return { id, files: taken.files, restored };
 }
 
 /**
@@ -287,8 +300,8 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
   await checkPatterns(ctx, tx, request.quota); // before the search, which may take seconds
-  const [sum] = await tx.query<{ files: number; bytes: string }>(
-    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM tape_file f WHERE ${which}`,
+  const [sum] = await tx.query<{ files: number; bytes: string; restored: number }>(
+    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM tape_file f WHERE ${which}`,
   );
   const bytes = BigInt(sum?.bytes ?? 0);
   checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
@@ -303,7 +316,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   await countIn(tx, request.quota, 0);
   await checkPatterns(ctx, tx, request.quota); // again, since the quota was not locked
   await charge(tx, request.quota, BigInt(held?.bytes ?? 0));
-  return { id, files: sum?.files ?? 0 };
+  return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
 /** A part of a stage request that is stored already. No other part contains one of its paths. */
@@ -329,7 +342,7 @@ async function storeFitting(
   tx: Transaction,
   request: NewRequest,
   bulk: BulkPart,
-): Promise<{ id: number | undefined; files: number }> {
+): Promise<Omit<Stored, 'id'> & Made> {
   const { quota } = request;
   await lockQuotas(tx, sql`q.id = ${quota.id}`);
   const [row] = await tx.query<StoredRow>(
@@ -337,7 +350,7 @@ async function storeFitting(
     sql`WITH room AS MATERIALIZED (
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (
-       SELECT l.path, l.given, l.n, f.id, f.size, ${problemOf(ctx)} AS problem
+       SELECT l.path, l.given, l.n, f.id, f.size, f.stage, ${problemOf(ctx)} AS problem
        FROM (${wantedFiles(bulk.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
      ), summed AS MATERIALIZED (
        SELECT l.*, sum(l.size) FILTER (WHERE l.problem IS NULL) OVER (ORDER BY l.n) AS total FROM listed l
@@ -351,17 +364,17 @@ async function storeFitting(
        INSERT INTO bulk_file (bulk_id, path, given, ordinal, request_id, file_id, problem)
        SELECT ${bulk.id}::uuid, j.path, j.given, j.n, CASE WHEN j.reason IS NULL THEN m.id END, j.id, j.reason FROM judged j LEFT JOIN made m ON true
      ), taken AS MATERIALIZED (
-       SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM judged WHERE reason IS NULL
+       SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM judged WHERE reason IS NULL
      ), charged AS (
        UPDATE quota q SET used = q.used + t.bytes FROM taken t, made m WHERE q.id = ${quota.id}
      )
      SELECT m.id, t.* FROM room LEFT JOIN made m ON true CROSS JOIN taken t`,
   );
   if (!row) throw new UnknownUserError(quota.user);
-  if (row.id === null) return { id: undefined, files: 0 };
-  const { id, files } = row;
+  if (row.id === null) return { id: undefined, files: 0, restored: 0 };
+  const { id, files, restored } = row;
   checkWithin(ctx, request.limits, { files, bytes: BigInt(row.bytes) });
-  return { id, files };
+  return { id, files, restored };
 }
 
 export function wantedFiles(files: readonly BulkFileInput[]): Sql {

@@ -183,9 +183,9 @@ const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 /** Yields all parts first, then changed ones about once a second, without end. */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
-  const { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now } = ctx;
+  const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
   // a context without the reader of this caller, since the checks continue without it
-  const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, log, caller, now };
+  const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now };
   const watchers = siteWatchers.get(events) ?? new Watchers(() => createSiteMarks(own));
   siteWatchers.set(events, watchers);
   for await (const { items, hasMore } of watchers.watch(() => true, signal)) {

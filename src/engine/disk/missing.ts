@@ -1,0 +1,98 @@
+/** Finds copies that are missing from the disks of this host. */
+import path from 'node:path';
+import type { Context, CopyLook, LocatedCopy } from '../../context.js';
+import { Limiter } from '../../core/limiter.js';
+import { codeOf, TapeError } from '../../errors.js';
+import { readCopies } from '../../operations/disks/copies.js';
+import { returnMissing } from '../../operations/disks/missing.js';
+import { waitInTime } from '../calls.js';
+import { lookInto } from './copy.js';
+import { type MarkedDisk, rootOf } from './marker.js';
+import { openExisting } from './restore-area.js';
+
+/** Copies of a run of the periodic check: with a run a minute, a million in 17 hours. */
+const PAGE = 1000;
+
+/** Checks all restored copies in turn, a page at each call, and records missing ones. */
+export class CopyCheck {
+  private after = 0n;
+
+  /** @returns the number of missing copies */
+  async run(ctx: Context): Promise<number> {
+    const copies = await readCopies(ctx, { after: this.after, limit: PAGE });
+    this.after = copies.length < PAGE ? 0n : (copies.at(-1)?.fileId ?? 0n);
+    const missing = await returnMissing(ctx, await ctx.copies.findMissing(copies));
+    if (missing.length > 0) ctx.log.warn({ copies: missing.length }, 'restored copies were removed outside Tapegate');
+    return missing.length;
+  }
+}
+
+/** Callers wait for the result before they answer. */
+const ANSWER_MS = 2000;
+
+/** One call at a time, because each one on a disk that hangs blocks a thread of the process. */
+export function createCopyLook(): CopyLook {
+  const slots = new Limiter(1);
+  let isHanging = false;
+  return {
+    findMissing: async (copies) => {
+      if (copies.length === 0 || isHanging) return [];
+      const leave = await slots.take();
+      const work = findAllMissing(copies).finally(() => {
+        isHanging = false;
+        leave();
+      });
+      const ended = await waitInTime(ANSWER_MS, work);
+      isHanging = !ended;
+      return ended?.value ?? [];
+    },
+  };
+}
+
+async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]> {
+  const missing: C[] = [];
+  for (const ofDisk of groupBy(copies, ({ diskId }) => diskId)) missing.push(...(await findOnDisk(ofDisk)));
+  return missing;
+}
+
+/** Returns none if the disk is absent, has lost its marker or cannot be read: its copies may still exist. */
+async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C, ...C[]]): Promise<C[]> {
+  try {
+    const root = await rootOf(first);
+    const missing: C[] = [];
+    for (const ofFolder of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
+      missing.push(...(await findInFolder(root, ofFolder)));
+    }
+    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // it may have been unmounted meanwhile
+    return missing;
+  } catch (error) {
+    if (codeOf(error) === undefined && !(error instanceof TapeError)) throw error;
+    return [];
+  }
+}
+
+async function findInFolder<C extends LocatedCopy>(root: string, copies: readonly [C, ...C[]]): Promise<C[]> {
+  const folder = await openExisting(root, path.dirname(copies[0].path)).catch((error: unknown) => {
+    if (codeOf(error) !== 'ENOENT') throw error;
+  });
+  if (!folder) return [...copies];
+  try {
+    const missing: C[] = [];
+    for (const copy of copies) {
+      if ((await lookInto(folder, path.basename(copy.path))) === undefined) missing.push(copy);
+    }
+    return missing;
+  } finally {
+    await folder.handle.close();
+  }
+}
+
+function groupBy<T, Key>(items: readonly T[], keyOf: (item: T) => Key): [T, ...T[]][] {
+  const groups = new Map<Key, [T, ...T[]]>();
+  for (const item of items) {
+    const group = groups.get(keyOf(item));
+    if (group) group.push(item);
+    else groups.set(keyOf(item), [item]);
+  }
+  return [...groups.values()];
+}
