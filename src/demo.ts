@@ -11,6 +11,8 @@ import type { Context } from './context.js';
 import { ADVISORY_SPACE, advisoryKeys } from './database/locks.js';
 import { sql } from './database/sql.js';
 import { archiveTree } from './engine/archive.js';
+import { registerRows } from './operations/catalogue/import.js';
+import type { CatalogueRow } from './operations/catalogue/import-rows.js';
 import { setQuota } from './operations/quotas/quotas.js';
 import type { WritableBackend } from './tape/backend.js';
 
@@ -67,10 +69,23 @@ async function archiveFiles(ctx: Context, backend: WritableBackend): Promise<voi
     }
     const input = { dir, prefix: PREFIX, spot: 'spot-demo', volumeSize: VOLUME_BYTES };
     const { failed } = await archiveTree(ctx, backend, input, { signal: new AbortController().signal });
+    await registerRows(ctx, [PREFIX, path.dirname(PREFIX)].map(toOpenFolder));
     if (failed.length > 0) throw new Error(`the demo archive could not be made: ${failed[0]}`);
   } finally {
     await rm(dir, { recursive: true });
   }
+}
+
+/** Everybody may read the demo, wherever its files were made. */
+function toOpenFolder(folder: string, index: number): CatalogueRow {
+  const unknown = {
+    verified: undefined,
+    spotName: undefined,
+    volume: undefined,
+    position: undefined,
+    checksum: undefined,
+  };
+  return { ...unknown, line: index + 1, path: `${folder}/`, size: 0n, stage: null, mode: 0o755 };
 }
 
 function makeBytes(name: string): Buffer {

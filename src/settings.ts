@@ -287,7 +287,9 @@ export const schema = z.object({
   restoreMode: optional(
     'TAPEGATE_RESTORE_MODE',
     parsed(values.parsePermissions, 'three octal digits such as 0640, without set-id bits'),
-  ).describe('permissions of restored files, such as 0640; unset: those of the original, or 0644 if they are unknown'),
+  ).describe(
+    'permissions of restored files, such as 0640, and with the right to enter instead of each right to read those of their directories; unset: those of the originals, or 0644 and 0750 if they are unknown',
+  ),
   restoreGroup: optional(
     'TAPEGATE_RESTORE_GROUP',
     parsed(values.findGroup, 'a group of this host, or its number'),

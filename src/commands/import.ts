@@ -128,6 +128,7 @@ function tell(
   }
   if (options.dryRun) printLine('nothing was imported; it would be:');
   printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
+  if (result.folders !== undefined) printLine(`modes of ${plural(result.folders, 'directory', 'directories')}`);
   for (const line of tellWithdrawn(result)) printLine(line);
   const { addedWithoutStage, addedWithoutCopy } = result;
   if (addedWithoutStage > 0) {

@@ -6,6 +6,7 @@
 import type { Deed } from '../audit.js';
 import type { Context } from '../context.js';
 import { auditedRun } from '../operations/audit/audited.js';
+import { type FolderMode, recordFolders } from '../operations/catalogue/folder-modes.js';
 import { hasVolumes } from '../operations/catalogue/volumes.js';
 import { LibraryError, type WritableBackend } from '../tape/backend.js';
 import { ArchiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
@@ -64,7 +65,11 @@ async function archiveAll(
     how.onProgress?.(progress);
   };
   const { signal } = how;
-  for await (const sources of groupSources(walkSources(input, result, how.onSkip), signal)) {
+  const folders: FolderMode[] = [];
+  const walk = walkSources(input, result, { onSkip: how.onSkip, onFolder: (folder) => folders.push(folder) });
+  for await (const sources of groupSources(walk, signal)) {
+    // before their files, which may be restored at once
+    await recordFolders(ctx, folders.splice(0), input.prefix);
     if (sources.length > 0) await new ArchiveBatch(ctx, backend, input, { sources, result, signal, onSource }).run();
   }
   return result;

@@ -146,7 +146,7 @@ async function writeFile(
 ): Promise<bigint> {
   const file = path.join(folder, nameOf(position));
   const partial = path.join(folder, `.${nameOf(position)}.${randomUUID()}.part`);
-  const handle = await open(partial, 'wx');
+  const handle = await open(partial, 'wx', OWN_FILE);
   let written = 0n;
   try {
     for await (const chunk of markErrors(bytes)) {
@@ -188,8 +188,9 @@ function classify(error: unknown, where: string): unknown {
 /** File in each created library: an empty directory may be an unmounted mount point. Not a valid volume name. */
 const MARKER = '.tapegate-library';
 
-/** Other users must not get write permission, regardless of the umask. */
-const OWN_FOLDER = 0o755;
+/** Tape copies have no modes of their originals: nobody else may read them. */
+const OWN_FOLDER = 0o700;
+const OWN_FILE = 0o600;
 
 class LibraryFolder {
   readonly root: string;
@@ -260,7 +261,7 @@ class LibraryFolder {
     if (await this.isEmpty()) {
       // do not follow a link, or wait for a pipe, that another process created meanwhile
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-      const marker = await open(path.join(this.root, MARKER), flags, 0o644);
+      const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());
     }
     await syncFolder(this.root);

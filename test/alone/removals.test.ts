@@ -83,7 +83,7 @@ async function restore(file: string): Promise<number> {
 }
 
 /** Makes a folder as Tapegate does. */
-function makeLikeTapegate(name: string, mode = 0o755): void {
+function makeLikeTapegate(name: string, mode = 0o750): void {
   mkdirSync(place(name));
   chmodSync(place(name), mode);
 }
@@ -92,7 +92,7 @@ test('directories that were made for a copy are removed with it, up to one with 
   makeLikeTapegate('there');
   writeFileSync(place('there/mine'), 'mine');
   const id = await restore('/there/made/below/file');
-  expect(statSync(place('there/made/below')).mode & 0o7777).toBe(0o755);
+  expect(statSync(place('there/made/below')).mode & 0o7777).toBe(0o750);
   await cancel(app, id);
   expect(await removeAll()).toBe(1);
   expect(readdirSync(place('there'))).toEqual(['mine']);
@@ -100,8 +100,8 @@ test('directories that were made for a copy are removed with it, up to one with 
 });
 
 const changes: [what: string, change: (directory: string) => void][] = [
-  ['mode', (directory) => chmodSync(directory, 0o750)],
-  ['set-id bit', (directory) => chmodSync(directory, 0o2755)],
+  ['mode', (directory) => chmodSync(directory, 0o770)],
+  ['set-id bit', (directory) => chmodSync(directory, 0o2750)],
   ['group', (directory) => chownSync(directory, -1, UNPRIVILEGED_UID)],
   ['owner', giveToUnprivilegedUser],
 ];
@@ -122,9 +122,9 @@ test('a directory whose engine was killed before it set the mode gets it from th
   before.chmod = die;
   await expect(openOf('/narrow/file')).rejects.toThrow('killed');
   before.chmod = () => {};
-  makeLikeTapegate('private', 0o750);
+  makeLikeTapegate('private', 0o740);
   const ids = [await restore('/narrow/file'), await restore('/private/file')];
-  expect(['narrow', 'private'].map((name) => statSync(place(name)).mode & 0o7777)).toEqual([0o755, 0o750]);
+  expect(['narrow', 'private'].map((name) => statSync(place(name)).mode & 0o7777)).toEqual([0o750, 0o740]);
   for (const id of ids) await cancel(app, id);
   await removeAll();
   expect(['narrow', 'private'].map((name) => existsSync(place(name)))).toEqual([false, true]);
@@ -188,7 +188,7 @@ test('a directory that disappears while a directory below it is made is made aga
   };
   await (await openOf(at.path)).handle.close();
   expect(calls).toBe(4);
-  await removeEmptyFolders(at);
+  await removeEmptyFolders(app.ctx, at);
   expect(existsSync(place('below'))).toBe(false);
 });
 
@@ -209,7 +209,7 @@ test('a folder that another process removes again and again is opened, or found 
   await kill(remover);
   failures.delete('ENOENT'); // such a recall is tried again later
   expect([...failures]).toEqual([]);
-  await removeEmptyFolders({ diskId: 1, mountpoint: app.restoreDir, path: '/busy/b/file' });
+  await removeEmptyFolders(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/busy/b/file' });
 });
 
 test('many recalls of a batch that fail together cause no warning about listeners', async () => {

@@ -196,7 +196,7 @@ test.runIf(isRoot)(
     const at = { diskId: disk.id, mountpoint, path: '/shared/made/file' };
     await (await openFolder(ctx, at)).handle.close();
     expect(listTree(mountpoint)).toEqual(['shared', 'shared/made']);
-    expect(statSync(path.join(mountpoint, 'shared/made')).mode & 0o7777).toBe(0o755);
+    expect(statSync(path.join(mountpoint, 'shared/made')).mode & 0o7777).toBe(0o750);
     await expect(openFolder(app.ctx, at)).rejects.toMatchObject({
       errorClass: 'TRANSIENT',
       message: expect.stringContaining(`set TAPEGATE_RESTORE_GROUP to this group`),

@@ -26,6 +26,7 @@ import { expect, test } from 'vitest';
 import type { DoorConfig } from '../../src/config.js';
 import { setMember } from '../../src/operations/access/members.js';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
+import { recordFolders } from '../../src/operations/catalogue/folder-modes.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped, putOnTape } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
@@ -289,6 +290,7 @@ test('a copy that is missing without a live request goes back to tape', async ()
 });
 
 test('TAPEGATE_WEBDAV=public serves only copies that everybody on the host may read, TAPEGATE_WEBDAV=off none', async () => {
+  await recordFolders(app.ctx, [{ path: '/public', mode: 0o755, gid: null }]);
   await restore({ '/public/open': { mode: 0o644 }, '/public/closed': { mode: 0o640 } });
   const statuses = async (webdav: DoorConfig['webdav']) => {
     Object.assign(app.ctx.config.door, { webdav });

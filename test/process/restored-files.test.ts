@@ -1,6 +1,16 @@
 /** What restored files and the catalogue have of each other beyond the bytes: checksums of first restores, mode, owner and times. */
 import { randomBytes } from 'node:crypto';
-import { chmodSync, chownSync, lstatSync, mkdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterEach, expect, test } from 'vitest';
@@ -203,6 +213,67 @@ test.each([0o022, 0o077])(
     await remove(file, id); // the copy is known by that time
   },
 );
+
+const modesOf = (...folders: string[]) => folders.map((folder) => (statSync(place(folder)).mode & 0o7777).toString(8));
+
+test('a restored directory is as closed as its original and those above it were', async () => {
+  const closed = path.join(app.dataDir, 'closed');
+  const dir = path.join(closed, 'tree');
+  for (const folder of ['open', 'group', 'own']) mkdirSync(path.join(dir, folder), { recursive: true });
+  for (const file of ['top', 'open/f', 'group/f', 'own/f']) writeFileSync(path.join(dir, file), file, { mode: 0o644 });
+  for (const [folder, mode] of Object.entries({ open: 0o755, group: 0o750, own: 0o700 })) {
+    chownSync(path.join(dir, folder), -1, OWNER.gid);
+    chmodSync(path.join(dir, folder), mode);
+  }
+  chmodSync(dir, 0o755);
+  chmodSync(closed, 0o700);
+  const input = { dir, volumeSize: 10n ** 9n };
+  for (const prefix of ['/closed/tree', '/'])
+    await archiveTree(app.ctx, backend, { ...input, prefix }, { signal: never });
+  chmodSync(closed, 0o755);
+  await archiveTree(app.ctx, backend, { ...input, prefix: '/public' }, { signal: never });
+  const files = ['open/f', 'group/f', 'own/f'].flatMap((file) => [
+    `/closed/tree/${file}`,
+    `/${file}`,
+    `/public/${file}`,
+  ]);
+  await complete(await ask(...files, '/top', '/public/top'));
+  expect(modesOf('closed', 'closed/tree', 'closed/tree/open', 'closed/tree/group', 'closed/tree/own')).toEqual(
+    ['700', '700', '755', '750', '700'], // the tree protects what is in it
+  );
+  expect(modesOf('open', 'group', 'own', 'top')).toEqual(['700', '700', '700', '600']);
+  expect(modesOf('public', 'public/open', 'public/group', 'public/own', 'public/top')).toEqual([
+    '755',
+    '755',
+    '750',
+    '700',
+    '644',
+  ]);
+  expect(statSync(place('public/group')).gid).toBe(OWNER.gid);
+});
+
+test('directories have the modes that an import says, and are closed to others where none is known', async () => {
+  await register('/modes/said/f');
+  await register('/modes/unknown/f');
+  const list = '{"path":"/modes/said/","mode":"0705","gid":"0"}\n{"path":"/modes/said/","mode":"2775"}\n';
+  expect(await importRows(app.ctx, readRows(Readable.from([Buffer.from(list)])))).toMatchObject({
+    added: 0,
+    folders: 1,
+  });
+  await complete(await ask('/modes/said/f', '/modes/unknown/f'));
+  expect(modesOf('modes', 'modes/said', 'modes/unknown')).toEqual(['750', '755', '750']); // nobody else may write there
+});
+
+test('a directory that exists keeps its mode, and its empty directories leave with the copies', async () => {
+  await register('/kept/sub/f');
+  mkdirSync(place('kept'), { mode: 0o700 });
+  const id = await restore('/kept/sub/f');
+  expect(modesOf('kept', 'kept/sub')).toEqual(['700', '750']);
+  await remove('/kept/sub/f', id);
+  expect([existsSync(place('kept')), existsSync(place('kept/sub'))]).toEqual([true, false]);
+  await restore('/kept/sub/f', { restoreMode: 0o644 });
+  expect(modesOf('kept/sub')).toEqual(['755']);
+});
 
 test('the configuration overrides mode and group of the original, and no file gets a set-id bit', async () => {
   // a change of the owner removes set-id bits by itself

@@ -26,8 +26,8 @@ export interface Directory {
   isLikeOwn: boolean;
 }
 
-/** The mode of directories that src/engine/disk makes. */
-const DIRECTORY_MODE = 0o755n;
+/** Modes of directories that src/engine/disk makes, here where all originals are unknown or open. */
+const DIRECTORY_MODES = [0o750n, 0o755n];
 
 /** Walks all entries below a directory. What disappears meanwhile is skipped. */
 export async function* walk(root: string): AsyncGenerator<{ place: string; entry: Dirent }> {
@@ -71,7 +71,7 @@ export async function scanDirectories(mountpoint: string): Promise<Directory[]> 
     if (!entry.isDirectory()) continue;
     const [stats, entries] = await Promise.all([statOrNone(place), readdir(place).catch(ignoreMissing)]);
     if (!stats || !entries) continue;
-    const isLikeOwn = stats.uid === owner && (stats.mode & 0o7777n) === DIRECTORY_MODE;
+    const isLikeOwn = stats.uid === owner && DIRECTORY_MODES.includes(stats.mode & 0o7777n);
     directories.push({ mountpoint, path: place.slice(mountpoint.length), isEmpty: entries.length === 0, isLikeOwn });
   }
   return directories;

@@ -217,6 +217,14 @@ CREATE TABLE "removal" (
   CONSTRAINT "removal_pkey" PRIMARY KEY ("file_id")
 );
 
+CREATE TABLE "folder" (
+  "path" TEXT NOT NULL,
+  "mode" INTEGER NOT NULL,
+  "gid" BIGINT,
+
+  CONSTRAINT "folder_pkey" PRIMARY KEY ("path")
+);
+
 CREATE TABLE "left_behind" (
   "id" BIGSERIAL NOT NULL,
   "file_id" BIGINT NOT NULL,

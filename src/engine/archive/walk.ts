@@ -6,6 +6,7 @@ import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
 import { attributesOf, type FileAttributes } from '../../operations/catalogue/attributes.js';
+import { type Access, type FolderMode, restrictAccess, restrictFile } from '../../operations/catalogue/folder-modes.js';
 import { listDisks } from '../../operations/disks/disks.js';
 import { findPathProblem } from '../../operations/input.js';
 import { openPlain } from '../checksum.js';
@@ -20,20 +21,31 @@ export interface PassedOver {
 /** Called for each entry that is not a regular file, with its type. */
 export type OnSkip = (file: string, kind: string) => void;
 
+/** Called for each directory before its files, with its logical path and the access that users have to it. */
+export type OnFolder = (folder: FolderMode) => void;
+
+interface Visit {
+  relative: string;
+  /** Set if the directory above has no logical path that could protect it. */
+  above: Access | undefined;
+}
+
 /**
  * Yields the regular files below a directory, sorted by name within each directory.
+ * The protection by `dir` and the directories above it is passed on to what is restored without them.
  * @param from.prefix prepended to the paths below `dir`; default `/`
  * @throws the error of reading `dir` itself
  */
 export async function* walkSources(
   from: { dir: string; prefix?: string },
   passedOver: PassedOver,
-  onSkip: OnSkip = () => {},
+  { onSkip = () => {}, onFolder = () => {} }: { onSkip?: OnSkip | undefined; onFolder?: OnFolder } = {},
 ): AsyncGenerator<Source> {
   const prefix = `/${from.prefix ?? ''}/`.replace(/\/+/g, '/');
   const root = await realpath(from.dir);
-  const pending = [''];
-  for (let relative = pending.pop(); relative !== undefined; relative = pending.pop()) {
+  const pending: Visit[] = [{ relative: '', above: await accessAbove(root) }];
+  for (let visit = pending.pop(); visit !== undefined; visit = pending.pop()) {
+    const { relative, above } = visit;
     const dir = path.join(from.dir, relative);
     const folder = path.join(root, relative);
     const entries = await inFolder(folder, (at) => readFolder(at, dir, passedOver)).catch((error: unknown) => {
@@ -41,6 +53,11 @@ export async function* walkSources(
       passedOver.failed.push(`${dir}: ${messageOf(error)}`);
       return [];
     });
+    const logical = (prefix + relative).replace(/\/+$/, '');
+    const access = await accessOf(folder).catch(() => CLOSED); // it was removed or replaced, and lists no files
+    const effective = above ? restrictAccess(above, access) : access;
+    if (logical !== '' && findPathProblem(logical) === undefined) onFolder({ path: logical, ...effective });
+    const outer = logical === '' ? effective : undefined;
     const folders: string[] = [];
     for (const { name, entry } of entries) {
       const below = path.join(relative, name);
@@ -51,23 +68,42 @@ export async function* walkSources(
         onSkip(file, describeKind(entry));
       } else {
         try {
-          yield await findSource({ file, folder, path: prefix + below });
+          yield await findSource({ file, folder, path: prefix + below }, outer);
         } catch (error) {
           passedOver.failed.push(`${file}: ${messageOf(error)}`);
         }
       }
     }
-    for (const below of folders.reverse()) pending.push(below);
+    for (const below of folders.reverse()) pending.push({ relative: below, above: outer });
   }
 }
 
-async function findSource(found: Pick<Source, 'file' | 'folder' | 'path'>): Promise<Source> {
+const CLOSED: Access = { mode: 0o700, gid: null };
+
+async function accessOf(folder: string): Promise<Access> {
+  const { mode, gid } = await lstat(folder);
+  return { mode: mode & 0o777, gid: BigInt(gid) };
+}
+
+/** Returns the access to what is in the directory above, through all above that one. */
+async function accessAbove(root: string): Promise<Access | undefined> {
+  if (root === '/') return undefined;
+  const parent = path.dirname(root);
+  const [above, own] = [await accessAbove(parent), await accessOf(parent)];
+  return above ? restrictAccess(above, own) : own;
+}
+
+/** @param outer the access to a directory above it that will not be restored */
+async function findSource(found: Pick<Source, 'file' | 'folder' | 'path'>, outer: Access | undefined): Promise<Source> {
   const problem = findPathProblem(found.path);
   if (problem) throw new Error(`its path ${problem}`);
   const name = path.basename(found.file);
   const stats = await inFolder(found.folder, (at) => lstat(path.join(at, name), { bigint: true }));
   const { size, ino, mtimeNs } = stats;
-  return { ...found, size, ino, mtimeNs, ...attributesOf(stats) };
+  const attributes = attributesOf(stats);
+  const { mode, gid } = attributes;
+  const closed = outer && mode !== null ? { mode: restrictFile(outer, { mode, gid }) } : {};
+  return { ...found, size, ino, mtimeNs, ...attributes, ...closed };
 }
 
 type Entry = Dirent<Buffer>;

@@ -3,6 +3,7 @@ import type { Stats } from 'node:fs';
 import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';
 import type { FileAttributes } from '../../operations/catalogue/attributes.js';
+import type { Access } from '../../operations/catalogue/folder-modes.js';
 import { secondsOf } from '../../time.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
@@ -15,9 +16,9 @@ export interface WantedAttributes {
   mtime: string | null;
 }
 
-/** Modes of files without a mode in the catalogue, and of directories. */
+/** Modes of files and directories without a mode in the catalogue. */
 const FILE_MODE = 0o644;
-export const FOLDER_MODE = 0o755;
+const FOLDER_MODE = 0o750;
 
 const PERMISSIONS = 0o777;
 
@@ -29,6 +30,25 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
     gid: config.restoreGroup ?? (original.gid === null ? null : Number(original.gid)),
     mtime: original.mtime,
   };
+}
+
+/** Mode and group of a restored directory; null keeps the group that the file system gives it. */
+export interface FolderAttributes {
+  mode: number;
+  gid: number | null;
+}
+
+/**
+ * The configuration takes precedence here too: who may read files may enter their directories. Only Tapegate may write
+ * in a directory of the restore area (exposure.ts), so no user gets that right from the original.
+ */
+export function wantedFolder(
+  { restoreMode, restoreGroup }: Context['config'],
+  original: Access | undefined,
+): FolderAttributes {
+  const gid = restoreGroup ?? (original?.gid == null ? null : Number(original.gid));
+  const mode = restoreMode === undefined ? (original?.mode ?? FOLDER_MODE) : restoreMode | ((restoreMode & 0o444) >> 2);
+  return { mode: 0o700 | (mode & 0o055), gid };
 }
 
 /** Sets the attributes of an open file. Only root can set any owner; other users can set only their own groups. */

@@ -14,16 +14,16 @@ import { eachOf } from './removal.js';
 export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<void> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: true, ...page }))) {
     if (stop.aborted) return;
-    const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, lookFor);
+    const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, (copy) => lookFor(ctx, copy));
     const pick = (isWanted: boolean) => looks.flatMap(({ copy, result }) => (result === isWanted ? [copy.fileId] : []));
     await settleChanged(ctx, { there: pick(true), gone: pick(false) });
   }
 }
 
 /** Examines a copy. If it is gone, removes its empty directories, because no later job would. @returns whether it exists */
-async function lookFor(copy: ChangedCopy): Promise<boolean> {
+async function lookFor(ctx: Context, copy: ChangedCopy): Promise<boolean> {
   const exists = await isThere(copy);
-  if (!exists) await removeEmptyFolders(copy);
+  if (!exists) await removeEmptyFolders(ctx, copy);
   return exists;
 }
 

@@ -4,12 +4,13 @@
  * users can create another one there (`exposure.ts`), and Tapegate creates a removed directory again when it needs it.
  */
 import type { Stats } from 'node:fs';
-import { chmod, lstat, mkdir, rmdir } from 'node:fs/promises';
+import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
+import { readFolderModes } from '../../operations/catalogue/folder-modes.js';
 import type { CallWatch } from '../calls.js';
-import { FOLDER_MODE } from './attributes.js';
+import { type FolderAttributes, wantedFolder } from './attributes.js';
 import { ignoreMissing } from './entry.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
 import { ofDisk } from './failures.js';
@@ -26,10 +27,13 @@ import {
   syncFolder,
 } from './restore-area.js';
 
+/** Mode of all directories that older versions created. */
+const EARLIER_MODE = 0o755;
+
 /** An empty directory may be removed between its creation and its opening. */
 const ATTEMPTS = 5;
 
-/** Mode of a new directory until `FOLDER_MODE` is set. An engine may be killed in between. No one else uses this mode. */
+/** Mode of a new directory until its own is set. An engine may be killed in between. No one else uses this mode. */
 const NEW_MODE = 0o1700;
 
 /**
@@ -46,7 +50,7 @@ export async function openFolder(ctx: Context, place: CopyPlace): Promise<Folder
     // an untrusted disk is not the file's fault: the file waits until the disk is repaired
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
-      for (const above of foldersOf(place.path).reverse()) await ensureFolder(root, above);
+      await ensureFolders(ctx, root, foldersOf(place.path).reverse());
       return await openExisting(root, dir);
     } catch (error) {
       if (codeOf(error) !== 'ENOENT' || attempt === ATTEMPTS) throw error;
@@ -61,22 +65,54 @@ function foldersOf(logicalPath: string): string[] {
   return dirs;
 }
 
-/** @throws TapeError POLICY if a link or another file is in the way; code ENOENT if its parent was just removed */
-async function ensureFolder(root: string, dir: string): Promise<void> {
-  const at = path.join(root, dir);
-  const stats = await lstat(at).catch(ignoreMissing);
-  if (!stats) return await makeFolder(root, dir);
-  if (!stats.isDirectory()) await (await openExisting(root, dir)).handle.close(); // throws the reason
-  if (isUnfinished(stats)) await chmod(at, FOLDER_MODE);
+/**
+ * Creates missing directories, and finishes those of killed engines. An existing one keeps its mode.
+ * @param dirs the outermost first
+ * @throws TapeError POLICY if a link or another file is in the way; code ENOENT if a parent was just removed
+ */
+async function ensureFolders(ctx: Context, root: string, dirs: readonly string[]): Promise<void> {
+  const due: { dir: string; isUnfinished: boolean }[] = [];
+  for (const dir of dirs) {
+    const stats = await lstat(path.join(root, dir)).catch(ignoreMissing);
+    if (stats && !stats.isDirectory()) await (await openExisting(root, dir)).handle.close(); // throws the reason
+    if (!stats || isUnfinished(stats)) due.push({ dir, isUnfinished: stats !== undefined });
+  }
+  const modes = await readFolderModes(
+    ctx,
+    due.map(({ dir }) => dir),
+  );
+  for (const { dir, isUnfinished: isMade } of due) {
+    const wanted = wantedFolder(ctx.config, modes.get(dir));
+    if (isMade) await finishFolder(path.join(root, dir), wanted);
+    else await makeFolder(root, dir, wanted);
+  }
 }
 
+/** Sets group and mode. If the group cannot be set, another group gets no rights in its place. */
+async function finishFolder(at: string, { mode, gid }: FolderAttributes): Promise<void> {
+  const hasGroup = gid === null || (await lstat(at)).gid === gid || (await giveTo(at, gid));
+  await chmod(at, hasGroup ? mode : withoutGroup(mode));
+}
+
+/** Modes that a directory has once it is finished. */
+const modesOf = ({ mode, gid }: FolderAttributes): number[] => (gid === null ? [mode] : [mode, withoutGroup(mode)]);
+
+/** What all others may do is left for the members of any group. */
+const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o005) << 3);
+
+const giveTo = (at: string, gid: number): Promise<boolean> =>
+  lchown(at, -1, gid).then(
+    () => true,
+    () => false,
+  );
+
 /** Creates a directory with a mode that depends neither on the umask nor on the parent. */
-async function makeFolder(root: string, dir: string): Promise<void> {
+async function makeFolder(root: string, dir: string, wanted: FolderAttributes): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   const at = path.join(parent.at, path.basename(dir));
   try {
     await mkdir(at, NEW_MODE);
-    await chmod(at, FOLDER_MODE);
+    await finishFolder(at, wanted);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw nameFolder(error, parent); // another engine has just created it
   } finally {
@@ -93,17 +129,19 @@ function isUnfinished({ mode, uid }: Stats): boolean {
  * Removes the directories of a copy, innermost first, while they are empty and look as Tapegate creates them.
  * @throws AbsentError if the disk is absent; the disk's error: no later job would find an empty directory
  */
-export async function removeEmptyFolders(place: CopyPlace): Promise<void> {
-  for (const dir of foldersOf(place.path)) if (!(await removeIfEmpty(place, dir))) return;
+export async function removeEmptyFolders(ctx: Context, place: CopyPlace): Promise<void> {
+  const dirs = foldersOf(place.path);
+  const modes = await readFolderModes(ctx, dirs);
+  for (const dir of dirs) if (!(await removeIfEmpty(place, dir, wantedFolder(ctx.config, modes.get(dir))))) return;
 }
 
 /** @returns whether the directory is gone */
-async function removeIfEmpty(disk: MarkedDisk, dir: string): Promise<boolean> {
+async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: FolderAttributes): Promise<boolean> {
   try {
     const parent = await openExisting(await rootOf(disk), path.dirname(dir));
     try {
       const at = path.join(parent.at, path.basename(dir));
-      if (!(await isAsMade(await lstat(at), parent))) return false;
+      if (!(await isAsMade(await lstat(at), parent, wanted))) return false;
       await rmdir(at); // refuses a directory with contents, and a mount point
       return true;
     } finally {
@@ -120,11 +158,11 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string): Promise<boolean> {
  * Whether owner, group and mode are as Tapegate would set them; otherwise someone changed them on purpose. A server may
  * map the owner, as it did for the marker. The group may come from the parent directory.
  */
-async function isAsMade(stats: Stats, parent: Folder): Promise<boolean> {
+async function isAsMade(stats: Stats, parent: Folder, wanted: FolderAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
-  const hasGroup = [process.getegid?.(), marker.gid, above.gid].includes(stats.gid);
-  const hasMode = (stats.mode & 0o7777) === FOLDER_MODE || isUnfinished(stats);
+  const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
+  const hasMode = [...modesOf(wanted), EARLIER_MODE].includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;
 }
 
@@ -208,7 +246,7 @@ export class OpenFolders {
 
   /** Removes empty directories of a failed copy. Never rejects. @returns false if this must be retried */
   async tidy(place: CopyPlace, calls: CallWatch): Promise<boolean> {
-    return await ofDisk(calls, place, () => removeEmptyFolders(place)).then(
+    return await ofDisk(calls, place, () => removeEmptyFolders(this.ctx, place)).then(
       () => true,
       () => false,
     );

@@ -37,7 +37,12 @@ export function createCopyLook(): CopyLook {
   return {
     findMissing: async (copies) => {
       if (copies.length === 0 || isHanging) return [];
-      const leave = await slots.take();
+      // behind a call that hangs, nothing is known of these copies either
+      const late = { ms: ANSWER_MS, error: () => new TapeError('TRANSIENT', 'the restore disks do not answer') };
+      const leave = await slots.take({ late }).catch((error: unknown) => {
+        if (!(error instanceof TapeError)) throw error;
+      });
+      if (!leave) return [];
       const work = findAllMissing(copies).finally(() => {
         isHanging = false;
         leave();

@@ -204,7 +204,9 @@ async function removeClaimed(
 async function tidyAfter<C extends CopyPlace>(ctx: Context, disks: FailingDisks, gone: readonly C[]): Promise<C[]> {
   const folderOf = (copy: C) => path.join(copy.mountpoint, path.dirname(copy.path));
   const copies = [...new Map(gone.map((copy) => [folderOf(copy), copy])).values()];
-  const done = await eachOf(ctx, disks, { copies, what: 'removed with its folders' }, removeEmptyFolders);
+  const done = await eachOf(ctx, disks, { copies, what: 'removed with its folders' }, (copy) =>
+    removeEmptyFolders(ctx, copy),
+  );
   const tidied = new Set(done.map(({ copy }) => folderOf(copy)));
   return gone.filter((copy) => tidied.has(folderOf(copy)));
 }

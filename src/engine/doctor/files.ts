@@ -140,7 +140,7 @@ async function isLeftCopy(left: readonly LeftBehind[], seen: BigIntStats): Promi
 async function tryRemove(ctx: Context, place: CopyPlace, seen: BigIntStats): Promise<boolean> {
   try {
     const isRemoved = await removeSeen(place, seen);
-    if (isRemoved) await removeEmptyFolders(place);
+    if (isRemoved) await removeEmptyFolders(ctx, place);
     return isRemoved;
   } catch (error) {
     ctx.log.error({ err: error, path: place.path }, `it cannot be removed: ${messageOf(error)}`);

@@ -4,10 +4,13 @@ import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
 import { toUnavailable } from '../../database/line.js';
 import { sql } from '../../database/sql.js';
+import type { Transaction } from '../../database/transaction.js';
 import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 
 export interface ImportResult {
   added: number;
+  /** Directories with their modes; absent if none. */
+  folders?: number;
   updated: number;
   /** New files without a stage, which are UNVERIFIED. */
   addedWithoutStage: number;
@@ -39,8 +42,16 @@ export const incomingColumns = [
 
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library`;
 
-/** Creates and fills the table, which is dropped with the connection. @throws ImportError */
-export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<void> {
+/**
+ * Creates and fills the table, which is dropped with the connection. Directories go to the table `incoming_folder`.
+ * @returns whether there are directories @throws ImportError
+ */
+export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<boolean> {
+  let hasFolders = false;
+  const toLine = (row: CatalogueRow) => {
+    if (row.path.endsWith('/')) hasFolders = true;
+    return copyLine(row);
+  };
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
@@ -49,7 +60,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
   let failure: unknown;
   async function* readTexts() {
     try {
-      yield* batchRows(rows, copyLine);
+      yield* batchRows(rows, toLine);
     } catch (error) {
       failure = error;
       throw error;
@@ -58,7 +69,23 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
     throw error === failure ? error : toUnavailable(error); // errors of the source are not errors of the database
   });
+  if (hasFolders) await client.query(splitFolders);
   await client.query(sql`ANALYZE incoming`);
+  return hasFolders;
+}
+
+/** A later line replaces an earlier one of the same directory. */
+const splitFolders = sql`CREATE TEMP TABLE incoming_folder AS
+    SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
+  DELETE FROM incoming WHERE path LIKE '%/'`;
+
+/** Replaces the modes of directories by those of the import. @returns how many directories it contains */
+export async function applyFolders(tx: Transaction): Promise<number> {
+  const rows = await tx.query<{ path: string }>(
+    sql`INSERT INTO folder (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_folder ORDER BY path
+        ON CONFLICT (path) DO UPDATE SET mode = excluded.mode, gid = excluded.gid RETURNING path`,
+  );
+  return rows.length;
 }
 
 function copyLine(row: CatalogueRow): string {

@@ -11,6 +11,7 @@ import { createCsvReader, ImportError, type LineReader, MAX_FAULTS, RowError, re
 export interface CatalogueRow {
   /** The line on which the row begins, from 1. */
   line: number;
+  /** Of a directory, which has only a mode and a group, with a slash at its end. */
   path: string;
   size: bigint;
   /** Null keeps the stage of a known file; a new file is UNVERIFIED. */
@@ -151,9 +152,11 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
   };
   const path = fields.path ?? '';
   if (path === '') fail('path', 'given');
-  const problem = fault ? undefined : findPathProblem(path);
+  const isFolder = path.length > 1 && path.endsWith('/');
+  const problem = fault ? undefined : findPathProblem(isFolder ? path.slice(0, -1) : path);
   if (problem !== undefined) return new RowError(line, `path ${problem}`);
-  if (!fields.size) fail('size', 'a whole number of bytes');
+  if (isFolder && !fields.mode) fail('mode', `${MODE}, for a directory`);
+  if (!isFolder && !fields.size) fail('size', 'a whole number of bytes');
   const row: CatalogueRow = {
     line,
     path,

@@ -9,7 +9,7 @@ import { codeOf } from '../../errors.js';
 import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import { applyIncoming } from './import-apply.js';
 import type { StandingFile } from './import-checks.js';
-import { type ImportResult, loadIncoming } from './import-incoming.js';
+import { applyFolders, type ImportResult, loadIncoming } from './import-incoming.js';
 import { ImportError } from './import-lines.js';
 import type { RowSource } from './import-rows.js';
 import type { Complete } from './withdrawals.js';
@@ -54,10 +54,11 @@ async function takeIn(
   const client = await ctx.db.importPool.connect();
   try {
     await client.query(sql`SET statement_timeout = 0`); // the source may be slow
-    await loadIncoming(client, rows);
+    const hasFolders = await loadIncoming(client, rows);
     return await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
-        const result = await applyIncoming(ctx, tx, { complete, standing });
+        const applied = await applyIncoming(ctx, tx, { complete, standing });
+        const result = hasFolders ? { ...applied, folders: await applyFolders(tx) } : applied;
         if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix } }));
         wanted?.throwIfAborted();
         if (isDryRun) throw new DryRunEnd(result);
@@ -68,10 +69,12 @@ async function takeIn(
     if (error instanceof DryRunEnd) return error.result;
     throw error;
   } finally {
-    await client.query(sql`DROP TABLE IF EXISTS pg_temp.incoming; RESET statement_timeout`).then(
-      () => client.release(),
-      () => client.release(true),
-    );
+    await client
+      .query(sql`DROP TABLE IF EXISTS pg_temp.incoming, pg_temp.incoming_folder; RESET statement_timeout`)
+      .then(
+        () => client.release(),
+        () => client.release(true),
+      );
   }
 }
 

@@ -16,6 +16,7 @@ import { checkPath } from '../input.js';
 import { readLibraries } from '../libraries/libraries.js';
 import { findJoining, followRenames, storeJoining, unawaitHeld } from '../requests/joins.js';
 import { type ChosenFiles, chosenFiles, countChosen, inSteps, lockLeaving, whyNone } from './chosen-files.js';
+import { renameFolders } from './folder-modes.js';
 import { findClash } from './import-checks.js';
 
 interface RenameFilesInput {
@@ -66,7 +67,10 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
           columns: sql`, ${renaming.newPath} AS new_path`,
           note: (step) => note({ given: { ...step, to, isInLibrary } }),
         },
-        (tx, before) => renameStep(ctx, tx, { ...renaming, before }, from),
+        async (tx, before) => {
+          await renameStep(ctx, tx, { ...renaming, before }, from);
+          if (from.endsWith('/')) await renameFolders(tx, { from, to });
+        },
         (work) => transaction(ctx.db.pool, 'renameFiles', work),
       );
       return { ...done, requests: chosen.requests };
