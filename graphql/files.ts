@@ -187,7 +187,8 @@ const CountPrecisionType = builder.enumType('CountPrecision', {
   description: 'How exactly a list is counted.',
   values: describeValues({
     EXACT: 'Each is counted, however many there are.',
-    ESTIMATED: 'Up to 10,000 that are soon found are counted; else it is an estimate, and flagged as one.',
+    ESTIMATED:
+      'Up to 10,000 that are soon found are counted; else it is an estimate, which is never below what was counted, and flagged as one.',
   }),
 });
 
@@ -201,14 +202,17 @@ interface FilesPage {
   counted: () => Promise<RowCount>;
 }
 
-function countOf(ctx: Context, args: CountedFiles): FilesPage {
+/** @param found files on the page: an estimate is not below them */
+function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
   return {
     isEstimate,
     counted: () => {
       const { count, estimate } = listFiles(ctx, args, ctx.reader);
-      counted ??= isEstimate ? estimate() : count().then((exact) => ({ count: exact, isEstimated: false }));
+      counted ??= isEstimate
+        ? estimate().then((rows) => (rows.isEstimated ? { ...rows, count: Math.max(rows.count, found) } : rows))
+        : count().then((exact) => ({ count: exact, isEstimated: false }));
       return counted;
     },
   };
@@ -224,7 +228,7 @@ function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInp
   );
 }
 
-const COUNTS = new Set(['totalCount', '__typename']);
+const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
@@ -411,10 +415,10 @@ builder.queryFields((t) => ({
           description: 'What is wanted of `totalCount`; to count millions of files takes seconds.',
         }),
       },
-      resolve: async (_root, args, ctx, info) => ({
-        ...(await resolveFiles(ctx, info, args)),
-        ...countOf(ctx, args),
-      }),
+      resolve: async (_root, args, ctx, info) => {
+        const page = await resolveFiles(ctx, info, args);
+        return { ...page, ...countOf(ctx, args, page.edges.length) };
+      },
     },
     {
       fields: (f) => ({

@@ -3,8 +3,10 @@ import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/operations/access/path-rules.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { askData, askErrors } from '../support/graphql.js';
+import { lock } from '../support/locks.js';
 import { recordStatements } from '../support/statements.js';
 import { useApp } from '../support/use-app.js';
+import { waitFor } from '../support/wait.js';
 
 const FILES = 12_000;
 
@@ -34,6 +36,23 @@ test('an estimate is exact for few files', async () => {
   }
   expect(await count('(count: ESTIMATED, match: "/many/11")')).toEqual({ totalCount: 1111, isCountEstimated: false });
   expect(await count('(count: ESTIMATED, stages: [RESTORED])')).toEqual({ totalCount: 0, isCountEstimated: false });
+});
+
+test('an estimate is not below the number of files that were counted, or that a sample contains if that takes too long', async () => {
+  // by PostgreSQL's statistics the path of four files has both this word and this text
+  const all = { totalCount: FILES, isCountEstimated: true };
+  expect(await count('(count: ESTIMATED, match: "/many/")')).toEqual(all);
+  const unlock = await lock(app, 'LOCK TABLE tape_file');
+  const late = count('(count: ESTIMATED, match: "/many/")');
+  try {
+    await waitFor('the count to take too long', async () => {
+      const explaining = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'EXPLAIN%'`;
+      return (await app.ctx.db.pool.query(explaining)).rowCount === 1;
+    });
+  } finally {
+    await unlock();
+  }
+  expect(await late).toEqual(all);
 });
 
 test('both fields take one count, and none if they are not requested', async () => {

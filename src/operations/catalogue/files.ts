@@ -11,7 +11,7 @@ import { checkPattern } from '../input.js';
 import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
 import { atListServer } from '../list-server.js';
 import { holdsText, isByRareWord, isScan } from '../match.js';
-import { countRows, estimateRows, type KeyPage, readPage } from '../page-keys.js';
+import { countRows, estimateFiles, type KeyPage, readPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { columnsOf, commonFileFields } from '../row-columns.js';
 import type { Place } from './volumes.js';
@@ -44,7 +44,8 @@ const commonFileColumns = columnsOf(commonFileFields, 'f');
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
   const filter = filterOf(input);
-  const rows = sql`tape_file f WHERE ${filter} AND ${mayPath(ctx, 'LIST')}`;
+  const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
+  const rows = sql`tape_file f WHERE ${where}`;
   // counts of all files, and of all withdrawn files, read only an index
   const isAll = !input.match && !input.stages && !input.withdrawn;
   const counted = isAll
@@ -58,7 +59,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
     : undefined;
   return {
     count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
-    estimate: () => atListServer(ctx, (at) => estimateRows(at, { rows, reader, isSecret: () => mayMissFiles(at) })),
+    estimate: () => atListServer(ctx, (at) => estimateFiles(at, { where, reader, isSecret: () => mayMissFiles(at) })),
     /** @param isCommon whether `commonFileFields` are enough */
     page: (page: KeyPage<string>, isCommon = false) => {
       const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
