@@ -27,6 +27,7 @@ import {
 } from '../src/operations/requests/rows.js';
 import { retryRequest, setPriority, updateRequest } from '../src/operations/requests/update.js';
 import { type RequestProgress, watchRequest } from '../src/operations/requests/watch.js';
+import { tellFiles, tellMissing } from '../src/requested-files.js';
 import {
   bigInt,
   bigIntOrNull,
@@ -47,7 +48,8 @@ export const RequestStateType = builder.enumType('RequestState', {
   values: describeValues<RequestState>({
     QUEUED: 'No recall has begun.',
     RESTORING: 'A recall has begun, and files are still to come.',
-    COMPLETED: 'Every file that the catalogue knows is on disk.',
+    COMPLETED:
+      'Every file that the catalogue knows is on disk; `filesUnknown` and `filesRefused` count what is missing.',
     PARTIAL: 'Nothing is left to do, and some files have failed.',
     EXPIRED: 'Its retention is over, and its files are let go.',
     CANCELLED: 'It was ended before that.',
@@ -55,6 +57,14 @@ export const RequestStateType = builder.enumType('RequestState', {
 });
 const [awaitedCounts, releasedCounts] = [createBatch(countAwaited), createBatch(countReleased)];
 const [primaryCounts, mountpointsOf] = [createBatch(countAtPrimaryPlace), createBatch(readMountpoints)];
+
+function summarize(
+  request: { filesTotal: number; filesOnDisk: number },
+  { unknown: filesUnknown = 0, refused: filesRefused = 0 }: { unknown?: number; refused?: number } = {},
+): string {
+  const files = { ...request, filesUnknown, filesRefused };
+  return [tellFiles(files), tellMissing(files)].filter(Boolean).join('; ');
+}
 
 export const RequestType = builder.prismaNode('Request', {
   include: { quota: true },
@@ -108,6 +118,10 @@ export const RequestType = builder.prismaNode('Request', {
     filesRefused: t.int({
       description: 'Files that found no room in the quota when they appeared.',
       resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.refused ?? 0,
+    }),
+    summary: t.string({
+      description: 'How many of its files are on disk, for people: `18 of 20 files; 2 names not found`.',
+      resolve: async (request, _args, ctx) => summarize(request, await awaitedCounts(ctx, request.id)),
     }),
     filesOverLimit: t.int({
       description: "Files that were beyond the request's own limits when they appeared.",
@@ -217,7 +231,9 @@ const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress'
     bytesOnDisk: t.expose('bytesOnDisk', bigInt('Bytes of those that are there.')),
     eta: t.expose(
       'eta',
-      timeOrNull('The end, at the rate so far; null: it cannot be told, or something is out of service.'),
+      timeOrNull(
+        'The end, at the rate of files and bytes so far; null: it cannot be told, or something is out of service.',
+      ),
     ),
     at: t.expose('at', time('When the step was made.')),
     eventId: t.expose('eventId', bigInt('Give it as `after` to go on from here.')),

@@ -4,6 +4,7 @@ import { isLoopback } from './address-ranges.js';
 import { formatBytes } from './bytes.js';
 import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.js';
 import { plural } from './plural.js';
+import { tellFiles, tellMissing } from './requested-files.js';
 
 export interface MailFacts {
   requestId: number;
@@ -98,11 +99,12 @@ function composeExpiring(facts: MailFacts): Mail {
 }
 
 function composeLast(facts: MailFacts): Mail {
+  const missing = tellMissing(facts);
   const outcome =
     facts.filesTotal === 0
       ? 'No files'
       : facts.filesFailed === 0
-        ? 'Restored'
+        ? (missing && `Restored ${tellFiles(facts)}`) || 'Restored'
         : facts.filesOnDisk === 0
           ? 'Restore failed'
           : 'Partly restored';
@@ -112,9 +114,9 @@ function composeLast(facts: MailFacts): Mail {
       ? `Your request ${nameRequest(facts)} matches no file that the catalogue knows.`
       : `Nothing is left to do for your request ${nameRequest(facts)}.`,
     '',
-    `  on disk:  ${plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
+    `  on disk:  ${missing ? tellFiles(facts) : plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(facts.filesFailed > 0 ? [`  failed:   ${plural(facts.filesFailed, 'file')}`] : []),
-    ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'path')}`] : []),
+    ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'name')} not found`] : []),
     ...(facts.filesRefused > 0
       ? [`  quota:    ${plural(facts.filesRefused, 'file')} found no room in your quota`]
       : []),
@@ -151,7 +153,7 @@ function composeLast(facts: MailFacts): Mail {
     addMore(lines, facts.filesUnknown + leftOut - facts.awaited.length);
   }
   lines.push(...nameLink(facts));
-  return { subject: `${outcome}: ${oneLine(facts.label)}`, body: text(lines) };
+  return { subject: `${outcome}${missing && `; ${missing}`}: ${oneLine(facts.label)}`, body: text(lines) };
 }
 
 function nameRequest(facts: MailFacts): string {

@@ -545,8 +545,10 @@ def _quota(tapes, given):
 
 def _tell(given, request):
     failed = ", %d failed" % request["filesFailed"] if request["filesFailed"] > 0 else ""
-    line = "request %d is %s: %d of %s%s, kept until %s" % (
-        request["requestId"], request["state"], request["filesOnDisk"], _plural(request["filesTotal"], "file"), failed,
+    missing = request["filesUnknown"] + request["filesRefused"]
+    unknown = "; %s not found" % _plural(request["filesUnknown"], "name") if request["filesUnknown"] > 0 else ""
+    line = "request %d is %s: %d of %s%s%s, kept until %s" % (
+        request["requestId"], request["state"], request["filesOnDisk"], _plural(request["filesTotal"] + missing, "file"), failed, unknown,
         request["retention"])
     _print(given, request, line)
 

@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { QuotaUser, type RequestState, Requests } from '../generated/command-operations.js';
+import { type RequestedFiles, tellFiles, tellMissing } from '../requested-files.js';
 import { ask, askNodes } from './client.js';
 import { CommandError } from './failure.js';
 import { type OutputOptions, printRows } from './output.js';
@@ -34,17 +35,21 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
   const requests = await askNodes(url, Requests, filter);
   if (requests.length === 0 && options.quota !== undefined) await requireUser(url, options.quota);
   printRows(requests, options, {
-    header: ['ID', 'USER', 'STATE', 'ON DISK', 'FAILED', 'FILES', 'SIZE', 'UNTIL', 'LABEL'],
-    cells: ({ requestId, quota, state, filesOnDisk, filesFailed, filesTotal, bytesTotal, retention, label }) => [
-      requestId,
-      quota.user,
-      state,
-      filesOnDisk,
-      filesFailed,
-      filesTotal,
-      formatBytes(bytesTotal),
-      formatShortTime(retention),
-      label,
+    header: ['ID', 'USER', 'STATE', 'ON DISK', 'SIZE', 'UNTIL', 'LABEL'],
+    cells: (request) => [
+      request.requestId,
+      request.quota.user,
+      request.state,
+      describeFiles(request),
+      formatBytes(request.bytesTotal),
+      formatShortTime(request.retention),
+      request.label,
     ],
   });
+}
+
+/** `17 of 20 files, 1 failed; 2 names not found` */
+function describeFiles(request: RequestedFiles & { filesFailed: number }): string {
+  const failed = request.filesFailed > 0 ? `, ${request.filesFailed} failed` : '';
+  return [tellFiles(request) + failed, tellMissing(request)].filter(Boolean).join('; ');
 }

@@ -9,6 +9,7 @@ import {
   ShowRequest,
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
+import { tellFiles, tellMissing } from '../requested-files.js';
 import { limitHelp, readId, readLimit } from './arguments.js';
 import { ask, askPages } from './client.js';
 import { type OutputOptions, printFacts, printJson, printLine, printNote, printTable } from './output.js';
@@ -85,6 +86,7 @@ function printRequest(
   { reasons, wish }: { reasons: readonly string[]; wish: string | undefined },
 ): void {
   const { suspension, user } = request.quota;
+  const missing = tellMissing(request);
   const facts: [string, string][] = [
     [`REQUEST ${request.requestId}`, request.state],
     ['LABEL', request.label],
@@ -95,7 +97,7 @@ function printRequest(
     ['UNTIL', formatTime(request.retention)],
     [
       hasLetGo(request) ? 'HAD ON DISK' : 'ON DISK',
-      `${request.filesOnDisk} of ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}`,
+      `${tellFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${missing && `; ${missing}`}`,
     ],
     ...(hasLetGo(request) ? [] : request.restoredBelow.map((mountpoint): [string, string] => ['BELOW', mountpoint])),
     ...(isElsewhere(request) ? [['WHERE', whereTold(request.requestId)] satisfies [string, string]] : []),

@@ -313,10 +313,10 @@ test('requests lists the live requests of a user, and ended ones with --all', as
   expect(two).toEqual({
     ...{ requestId: two.requestId, label: 'two', state: 'COMPLETED', quota: { user: 'lister' } },
     ...{ requestDate: expect.any(String), retention: '2100-01-02T00:00:00Z' },
-    ...{ filesTotal: 1, filesOnDisk: 1, filesFailed: 0, bytesTotal: 1000 },
+    ...{ filesTotal: 1, filesOnDisk: 1, filesFailed: 0, filesUnknown: 0, filesRefused: 0, bytesTotal: 1000 },
   });
-  const row = [String(two.requestId), 'lister', 'COMPLETED', '1', '0', '1', '1.00 kB', '2100-01-02T00:00:00', 'two'];
-  const header = ['ID', 'USER', 'STATE', 'ON DISK', 'FAILED', 'FILES', 'SIZE', 'UNTIL', 'LABEL'];
+  const row = [String(two.requestId), 'lister', 'COMPLETED', '1 of 1 file', '1.00 kB', '2100-01-02T00:00:00', 'two'];
+  const header = ['ID', 'USER', 'STATE', 'ON DISK', 'SIZE', 'UNTIL', 'LABEL'];
   expect(parseTable(left)).toEqual([header, row, ['']]);
   expect(parseTable(all).map(([id, , state]) => [id, state])).toEqual([
     ['ID', 'STATE'],
@@ -324,6 +324,14 @@ test('requests lists the live requests of a user, and ended ones with --all', as
     [String(two.requestId), 'COMPLETED'],
     ['', undefined],
   ]);
+});
+
+test('requests and show count names that are not found as missing files', async () => {
+  const result = await run('request', '--quota', 'ann', '--file', '/ocean/a.nc', '/ocean/none', '/ocean/nothing');
+  const list = parseTable(await run('requests', '--quota', 'ann'));
+  const row = list.find(([id]) => id === idOf(result));
+  expect(row?.slice(2, 4)).toEqual(['COMPLETED', '1 of 3 files; 2 names not found']);
+  expect((await run('show', idOf(result))).stdout).toMatch(/\nON DISK +1 of 3 files, .*; 2 names not found\n/);
 });
 
 test('requests refuses an unknown user', async () => {

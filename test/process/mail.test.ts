@@ -137,8 +137,8 @@ test('the last email lists unknown paths, and the own paths of files that were o
   await request('known', { files, label: 'three' });
   const first = await server.waitForMail('known@first.example', 'First file restored: three');
   expect(first.body).toContain('\n  /known/on-disk\n\nNo other file is to come.\n');
-  const last = await server.waitForMail('known@last.example', 'Restored: three');
-  expect(last.body).toContain('\n  on disk:  1 file, 0 bytes\n  unknown:  2 paths\n');
+  const last = await server.waitForMail('known@last.example', 'Restored 1 of 3 files; 2 names not found: three');
+  expect(last.body).toContain('\n  on disk:  1 of 3 files, 0 bytes\n  unknown:  2 names not found\n');
   expect(last.body).not.toContain('Below these directories');
   expect(last.body).toContain(`  /known/on-disk
 
@@ -167,9 +167,23 @@ test('the subject says if all files failed, and there is no first email', async 
 });
 
 test.each([
-  ['quota', 'erin', 2500n, 3, 'quota:    3 files found', 'no room in your quota'],
-  ['limit of the request', 'fred', 99_000n, 2, 'limit:    3 files are', 'beyond the limit of the request'],
-] as const)('the last email lists the files beyond the %s', async (_what, user, size, maxFiles, what, why) => {
+  [
+    ...(['quota', 'erin', 2500n, 3, 'quota:    3 files found', 'no room in your quota'] as const),
+    ...(['2 of 5 files', ' 2 of 5 files; 3 files without room in the quota'] as const),
+  ],
+  [
+    ...([
+      'limit of the request',
+      'fred',
+      99_000n,
+      2,
+      'limit:    3 files are',
+      'beyond the limit of the request',
+    ] as const),
+    ...(['2 files', ''] as const),
+  ],
+] as const)('the last email lists the files beyond the %s', async (...row) => {
+  const [, user, size, maxFiles, what, why, files, subject] = row;
   const gate = holdReads(backend);
   const folder = `/out-${user}`;
   await addQuota(app.ctx, user, size);
@@ -182,8 +196,8 @@ test.each([
     ['b', 'c', 'd', 'e'].map((name) => ({ path: `${folder}/${name}`, stage: 'ONDISK' as const })),
   );
   gate.open();
-  const last = await server.waitForMail(notifyOnLastFile, `Restored: ${folder}/`);
-  expect(last.body).toContain(`\n  on disk:  2 files, 2.00 kB\n  ${what} ${why}\n`);
+  const last = await server.waitForMail(notifyOnLastFile, `Restored${subject}: ${folder}/`);
+  expect(last.body).toContain(`\n  on disk:  ${files}, 2.00 kB\n  ${what} ${why}\n`);
   for (const name of ['c', 'd', 'e']) expect(last.body).toContain(`\n  ${folder}/${name} (${why})\n`);
 });
 

@@ -1,6 +1,7 @@
 /** How far a request is, in its view and in the list. */
 import type { ComponentChildren } from 'preact';
 import type { RequestLineFragment } from '../../generated/web-operations';
+import { tellFiles, tellMissing } from '../../requested-files.js';
 import { count, formatBytes, share } from '../format';
 import { Bar } from './bar';
 import { isOver } from './state';
@@ -35,7 +36,9 @@ export function RequestFigures({ request, name, isTold = false, why, children }:
   );
 }
 
-function tellFigures({ state, filesOnDisk, filesTotal, bytesOnDisk, bytesTotal }: RequestLineFragment): string {
-  const files = `${filesOnDisk} of ${count(filesTotal, 'file')}`;
-  return `${isOver(state) ? 'Had ' : ''}${files}, ${formatBytes(bytesOnDisk)} of ${formatBytes(bytesTotal)}`;
+function tellFigures(request: RequestLineFragment): string {
+  const { state, bytesOnDisk, bytesTotal } = request;
+  const missing = tellMissing(request, count);
+  const bytes = `${formatBytes(bytesOnDisk)} of ${formatBytes(bytesTotal)}`;
+  return `${isOver(state) ? 'Had ' : ''}${tellFiles(request, count)}, ${bytes}${missing && `; ${missing}`}`;
 }

@@ -1,5 +1,7 @@
 /** The names of states and stages. */
+
 import type { RequestState, Stage } from '../../generated/web-operations';
+import { countMissing, type RequestedFiles } from '../../requested-files.js';
 
 const requestStates: Record<RequestState, string> = {
   QUEUED: 'Queued',
@@ -22,12 +24,11 @@ const stages: Record<Stage, string> = {
 export const isOver = (state: RequestState): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
 /** One in which no file is has nothing left to do, which is not what people call complete. */
-export function RequestStateName({
-  request: { state, filesTotal },
-}: {
-  request: { state: RequestState; filesTotal: number };
-}) {
+export function RequestStateName({ request }: { request: RequestedFiles & { state: RequestState } }) {
+  const { state, filesTotal } = request;
   if (state === 'COMPLETED' && filesTotal === 0) return <span class="state">No files</span>;
+  if (state === 'COMPLETED' && countMissing(request) > 0)
+    return <span class="state partial">Ended, not all found</span>;
   return <span class={`state ${state.toLowerCase()}`}>{requestStates[state]}</span>;
 }
 

@@ -1,0 +1,30 @@
+/** How commands, emails and the dashboard count the files of a request. */
+import { plural } from './plural.js';
+
+/** Counts as GraphQL has them. */
+export interface RequestedFiles {
+  filesTotal: number;
+  filesOnDisk: number;
+  filesUnknown: number;
+  filesRefused: number;
+}
+
+/** Names and files that a request asks for and does not contain. Files beyond its own limits are not missing. */
+export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
+  filesUnknown + filesRefused;
+
+/** `18 of 20 files`, of which two are missing. @param count formats a number with its noun */
+export function tellFiles(request: RequestedFiles, count = plural): string {
+  return `${request.filesOnDisk} of ${count(request.filesTotal + countMissing(request), 'file')}`;
+}
+
+/** `2 names not found, 1 file without room in the quota`; empty if nothing is missing. */
+export function tellMissing(
+  { filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>,
+  count = plural,
+): string {
+  return [
+    ...(filesUnknown > 0 ? [`${count(filesUnknown, 'name')} not found`] : []),
+    ...(filesRefused > 0 ? [`${count(filesRefused, 'file')} without room in the quota`] : []),
+  ].join(', ');
+}
