@@ -14,7 +14,7 @@ import { FailuresPage, SuspensionsPage, UsersPage } from './pages/site-people';
 import { PlanPage } from './pages/site-plan';
 import { DisksPage, LibrariesPage, VolumesPage } from './pages/site-storage';
 import { Title } from './parts/title';
-import { linkTo, useRoute } from './route';
+import { linkTo, replaceRoute, useRoute } from './route';
 import { dropToken, isSignedIn } from './session';
 import { SignIn } from './sign-in';
 
@@ -52,9 +52,9 @@ const ignore = () => {};
 
 export function Frame({ line }: { line: Line }) {
   const caller = useCaller();
-  const { parts } = useRoute();
+  const { parts, search } = useRoute();
   useRequestChanges(ignore);
-  if (parts[0] === 'sign-in' && !isSignedIn()) return <SignIn />;
+  if (parts[0] === 'sign-in') return isSignedIn() ? <SignedIn from={search.get('from') ?? '#/'} /> : <SignIn />;
   const shown = views.filter((view) => (view.isForOperators ? caller.isOperator : !view.isForSite || caller.seesSite));
   const view = shown.find(({ name }) => name === (parts[0] ?? 'files'));
   return (
@@ -78,6 +78,12 @@ export function Frame({ line }: { line: Line }) {
       </Main>
     </>
   );
+}
+
+/** Returns to the view from which the user went to sign in. */
+function SignedIn({ from }: { from: string }) {
+  useEffect(() => replaceRoute(from.startsWith('#') ? from : '#/'), [from]);
+  return null;
 }
 
 function Views({ label, views, current }: { label: string; views: readonly View[]; current: View | undefined }) {
@@ -121,7 +127,7 @@ function Who() {
           Sign out
         </button>
       ) : (
-        isUnknown && <a href={linkTo(['sign-in'])}>Sign in</a>
+        isUnknown && <a href={linkTo(['sign-in'], { from: location.hash })}>Sign in</a>
       )}
     </div>
   );

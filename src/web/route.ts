@@ -40,8 +40,23 @@ export function useRoute(): Route {
   return parseRoute(hash);
 }
 
-/** Changes what was chosen, without a step in the browser's history for each letter. */
-export function chooseHere(parts: readonly (string | number)[], search: Record<string, string | undefined>): void {
-  history.replaceState(null, '', linkTo(parts, search));
+const TYPED = 'typed';
+
+/** Changes what is chosen in a view. Each choice is a step in the browser's history; letters typed in a row are one. */
+export function chooseHere(
+  parts: readonly (string | number)[],
+  search: Record<string, string | undefined>,
+  { isTyped = false } = {},
+): void {
+  const link = linkTo(parts, search);
+  if (link === location.hash) return;
+  if (isTyped && history.state === TYPED) history.replaceState(TYPED, '', link);
+  else history.pushState(isTyped ? TYPED : null, '', link);
+  dispatchEvent(new HashChangeEvent('hashchange'));
+}
+
+/** Goes elsewhere, and leaves no step back to the present view in the browser's history. */
+export function replaceRoute(hash: string): void {
+  history.replaceState(null, '', hash);
   dispatchEvent(new HashChangeEvent('hashchange'));
 }

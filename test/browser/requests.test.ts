@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { createRequest } from '../../src/operations/requests/create.js';
 import { cancelRequest, expireRequests } from '../../src/operations/requests/ends.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -80,6 +81,34 @@ test('chosen files stay chosen during another search, and can be removed one by 
   await page.getByRole('heading', { name: 'Ask for all with "/wind" in their path' }).waitFor();
   expect(await page.getByText('chosen').count()).toBe(0);
   expect(faults).toEqual([]);
+});
+
+test('a disabled main button looks different, and signing in returns to the view where it began', async () => {
+  const { page } = await openView('files?match=/ice');
+  await page.getByRole('button', { name: 'What would it take?' }).click();
+  const restore = page.getByRole('button', { name: 'Restore 2 files' });
+  const colour = async () => await restore.evaluate('(button) => getComputedStyle(button).backgroundColor');
+  const enabled = await colour();
+  await page.getByLabel('Days kept').fill('a week');
+  await page.getByText('A number up to 3650').waitFor();
+  expect(await colour()).not.toBe(enabled);
+  await page.getByRole('link', { name: 'Sign in' }).click();
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  await page.getByLabel('Token').fill(secret);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.getByText('2 files', { exact: true }).waitFor();
+  expect(page.url()).toBe(`${app.url}/#/files?match=%2Fice`);
+});
+
+test('the view and the list of a request say how many of its names are not found', async () => {
+  const id = await ask({ files: ['/ice/north.nc', '/ice/none', '/ice/nothing'], label: 'not all' });
+  const { page } = await open(id);
+  await waitForHeading(page, 'Ended, not all found');
+  await page.getByText(/^1 of 3 files, .*; 2 names not found$/).waitFor();
+  await page.getByRole('link', { name: 'Requests', exact: true }).click();
+  const card = page.getByRole('listitem').filter({ hasText: 'not all' });
+  await card.getByText('Ended, not all found').waitFor();
+  await card.getByText(/1 of 3 files, .*; 2 names not found/).waitFor();
 });
 
 test('a request has the retention and the email address of the form, and is listed among the ended ones after it is cancelled', async () => {

@@ -119,6 +119,24 @@ test('the catalogue can be browsed folder by folder', async () => {
   await expect.poll(() => page.getByRole('searchbox').inputValue()).toBe('');
 });
 
+test('Back returns from a folder, from a search, however many letters it has, and from the files', async () => {
+  const { page } = await open(`${app.url}/#/requests`);
+  await page.getByRole('link', { name: 'Files', exact: true }).click();
+  await page.getByRole('button', { name: 'archive/' }).click();
+  const searched = () => expect.poll(() => page.getByRole('searchbox').inputValue());
+  await searched().toBe('/archive/');
+  for (const text of ['one', 'one.', 'one.n']) {
+    await page.getByRole('searchbox').fill(text);
+    await page.waitForURL(`${app.url}/#/files?match=${text}`);
+  }
+  await page.goBack();
+  await searched().toBe('/archive/');
+  await page.goBack();
+  await searched().toBe('');
+  await page.goBack();
+  await page.getByRole('heading', { name: 'Requests' }).waitFor();
+});
+
 test('a request can be made with the keyboard alone', async () => {
   const { page } = await open(`${app.url}/#/files`);
   await page.getByText('6 files').waitFor();

@@ -31,9 +31,9 @@ export function FilesPage() {
   const { data, error, isFetching, again } = useLook(FilesDocument, variables);
   const found = data?.tapeFiles;
   const files = found?.edges.map(({ node }) => node) ?? [];
-  const look = (text: string) => {
+  const look = (text: string, how?: { isTyped: boolean }) => {
     places.restart();
-    chooseHere(['files'], { match: text });
+    chooseHere(['files'], { match: text }, how);
   };
   const choose = (path: string) => {
     const next = new Set(chosen);
@@ -79,12 +79,12 @@ function tellFound(match: string, { totalCount, isCountEstimated }: FilesQuery['
   return `${count(0, 'file')}: ${tellNoMatch(match)}.`;
 }
 
-function Search({ match, onLook }: { match: string; onLook(text: string): void }) {
+function Search({ match, onLook }: { match: string; onLook(text: string, how: { isTyped: boolean }): void }) {
   const [typed, setTyped] = useState(match);
   useEffect(() => setTyped(match), [match]);
   useEffect(() => {
     if (typed === match) return;
-    const timer = setTimeout(() => onLook(typed), TYPING_MS);
+    const timer = setTimeout(() => onLook(typed, { isTyped: true }), TYPING_MS);
     return () => clearTimeout(timer);
   }, [typed, match, onLook]);
   return (

@@ -1,5 +1,5 @@
-/** Pages of a list by cursors: one goes on from the end of what is shown, and back the way one came. */
-import { useState } from 'preact/hooks';
+/** Pages of a list by cursors. Each is a step in the browser's history, which keeps the cursors of the pages before it. */
+import { useEffect, useState } from 'preact/hooks';
 
 export interface Places {
   /** The cursor after which the page begins; undefined: the first one. */
@@ -11,13 +11,28 @@ export interface Places {
   isFirst: boolean;
 }
 
+const readCursors = (): string[] => history.state?.cursors ?? [];
+
+/** For one list of a view. */
 export function usePlaces(): Places {
-  const [cursors, setCursors] = useState<string[]>([]);
+  const [cursors, setCursors] = useState(readCursors);
+  useEffect(() => {
+    const follow = () => setCursors(readCursors());
+    addEventListener('popstate', follow);
+    return () => removeEventListener('popstate', follow);
+  }, []);
   return {
     after: cursors.at(-1),
-    goOn: (endCursor) => setCursors([...cursors, endCursor ?? '']),
-    goBack: () => setCursors(cursors.slice(0, -1)),
-    restart: () => setCursors([]),
+    goOn: (endCursor) => {
+      const next = [...cursors, endCursor ?? ''];
+      history.pushState({ cursors: next }, '');
+      setCursors(next);
+    },
+    goBack: () => history.back(),
+    restart: () => {
+      if (cursors.length > 0) history.replaceState(null, '');
+      setCursors([]);
+    },
     isFirst: cursors.length === 0,
   };
 }
