@@ -31,6 +31,8 @@ interface Present extends CommandIo {
   options: readonly string[];
   /** Print times in the local zone, relative to now; otherwise in UTC for scripts. */
   tellsPeople: boolean;
+  /** Print tables whole in a terminal. */
+  isWide: boolean;
   /** Set while the command has a database open. */
   context?: Promise<Context>;
   /** Closes that database. */
@@ -52,6 +54,7 @@ const ofProcess: Present = {
   exitCode: 0,
   options: [],
   tellsPeople: false,
+  isWide: false,
 };
 
 /** Empty outside `runWith`: on Node.js 20 it would slow down each promise of a server. */
@@ -61,7 +64,7 @@ export const present = (): Present => others.getStore() ?? ofProcess;
 
 /** Runs a command with streams and an environment of its own. */
 export async function runWith<T>(io: CommandIo, run: () => Promise<T>): Promise<T> {
-  const fresh = { exitCode: 0, options: [], tellsPeople: false };
+  const fresh = { exitCode: 0, options: [], tellsPeople: false, isWide: false };
   return await others.run({ ...io, hideSecrets: createHider(io.env), ...fresh }, run);
 }
 

@@ -1,7 +1,8 @@
 /** What commands print: tables for people, JSON for scripts. */
 import { Help } from 'commander';
 import { formatJson } from '../json.js';
-import { stderr, stdout } from './io.js';
+import { present, stderr, stdout } from './io.js';
+import { padTo, truncate, widthOf } from './text-width.js';
 
 export const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
 
@@ -59,20 +60,39 @@ export function printNote(text: string, { json, printPaths }: OutputOptions & { 
   else printLine(text);
 }
 
-/** Prints columns as wide as their widest cell; a line for each cell in a terminal that is too narrow for them. */
+/** A column of a table has so many columns of a terminal at least, if it has texts as wide. */
+const MIN_COLUMN = 8;
+
+/**
+ * Prints columns as wide as their widest cell. A terminal gets them truncated to its width, or a line for each cell if
+ * it is too narrow for that; `--wide` and scripts get them whole.
+ */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
-  const widths = header.map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)));
+  const whole = header.map((_, column) => Math.max(...cells.map((row) => widthOf(row[column] ?? ''))));
   const { isTTY, columns = 80 } = stdout();
-  const width = widths.reduce((sum, each) => sum + each + 2, -2);
-  if (isTTY && width > columns && rows.length > 0) {
+  const widths = isTTY && !present().isWide ? fitWidths(whole, columns) : whole;
+  if (!widths && rows.length > 0) {
     printCells(cells);
     return;
   }
   for (const row of cells) {
-    const line = row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ');
+    const line = row.map((cell, column) => fit(cell, (widths ?? whole)[column] ?? 0)).join('  ');
     stdout().write(`${line.trimEnd()}\n`);
   }
+}
+
+const fit = (cell: string, width: number): string => padTo(truncate(cell, width), width);
+
+/** Narrows the widest columns until all fit. @returns undefined if the terminal is too narrow */
+function fitWidths(whole: readonly number[], columns: number): number[] | undefined {
+  const widths = [...whole];
+  for (let over = widths.reduce((sum, each) => sum + each + 2, -2) - columns; over > 0; over--) {
+    const widest = Math.max(...widths);
+    if (widest <= MIN_COLUMN) return undefined;
+    widths[widths.lastIndexOf(widest)] = widest - 1;
+  }
+  return widths;
 }
 
 function printCells([header = [], ...rows]: string[][]): void {

@@ -46,6 +46,7 @@ export async function createProgram(
   showExamples(program, []);
   program.hook('preAction', (_program, command) => {
     present().tellsPeople = stdout().isTTY === true && !program.opts().utc;
+    present().isWide = command.opts().wide === true;
     present().options = command.options.flatMap(({ long }) => long ?? []);
   });
   return program;
@@ -61,7 +62,7 @@ async function addCommands(program: Command, files: readonly CommandFile[], args
     for (const usage of usages) {
       const command = program.commands.find((each) => each.name() === nameOf(usage));
       command?.description(commands[usage] ?? '');
-      if (command && isLoaded) addJsonOption(command);
+      if (command && isLoaded) addOutputOptions(command);
     }
   }
 }
@@ -81,10 +82,12 @@ function fitTerminal(text: string): string {
 /** Commands that print no results. */
 const WITHOUT_JSON = ['start', 'serve', 'work', 'login', 'logout', 'completion'];
 
-export function addJsonOption(command: Command): void {
-  for (const each of command.commands) addJsonOption(each);
+export function addOutputOptions(command: Command): void {
+  for (const each of command.commands) addOutputOptions(each);
   const hasResult = command.commands.length === 0 && !WITHOUT_JSON.includes(command.name());
-  if (hasResult) command.option('--json', 'print JSON for scripts, a document a line');
+  if (!hasResult) return;
+  command.option('--json', 'print JSON for scripts, a document a line');
+  command.option('--wide', 'print whole tables in a terminal, however wide they are');
 }
 
 function showExamples(command: Command, words: readonly string[]): void {

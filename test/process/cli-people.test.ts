@@ -86,6 +86,16 @@ test('tables fit a narrow terminal, and times are relative unless --utc is given
   expect(await show(200, 'requests', '--quota', 'alice', '--utc')).toContain(`${UTC} `);
 });
 
+test('a long label is truncated to the width of a terminal, and printed whole with --wide and elsewhere', async () => {
+  const label = `Ö日本${'long '.repeat(40)}end`;
+  const id = await makeRequest(app, { quota: 'alice', files: ['/ocean/b'], label, retention: UTC });
+  const lineOf = (output: string) => output.split('\n').find((line) => line.startsWith(`${id} `)) ?? '';
+  expect(lineOf(await show(80, 'requests'))).toMatch(/ in \d+ days +Ö日本long .*…$/);
+  expect(lineOf(await show(80, 'requests')).length).toBe(78); // two letters take two columns
+  expect(lineOf(await show(80, 'requests', '--wide'))).toContain(label);
+  expect(lineOf((await run('requests')).stdout)).toContain(label);
+});
+
 test.skipIf(!isTerminal)('times are local in a terminal, and in UTC elsewhere', async () => {
   const zone = { ...env(), TZ: 'Asia/Kathmandu', TAPEGATE_URL: app.url, SHELL: '/bin/sh' };
   const id = await makeRequest(app, { quota: 'alice', files: ['/ocean/b'], label: 'zone', retention: UTC });

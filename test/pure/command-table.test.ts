@@ -1,7 +1,7 @@
 /** The table of commands, from which help is shown without loading them. */
 import { Command, Help } from 'commander';
 import { expect, test } from 'vitest';
-import { addJsonOption } from '../../src/commands/program.js';
+import { addOutputOptions } from '../../src/commands/program.js';
 import { commandFiles } from '../../src/commands/table.js';
 
 test.each(Object.entries(commandFiles))(
@@ -10,7 +10,7 @@ test.each(Object.entries(commandFiles))(
     const program = new Command();
     (await load()).register(program);
     const help = new Help();
-    for (const command of program.commands) addJsonOption(command);
+    for (const command of program.commands) addOutputOptions(command);
     expect(program.commands.map((command) => help.subcommandTerm(command))).toEqual(Object.keys(commands));
   },
 );
