@@ -12,7 +12,7 @@ import { readId } from './arguments.js';
 import { follow } from './client.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
-import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
 import { formatBar, ProgressLine } from './progress-line.js';
 import {
   addPathsOptions,
@@ -65,7 +65,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   const tell = (waiting: WaitingView | undefined) => {
     if (!view || !last || FINISHED.includes(last.state)) return;
     view.waiting = waiting;
-    if (waiting?.end) tellEnd(view, waiting.at, waiting.end);
+    if (waiting?.end) tellEnd(line, view, waiting.at, waiting.end);
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, tell });
@@ -73,6 +73,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
+      if (progress.state !== last?.state) view.waiting = undefined; // what it waited for is over
       last = progress;
       if (isJson) printJson(progress);
       else if (view.text || !hasLetGo(last)) draw(line, view, last);
@@ -110,10 +111,11 @@ interface View {
   /** Since when the rate is reckoned. */
   first: Progress;
   text?: string;
+  /** Why it waits, above the bar. */
+  reason?: string | undefined;
   waiting?: WaitingView | undefined;
   /** The range that was told last. */
   told?: EndFragment;
-  toldReason?: string | undefined;
 }
 
 /** A shorter time is not worth a line. */
@@ -123,13 +125,13 @@ const WORTH_TELLING_SECONDS = 60;
  * A line above the bar: the range that the plan gives, and another one when the plan has left that.
  * @param now by the clock of the server: that of this host may be off
  */
-function tellEnd(view: View, now: string, end: EndFragment): void {
+function tellEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
   if (secondsBetween(now, end.planned) < WORTH_TELLING_SECONDS) return;
   const { told } = view;
   if (told && secondsBetween(told.earliest, end.planned) >= 0 && secondsBetween(end.planned, told.latest) >= 0) return;
   view.told = end;
   const text = formatEnd(now, end);
-  noteAbove(told ? `the plan has moved: ${text}` : text);
+  line?.note(told ? `the plan has moved: ${text}` : text);
 }
 
 /** Yields progress until the request has finished or the signal aborts; reconnects to a server that answered once. */
@@ -155,9 +157,10 @@ async function* followRequest(url: string, id: number, signal: AbortSignal): Asy
 
 function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
   const { first } = view;
+  view.reason = undefined;
   const seconds = secondsBetween(first.at, now.at);
   const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
-  const left = rate > 0 ? Number(now.bytesTotal - now.bytesOnDisk) / rate : undefined;
+  const left = now.eta === null ? undefined : secondsBetween(now.at, now.eta);
   const isOver = now.filesOnDisk + now.filesFailed === now.filesTotal;
   const facts = [
     `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${tellFailed(now)}`,
@@ -168,7 +171,9 @@ function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
   const isWhole = now.bytesTotal === 0n && isOver && !hasLetGo(now);
   const part = isWhole ? 1 : Number(now.bytesOnDisk) / Math.max(Number(now.bytesTotal), 1);
   const isFirst = view.text === undefined;
-  view.text = formatBar(part, facts.join('  '));
+  view.text = [...(view.reason === undefined ? [] : [printable(view.reason)]), formatBar(part, facts.join('  '))].join(
+    '\n',
+  );
   if (isFirst) line?.draw();
 }
 
@@ -179,31 +184,22 @@ const tellOver = ({ filesFailed }: Progress): string => (filesFailed > 0 ? 'ende
 const MAX_REASON = 80;
 
 /**
- * How long it takes at the rate so far; where the plan knows that it does not go on, or when it ends, why. In a terminal that is a
- * line of its own above the bar, told once: behind the bar it would be cut off.
+ * Returns the time that is left by what was restored so far; or why it waits, if the plan knows that it does not go on, or not when it
+ * ends. In a terminal that is a line of its own above the bar, as long as it is so: behind the bar it would be cut off.
  */
 function tellLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;
   const isKept = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.end);
   if (waiting?.reason === undefined || !(isKept || !waiting.end)) {
-    view.toldReason = undefined;
     return left === undefined ? now.state.toLowerCase() : `${formatSpan(Math.max(left, 1))} left`;
   }
   const state = waiting.isReading ? 'reads' : 'waits';
-  if (!stderr().isTTY) {
-    const reason = waiting.reason.length > MAX_REASON ? `${waiting.reason.slice(0, MAX_REASON)}…` : waiting.reason;
-    return `${state}; ${reason}`;
+  if (stderr().isTTY) {
+    view.reason = `${state}; ${waiting.reason}`;
+    return state;
   }
-  const text = `${state}; ${waiting.reason}`;
-  if (text !== view.toldReason) noteAbove(text);
-  view.toldReason = text;
-  return state;
-}
-
-/** A line above the bar, which is drawn anew below. */
-function noteAbove(text: string): void {
-  if (stderr().isTTY) stderr().write('\r\x1b[K');
-  noteLine(text);
+  const reason = waiting.reason.length > MAX_REASON ? `${waiting.reason.slice(0, MAX_REASON)}…` : waiting.reason;
+  return `${state}; ${reason}`;
 }
 
 function formatOutcome(last: Progress): string {

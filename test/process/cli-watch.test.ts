@@ -8,6 +8,7 @@ import { addQuota, addTaped } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, cliFile, runCli, startCli, startCommand, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
+import { readScreen } from '../support/screen.js';
 import { resume, suspend } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';
 import { createGate, waitFor } from '../support/wait.js';
@@ -142,6 +143,7 @@ test('a watch reports why a request does not go on, and no time left, also on a 
   await resume(app, 'VOLUME', 'OTHERS/kept');
   letAllGo();
   for (const running of [plain, terminal]) expect(await running.ended).toMatchObject({ code: 0 });
+  expect(readScreen((await terminal.ended).stdout).filter((line) => line.includes('waits'))).toEqual([]);
 });
 
 test('show reports why files wait that were never tried', async () => {

@@ -6,6 +6,9 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createImportView } from '../../src/commands/import-progress.js';
 import { formatBar, ProgressLine } from '../../src/commands/progress-line.js';
 import { formatEnd, formatFromNow, formatSpan } from '../../src/commands/times.js';
+import { estimateEnd } from '../../src/operations/requests/watch.js';
+import { secondsBetween } from '../../src/time.js';
+import { readScreen } from '../support/screen.js';
 
 test.each([
   [0.5, 'now'],
@@ -91,6 +94,53 @@ test('in a terminal, a bar leaves room for the text after it, and its last line 
   line.draw();
   line.end(true);
   expect(out.text).toBe(`\r\x1b[K${text}`.repeat(2).concat('\n'));
+});
+
+test('lines above a bar are drawn over with it, whatever their length, and notes stay above', () => {
+  const out = createOutput({ isTTY: true, columns: 60 });
+  const waits = 'waits; V00001: the volume is mounted in a drive that reads files of another user first';
+  let text = `${waits}\n0/4 files, 4 failed  0 bytes of 48.0 MB  0 bytes/s  waits`;
+  const line = new ProgressLine(() => text, 2000, out);
+  line.draw();
+  expect(readScreen(out.text)).toEqual([
+    'waits; V00001: the volume is mounted in a drive that reads',
+    'files of another user first',
+    '0/4 files, 4 failed  0 bytes of 48.0 MB  0 bytes/s  waits',
+  ]);
+  line.note('done in 5 min by the plan');
+  text = '4/4 files  done';
+  line.end(true);
+  out.write('request 1 is completed\n');
+  expect(readScreen(out.text)).toEqual(['done in 5 min by the plan', '4/4 files  done', 'request 1 is completed', '']);
+  text = '日本'.repeat(20);
+  line.draw();
+  expect(readScreen(out.text).at(3)).toBe(`${'日本'.repeat(14)}日…`);
+});
+
+const AT = '2026-01-02T03:04:05';
+
+test.each([
+  ['small files by their number', { filesTotal: 20, filesOnDisk: 10, bytesTotal: 2_001_000n, bytesOnDisk: 1000n }, 60],
+  [
+    'large files by their bytes',
+    { filesTotal: 4, filesOnDisk: 1, bytesTotal: 10n ** 13n, bytesOnDisk: 10n ** 12n },
+    540,
+  ],
+  [
+    'failed files not at all',
+    { filesTotal: 4, filesOnDisk: 1, filesFailed: 2, bytesTotal: 400n, bytesOnDisk: 100n },
+    60,
+  ],
+  ['empty files by their number', { filesTotal: 3, filesOnDisk: 1, bytesTotal: 0n, bytesOnDisk: 0n }, 120],
+])('the time that is left counts %s', (_what, progress, seconds) => {
+  const now = '2026-01-02T03:05:05';
+  const end = estimateEnd({ state: 'RESTORING', filesFailed: 0, ...progress }, AT, now) ?? '';
+  expect(Math.abs(secondsBetween(now, end) - seconds)).toBeLessThan(2);
+});
+
+test('no end is estimated before the first file is on disk', () => {
+  const progress = { filesTotal: 3, filesOnDisk: 0, filesFailed: 1, bytesTotal: 3n, bytesOnDisk: 0n };
+  expect(estimateEnd({ state: 'RESTORING', ...progress }, AT, AT)).toBeNull();
 });
 
 /** Returns the current line of the terminal. */
