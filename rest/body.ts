@@ -33,7 +33,7 @@ export const newRequest = z.object({
   ...common,
   patterns: optionalString,
   files: z.preprocess(
-    (files) => (typeof files === 'string' ? files.split(/\r?\n/).filter((line) => line !== '') : files),
+    (files) => (typeof files === 'string' ? files.split(/\r?\n/) : files),
     z
       .array(z.unknown(), must('a list of paths'))
       .transform((files, ctx) => {

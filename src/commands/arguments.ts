@@ -3,6 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import { readFile } from 'node:fs/promises';
 import { buffer as readAll } from 'node:stream/consumers';
 import { parseSize } from '../bytes.js';
+import { describeEncoding } from '../core/file-names.js';
 import { messageOf } from '../errors.js';
 import { addSeconds, parseTime, parseZonedTime } from '../time.js';
 import { CommandError, UsageError } from './failure.js';
@@ -114,7 +115,7 @@ export async function readPaths(given: string[]): Promise<string[]> {
     }
     try {
       const list = value === '-' ? await readAll(stdin()) : await readFile(value.slice(1));
-      if (!isUtf8(list)) throw new Error('the list is not valid UTF-8');
+      if (!isUtf8(list)) throw new Error(`the list ${describeEncoding(list)}`);
       const lines = list
         .toString('utf8')
         .replace(/^\uFEFF/, '')

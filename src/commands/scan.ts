@@ -70,9 +70,9 @@ async function registerFiles(
     return unmounting;
   };
   try {
-    const onSkip = (file: string) => {
+    const onSkip = (file: string, why: string) => {
       counts.skipped++;
-      noteLine(`skipped: ${printable(file)} is neither a file nor a folder`);
+      noteLine(`skipped: ${printable(file)} ${why}`);
     };
     const files = mounted.list({ below: options.prefix, signal, onSkip });
     const row = { volume, library: name, spot_name: options.spot };

@@ -69,6 +69,11 @@ export function checkPath(field: string, value: string): string {
   return value;
 }
 
+/** Returns the distinct paths of a list. Empty ones are ignored, as empty lines of a list are. */
+export const withoutEmpty = (paths: readonly string[] | null | undefined): string[] => [
+  ...new Set(paths?.filter((path) => path !== '')),
+];
+
 /** Returns the fault of a path, as the rest of a sentence. */
 export function findPathProblem(value: string): string | undefined {
   if (value.includes('\0') || !value.isWellFormed()) return `is taken by no disk: ${quote(value)}`;

@@ -46,10 +46,18 @@ test('R67 empty patterns and files are ignored', async () => {
     { patterns: '/a/', files: [] },
     { patterns: '/a/', files: '' },
     { patterns: '', files: ['/a'] },
+    { patterns: '/a/', files: [''] },
+    { files: ['', '/a', ''] },
   ]) {
     expect((await post(app, { quota: 'alice', ...fields })).status).toBe(200);
   }
-  for (const fields of [{ patterns: '' }, { files: [] }, { files: '\n\r\n' }, { patterns: '', files: '' }]) {
+  for (const fields of [
+    { patterns: '' },
+    { files: [] },
+    { files: '\n\r\n' },
+    { files: ['', ''] },
+    { patterns: '', files: '' },
+  ]) {
     await expectInvalid({ ...fields }, 'patterns or files must be given, and neither is');
   }
 });

@@ -110,7 +110,19 @@ describe('bad rows', () => {
       `volume must be a name of at most 255 characters, not "${'v'.repeat(99)}…" (256 characters)`,
     ],
     ['/a,1,T,,,V1,-1,', 'position must be a whole number, not "-1"'],
-    ['/a,1,T,,,,,md5:0a', `${CHECKSUM} "md5:0a"`],
+    [
+      '/a,1,T,,,,,md5:0a',
+      'checksum must be md5: and 32 digits in hex, zeros in front included, of which it has 2, not "md5:0a"',
+    ],
+    [
+      '/a,1,T,,,,,adler32:1A2B3C4',
+      'checksum must be adler32: and 8 digits in hex, zeros in front included, of which it has 7, not "adler32:1A2B3C4"',
+    ],
+    [
+      '/a,1,T,,,,,sha256:',
+      `checksum must be sha256: and 64 digits in hex, zeros in front included, of which it has 0, not "sha256:"`,
+    ],
+    ['/a,1,T,,,,,adler32:1a2b3c4g', `${CHECKSUM} "adler32:1a2b3c4g"`],
     ['/a,1,T,,,,,crc32:0a0b0c0d', `${CHECKSUM} "crc32:0a0b0c0d"`],
     ['/a,1', 'there must be 8 fields, as in the first line, not 2'],
     ['/a,1,T,,,,,,', 'there must be 8 fields, as in the first line, not 9'],
@@ -185,10 +197,20 @@ describe('bad rows', () => {
     ['Path,size\n/a,1', `there is no column "Path"; the columns are ${COLUMNS}`],
     ['path,stage\n/a,T', 'the column size is missing'],
     ['path,size,path\n/a,1,/b', 'the column path is given twice'],
+    ['[{"path":"/a","size":1}]', /^line 1: a JSON array; a row must be an object on a line of its own/],
+    ['[\n{"path":"/a","size":1}\n]', /^line 1: a JSON array; /],
+    [`[${'{"path":"/a","size":1},'.repeat(50_000)}]`, /^line 1: a JSON array; /],
     ['path,"size\n/a,1', 'a quoted field that begins in this row is not closed'],
   ])('the file %j is reported by its first line', async (text, problem) => {
-    expect(await readFaults(text)).toEqual([`line 1: ${problem}`]);
-    expect(await readFaults(gzipSync(text))).toEqual([`line 1: ${problem}`]);
+    const expected = typeof problem === 'string' ? `line 1: ${problem}` : expect.stringMatching(problem);
+    expect(await readFaults(text)).toEqual([expected]);
+    expect(await readFaults(gzipSync(text))).toEqual([expected]);
+  });
+
+  test('a file in UTF-16 is reported as such', async () => {
+    const text = Buffer.from('\uFEFFpath,size\r\n/a,1\r\n', 'utf16le');
+    const fault = 'line 1: is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it';
+    expect([await readFaults(text), await readFaults(text.swap16())]).toEqual([[fault], [fault]]);
   });
 
   test('the line is the physical one on which the row begins', async () => {

@@ -1,9 +1,9 @@
 /** Finds, opens and removes the sources of an archive. Never follows links; rejects Tapegate's own directories. */
-import { isUtf8 } from 'node:buffer';
 import type { BigIntStats, Dirent } from 'node:fs';
-import { type FileHandle, lstat, opendir, realpath, unlink } from 'node:fs/promises';
+import { type FileHandle, lstat, realpath, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
+import { type NamedEntry, readEntries } from '../../core/file-names.js';
 import { codeOf, messageOf } from '../../errors.js';
 import { attributesOf, type FileAttributes } from '../../operations/catalogue/attributes.js';
 import { type Access, type FolderMode, restrictAccess, restrictFile } from '../../operations/catalogue/folder-modes.js';
@@ -106,30 +106,17 @@ async function findSource(found: Pick<Source, 'file' | 'folder' | 'path'>, outer
   return { ...found, size, ino, mtimeNs, ...attributes, ...closed };
 }
 
-type Entry = Dirent<Buffer>;
-
-/** Reads names as bytes: catalogue paths are text, so a name that is not UTF-8 would be restored differently. */
-async function readFolder(at: string, dir: string, { failed }: PassedOver): Promise<{ name: string; entry: Entry }[]> {
-  const entries: { name: string; entry: Entry }[] = [];
-  // the types do not know the encoding `buffer`
-  const open = (await opendir(at, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<Entry>;
-  for await (const entry of open) {
-    if (isUtf8(entry.name)) entries.push({ name: entry.name.toString('utf8'), entry });
-    else failed.push(`${path.join(dir, escapeBytes(entry.name))}: its name is not UTF-8`);
+/** Reads a directory in the order of names, without those that would be restored differently. */
+async function readFolder(at: string, dir: string, { failed }: PassedOver): Promise<NamedEntry[]> {
+  const entries: NamedEntry[] = [];
+  for await (const each of readEntries(at)) {
+    if (each.isText) entries.push(each);
+    else failed.push(`${path.join(dir, each.name)}: its name is not UTF-8`);
   }
   return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** Escapes bytes that are not ASCII as \xE9, as in a shell's $'…'. */
-function escapeBytes(name: Buffer): string {
-  return [...name]
-    .map((byte) =>
-      byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : `\\x${byte.toString(16).padStart(2, '0')}`,
-    )
-    .join('');
-}
-
-function describeKind(entry: Entry): string {
+function describeKind(entry: Dirent<Buffer>): string {
   if (entry.isSymbolicLink()) return 'a link';
   if (entry.isFIFO()) return 'a pipe';
   if (entry.isSocket()) return 'a socket';

@@ -2,6 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
+import { describeEncoding } from '../../core/file-names.js';
 import { messageOf, quote } from '../../errors.js';
 
 /** A physical line, numbered from 1, without its line feed, but with a preceding carriage return. */
@@ -51,7 +52,7 @@ export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Li
   let number = offset;
   let rest: Buffer = Buffer.alloc(0);
   const take = (bytes: Buffer) => {
-    if (!isUtf8(bytes)) throw new RowError(number + 1 + findBadLine(bytes), 'is not valid UTF-8');
+    if (!isUtf8(bytes)) throw new RowError(number + 1 + findBadLine(bytes), describeEncoding(bytes));
     const text = number === offset ? bytes.toString().replace(/^\uFEFF/, '') : bytes.toString();
     return text.split('\n').map((line) => ({ number: ++number, text: line }));
   };
@@ -61,13 +62,19 @@ export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Li
       const end = bytes.lastIndexOf(LINE_FEED) + 1;
       rest = bytes.subarray(end);
       if (end > 0) yield take(bytes.subarray(0, end - 1));
-      if (rest.length > MAX_LINE_BYTES) throw new RowError(number + 1, `longer than ${MAX_LINE_BYTES} bytes`);
+      if (rest.length > MAX_LINE_BYTES) throw new RowError(number + 1, describeLongLine(rest));
     }
   } catch (error) {
     throw error instanceof GzipError ? new RowError(number + 1, error.message) : error;
   }
   if (rest.length > 0) yield take(rest);
 }
+
+export const JSON_ARRAY =
+  'a JSON array; a row must be an object on a line of its own (JSON Lines), as jq -c ".[]" writes it';
+
+const describeLongLine = (line: Buffer): string =>
+  /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
 
 function findBadLine(bytes: Buffer): number {
   for (let index = 0, start = 0; ; index++) {

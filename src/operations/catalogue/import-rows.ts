@@ -5,7 +5,15 @@ import { type Stage, stageLetters, stageOfLetter } from '../../stages.js';
 import { parseTime } from '../../time.js';
 import { findPathProblem } from '../input.js';
 import { parseFileTime, parseMode, parseOwner } from './attributes.js';
-import { createCsvReader, ImportError, type LineReader, MAX_FAULTS, RowError, readLines } from './import-lines.js';
+import {
+  createCsvReader,
+  ImportError,
+  JSON_ARRAY,
+  type LineReader,
+  MAX_FAULTS,
+  RowError,
+  readLines,
+} from './import-lines.js';
 
 /** Undefined keeps the value in the catalogue, null clears it. */
 export interface CatalogueRow {
@@ -51,6 +59,7 @@ export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | 
   yield* readWith(input, {
     read: (line) => {
       if (!reader && line.text.trim() === '') return undefined;
+      if (!reader && line.text.trimStart().startsWith('[')) throw new RowError(line.number, JSON_ARRAY);
       reader ??= line.text.trimStart().startsWith('{') ? jsonReader : createCatalogueReader();
       return reader.read(line);
     },
@@ -137,17 +146,20 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
+/** The rest of "must be …", perhaps by the text of the field. */
+type Expected = string | ((text: string) => string);
+
 /** Returns the row, or its first fault. Written out because a zod schema of these rules is 2.7 times slower. */
 export function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
   let fault: RowError | undefined;
   const fail = (column: Column, expected: string) => {
     fault ??= new RowError(line, `${column} must be ${expected}, not ${quote(fields[column] ?? '')}`);
   };
-  const read = <Value>(column: Column, parse: (text: string) => Value | undefined, expected: string) => {
+  const read = <Value>(column: Column, parse: (text: string) => Value | undefined, expected: Expected) => {
     const text = fields[column];
     if (!text) return text === undefined ? undefined : null;
     const value = parse(text);
-    if (value === undefined) fail(column, expected);
+    if (value === undefined) fail(column, typeof expected === 'string' ? expected : expected(text));
     return value;
   };
   const path = fields.path ?? '';
@@ -167,7 +179,7 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
     volume: read('volume', parseName, NAME),
     library: read('library', parseName, NAME),
     position: read('position', parseInteger, 'a whole number'),
-    checksum: read('checksum', parseChecksum, 'sha256:…, adler32:… or md5:… in hex'),
+    checksum: read('checksum', parseChecksum, expectChecksum),
     copyVolume: read('copy_volume', parseName, NAME),
     copyPosition: read('copy_position', parseInteger, 'a whole number'),
     mode: read('mode', parseMode, MODE),
@@ -199,9 +211,20 @@ function parseName(text: string): string | undefined {
   return /^[^\u0000-\u001f\u007f]{1,255}$/.test(text) && text.isWellFormed() ? text : undefined;
 }
 
+const DIGITS: Readonly<Record<string, number>> = { sha256: 64, adler32: 8, md5: 32 };
+const CHECKSUM = /^(sha256|adler32|md5):([0-9a-f]*)$/;
+
 function parseChecksum(text: string): string | undefined {
   const checksum = text.toLowerCase();
-  return /^(sha256:[0-9a-f]{64}|adler32:[0-9a-f]{8}|md5:[0-9a-f]{32})$/.test(checksum) ? checksum : undefined;
+  const [, algorithm = '', digits = ''] = CHECKSUM.exec(checksum) ?? [];
+  return digits !== '' && digits.length === DIGITS[algorithm] ? checksum : undefined;
+}
+
+function expectChecksum(text: string): string {
+  const [, algorithm = '', digits = ''] = CHECKSUM.exec(text.toLowerCase()) ?? [];
+  const count = DIGITS[algorithm];
+  if (count === undefined) return 'sha256:…, adler32:… or md5:… in hex';
+  return `${algorithm}: and ${count} digits in hex, zeros in front included, of which it has ${digits.length}`;
 }
 
 const BATCH_CHARACTERS = 64 * 1024;

@@ -15,7 +15,7 @@ import { addSeconds, isBefore } from '../../time.js';
 import { firstListed, mayPath, rulesFor } from '../access/paths.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isOffered } from '../conditions.js';
-import { checkAddress, checkPath, checkPattern, checkText, checkTime } from '../input.js';
+import { checkAddress, checkPath, checkPattern, checkText, checkTime, withoutEmpty } from '../input.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
 import { charge, checkLimit, checkPatterns, checkRoom, countIn, findQuota, type QuotaRow } from '../quotas/charges.js';
@@ -156,7 +156,7 @@ export function checkRequest(input: CreateRequestInput, now: string) {
 
 function checkWish(input: CreateRequestInput): Wish {
   const pattern = checkPattern('pattern', input.pattern ?? '');
-  const files = [...new Set(input.files ?? [])];
+  const files = withoutEmpty(input.files);
   if (pattern !== '' && files.length > 0)
     throw new InvalidInputError('pattern', 'and files exclude each other: give one of them');
   if (pattern === '' && files.length === 0)

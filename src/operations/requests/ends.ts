@@ -10,7 +10,7 @@ import { isBefore } from '../../time.js';
 import { isAllowedIn } from '../access/paths.js';
 import { audited } from '../audit/audited.js';
 import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
-import { checkPath, checkPattern } from '../input.js';
+import { checkPath, checkPattern, withoutEmpty } from '../input.js';
 import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
 import { takeTurn } from '../turn.js';
 import { keepUnnotedOut } from './left-out.js';
@@ -154,7 +154,7 @@ type Choice = { paths: readonly string[] } | { match: string };
 
 function checkChoice(input: ReleaseFilesInput): Choice {
   const match = checkPattern('match', input.match ?? '');
-  const paths = [...new Set(input.paths ?? [])];
+  const paths = withoutEmpty(input.paths);
   if (match !== '' && paths.length > 0) {
     throw new InvalidInputError('match', 'and paths exclude each other: give one of them');
   }

@@ -1,7 +1,8 @@
 /** A mounted cartridge: reads files by path, and lists all files for `scan`. */
 import { constants } from 'node:fs';
-import { access, lstat, opendir, realpath } from 'node:fs/promises';
+import { access, lstat, realpath } from 'node:fs/promises';
 import path from 'node:path';
+import { readEntries } from '../../core/file-names.js';
 import { codeOf, messageOf, oneLine, quote, TapeError } from '../../errors.js';
 import { type FileOnVolume, LibraryError, type MountedVolume, VolumeError } from '../backend.js';
 import { classifyFileError, readFileChunks } from '../file-chunks.js';
@@ -19,8 +20,8 @@ export interface ListOptions {
   /** Lists only this logical directory. */
   below?: string | undefined;
   signal: AbortSignal;
-  /** Called for entries that are neither files nor directories. */
-  onSkip?: (path: string) => void;
+  /** Called for entries that have no path, or are neither files nor directories. @param why the rest of a sentence */
+  onSkip?: (path: string, why: string) => void;
 }
 
 export interface ListableVolume extends MountedVolume {
@@ -133,14 +134,18 @@ export class LtfsVolume implements ListableVolume {
 
   /** Walks the tree without loading a whole directory. */
   private async *walk(folder: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
-    for await (const entry of await opendir(folder)) {
+    for await (const { name, isText } of readEntries(folder)) {
       signal.throwIfAborted();
-      const place = path.join(folder, entry.name);
-      const stats = await lstat(place, { bigint: true });
+      const place = path.join(folder, name);
       const logical = path.posix.join(this.settings.prefix, path.relative(this.top, place));
+      if (!isText) {
+        onSkip?.(logical, 'has a name that is not UTF-8');
+        continue;
+      }
+      const stats = await lstat(place, { bigint: true });
       if (stats.isDirectory()) yield* this.walk(place, signal, onSkip);
       else if (stats.isFile()) yield { place, file: { path: logical, size: stats.size, mtimeNs: stats.mtimeNs } };
-      else onSkip?.(logical);
+      else onSkip?.(logical, 'is neither a file nor a folder');
     }
   }
 

@@ -1,0 +1,37 @@
+/** Names of files on disk, which are bytes: catalogue paths are text, so a name that is not UTF-8 has no path. */
+import { isUtf8 } from 'node:buffer';
+import type { Dirent } from 'node:fs';
+import { opendir } from 'node:fs/promises';
+
+export interface NamedEntry {
+  /** With \xE9 in place of bytes, as in a shell's $'…', if it is not UTF-8. */
+  name: string;
+  isText: boolean;
+  entry: Dirent<Buffer>;
+}
+
+/** Yields the entries of a directory, which is not loaded as a whole. */
+export async function* readEntries(folder: string): AsyncGenerator<NamedEntry> {
+  // the types do not know the encoding `buffer`
+  const open = (await opendir(folder, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<
+    Dirent<Buffer>
+  >;
+  for await (const entry of open) {
+    const isText = isUtf8(entry.name);
+    yield { name: isText ? entry.name.toString('utf8') : escapeBytes(entry.name), isText, entry };
+  }
+}
+
+function escapeBytes(name: Buffer): string {
+  return [...name]
+    .map((byte) =>
+      byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : `\\x${byte.toString(16).padStart(2, '0')}`,
+    )
+    .join('');
+}
+
+/** Returns what is wrong with a text that is not UTF-8: some programs write UTF-16. */
+export function describeEncoding(bytes: Uint8Array): string {
+  const isUtf16 = (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff);
+  return isUtf16 ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
+}
