@@ -246,6 +246,10 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
     }),
     bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', bigInt('Bytes of these.')),
     filesOnTheirWay: t.exposeInt('filesOnTheirWay', { description: 'Files that others have asked for already.' }),
+    filesAlsoRequested: t.exposeInt('filesAlsoRequested', {
+      description: 'Files that other live requests of the quota contain already: each request charges them.',
+    }),
+    bytesAlsoRequested: t.expose('bytesAlsoRequested', bigInt('Bytes of these.')),
     filesToRecall: t.exposeInt('filesToRecall', {
       description: 'Files to come from tape, those on their way included.',
     }),

@@ -6,6 +6,9 @@
  * - `UnavailableError`: temporary, retry later. After an `UnconfirmedError` a retry may repeat a change.
  */
 
+import { formatBytes } from './bytes.js';
+import { plural } from './plural.js';
+
 /** Code and meaning of every user error. */
 export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
@@ -51,6 +54,21 @@ export class UnknownUserError extends UserError {
   }
 }
 
+/** `quota "bob" is full: 36.0 MB requested, 10.0 MB of 10.0 MB free`, and what to do. */
+export function describeFullQuota({ user, size, used, requested }: QuotaFigures): string {
+  const free = size > used ? size - used : 0n;
+  // three digits may hide the difference
+  const format = formatBytes(requested) === formatBytes(free) ? (bytes: bigint) => plural(bytes, 'byte') : formatBytes;
+  return `quota ${quote(user)} is full: ${format(requested)} requested, ${format(free)} of ${format(size)} free; release files or cancel requests that are no longer needed, or ask an operator for a larger quota`;
+}
+
+interface QuotaFigures {
+  user: string;
+  size: bigint;
+  used: bigint;
+  requested: bigint;
+}
+
 export class QuotaExceededError extends UserError {
   readonly user: string;
   readonly size: bigint;
@@ -58,13 +76,10 @@ export class QuotaExceededError extends UserError {
   readonly requested: bigint;
   readonly available: bigint;
 
-  constructor(figures: { user: string; size: bigint; used: bigint; requested: bigint }) {
+  constructor(figures: QuotaFigures) {
     const { user, size, used, requested } = figures;
     const available = size > used ? size - used : 0n;
-    super(
-      'QUOTA_EXCEEDED',
-      `the quota of user ${quote(user)} has no room for the files: ${requested} bytes are requested, and ${available} of its ${size} bytes are available`,
-    );
+    super('QUOTA_EXCEEDED', describeFullQuota(figures));
     this.user = user;
     this.size = size;
     this.used = used;

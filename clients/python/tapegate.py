@@ -36,7 +36,7 @@ __all__ = ["Tapegate", "Refused"]
 
 #: Fields of the schema that are BigInt: sent as texts, since numbers of JSON are not exact everywhere.
 INTEGERS = {
-    "available", "bytes", "bytesAtPrimaryPlace", "bytesOnDisk", "bytesRestored", "bytesRunning",
+    "available", "bytes", "bytesAlsoRequested", "bytesAtPrimaryPlace", "bytesOnDisk", "bytesRestored", "bytesRunning",
     "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition", "depthBytes", "eventId", "free", "leftBytes", "maxBytes",
     "position", "quotaSize", "quotaUsed", "quotaUsedAfter", "refused", "requested", "reserved", "sent",
     "size", "used", "uses",
@@ -115,7 +115,7 @@ class Tapegate:
         """What that would take, and when it may be done; nothing is asked for."""
         chosen = _given({"quota": quota, "files": files, "pattern": pattern})
         document = """query ($input: CreateRequestInput!) { estimateRequest(input: $input) { ... on Estimate {
-          files bytes filesOnDisk bytesOnDisk filesToRecall bytesToRecall filesUnknown unknownPaths volumes mounts
+          files bytes filesOnDisk bytesOnDisk filesAlsoRequested bytesAlsoRequested filesToRecall bytesToRecall filesUnknown unknownPaths volumes mounts
           quotaSize quotaUsed quotaUsedAfter isEnough hasRoom endUnknown end { earliest planned latest }
           price { amount currency } } %s } }""" % FAILURE
         return _unless_refused(self.query(document, input=chosen)["estimateRequest"])
@@ -387,7 +387,7 @@ def _parser():
         return each
 
     ask = command("request", _request, "ask for files")
-    ask.add_argument("--quota", required=True, help="the user whose quota is charged")
+    ask.add_argument("--quota", help="the user whose quota is charged; that of your token unless given")
     ask.add_argument("--pattern", help="all files whose path holds the text, now and later")
     ask.add_argument("--file", action="append", metavar="PATH")
     ask.add_argument("--label")
@@ -411,6 +411,7 @@ def _parser():
 def _request(tapes, given):
     if (given.pattern is None) == (given.file is None):
         raise _Usage("give either --pattern or --file")
+    given.quota = given.quota or _own_quota(tapes)
     if given.dry_run:
         estimate = tapes.estimate(given.quota, files=given.file, pattern=given.pattern)
         line = "%s, %s: %d on disk, %d from tape on %s" % (
@@ -430,12 +431,20 @@ def _request(tapes, given):
             _note(line)
 
 
+def _own_quota(tapes):
+    """Returns the user whose token is shown. Raises _Usage for a caller without a quota of its own."""
+    caller = tapes.query("{ caller { name way roles } }")["caller"]
+    if "user" not in caller["roles"] or caller["way"] == "open":
+        raise _Usage("give --quota: %s has none of its own" % caller["name"])
+    return caller["name"]
+
+
 def _require_possible(given, estimate):
     """Raises Refused for an estimate over the quota, and _Incomplete for one without all named files."""
     if not estimate["isEnough"]:
-        raise Refused("quota %s is too small: the request needs %s, %s of %s are used" % (
-            json.dumps(given.quota), _plural(estimate["quotaUsedAfter"] - estimate["quotaUsed"], "byte"),
-            estimate["quotaUsed"], _plural(estimate["quotaSize"], "byte")))
+        free = max(estimate["quotaSize"] - estimate["quotaUsed"], 0)
+        raise Refused("quota %s is full: %s requested, %s of %s free; release files or cancel requests that are no longer needed" % (
+            json.dumps(given.quota), _size(estimate["bytes"]), _size(free), _size(estimate["quotaSize"])))
     if estimate["filesUnknown"] > 0:
         more = ["  and %d more" % (estimate["filesUnknown"] - NAMED)] if estimate["filesUnknown"] > NAMED else []
         names = ["  %s" % path for path in estimate["unknownPaths"][:NAMED]]
@@ -555,6 +564,15 @@ def _tell(given, request):
 
 def _plural(count, one):
     return "%d %s" % (count, one if count == 1 else one + "s")
+
+
+def _size(count):
+    """Three digits and a decimal unit: 1.50 MB."""
+    if count < 1000:
+        return _plural(count, "byte")
+    exponent = min((len(str(count)) - 1) // 3, 6)
+    value = count / 1000 ** exponent
+    return "%.*f %s" % (2 if value < 10 else 1 if value < 100 else 0, value, ["kB", "MB", "GB", "TB", "PB", "EB"][exponent - 1])
 
 
 def _print(given, value, line):

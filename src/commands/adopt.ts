@@ -29,7 +29,9 @@ interface AdoptionOptions extends OutputOptions {
 async function adoptSite(source: string | undefined, options: AdoptionOptions): Promise<void> {
   const isUrl = /^postgres(ql)?:\/\//.test(source ?? '');
   if (options.finish ? source !== undefined : !isUrl) {
-    throw new UsageError('give a URL such as postgresql://nla@db.example.org/nla, or --finish');
+    const isFile = source !== undefined && !options.finish;
+    const remedy = isFile ? '; a dump is restored into a database first, in UTF-8 (deploy/moving-in.md)' : '';
+    throw new UsageError(`give a URL such as postgresql://nla@db.example.org/nla, or --finish${remedy}`);
   }
   const ctx = await openContext();
   const archiveRoot = options.archiveRoot ?? ctx.config.linkRoot ?? '/';

@@ -51,12 +51,3 @@ function parse(text: string, file: string): OwnSettings {
   }
   throw new UsageError(`${file} must be an object, such as {"server": "https://archive.example.org", "quota": "ada"}`);
 }
-
-/**
- * @param options that the command takes
- * @throws UsageError if neither the option nor the settings name the user
- */
-export function requireQuota(env: Environment, quota = readOwnSettings(env).quota, options = '--quota <user>'): string {
-  if (quota !== undefined) return quota;
-  throw new UsageError(`give ${options}, or set "quota" in ${ownSettingsFile(env)}`);
-}

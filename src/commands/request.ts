@@ -1,6 +1,7 @@
 /** `request`: files are asked for, or with --dry-run what asking would take. */
 import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
+import { describeFullQuota } from '../errors.js';
 import {
   CreateRequest,
   type CreateRequestInput,
@@ -11,9 +12,8 @@ import { plural } from '../plural.js';
 import { fileOption, readPaths, readRetention, toNumber, toSize } from './arguments.js';
 import { ask, askChange, askNow, unwrapResult } from './client.js';
 import { CommandError, exitCodes, UsageError } from './failure.js';
-import { environment } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
-import { requireQuota } from './own-settings.js';
+import { chooseQuota } from './quota-choice.js';
 import {
   addPathsOptions,
   atPrimaryPlace,
@@ -31,7 +31,7 @@ import { findSite } from './where.js';
 
 export function register(program: Command): void {
   addPathsOptions(program.command('request'))
-    .option('--quota <user>', 'the user whose quota is charged; that of your own settings unless given')
+    .option('--quota <user>', 'the user whose quota is charged; that of your own settings, else that of your token')
     .option('--pattern <text>', 'all files whose path holds the text, now and later')
     .option(...fileOption)
     .option('--retention <date>', 'how long the files stay on disk: a UTC date, or 3d, 12h; five days unless given')
@@ -89,7 +89,7 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
   }
   const { retention } = options;
   return {
-    quota: requireQuota(environment(), options.quota),
+    quota: await chooseQuota(url, options.quota),
     pattern: options.pattern,
     retention: retention === undefined ? undefined : await readRetention('--retention', retention, () => askNow(url)),
     files,
@@ -141,9 +141,8 @@ async function estimateRequest(url: string, input: CreateRequestInput, options: 
     printLine('nothing was asked for');
   }
   if (!estimate.isEnough) {
-    throw new CommandError(
-      `the quota of user "${estimate.user}" is too small: ${estimate.quotaUsedAfter} bytes would be used of ${estimate.quotaSize}`,
-    );
+    const { user, quotaSize: size, quotaUsed: used, bytes: requested } = estimate;
+    throw new CommandError(describeFullQuota({ user, size, used, requested }));
   }
   if (estimate.filesUnknown > 0 || estimate.files === 0) {
     const unknown = `${plural(estimate.filesUnknown, 'path is', 'paths are')} not in the catalogue`;
@@ -169,6 +168,10 @@ function formatEstimate(now: string, estimate: EstimatedFragment, folders: Reado
     `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${estimate.mounts} to be mounted`,
   ];
   if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are asked for already`);
+  if (estimate.filesAlsoRequested > 0)
+    lines.push(
+      `again       ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: other requests of the quota contain and charge them already`,
+    );
   if (estimate.volumesSuspended > 0)
     lines.push(
       `            ${plural(estimate.volumesSuspended, 'volume is out of service', 'volumes are out of service')}`,

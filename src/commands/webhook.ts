@@ -16,9 +16,8 @@ import {
 import { limitHelp, readLimit, readNumber } from './arguments.js';
 import { askChange, askNodes } from './client.js';
 import { UsageError } from './failure.js';
-import { environment } from './io.js';
 import { noteLine, type OutputOptions, printResult, printRows } from './output.js';
-import { requireQuota } from './own-settings.js';
+import { chooseQuota } from './quota-choice.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 
@@ -27,7 +26,7 @@ export function register(program: Command): void {
   webhook
     .command('add <url>')
     .description('have a URL told of the requests of a quota, from now on')
-    .option('--quota <user>', 'whose requests; that of your own settings unless given')
+    .option('--quota <user>', 'whose requests; that of your own settings, else that of your token')
     .option('--all', 'of all users, for operators')
     .addOption(createEventOption())
     .option('--note <text>', 'what it is for')
@@ -97,13 +96,13 @@ interface AddOptions extends SettingOptions {
   all?: boolean;
 }
 
-function readQuota({ all, quota }: AddOptions): string | undefined {
+async function readQuota({ all, quota }: AddOptions): Promise<string | undefined> {
   if (all && quota !== undefined) throw new UsageError('--all and --quota exclude each other');
-  return all ? undefined : requireQuota(environment(), quota, '--quota <user> or --all');
+  return all ? undefined : await chooseQuota(findSite(), quota, '--quota <user> or --all');
 }
 
 async function addWebhook(url: string, target: string, options: AddOptions): Promise<void> {
-  const input = { url: target, quota: readQuota(options), events: readEvents(options.event), note: options.note };
+  const input = { url: target, quota: await readQuota(options), events: readEvents(options.event), note: options.note };
   showSecret(await askChange(url, CreateWebhook, { input }, { url: '<url>' }), options, 'is there');
 }
 

@@ -87,7 +87,9 @@ test('a disabled main button looks different, and signing in returns to the view
   const { page } = await openView('files?match=/ice');
   await page.getByRole('button', { name: 'What would it take?' }).click();
   const restore = page.getByRole('button', { name: 'Restore 2 files' });
-  const colour = async () => await restore.evaluate('(button) => getComputedStyle(button).backgroundColor');
+  const colour = async () =>
+    await page.evaluate("getComputedStyle(document.querySelector('button.main')).backgroundColor");
+  await restore.waitFor();
   const enabled = await colour();
   await page.getByLabel('Days kept').fill('a week');
   await page.getByText('A number up to 3650').waitFor();

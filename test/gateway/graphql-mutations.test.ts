@@ -83,7 +83,7 @@ test('createRequest over quota returns QuotaExceeded with exact figures and stor
   expect(await create({ quota: 'eve', pattern: '/huge/' })).toEqual({
     __typename: 'QuotaExceeded',
     code: 'QUOTA_EXCEEDED',
-    message: `the quota of user "eve" has no room for the files: ${BIG} bytes are requested, and ${BIG - 1000n} of its ${BIG} bytes are available`,
+    message: `quota "eve" is full: ${BIG} bytes requested, ${BIG - 1000n} bytes of ${BIG} bytes free; release files or cancel requests that are no longer needed, or ask an operator for a larger quota`,
     ...{ user: 'eve', size: String(BIG), used: '1000', requested: String(BIG), available: String(BIG - 1000n) },
   });
   expect(await askData(app, '{ quota(user: "eve") { used requests { edges { node { label } } } } }')).toEqual({

@@ -59,15 +59,15 @@ test('R89 each request is charged for each of its files, also if others request 
 test('R90 files over quota return 403 with the user and the sizes', async () => {
   await addSizes({ '/a/one.nc': 400n, '/b/two.nc': 601n });
   await makeRequest(app, { quota: 'alice', patterns: '/a/' });
-  const figures = (needed: number) => `${needed} bytes are requested, and 600 of its 1000 bytes are available`;
+  const remedy = 'release files or cancel requests that are no longer needed, or ask an operator for a larger quota';
   const pattern = await post(app, { quota: 'alice', patterns: '.nc' });
   const list = await post(app, { quota: 'alice', files: ['/b/two.nc'] });
-  const refusal = (needed: number) => [
+  const refusal = (needed: string) => [
     403,
-    errorBody(`the quota of user "alice" has no room for the files: ${figures(needed)}`),
+    errorBody(`quota "alice" is full: ${needed} requested, 600 bytes of 1.00 kB free; ${remedy}`),
   ];
-  expect([pattern.status, pattern.body]).toEqual(refusal(1001));
-  expect([list.status, list.body]).toEqual(refusal(601));
+  expect([pattern.status, pattern.body]).toEqual(refusal('1.00 kB'));
+  expect([list.status, list.body]).toEqual(refusal('601 bytes'));
 });
 
 test('R91 a refused request stores nothing', async () => {

@@ -130,7 +130,7 @@ test('R111 a revival over quota returns 403 and changes nothing', async () => {
   await makeRequest(app, { quota: 'alice', patterns: '/a/' });
   const before = await dumpTables(app.ctx);
   const message =
-    'the quota of user "alice" has no room for the files: 600 bytes are requested, and 400 of its 1000 bytes are available';
+    'quota "alice" is full: 600 bytes requested, 400 bytes of 1.00 kB free; release files or cancel requests that are no longer needed, or ask an operator for a larger quota';
   await expectError(put(app, id, { quota: 'alice', retention: '2026-11-30', label: 'new' }), 403, message);
   expect(await dumpTables(app.ctx)).toEqual(before);
 });

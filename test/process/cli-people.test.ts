@@ -2,6 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
+import { createToken } from '../../src/operations/access/tokens.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, cliFile, makeDataDir, runCli, runProgram, startProcess } from '../support/process.js';
@@ -58,6 +59,16 @@ test('bad settings are reported with their file, name and value', async () => {
   }
 });
 
+test('a request charges the quota of the user whose token is shown, unless another one is given', async () => {
+  set({ server: app.url });
+  const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
+  const shown = { ...env(), TAPEGATE_URL: app.url, TAPEGATE_TOKEN: secret };
+  const estimate = async (...args: string[]) =>
+    await runCli(['request', '--file', '/ocean/a', '--dry-run', ...args], { env: shown });
+  expect((await estimate()).stdout).toMatch(/^quota {7}alice: /m);
+  expect((await estimate('--quota', 'nobody')).stderr).toContain('nobody');
+});
+
 const isTerminal = findProgram('script') !== undefined;
 if (!isTerminal) console.warn('script(1) is not installed: no real terminal is tested');
 
@@ -93,7 +104,8 @@ test('a long label is truncated to the width of a terminal, and printed whole wi
   expect(lineOf(await show(80, 'requests'))).toMatch(/ in \d+ days +Ö日本long .*…$/);
   expect(lineOf(await show(80, 'requests')).length).toBe(78); // two letters take two columns
   expect(lineOf(await show(80, 'requests', '--wide'))).toContain(label);
-  expect(lineOf((await run('requests')).stdout)).toContain(label);
+  const plain = await runCli(['requests'], { env: { ...env(), TAPEGATE_URL: app.url } });
+  expect(lineOf(plain.stdout)).toContain(label);
 });
 
 test.skipIf(!isTerminal)('times are local in a terminal, and in UTC elsewhere', async () => {

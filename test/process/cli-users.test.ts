@@ -211,14 +211,11 @@ test('request refuses bad input in one line, and stores nothing', async () => {
   writeFileSync(latin, Buffer.from([0x2f, 0xe9, 0x0a]));
   const ann = ['request', '--quota', 'ann'];
   const when = 'YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or how long from now, such as 3d or 12h';
-  const room = '2000 bytes are requested, and 999 of its 999 bytes are available';
+  const room =
+    '2.00 kB requested, 999 bytes of 999 bytes free; release files or cancel requests that are no longer needed, or ask an operator for a larger quota';
   const cases: [string[], number, string][] = [
     [['request', '--quota', 'nobody', '--pattern', 'x'], 1, 'there is no quota for user "nobody"'],
-    [
-      ['request', '--quota', 'small', '--pattern', '/o'],
-      1,
-      `the quota of user "small" has no room for the files: ${room}`,
-    ],
+    [['request', '--quota', 'small', '--pattern', '/o'], 1, `quota "small" is full: ${room}`],
     [ann, 2, 'give either --pattern or --file'],
     [[...ann, '--file', 'b'], 2, '--file has a path that does not begin with "/": "b"'],
     [[...ann, '--pattern', ''], 2, '--pattern must not be empty'],

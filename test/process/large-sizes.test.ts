@@ -1,5 +1,7 @@
 /** Sizes as large as the catalogue takes them, such as a mark for "unknown": their sums are beyond 64 bits. */
+
 import { beforeAll, expect, test } from 'vitest';
+import { describeFullQuota } from '../../src/errors.js';
 import { readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
@@ -48,8 +50,7 @@ test('a request whose sizes add up beyond 64 bits is rejected with the figures',
   for (const wish of [{ patterns: '/sum/' }, { files: ['/sum/0', '/sum/1'] }, { files: ['/sum/0'] }]) {
     const { status, body } = await post(app, { quota: 'greedy', ...wish });
     const requested = MAX * ('patterns' in wish ? 3n : BigInt(wish.files.length));
-    const available = MAX - BigInt(String(used));
-    const message = `the quota of user "greedy" has no room for the files: ${requested} bytes are requested, and ${available} of its ${MAX} bytes are available`;
+    const message = describeFullQuota({ user: 'greedy', size: MAX, used: BigInt(String(used)), requested });
     expect({ status, body }).toEqual({ status: 403, body: errorBody(message) });
   }
   const query =

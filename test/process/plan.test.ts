@@ -137,7 +137,9 @@ describe('while no engine works', () => {
     const poor = await dryRun('poor', '/idle', '--json');
     expect(poor).toMatchObject({
       code: 1,
-      stderr: 'tapegate: the quota of user "poor" is too small: 5000000000 bytes would be used of 1000000000\n',
+      stderr: expect.stringMatching(
+        /^tapegate: quota "poor" is full: 5\.00 GB requested, 1\.00 GB of 1\.00 GB free; release/,
+      ),
     });
     expect(JSON.parse(poor.stdout)).toMatchObject({ files: 4, isEnough: false });
   });
@@ -155,6 +157,25 @@ describe('while no engine works', () => {
     const { stdout } = await run('plan', String(id));
     expect(stdout).toContain('cannot be told');
     expect(stdout).toMatch(/^- +I1 +1 +2\.00 GB +- +no engine has a drive in service$/m);
+  });
+
+  test('an estimate counts the files that other live requests of the quota contain and charge', async () => {
+    await addQuota(app.ctx, 'ben', 100n * GB);
+    const id = await makeRequest(app, { quota: 'ben', files: ['/idle/1', '/idle/lost'] });
+    const counted = async (quota: string) => {
+      const query = `query ($input: CreateRequestInput!) {
+        estimateRequest(input: $input) { ... on Estimate { filesAlsoRequested bytesAlsoRequested } } }`;
+      const input = { quota, pattern: '/idle' };
+      return (await askData<{ estimateRequest: object }>(app, query, { input })).estimateRequest;
+    };
+    expect(await counted('ben')).toEqual({ filesAlsoRequested: 2, bytesAlsoRequested: '3000000000' });
+    expect((await dryRun('ben', '/idle')).stdout).toContain(
+      '\nagain       2, 3.00 GB: other requests of the quota contain and charge them already\n',
+    );
+    const none = { filesAlsoRequested: 0, bytesAlsoRequested: '0' };
+    expect(await counted('poor')).toEqual(none);
+    await run('cancel', String(id));
+    expect(await counted('ben')).toEqual(none);
   });
 
   test('files at their primary place are counted apart from restored copies', async () => {

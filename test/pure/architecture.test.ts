@@ -45,10 +45,12 @@ const domain = 'audit caller errors json plural remembered request-ids signals s
 /** What each part may import, in addition to its own directories. */
 const mayImport: [part: string, from: string][] = [
   [
-    `core/ blocks bytes caller cancellable database-url deadline errors package-root plural
+    `core/ blocks bytes caller cancellable database-url deadline package-root plural
       remembered request-ids secrets signals source-positions time traces`,
     '',
   ],
+  ['errors', 'bytes plural'],
+  ['requested-files', 'plural'],
   [
     'config setting-values settings print-settings',
     `address-ranges caller database-url environment errors issuer-urls package-root setting-values settings tls-files
@@ -58,7 +60,7 @@ const mayImport: [part: string, from: string][] = [
   ['webhook-targets', 'address-ranges'],
   ['environment', 'secrets'],
   ['crash', 'environment source-positions'],
-  ['mail', 'generated/ address-ranges bytes plural'],
+  ['mail', 'generated/ address-ranges bytes plural requested-files'],
   ['http-body', 'errors'],
   ['http-errors', 'errors http-body request-ids signals'],
   ['json', ''],
@@ -71,7 +73,10 @@ const mayImport: [part: string, from: string][] = [
   ['context', 'audit caller config database/ events'],
   ['tape/', 'core/ address-ranges blocks deadline errors issuer-urls'],
   ['planner/', 'time'],
-  ['operations/', `${domain} ${database} planner/ config context events event-table event-writes mail webhook-targets`],
+  [
+    'operations/',
+    `${domain} ${database} core/ planner/ config context events event-table event-writes mail webhook-targets`,
+  ],
   [
     'engine/',
     `operations/ planner/ tape/ core/ audit blocks context deadline errors mail package-root secrets signals time traces
@@ -85,11 +90,12 @@ const mayImport: [part: string, from: string][] = [
       issuer-urls setting-values http-body http-target tls-files`,
   ],
   ['simulator/', 'planner/'],
-  ['web/', 'generated/ bytes'],
+  ['web/', 'generated/ bytes requested-files'],
   ['rest/', `${domain} operations/ cancellable config context encodings http-body http-errors package-root`],
   [
     'graphql/',
-    `${domain} operations/ access/ generated/ cancellable context encodings http-body http-errors package-root`,
+    `${domain} operations/ access/ generated/ cancellable context encodings http-body http-errors package-root
+      requested-files`,
   ],
 ];
 

@@ -8,7 +8,7 @@ import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { onDiskStages } from '../../stages.js';
 import { mayPath } from '../access/paths.js';
-import { hasPlace, isAtPrimaryPlace, isOffered } from '../conditions.js';
+import { hasPlace, isAtPrimaryPlace, isLive, isOffered } from '../conditions.js';
 import { readRoom } from '../disks/disks.js';
 import { type Library, readLibraries } from '../libraries/libraries.js';
 import { holdsText } from '../match.js';
@@ -33,6 +33,9 @@ export interface Estimate {
   bytesAtPrimaryPlace: bigint;
   /** Requested by others already: no further tape reads. */
   filesOnTheirWay: number;
+  /** In other live requests of the quota, which charge them too. */
+  filesAlsoRequested: number;
+  bytesAlsoRequested: bigint;
   /** To be read from tape, including those already requested. */
   filesToRecall: number;
   bytesToRecall: bigint;
@@ -66,6 +69,7 @@ interface Group {
   isOnDisk: boolean;
   isAtPrimaryPlace: boolean;
   isOnItsWay: boolean;
+  isAlsoRequested: boolean;
   hasPlace: boolean;
   /** They are being recalled, with reserved room. */
   isReserved: boolean;
@@ -90,7 +94,11 @@ export async function estimateRequest(
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
   const ask: AskDatabase = (statement) => askAtLength(ctx, statement, reader);
-  const { groups, known, unknownPaths } = await readGroups(ask, wish, mayPath(ctx, 'REQUEST'), ctx.now());
+  const { groups, known, unknownPaths } = await readGroups(ask, wish, {
+    quotaId: quota.id,
+    isAllowed: mayPath(ctx, 'REQUEST'),
+    now: ctx.now(),
+  });
   const used = await readUsed(ctx, quota);
   const sum = (chosen: readonly Group[]) => ({
     files: chosen.reduce((total, group) => total + group.files, 0),
@@ -100,6 +108,7 @@ export async function estimateRequest(
   checkWithin(ctx, limits, all);
   const onDisk = sum(groups.filter((group) => group.isOnDisk));
   const atPrimaryPlace = sum(groups.filter((group) => group.isAtPrimaryPlace));
+  const alsoRequested = sum(groups.filter((group) => group.isAlsoRequested));
   const onTape = groups.filter((group) => !group.isOnDisk);
   const placed = onTape.filter((group) => group.hasPlace);
   const toRecall = sum(placed);
@@ -119,6 +128,8 @@ export async function estimateRequest(
     filesAtPrimaryPlace: atPrimaryPlace.files,
     bytesAtPrimaryPlace: atPrimaryPlace.bytes,
     filesOnTheirWay: sum(onTape.filter((group) => group.isOnItsWay)).files,
+    filesAlsoRequested: alsoRequested.files,
+    bytesAlsoRequested: alsoRequested.bytes,
     filesToRecall: toRecall.files,
     bytesToRecall: toRecall.bytes,
     filesWithoutPlace: sum(onTape).files - toRecall.files,
@@ -141,8 +152,7 @@ const NAMED_PATHS = 20;
 async function readGroups(
   ask: AskDatabase,
   wish: Wish,
-  isAllowed: Sql,
-  now: string,
+  { quotaId, isAllowed, now }: { quotaId: number; isAllowed: Sql; now: string },
 ): Promise<{ groups: Group[]; known: number; unknownPaths: string[] }> {
   const isNamed = wish.files ? sql`f.path = ANY(${wish.files}::text[])` : holdsText(wish.pattern);
   const isWished = sql`${isNamed} AND ${isOffered} AND ${isAllowed}`;
@@ -154,13 +164,13 @@ async function readGroups(
         FROM (
           SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
             ${isAtPrimaryPlace} AS "isAtPrimaryPlace",
-            c.file_id IS NOT NULL AS "isOnItsWay", ${hasPlace} AS "hasPlace",
+            c.file_id IS NOT NULL AS "isOnItsWay", ${isRequestedBy(quotaId)} AS "isAlsoRequested", ${hasPlace} AS "hasPlace",
             c.disk_id IS NOT NULL AS "isReserved", coalesce(g.state IN ('READY', 'KEPT'), false) AS "isStaged",
             max(g.since) FILTER (WHERE g.state IN ('INTENDED', 'ASKED')) AS "askedAt",
             count(*)::int AS files, sum(f.size) AS bytes
           FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id LEFT JOIN volume u ON u.id = f.volume_id
             LEFT JOIN staging g ON g.file_id = f.id AND g.library_id = u.library_id AND ${isThere}
-          WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6, 7, g.state IN ('INTENDED', 'ASKED')
+          WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, g.state IN ('INTENDED', 'ASKED')
         ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );
   const unknown = await ask<{ path: string }>(
@@ -171,7 +181,12 @@ async function readGroups(
   return { groups, known, unknownPaths: unknown.map((row) => row.path) };
 }
 
-type VolumePart = Omit<Group, 'isOnItsWay' | 'isReserved' | 'isStaged' | 'askedAt'>;
+/** A live request of the quota contains the file `f`. Looked up by key: a join may be planned for few files. */
+const isRequestedBy = (quotaId: number): Sql =>
+  sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))
+    THEN coalesce((SELECT true FROM live_hold h WHERE h.file_id = f.id AND h.quota_id = ${quotaId} LIMIT 1), false) ELSE false END`;
+
+type VolumePart = Omit<Group, 'isOnItsWay' | 'isAlsoRequested' | 'isReserved' | 'isStaged' | 'askedAt'>;
 
 const joinByVolume = (groups: readonly Group[]): VolumePart[] => joinBy(groups, ({ volumeId }) => String(volumeId));
 

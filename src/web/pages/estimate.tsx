@@ -20,6 +20,14 @@ export function EstimateTold({ estimate }: { estimate: EstimateQuery['estimateRe
       <dd>
         {count(estimate.filesOnDisk, 'file')}, {formatBytes(estimate.bytesOnDisk)}
       </dd>
+      {estimate.filesAlsoRequested > 0 && (
+        <>
+          <dt>In other requests</dt>
+          <dd>
+            {count(estimate.filesAlsoRequested, 'file')}, {formatBytes(estimate.bytesAlsoRequested)}: charged by each
+          </dd>
+        </>
+      )}
       <dt>From tape</dt>
       <dd>
         {count(estimate.filesToRecall, 'file')}, {formatBytes(estimate.bytesToRecall)} on{' '}
