@@ -17,6 +17,7 @@ import { afterEach, expect, test } from 'vitest';
 import { archiveTree } from '../../src/engine/archive.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
+import { readFolderModes, recordFolders } from '../../src/operations/catalogue/folder-modes.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { type CatalogueRow, readRows } from '../../src/operations/catalogue/import-rows.js';
 import type { TestApp } from '../support/app.js';
@@ -262,6 +263,15 @@ test('directories have the modes that an import says, and are closed to others w
   });
   await complete(await ask('/modes/said/f', '/modes/unknown/f'));
   expect(modesOf('modes', 'modes/said', 'modes/unknown')).toEqual(['750', '755', '750']); // nobody else may write there
+});
+
+test('a directory of two archived trees permits only what both permit', async () => {
+  const record = (mode: number, gid: bigint) => recordFolders(app.ctx, [{ path: '/both', mode, gid }]);
+  await record(0o775, 1n);
+  await record(0o755, 2n);
+  expect(await readFolderModes(app.ctx, ['/both'])).toEqual(new Map([['/both', { mode: 0o755, gid: 1n }]]));
+  await record(0o750, 2n);
+  expect(await readFolderModes(app.ctx, ['/both'])).toEqual(new Map([['/both', { mode: 0o700, gid: 1n }]]));
 });
 
 test('a directory that exists keeps its mode, and its empty directories leave with the copies', async () => {

@@ -30,7 +30,7 @@ export async function recordFolders(ctx: Context, folders: readonly FolderMode[]
         SELECT * FROM unnest(${folders.map(({ path }) => path)}::text[], ${folders.map(({ mode }) => mode)}::int[],
           ${folders.map(({ gid }) => gid)}::bigint[]) AS n (path, mode, gid) ORDER BY path
         ON CONFLICT (path) DO UPDATE SET mode = o.mode & excluded.mode & CASE WHEN o.gid IS NOT DISTINCT FROM excluded.gid THEN 4095
-          ELSE 4095 - 56 | (o.mode & excluded.mode & 5) << 3 END`,
+          ELSE (4095 - 56) | ((o.mode & excluded.mode & 5) << 3) END`,
   );
   const root = prefix.replace(/\/+$/, '');
   for (let above = parentOf(root); above !== ''; above = parentOf(above)) {
