@@ -6,6 +6,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { Config } from '../config.js';
 import type { Context } from '../context.js';
+import type { Manifest } from '../database/backup/manifest.js';
 import { messageOf } from '../errors.js';
 import type { PutBack } from '../operations/doctor/put-back.js';
 import { packageRoot } from '../package-root.js';
@@ -13,6 +14,7 @@ import { plural } from '../plural.js';
 import { parseZonedTime } from '../time.js';
 import { readEnvironment, withMigrated } from './context.js';
 import { CommandError, UsageError } from './failure.js';
+import { environment } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
 export function register(program: Command): void {
@@ -22,6 +24,7 @@ export function register(program: Command): void {
     .action(async (folder, options) => backUp(await readEnvironment(), folder, options));
   program
     .command('restore [backup]')
+    .option('--to-url [url]', 'copy the backup to an empty database of this URL, DATABASE_URL by default')
     .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00:00Z')
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
@@ -61,11 +64,16 @@ async function backUp(config: Config, folder: string, options: OutputOptions): P
 
 interface RestoreOptions extends OutputOptions {
   asOf?: string;
+  /** True: DATABASE_URL. */
+  toUrl?: string | true;
 }
 
 async function restore(config: Config, backup: string | undefined, options: RestoreOptions): Promise<void> {
+  if (backup === undefined && options.toUrl !== undefined)
+    throw new UsageError('--to-url: of which backup? (its folder)');
   if (backup === undefined) return await settleGiven(config, options);
   if (options.asOf !== undefined) throw new UsageError('--as-of: a backup says itself of when it is');
+  if (options.toUrl !== undefined) return await restoreTo(config, backup, options);
   if (config.databaseUrl !== undefined) {
     throw new UsageError(
       'DATABASE_URL names a database that its own tools put back; then "tapegate restore --as-of" without a backup settles it',
@@ -75,21 +83,55 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   const manifest = await readManifest(backup);
   const place = path.resolve(config.dataDir, 'postgres');
   refuseDatabase(place);
-  const { makeFolder } = await import('../database/cluster.js');
-  makeFolder(path.dirname(place));
   // all is done beside, and the one rename makes it the database: a "start" meanwhile, or a kill, meets all of it or nothing
-  const aside = await mkdtemp(path.join(path.dirname(place), 'restore-'));
-  try {
-    const { putBack } = await import('../database/backup/put-back.js');
-    await putBack(backup, manifest, path.join(aside, 'postgres'));
-    const settled = await withMigrated({ ...config, dataDir: aside }, 'schema', (ctx) =>
-      settle(ctx, parseZonedTime(manifest.startedAt) ?? ''),
-    );
+  await withRestored(config, { backup, manifest }, async (aside, open) => {
+    const settled = await open((ctx) => settle(ctx, parseZonedTime(manifest.startedAt) ?? ''));
     refuseDatabase(place);
     await rename(path.join(aside, 'postgres'), place);
     const { syncFolders } = await import('../database/backup/files.js');
     await syncFolders(path.dirname(place), []);
     tell(settled, `${place}: the database as of ${manifest.endedAt}`, options);
+  });
+}
+
+/** Copies a backup to an empty database of a server, by way of an embedded one. */
+async function restoreTo(config: Config, backup: string, options: RestoreOptions): Promise<void> {
+  const { readConfig } = await import('../config.js');
+  const given = options.toUrl === true ? {} : { DATABASE_URL: options.toUrl };
+  const { databaseUrl } = readConfig({ ...environment(), ...given }, { listens: false });
+  if (databaseUrl === undefined) throw new UsageError('--to-url: name the database here, or in DATABASE_URL');
+  const { readManifest } = await import('../database/backup/manifest.js');
+  const manifest = await readManifest(backup);
+  await withRestored(config, { backup, manifest }, async (_aside, open) => {
+    const settled = await open(async (from) => {
+      const done = await settle(from, parseZonedTime(manifest.startedAt) ?? '');
+      const { copyOver } = await import('../database/backup/copy-over.js');
+      await withMigrated({ ...config, databaseUrl }, 'database', (to) => copyOver(from.db.config, to.db.config));
+      return done;
+    });
+    const { nameOfUrl } = await import('../database-url.js');
+    tell(settled, `${nameOfUrl(databaseUrl)}: the database as of ${manifest.endedAt}`, options);
+  });
+}
+
+/**
+ * Puts a backup back in a temporary directory of DATA_DIR, which is removed after the work.
+ * @param work.open opens its database, once
+ */
+async function withRestored(
+  config: Config,
+  { backup, manifest }: { backup: string; manifest: Manifest },
+  work: (aside: string, open: <T>(use: (ctx: Context) => Promise<T>) => Promise<T>) => Promise<void>,
+): Promise<void> {
+  const { makeFolder } = await import('../database/cluster.js');
+  const dataDir = path.resolve(config.dataDir);
+  makeFolder(dataDir);
+  const aside = await mkdtemp(path.join(dataDir, 'restore-'));
+  try {
+    const { putBack } = await import('../database/backup/put-back.js');
+    await putBack(backup, manifest, path.join(aside, 'postgres'));
+    const there = { ...config, databaseUrl: undefined, dataDir: aside };
+    await work(aside, (use) => withMigrated(there, 'schema', use));
   } finally {
     await rm(aside, { recursive: true, force: true }).catch((error) => noteLine(`${aside} stays: ${messageOf(error)}`));
   }

@@ -29,7 +29,7 @@ export const commandFiles = {
     'backup [options] <folder>':
       'copy the embedded database, while it is used, into a new folder; files on tape and on restore disks are not in it',
     'restore [options] [backup]':
-      'put a backup of the embedded database back, where there is none; without one, settle a database of DATABASE_URL that its own tools have put back. No id is given twice; the doctor is to be run then',
+      'put a backup of the embedded database back, where there is none, or with --to-url in an empty database of a server; without one, settle a database of DATABASE_URL that its own tools have put back. No id is given twice; the doctor is to be run then',
   }),
   adopt: define(() => import('./adopt.js'), {
     'adopt [options] [source]':

@@ -311,6 +311,8 @@ test.each<[string, string[], number, string, Record<string, string>?]>([
   ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the database'],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
   ['no backup', ['restore'], 2, 'restore which backup? (its folder)'],
+  ['--to-url without a backup', ['restore', '--to-url', 'postgresql:///x'], 2, '--to-url: of which backup?'],
+  ['--to-url without a URL', ['restore', backup('none'), '--to-url'], 2, '--to-url: name the database'],
   ['--as-of with a backup', ['restore', backup('none'), '--as-of', '2026-01-01T00:00:00Z'], 2, '--as-of'],
   ['a backup of an external database', ['backup', backup('none')], 1, 'pg_basebackup', { DATABASE_URL }],
   ['a restore to an external database', ['restore', backup('none')], 2, 'DATABASE_URL', { DATABASE_URL }],
@@ -380,4 +382,35 @@ test('a database that was restored with other tools continues with ids beyond al
     await client.end();
     await database.drop();
   }
+});
+
+test('a backup is restored to an empty database of a server, with all rows and ids, and to no other', async () => {
+  const database = await createDatabase({ empty: true });
+  const to = { DATA_DIR: makeDataDir(), DATABASE_URL: database.url };
+  const put = await runCli(['restore', backup('first'), '--to-url'], { env: to });
+  expect(put).toMatchObject({ code: 0, stderr: '' });
+  expect(put.stdout).toContain(`/${database.connection.database}: the database as of `);
+  expect(readdirSync(to.DATA_DIR)).toEqual([]);
+  await withClient(database.connection, async (client) => {
+    const ask = async (text: string) => (await client.query(text)).rows;
+    expect(await ask('SELECT path FROM tape_file ORDER BY path')).toEqual(
+      [...files].sort().map((name) => ({ path: name })),
+    );
+    expect(await ask(`SELECT FROM pg_trigger WHERE tgenabled <> 'O'`)).toEqual([]);
+    expect(await ask(`SELECT last_value > 1000000 AS leapt FROM request_id_seq`)).toEqual([{ leapt: true }]);
+  });
+  const quota = await runCli(['quota', 'set', 'carol', '--size', '1T', '--json'], { env: to });
+  expect(quota).toMatchObject({ code: 0, stderr: '' });
+  expect(
+    JSON.parse((await runCli(['quota', 'list', '--json'], { env: to })).stdout.split('\n')[0] ?? ''),
+  ).toMatchObject({ user: 'alice' });
+  const again = await runCli(['restore', backup('first'), '--to-url', database.url], {
+    env: { DATA_DIR: to.DATA_DIR },
+  });
+  expect(again).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining('the database of the URL is used: its table tape_file is not empty'),
+  });
+  expect(readdirSync(to.DATA_DIR)).toEqual([]);
+  await database.drop();
 });
