@@ -99,7 +99,7 @@ test('a disabled main button looks different, and signing in returns to the view
   await page.getByLabel('Token').fill(secret);
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByText('2 files', { exact: true }).waitFor();
-  expect(page.url()).toBe(`${app.url}/#/files?match=%2Fice`);
+  expect(page.url()).toBe(`${app.url}/#/files?match=/ice`);
 });
 
 test('the view and the list of a request say how many of its names are not found', async () => {
