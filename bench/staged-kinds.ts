@@ -1,7 +1,8 @@
 /** The staging libraries of staged-bytes.ts: a stand-in for each, in another process, the settings of a library of it, and how curl reads from it. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -19,17 +20,33 @@ export interface StandIn {
 /** @param dir for files of the stand-in's own @param source the folder whose files it has; they may go once it has begun */
 type Start = (dir: string, source: string) => Promise<StandIn>;
 
+const libraries = mkdtempSync(path.join(tmpdir(), 'tapegate-bench-libraries-'));
+for (const part of ['programs', 'secrets']) mkdirSync(path.join(libraries, part));
+process.env.TAPEGATE_LIBRARY_DIR = libraries; // for the engine's processes
+
+/** Offers a program or a secret to libraries. @returns its name */
+function offer(kind: 'programs' | 'secrets', name: string, file: string): string {
+  rmSync(path.join(libraries, kind, name), { force: true });
+  symlinkSync(file, path.join(libraries, kind, name));
+  return name;
+}
+
 export const stagedKinds: Record<string, Start> = {
   wlcg: async (dir, source) => {
     const caFile = path.join(dir, 'ca.pem');
     const { process, settings } = await start('wlcg-stand-in.js', source, { STAGED: 'on', TLS: caFile });
-    return { process, settings, urlOf: (file) => `${settings.url}${file}`, curlOptions: ['--cacert', caFile] };
+    const names = { ...settings, caFile: offer('secrets', 'ca.pem', caFile) };
+    return { process, settings: names, urlOf: (file) => `${settings.url}${file}`, curlOptions: ['--cacert', caFile] };
   },
 
-  s3: async (_dir, source) => {
+  s3: async (dir, source) => {
     const { process: standIn, settings } = await start('s3-stand-in.js', source, { PUBLIC: 'on' });
-    Object.assign(process.env, { BENCH_S3_ID: 'AKIATESTS', BENCH_S3_SECRET: 'a secret of tests' }); // for the engine's processes
-    const credentials = { accessKeyIdEnv: 'BENCH_S3_ID', secretAccessKeyEnv: 'BENCH_S3_SECRET' };
+    const keys = path.join(dir, 'keys');
+    writeFileSync(keys, '[default]\naws_access_key_id=AKIATESTS\naws_secret_access_key=a secret of tests\n', {
+      mode: 0o600,
+    });
+    writeFileSync(path.join(libraries, 'secrets/keys.hosts'), '127.0.0.1\n');
+    const credentials = { credentialsFile: offer('secrets', 'keys', keys) };
     const urlOf = (file: string) => `${settings.endpoint}/${settings.bucket}${file}`;
     return { process: standIn, settings: { ...settings, ...credentials, pollSeconds: 1 }, urlOf, curlOptions: [] };
   },
@@ -43,10 +60,15 @@ export const stagedKinds: Record<string, Start> = {
     writeFileSync(fetch, `exec curl ${options} --range "$3-" "${url}$2"\n`);
     const isReady = ['/bin/sed', '-u', 's/}$/,"state":"ready"}/'];
     const scripts = {
-      stage: ['/bin/sh', '-c', isReady.map((word) => `'${word}'`).join(' ')],
-      fetch: ['/bin/sh', fetch],
+      stage: [offer('programs', 'sh', '/bin/sh'), '-c', isReady.map((word) => `'${word}'`).join(' ')],
+      fetch: ['sh', fetch],
     };
-    return { process, settings: { ...scripts, poll: scripts.stage, release: ['/bin/true'] }, urlOf, curlOptions };
+    return {
+      process,
+      settings: { ...scripts, poll: scripts.stage, release: [offer('programs', 'true', '/bin/true')] },
+      urlOf,
+      curlOptions,
+    };
   },
 };
 

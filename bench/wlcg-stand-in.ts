@@ -43,6 +43,6 @@ if (certificate && TLS) writeFileSync(TLS, certificate.cert);
 const { releases } = server.dialect;
 if (STAGED === 'on') server.dialect.releases = false; // what is released stays for whoever reads it next
 console.log(
-  JSON.stringify({ url: server.origin, ...(TLS ? { caFile: path.resolve(TLS) } : {}), releases, pollLeastSeconds: 5 }),
+  JSON.stringify({ url: server.origin, ...(TLS ? { caFile: path.basename(TLS) } : {}), releases, pollLeastSeconds: 5 }),
 );
 console.log(`${entries.length} files; ended by Ctrl-C`);

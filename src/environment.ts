@@ -37,6 +37,9 @@ export function readConfigDir(env: Environment, home: string): string {
   return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
 }
 
+/** Programs and secrets of libraries (TAPEGATE_LIBRARY_DIR). */
+export const LIBRARY_DIR = '/etc/tapegate/libraries';
+
 export const DEFAULT_PORT = 8080;
 
 export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;

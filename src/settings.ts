@@ -5,7 +5,7 @@
 import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';
 import { normalizeUrl, splitHosts, sslModes } from './database-url.js';
-import { DEFAULT_PORT, expectedUrl, isUrl, type UrlChoice } from './environment.js';
+import { DEFAULT_PORT, expectedUrl, isUrl, LIBRARY_DIR, type UrlChoice } from './environment.js';
 import { messageOf, quote } from './errors.js';
 import * as values from './setting-values.js';
 import { parseWebhookHosts } from './webhook-targets.js';
@@ -145,7 +145,7 @@ const access = z.object({
     'which users get more rights: `operator=/tapes/ops,viewer=user:ada`, a list of roles (`user`, `viewer`, `operator`) with a group, or with `user:` and a name. Each authenticated caller is a user, unless the list contains `user=`',
   ),
   oidcClientId: optional('TAPEGATE_OIDC_CLIENT_ID', word).describe(
-    'the public client with which `tapegate login` requests tokens from the first issuer that supports the device flow (RFC 8628); `/.well-known/oauth-protected-resource` publishes it. The dashboard uses the same client with a code and PKCE: the issuer must allow the address of the page (`TAPEGATE_PUBLIC_URL` and a slash) as redirect URI, and requests from its origin',
+    'the public client with which `tapegate login` requests tokens from the first issuer that supports the device flow (RFC 8628); `/.well-known/oauth-protected-resource` publishes it. The dashboard uses the same client with a code and PKCE: the issuer must allow the address of the page (`TAPEGATE_PUBLIC_URL` and a slash; of several issuers, each has its own: `?issuer=` and the encoded URL of the issuer after it) as redirect URI, and requests from its origin',
   ),
   proxies: listed(
     'TAPEGATE_PROXY_ADDRESSES',
@@ -246,6 +246,9 @@ export const schema = z.object({
   ),
   diskTimeout: setting('TAPEGATE_DISK_TIMEOUT', seconds, '120').describe(
     'seconds without progress after which a call on a restore disk counts as stalled',
+  ),
+  libraryDir: setting('TAPEGATE_LIBRARY_DIR', text, LIBRARY_DIR).describe(
+    'for engines: a directory of the administrator of the host with `programs`, which libraries may run, and `secrets`, which they may send. Settings of a library contain the names of these files ([Programs and secrets](#programs-and-secrets))',
   ),
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
     'the same for a drive (mount, locate, read, unmount) and for calls to a staging library. A longer time in the settings of a library (`mountSeconds`, `seconds`, `callSeconds`) takes precedence',

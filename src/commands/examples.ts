@@ -17,7 +17,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   'quota history': ['tapegate quota history ada --since 90d'],
   'disk add': ['tapegate disk add /restore1 --size 100T'],
   'disk resize': ['tapegate disk resize /restore1 --size 120T'],
-  'library add': ['tapegate library add vault --kind command --set program=/opt/site/tape --drives 4'],
+  'library add': ['tapegate library add vault --kind command --set \'read=["tape-read"]\' --drives 4'],
   'library set': ['tapegate library set vault --drives 6'],
   'volume set': ['tapegate volume set --all --medium lto-9'],
   'volume list': ['tapegate volume list', 'tapegate volume list --retired'],

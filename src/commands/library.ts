@@ -121,8 +121,8 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
 
 /** The end of the help of commands that take settings. */
 const SECRETS = `
-Settings stand in the database. What is secret stays in a file or a variable of the engines' hosts, and a setting says
-where: --set tokenFile=/etc/tapegate/token, --set tokenEnv=SITE_TOKEN.`;
+Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the engines. Settings contain their names:
+--set 'read=["tape-read"]', --set tokenFile=site.token. "Programs and secrets" in src/commands/README.md has more.`;
 
 /** `key=value`, each key once. @throws UsageError, without the value, which may be a secret */
 function readSettings(given: readonly string[]): object {

@@ -10,6 +10,7 @@ import { packageRoot } from '../../src/package-root.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { makeCertificate } from '../support/certificate.js';
 import { addFiles, addQuota, putOnTape } from '../support/factories.js';
+import { addSecret, LIBRARY_ENV } from '../support/library-dir.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -79,10 +80,18 @@ async function createUserToken({ ctx }: TestApp, name: string): Promise<string> 
 }
 
 async function startNear(files: { tlsCert: string; tlsKey: string }): Promise<TestApp> {
-  const started = await startApp({ backend: createMemoryBackend(), config: config(files) });
-  const tokenFile = path.join(dir, 'token');
-  writeFileSync(tokenFile, await createUserToken(app, 'near'), { mode: 0o600 });
-  const settings = { url: `${app.url}/webdav`, tokenFile, caFile: files.tlsCert, pollLeastSeconds: 1 };
+  const started = await startApp({
+    backend: createMemoryBackend(),
+    config: config(files),
+    engine: { env: LIBRARY_ENV },
+  });
+  const tokenFile = addSecret(await createUserToken(app, 'near'));
+  const settings = {
+    url: `${app.url}/webdav`,
+    tokenFile,
+    caFile: addSecret(readFileSync(files.tlsCert, 'utf8')),
+    pollLeastSeconds: 1,
+  };
   await addLibrary(started.ctx, { name: 'far', kind: 'wlcg', settings });
   return started;
 }

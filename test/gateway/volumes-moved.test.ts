@@ -104,7 +104,7 @@ test('an impossible move is refused by name, and changes nothing', async () => {
 });
 
 test('a move to a volume of another library is refused', async () => {
-  await addLibrary(app.ctx, { name: 'site', kind: 'command', settings: { read: ['/bin/cat'] } });
+  await addLibrary(app.ctx, { name: 'site', kind: 'command', settings: { read: ['cat'] } });
   await importRows(app.ctx, [
     buildRow({ path: '/five/a', volume: 'S1', library: 'site', position: null }),
     buildRow({ line: 2, path: '/five/b', volume: 'D1', position: 8n }),

@@ -35,7 +35,7 @@ function createDriveBench() {
 describeBackend('command', createDriveBench);
 
 describeStagingLibrary('command', async () => createCommandBench(), { release: true, ids: true, until: false });
-const createNameless = () => createCommandBench({ release: null, offsets: false }, ['IDS=off', 'UNTIL=3600']);
+const createNameless = () => createCommandBench({ release: null, offsets: false }, ['TAPE_IDS=off', 'TAPE_UNTIL=3600']);
 describeStagingLibrary('nameless command that keeps all', async () => createNameless(), {
   ...{ release: false, ids: false, until: true },
   ...{ readsAsAnother: true, isShort: true },

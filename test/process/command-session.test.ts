@@ -1,5 +1,5 @@
 /** The session of the operators' page with a library of five lines, run as it stands there. */
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
@@ -21,9 +21,10 @@ test.skipIf(!findProgram('bash'))('the session with a library of five lines goes
   const home = makeDataDir();
   const script = [...readFences(section)].find(({ language }) => language === 'sh')?.text.replaceAll(HOME, home) ?? '';
   expect(script.trimEnd().split('\n')).toHaveLength(5);
-  writeFileSync(path.join(home, 'tape-read'), script);
-  chmodSync(path.join(home, 'tape-read'), 0o755);
-  const env = { DATA_DIR: path.join(home, 'tapegate/data'), HOME: home };
+  const libraries = path.join(home, 'libraries');
+  mkdirSync(path.join(libraries, 'programs'), { recursive: true });
+  writeFileSync(path.join(libraries, 'programs/tape-read'), script, { mode: 0o755 });
+  const env = { DATA_DIR: path.join(home, 'tapegate/data'), HOME: home, TAPEGATE_LIBRARY_DIR: libraries };
   mkdirSync(env.DATA_DIR, { recursive: true });
   const server = await serveHere({ ...env, ENGINE: 'off' }, { command: 'start' });
   const engine = await workHere(env);

@@ -7,6 +7,7 @@ import { findIllegalMoves, readRestored } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped, checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
+import { addSecret, LIBRARY_ENV } from '../support/library-dir.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -24,7 +25,7 @@ const backend = createMemoryBackend();
 const { onRead } = backend;
 const home = makeTempDir('libraries');
 /** The variables that settings of libraries name. */
-const env: Record<string, string> = {};
+const env: Record<string, string> = { ...LIBRARY_ENV };
 const folderOf = (library: string) => path.join(home, library);
 
 beforeAll(async () => {
@@ -334,10 +335,10 @@ test('a read continues while its library changes, and is not repeated', async ()
 test('requests to a library are counted, also those before its settings changed', async () => {
   const server = await startS3Server();
   const { accessKeyId, secretAccessKey, region } = server.account;
-  Object.assign(env, { S3_KEY: accessKeyId, S3_SECRET: secretAccessKey });
+  const keys = `[default]\naws_access_key_id=${accessKeyId}\naws_secret_access_key=${secretAccessKey}\n`;
   const settings = {
     ...{ bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true },
-    ...{ accessKeyIdEnv: 'S3_KEY', secretAccessKeyEnv: 'S3_SECRET', pollSeconds: 1, pollSecondsMost: 1 },
+    ...{ credentialsFile: addSecret(keys), pollSeconds: 1, pollSecondsMost: 1 },
   };
   await addLibrary({ name: 'glacier', kind: 's3', settings });
   const restore = async (name: string) => {

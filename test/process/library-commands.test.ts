@@ -4,6 +4,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { listEngineProcesses } from '../support/engine-processes.js';
+import { addSecret, LIBRARY_ENV } from '../support/library-dir.js';
 import { cleanUp, makeDataDir, runCli, startServer, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { hashTree, waitForEnd } from '../support/server.js';
@@ -11,7 +12,7 @@ import { waitFor } from '../support/wait.js';
 import { WlcgServer } from '../support/wlcg-server.js';
 
 const dataDir = makeDataDir();
-const env = { DATA_DIR: dataDir, DEMO: 'off', DRIVES: '1', LOG_LEVEL: 'fatal', SITE_TOKEN: 'a-token-of-tests' };
+const env = { DATA_DIR: dataDir, DEMO: 'off', DRIVES: '1', LOG_LEVEL: 'fatal', ...LIBRARY_ENV };
 let server: Awaited<ReturnType<typeof startServer>>;
 
 beforeAll(async () => {
@@ -79,8 +80,10 @@ east       directory  1        1       -      -     in service
   });
 });
 
-test('each process of an engine finds the token that settings name by its variable', async () => {
-  const element = new WlcgServer({ dialect: 'eos', token: env.SITE_TOKEN });
+const TOKEN = 'a-token-of-tests';
+
+test('each process of an engine finds the token that settings name', async () => {
+  const element = new WlcgServer({ dialect: 'eos', token: TOKEN });
   await element.listen();
   const bytes = randomBytes(1000);
   element.storage.put('/exp/a.nc', bytes);
@@ -89,7 +92,7 @@ test('each process of an engine finds the token that settings name by its variab
     return undefined;
   };
   const options = { env: { ...env, TAPEGATE_URL: server.url } };
-  const set = [`url=${element.origin}`, 'tokenEnv=SITE_TOKEN', 'pollLeastSeconds=1'];
+  const set = [`url=${element.origin}`, `tokenFile=${addSecret(TOKEN)}`, 'pollLeastSeconds=1'];
   const row = { path: '/exp/a.nc', size: bytes.length, stage: 'T', volume: 'W1', library: 'element' };
   const steps: [string[], string?][] = [
     [['library', 'add', 'element', '--kind', 'wlcg', ...set.flatMap((each) => ['--set', each])]],

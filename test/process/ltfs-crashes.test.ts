@@ -1,6 +1,7 @@
 /** An engine is killed at each step of a visit to a cartridge, and the next one works whatever the first one left. */
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { bundle } from '../support/bundle.js';
+import { LIBRARY_ENV } from '../support/library-dir.js';
 import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';
 import { cleanUp, kill, type Running, startProcess } from '../support/process.js';
 import { at, mount, readAll, text } from '../support/tape-backend.js';
@@ -45,6 +46,7 @@ async function makeBench(): Promise<LtfsBench> {
 function startVisit({ settings, dataDir }: LtfsBench): Running {
   return startProcess(process.execPath, [program, JSON.stringify(settings), dataDir, 'V1', 'drive-1', at(1n).path], {
     stdin: null,
+    env: LIBRARY_ENV,
   });
 }
 

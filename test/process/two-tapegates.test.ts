@@ -8,6 +8,7 @@ import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
+import { addSecret } from '../support/library-dir.js';
 import { cancel, made } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { readTries } from '../support/suspend.js';
@@ -40,11 +41,10 @@ beforeAll(async () => {
   await far.startEngine();
   const token = await far.addUser('near.example.org', String(QUOTA));
   near = await NearSite.start();
-  const tokenFile = path.join(near.site.dataDir, 'far.token');
-  writeFileSync(tokenFile, `${token}\n`, { mode: 0o600 });
+  const [tokenFile, caFile] = [addSecret(`${token}\n`), addSecret(readFileSync(far.caFile, 'utf8'))];
   const settings = {
     url: `${far.url}/webdav`,
-    ...{ tokenFile, caFile: far.caFile, pathPrefix: '/there', remotePathPrefix: '/arc', pollLeastSeconds: 1 },
+    ...{ tokenFile, caFile, pathPrefix: '/there', remotePathPrefix: '/arc', pollLeastSeconds: 1 },
   };
   const set = Object.entries(settings).map(([key, value]) => `${key}=${value}`);
   await near.site.run(['library', 'add', 'far', '--kind', 'wlcg', '--set', ...set]);

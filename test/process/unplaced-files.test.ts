@@ -8,6 +8,7 @@ import { readLines } from '../support/command-bench.js';
 import { ring } from '../support/engine-watch.js';
 import { addFiles, checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
+import { LIBRARY_ENV } from '../support/library-dir.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -16,11 +17,11 @@ import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
 const tapes = makeTempDir('tapes');
-const { app, query } = useMemorySite({ engine: { idleMs: 100, verifyMs: 200 } });
+const { app, query } = useMemorySite({ engine: { idleMs: 100, verifyMs: 200, env: LIBRARY_ENV } });
 
 beforeAll(async () => {
   const script = `printf '%s at <%s>\\n' "$1" "$3" >> "$TAPES/reads"; exec cat "$TAPES/$2$1"`;
-  const settings = { read: ['/bin/sh', '-c', script], environment: [`TAPES=${tapes}`] };
+  const settings = { read: ['sh', '-c', script], environment: [`TAPES=${tapes}`] };
   await addLibrary(app.ctx, { name: 'site', kind: 'command', drives: 1, settings });
 });
 afterEach(() => rmSync(path.join(tapes, 'reads'), { force: true }));

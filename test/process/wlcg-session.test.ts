@@ -1,11 +1,12 @@
 /** The section on another Tapegate in the document of the library type `wlcg`, done as it is written by both operators. */
 import { randomBytes } from 'node:crypto';
-import { copyFileSync, mkdirSync, readFileSync } from 'node:fs';
+import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { expectSession, readSteps } from '../support/console-session.js';
 import { readFences } from '../support/examples.js';
+import { libraryDir, secretFile } from '../support/library-dir.js';
 import { findProgram } from '../support/run-example.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { closeSites, FarSite, NearSite } from '../support/two-tapegates.js';
@@ -31,20 +32,20 @@ test.skipIf(programs.some((name) => !findProgram(name)))(
     near = await NearSite.start();
     await near.site.run(['quota', 'set', 'alice', '--size', '1T']);
     const home = makeTempDir();
-    mkdirSync(path.join(home, 'etc'));
-    copyFileSync(far.caFile, path.join(home, 'etc/tapes.pem'));
+    copyFileSync(far.caFile, secretFile('tapes.pem'));
+    writeFileSync(secretFile('tapes.token.hosts'), '127.0.0.1\n');
     const { host } = new URL(far.url);
     const asHere = (text: string) =>
       text
         .replaceAll('tapes.example.org:8443', host)
         .replaceAll('tapes.example.org', '127.0.0.1')
-        .replaceAll('/etc/tapegate', path.join(home, 'etc'))
+        .replaceAll('/etc/tapegate/libraries', libraryDir)
         .replaceAll('/home/ada/tapegate/data', near?.site.dataDir ?? '');
     const sessions = [...readFences(section)].filter(({ language }) => language === 'console');
     const [there = [], here = [], ...others] = sessions.map(({ text }) => readSteps(asHere(text)));
     expect([there.length, here.length, others]).toEqual([2, 5, []]);
     await expectSession(there, { env: far.site.env, cwd: home });
-    copyFileSync(path.join(home, 'example.net.token'), path.join(home, 'etc/tapes.token'));
+    copyFileSync(path.join(home, 'example.net.token'), secretFile('tapes.token'));
     await expectSession(here, { env: near.site.env, cwd: home });
     for (const [file, bytes] of contents) {
       const restored = readFileSync(path.join(near.site.restoreDir, 'tapes', file));

@@ -45,7 +45,7 @@ const domain = 'audit caller errors json plural remembered request-ids signals s
 /** What each part may import, in addition to its own directories. */
 const mayImport: [part: string, from: string][] = [
   [
-    `core/ blocks bytes caller cancellable database-url deadline package-root plural
+    `core/ blocks bounded-fetch bytes caller cancellable database-url deadline package-root plural printable
       remembered request-ids secrets signals source-positions time traces`,
     '',
   ],
@@ -60,7 +60,7 @@ const mayImport: [part: string, from: string][] = [
   ['webhook-targets', 'address-ranges'],
   ['environment', 'secrets'],
   ['crash', 'environment source-positions'],
-  ['mail', 'generated/ address-ranges bytes plural requested-files'],
+  ['mail', 'generated/ address-ranges bytes plural printable requested-files'],
   ['http-body', 'errors'],
   ['http-errors', 'errors http-body request-ids signals'],
   ['json', ''],
@@ -71,7 +71,7 @@ const mayImport: [part: string, from: string][] = [
   ['stages', `${database} events`],
   ['audit', `${database} audit caller errors`],
   ['context', 'audit caller config database/ events'],
-  ['tape/', 'core/ address-ranges blocks deadline errors issuer-urls'],
+  ['tape/', 'core/ address-ranges blocks deadline environment errors issuer-urls'],
   ['planner/', 'time'],
   [
     'operations/',
@@ -86,7 +86,7 @@ const mayImport: [part: string, from: string][] = [
   ['issuer-urls address-ranges', 'address-ranges remembered'],
   [
     'access/',
-    `${domain} operations/ core/ generated/ address-ranges config context
+    `${domain} operations/ core/ generated/ address-ranges bounded-fetch config context
       issuer-urls setting-values http-body http-target tls-files`,
   ],
   ['simulator/', 'planner/'],

@@ -14,7 +14,7 @@ afterAll(async () => await waitForNoScript(environment[0] ?? ''));
 
 /** A library all of whose scripts are this shell script. */
 function createScripted(text: string, ...args: string[]) {
-  const script = ['/bin/sh', '-c', text, 'script', ...args];
+  const script = ['sh', '-c', text, 'script', ...args];
   return createStaging({ stage: script, poll: script, fetch: script, release: script, environment });
 }
 
@@ -112,36 +112,36 @@ test('a very long answer fails the library, and is not kept in memory', async ()
   expect(process.memoryUsage().rss - before).toBeLessThan(110_000_000);
 });
 
-const DRIVES = { read: ['/bin/cat'] };
-const STAGING = { stage: ['/bin/s'], poll: ['/bin/p'], fetch: ['/bin/f'] };
+const DRIVES = { read: ['cat'] };
+const STAGING = { stage: ['s'], poll: ['p'], fetch: ['f'] };
 
 test('missing settings have their defaults', () => {
   expect(parseSettings(command.settings, DRIVES)).toEqual({
     ...DRIVES,
     ...{ mountSeconds: 900, unmountSeconds: 900, silenceSeconds: 600, killSeconds: 10, environment: [] },
   });
-  expect(parseSettings(commandStaging.settings, { ...STAGING, environment: ['A=b=c', 'D='] })).toEqual({
+  expect(parseSettings(commandStaging.settings, { ...STAGING, environment: ['TAPE_A=b=c', 'TAPED='] })).toEqual({
     ...{ ...STAGING, offsets: true },
     ...{ stageBatch: 1000, pollBatch: 1000, releaseBatch: 1000, pollLeastSeconds: 30, pollMostSeconds: 600 },
     ...{ callSeconds: 300, silenceSeconds: 600, killSeconds: 10 },
     environment: [
-      ['A', 'b=c'],
-      ['D', ''],
+      ['TAPE_A', 'b=c'],
+      ['TAPED', ''],
     ],
   });
 });
 
 test.each([
   [command, { read: undefined }, 'read'],
-  [command, { read: '/bin/cat' }, 'read'],
+  [command, { read: 'cat' }, 'read'],
   [command, { read: ['bin/cat'] }, 'read'],
   [command, { read: [''] }, 'read'],
   [command, { mount: ['./mount'] }, 'mount'],
   [command, { mountSeconds: 0 }, 'mountSeconds'],
   [command, { silenceSeconds: 86_401 }, 'silenceSeconds'],
-  [command, { stage: ['/bin/s'] }, 'stage'],
+  [command, { stage: ['s'] }, 'stage'],
   [command, { environment: ['1A=b'] }, 'environment'],
-  [command, { environment: ['HSI_PASSWORD=b'] }, 'environment'],
+  [command, { environment: ['TAPE_PASSWORD=b'] }, 'environment'],
   [commandStaging, { stageBatch: 10_001 }, 'stageBatch'],
   [commandStaging, { fetch: undefined }, 'fetch'],
   [commandStaging, { offsets: 'perhaps' }, 'offsets'],
@@ -150,6 +150,23 @@ test.each([
   expect(parse).toThrow(SettingsError);
   expect(parse).toThrow(expect.objectContaining({ setting }));
 });
+
+test.each(['/bin/cat', '..', '../cat', '.cat', 'a/cat', 'cat.hosts', '-cat'])(
+  'the program %s is refused, because it is no plain name',
+  (program) => {
+    const parse = () => parseSettings(command.settings, { read: [program] });
+    const message = `read must begin with the plain name of a program in "programs" of TAPEGATE_LIBRARY_DIR, not "${program}"`;
+    expect(parse).toThrow(expect.objectContaining({ setting: 'read', message }));
+  },
+);
+
+test.each(['LD_PRELOAD', 'PATH', 'BASH_ENV', 'NODE_OPTIONS', 'TAPEGATE_LIBRARY'])(
+  'the variable %s is refused, because it could run another program',
+  (name) => {
+    const parse = () => parseSettings(command.settings, { ...DRIVES, environment: [`${name}=/tmp/a`] });
+    expect(parse).toThrow(`must have variables whose names begin with TAPE, such as TAPE_ROOT, not ${name}`);
+  },
+);
 
 test('the error of a wrong variable does not contain its value, which may be a secret', () => {
   const parse = () => parseSettings(command.settings, { ...DRIVES, environment: ['API-TOKEN=hush'] });

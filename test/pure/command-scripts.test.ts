@@ -7,6 +7,7 @@ import { LibraryError } from '../../src/tape/backend.js';
 import { startScript } from '../../src/tape/command/script.js';
 import { createDrives, createStaging, findScripts, readLines, waitForNoScript } from '../support/command-bench.js';
 import { expectFailure } from '../support/failure.js';
+import { addProgram } from '../support/library-dir.js';
 import { errorOf, readStaged, staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -21,7 +22,7 @@ afterEach(async () => {
 afterAll(() => rmSync(root, { recursive: true }));
 
 /** A shell script as a setting. Its arguments begin after the `--` that Tapegate adds. */
-const sh = (text: string) => ['/bin/sh', '-c', `shift; ${text}`, 'script'];
+const sh = (text: string) => ['sh', '-c', `shift; ${text}`, 'script'];
 
 function createFetcher(text: string, settings: Record<string, unknown> = {}, limits: Record<string, number> = {}) {
   const none = sh('exit 0');
@@ -115,7 +116,7 @@ test('the bytes before a failure are read', async () => {
 test('a program that cannot be started fails the library and no file', async () => {
   const plain = path.join(root, 'plain-file');
   writeFileSync(plain, 'no program');
-  for (const program of ['/nowhere/script', plain, 'no-such-program-anywhere']) {
+  for (const program of [addProgram('nowhere', '/nowhere/script'), addProgram('plain', plain), 'no-such-program']) {
     const error = await errorOf(readStaged(createFetcher('', { fetch: [program] }), FILE));
     expect(error).toMatchObject({ constructor: LibraryError, errorClass: 'POLICY' });
     expect((error as Error).message).toContain(program);
@@ -131,7 +132,7 @@ test('a script gets the documented environment and that of the settings, and not
 });
 
 test('arguments are passed without a shell, and never as options', async () => {
-  const print = (name: string) => [process.execPath, '-e', `console.log(JSON.stringify(process.argv.slice(1)))`, name];
+  const print = (name: string) => ['node', '-e', `console.log(JSON.stringify(process.argv.slice(1)))`, name];
   const odd = `-n $(exit 1) "two" 'three'\n*`;
   const volume = await createDrives({ read: print('read') }).mount(odd, 'drive-1', quiet());
   let text = '';

@@ -178,8 +178,8 @@ describe('failures', () => {
 
   test('a missing program is an error of the library, and an unknown drive one of the drive', async () => {
     const bench = await makeBench();
-    const missing = mount(withCommands(bench, { load: ['/nowhere/mtx', '{slot}'] }), 'V1');
-    await expectFailure(missing, LibraryError, 'POLICY', /"\/nowhere\/mtx 1" cannot be run: .*ENOENT/);
+    const missing = mount(withCommands(bench, { load: ['no-such-mtx', '{slot}'] }), 'V1');
+    await expectFailure(missing, LibraryError, 'POLICY', /programs\/no-such-mtx 1" cannot be run: .*ENOENT/);
     const says = 'the settings of the library have no drive drive-9, only drive-1, drive-2';
     await expectFailure(mount(bench.backend, 'V1', 'drive-9'), DriveError, 'POLICY', says);
   });

@@ -25,8 +25,8 @@ test('a placeholder is replaced by one argument, whatever its value contains', (
 const FIELDS = 'an object that has device, element and mountPoint for the name of each drive';
 
 test.each<[settings: object, message: string | RegExp]>([
-  [{ changer: undefined }, 'changer must be given: a text of one line'],
-  [{ changer: '' }, 'changer must be given: a text of one line'],
+  [{ changer: undefined }, 'changer must be given: a device, without spaces and commas'],
+  [{ changer: '' }, 'changer must be given: a device, without spaces and commas'],
   [{ drives: undefined }, `drives must be given: ${FIELDS}`],
   [{ drives: [drive] }, /^drives must be an object .*, not \[/],
   [{ drives: {} }, /^drives must be an object .*, not \{\}/],
@@ -42,7 +42,12 @@ test.each<[settings: object, message: string | RegExp]>([
     { commands: { load: ['mtx', 'tag={volume}'] } },
     'commands.load must have {volume} as an argument of its own, not in "tag={volume}"',
   ],
-  [{ commands: { load: ['{device}'] } }, 'commands.load must begin with a program, not "{device}"'],
+  [
+    { commands: { load: ['{device}'] } },
+    'commands.load must begin with the plain name of a program in "programs" of TAPEGATE_LIBRARY_DIR, not "{device}"',
+  ],
+  [{ commands: { load: ['/bin/sh', '-c', 'id'] } }, 'commands.load must begin with the plain name of a program'],
+  [{ changer: 'a b' }, 'changer must be a device, without spaces and commas, not "a b"'],
   [{ seconds: { mount: 0 } }, 'seconds.mount must be a whole number from 1 to 86400, not 0'],
 ])('settings %j are refused', (settings, message) => {
   expect(() => parseSettings(ltfsSettings, { ...least, ...settings })).toThrow(message);

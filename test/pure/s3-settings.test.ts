@@ -1,15 +1,17 @@
 /** The settings of the library type `s3`, where it finds its credentials, and the price and duration of restores by the settings of a library. */
-import { chmodSync, readdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
+import { LibraryError } from '../../src/tape/backend.js';
 import { parseSettings } from '../../src/tape/kind.js';
-import { createStagingLibrary, stagingTermsOf } from '../../src/tape/kinds.js';
+import { stagingTermsOf } from '../../src/tape/kinds.js';
 import { s3Settings } from '../../src/tape/s3/settings.js';
+import { addSecret, secretFile } from '../support/library-dir.js';
 import { createS3Bench } from '../support/s3-bench.js';
 import { errorOf, putFiles } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-backend.js';
-import { makeTempDir } from '../support/temp-dir.js';
 
 const LEAST = { bucket: 'archive', region: 'eu-west-2' };
 
@@ -22,7 +24,7 @@ test('a bucket and a region suffice: all other settings have defaults', () => {
     tier: 'Standard',
     fallbackTiers: [],
     days: 3,
-    credentials: { from: 'chain' },
+    credentials: undefined,
     pollSeconds: { least: 300, most: 1200 },
     concurrency: 16,
     readParts: 4,
@@ -60,16 +62,18 @@ test.each<[settings: object, message: string]>([
   [{ prefixes: ['a/=x'] }, 'prefixes must each be a beginning of paths, "=", and that of keys, not "a/=x"'],
   [{ endpoint: 'https://me:hush@s3.example.org' }, 'endpoint must be an http or https URL without credentials'],
   [{ endpoint: 'ftp://s3.example.org' }, 'endpoint must be an http or https URL'],
-  [{ accessKeyIdEnv: 'A' }, 'accessKeyIdEnv and secretAccessKeyEnv must be given both, not "A" alone'],
-  [{ accessKeyIdEnv: 'A', credentialsFile: '/b' }, 'credentialsFile cannot be "/b" where the variable "A" is named'],
   [{ profile: 'tapes' }, 'profile "tapes" is a section of credentialsFile, which is not given'],
-  [{ credentialsFile: 'keys' }, 'credentialsFile must be an absolute path, not what is given'],
-  ...['accessKeyIdEnv', 'secretAccessKeyEnv', 'sessionTokenEnv'].flatMap((name) =>
-    secrets.map((secret): [object, string] => [
-      { accessKeyIdEnv: 'A', secretAccessKeyEnv: 'B', [name]: secret },
-      `${name} must be the name of a variable that has it, not what is given`,
-    ]),
+  ...['/etc/passwd', '../keys', 'a/b', '.keys', 'keys.hosts', ...secrets.map((secret) => `${secret}/`)].map(
+    (credentialsFile): [object, string] => [
+      { credentialsFile },
+      'credentialsFile must be the plain name of a file in "secrets" of TAPEGATE_LIBRARY_DIR, not what is given',
+    ],
   ),
+  [
+    { endpoint: 'https://s3.example.org' },
+    'credentialsFile must be given beside endpoint: only AWS gets the credentials of the host',
+  ],
+  [{ accessKeyIdEnv: 'PGPASSWORD' }, 'accessKeyIdEnv is no setting of this kind'],
   [{ pollSeconds: 60, pollSecondsMost: 30 }, 'pollSecondsMost must be pollSeconds (60) at least, not 30'],
   [{ waitMinutes: 9, waitMinutesMost: 8 }, 'waitMinutesMost must be waitMinutes (9) at least, not 8'],
   [{ waitMinutes: 'long' }, 'waitMinutes must be a whole number from 0 to 43200, not "long"'],
@@ -84,11 +88,13 @@ test.each<[settings: object, message: string]>([
 test('each call reads the credentials from a section of their file, which must be private', async () => {
   const bench = await createS3Bench();
   const files = await putFiles(bench, ['/a']);
-  const file = path.join(makeTempDir(), 'credentials');
+  const credentialsFile = addSecret('');
+  const file = secretFile(credentialsFile);
+  rmSync(file);
   const { accessKeyId, secretAccessKey } = bench.server.account;
   const process = `credential_process = /bin/echo {"Version":1,"AccessKeyId":"${accessKeyId}","SecretAccessKey":"${secretAccessKey}"}`;
   const sections = `[default]\naws_access_key_id = x\n[run]\n${process}\n[tapes]\naws_access_key_id=${accessKeyId}\naws_secret_access_key = ${secretAccessKey}\n`;
-  const byFile = { accessKeyIdEnv: null, secretAccessKeyEnv: null, credentialsFile: file };
+  const byFile = { credentialsFile };
   const library = bench.open({ ...byFile, profile: 'tapes' });
   const poll = (from = library) => from.poll({ id: null, files }, quiet());
   const refusal = async (from = library) => ((await errorOf(poll(from))) as Error).message;
@@ -99,11 +105,14 @@ test('each call reads the credentials from a section of their file, which must b
   expect(await refusal()).toContain('others may use it (mode 0640): chmod 600');
   chmodSync(file, 0o600);
   expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);
+  const folder = addSecret('');
+  rmSync(secretFile(folder));
+  mkdirSync(secretFile(folder));
   const refusalOf = (profile: string) => refusal(bench.open({ ...byFile, profile }));
   expect(await refusalOf('other')).toContain('the profile "other" has no aws_access_key_id');
   expect(await refusalOf('default')).toContain('the profile "default" has no aws_secret_access_key');
   expect(await refusalOf('run')).toMatch(/: the profile "run" has no aws_access_key_id \(keys only, [^{]*$/);
-  expect(await refusal(bench.open({ ...byFile, credentialsFile: path.dirname(file) }))).toContain('no regular file');
+  expect(await refusal(bench.open({ credentialsFile: folder }))).toContain('no regular file');
   truncateSync(file, 2 ** 20 + 1);
   expect(await refusalOf('tapes')).toContain('at most 1048576 are read');
   await bench.close();
@@ -119,15 +128,24 @@ test('only the first request of a library loads the S3 client', () => {
   expect(loads).toEqual([['tape/s3/calls.ts', "import('@aws-sdk/client-s3').then"]]);
 });
 
-test('a library of the type s3 reads its credentials from the environment of its process', async () => {
+test('a library of the type s3 sends its credentials only to the hosts of their file', async () => {
   const bench = await createS3Bench();
   const files = await putFiles(bench, ['/a']);
-  const { accessKeyId, secretAccessKey, region } = bench.server.account;
-  const place = { bucket: bench.server.bucket, region, endpoint: bench.server.url, forcePathStyle: true };
-  const settings = { ...place, accessKeyIdEnv: 'KEY', secretAccessKeyEnv: 'SECRET', prefixes: ['/=cold/'] };
-  const env = { KEY: accessKeyId, SECRET: secretAccessKey };
-  const library = createStagingLibrary({ name: 'glacier', kind: 's3', settings }, { dataDir: '/data', env });
-  expect(await library.poll({ id: null, files }, quiet())).toEqual([{ path: '/a', state: 'forgotten' }]);
+  const { credentialsFile } = bench.settings as { credentialsFile: string };
+  const hosts = `${secretFile(credentialsFile)}.hosts`;
+  const poll = () => bench.open().poll({ id: null, files }, quiet());
+  writeFileSync(hosts, 's3.example.org\n');
+  const asked = bench.server.asked.length;
+  expect(await errorOf(poll())).toMatchObject({
+    constructor: LibraryError,
+    errorClass: 'POLICY',
+    message: expect.stringContaining(`${hosts} does not list "${new URL(bench.server.url).host}"`),
+  });
+  rmSync(hosts);
+  expect(await errorOf(poll())).toMatchObject({ message: expect.stringContaining(`cannot be read from ${hosts}`) });
+  expect(bench.server.asked.length).toBe(asked);
+  writeFileSync(hosts, `s3.example.org\n${new URL(bench.server.url).host}\n`);
+  expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);
   await bench.close();
 });
 
@@ -175,7 +193,7 @@ test.each([
 });
 
 test('other library types have a duration if their settings have one', () => {
-  const script = ['/site/script'];
+  const script = ['script'];
   const settings = { stage: script, poll: script, fetch: script };
   expect(stagingTermsOf({ kind: 'command-staging', settings })).toEqual({});
   const command = { ...settings, waitMinutes: 5, waitMinutesMost: 90 };

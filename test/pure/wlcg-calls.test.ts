@@ -1,16 +1,15 @@
 /** How the library type `wlcg` calls its server: how often, in which batches, at which URL, and with which credentials. */
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
+import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { makeCertificate } from '../support/certificate.js';
 import { expectFailure } from '../support/failure.js';
+import { addSecret, secretFile } from '../support/library-dir.js';
 import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { describeStagingLibrary } from '../support/staging-library.js';
 import { quiet } from '../support/tape-backend.js';
-import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
 
@@ -237,13 +236,19 @@ test('a token that a refusal repeats is not in the error message', async () => {
   }
 });
 
-test('a token can be in an environment variable', async () => {
-  const settings = { tokenFile: undefined, tokenEnv: 'WLCG_TOKEN' };
-  const without = await open('eos', { settings });
-  const says = 'the variable WLCG_TOKEN, which should hold the token, is not set';
-  await expectFailure(without.library.stage([staged('/a')], quiet()), LibraryError, 'POLICY', says);
-  const { library } = await open('eos', { settings, env: { WLCG_TOKEN: 'a.bearer.token\n' } });
-  expect((await library.stage([staged('/a')], quiet())).id).toEqual(expect.any(String));
+test('a token goes only to the hosts that the administrator of the host lists, whatever the settings say', async () => {
+  const bench = await open('eos');
+  const hosts = `${bench.files.tokenFile}.hosts`;
+  const stage = () => bench.library.stage([staged('/a')], quiet());
+  writeFileSync(hosts, 'element.example.org\n');
+  const { host } = new URL(bench.server.origin);
+  const says = `${hosts} does not list "${host}", so ${bench.files.tokenFile} is not sent there`;
+  await expectFailure(stage(), LibraryError, 'POLICY', says);
+  rmSync(hosts);
+  await expectFailure(stage(), LibraryError, 'POLICY', `cannot be read from ${hosts}`);
+  expect(bench.server.calls).toEqual([]);
+  writeFileSync(hosts, `element.example.org\n${host}\n`);
+  expect((await stage()).id).toEqual(expect.any(String));
 });
 
 test('a server with an untrusted certificate gets no call', async () => {
@@ -251,8 +256,8 @@ test('a server with an untrusted certificate gets no call', async () => {
   const untrusted = bench.library.stage([staged('/a')], quiet());
   await expectFailure(untrusted, LibraryError, 'POLICY', /cannot be reached: self-signed certificate\b/);
   expect(bench.server.calls).toEqual([]);
-  const missing = bench.open({ caFile: '/nowhere.pem' }).stage([staged('/a')], quiet());
-  const says = /^the certificates \(\/nowhere.pem\) cannot be used: ENOENT/;
+  const missing = bench.open({ caFile: 'nowhere.pem' }).stage([staged('/a')], quiet());
+  const says = /^the certificates \(.*secrets\/nowhere.pem\) cannot be used: ENOENT/;
   await expectFailure(missing, LibraryError, 'POLICY', says);
 });
 
@@ -275,8 +280,7 @@ test('a changed file of certificates is read again for the next connection', asy
 
 test('a client certificate replaces the token, and its file must be private', async () => {
   const own = makeCertificate();
-  const certFile = path.join(makeTempDir(), 'proxy.pem');
-  writeFileSync(certFile, `${own.cert}${own.key}`, { mode: 0o600 });
+  const certFile = addSecret(`${own.cert}${own.key}`);
   const settings = { certFile, tokenFile: undefined };
   const bench = await open('dcache', { tls: true, settings, clients: own.cert });
   const files = await putFiles(bench, ['/a']);
@@ -284,8 +288,8 @@ test('a client certificate replaces the token, and its file must be private', as
   expect(await readStaged(bench.library, staged('/a'))).toEqual(Buffer.from('the bytes of /a'));
   const anonymous = bench.open({ certFile: undefined });
   expect(await errorOf(anonymous.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY' });
-  chmodSync(certFile, 0o644);
-  const says = `cannot be used: everybody on this host may read ${certFile}: chmod o= is needed`;
+  chmodSync(secretFile(certFile), 0o644);
+  const says = `cannot be used: everybody on this host may read ${secretFile(certFile)}: chmod o= is needed`;
   await expectFailure(bench.open().stage(files, quiet()), LibraryError, 'POLICY', says);
 });
 

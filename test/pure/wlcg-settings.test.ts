@@ -22,11 +22,17 @@ test.each<[settings: object, setting: string, problem: string]>([
   [{ discoveryUrl: 'nowhere' }, 'discoveryUrl', URL_PROBLEM],
   [{ pathPrefix: 'archive' }, 'pathPrefix', 'must be an absolute path, not "archive"'],
   [{ remotePathPrefix: 'pnfs' }, 'remotePathPrefix', 'must be an absolute path, not "pnfs"'],
-  [{ tokenFile: 'token' }, 'tokenFile', 'must be an absolute path, not what is given'], // perhaps the token itself
-  [{ tokenFile: '/token', tokenEnv: 'TOKEN' }, 'tokenEnv', 'cannot be given beside tokenFile, which is "/token"'],
-  [{ tokenEnv: 'eyJhbGciOi.hush' }, 'tokenEnv', 'must be the name of a variable'],
+  ...['/etc/passwd', '../token', 'a/b', '.token', 'token.hosts'].flatMap((name): [object, string, string][] =>
+    // perhaps the token itself
+    ['tokenFile', 'caFile', 'certFile', 'keyFile'].map((setting) => [
+      { certFile: 'proxy', [setting]: name },
+      setting,
+      'must be the plain name of a file in "secrets" of TAPEGATE_LIBRARY_DIR, not ',
+    ]),
+  ),
+  [{ tokenEnv: 'PGPASSWORD' }, 'tokenEnv', 'is no setting of this kind'],
   [{ tokenOrigins: ['https://a.org/v1'] }, 'tokenOrigins', 'must be like https://host:port, not "https://a.org/v1"'],
-  [{ keyFile: '/key' }, 'certFile', 'must be given beside keyFile, which is "/key"'],
+  [{ keyFile: 'key' }, 'certFile', 'must be given beside keyFile, which is "key"'],
   ...['P1Y', 'PT0S', '2'].map((diskLifetime): [object, string, string] => [
     { diskLifetime },
     'diskLifetime',
@@ -55,15 +61,15 @@ test.each<[settings: object, setting: string, problem: string]>([
 test('missing settings have their defaults', () => {
   const settings = parseSettings(wlcg.settings, {
     url,
-    tokenFile: '/token',
+    tokenFile: 'token',
     pathPrefix: '/archive/',
-    certFile: '/proxy.pem',
+    certFile: 'proxy.pem',
   });
   expect(settings).toMatchObject({
     prefixes: { own: '/archive', remote: '/archive' },
-    token: { file: '/token' },
+    token: 'token',
     trusted: new Set(['https://door.example.org:2880']),
-    identity: { cert: '/proxy.pem', key: '/proxy.pem' },
+    identity: { cert: 'proxy.pem', key: 'proxy.pem' },
     releases: true,
     stageFiles: 500,
     infoFiles: 500,

@@ -4,11 +4,12 @@ import path from 'node:path';
 import { packageRoot } from '../../src/package-root.js';
 import { command, commandStaging } from '../../src/tape/command/index.js';
 import { parseSettings } from '../../src/tape/kind.js';
+import { LIBRARY_ENV } from './library-dir.js';
 import type { StagingBench } from './staging-library.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 
-const SITE = { name: 'scripts', dataDir: '/nowhere', env: {} };
+const SITE = { name: 'scripts', dataDir: '/nowhere', env: LIBRARY_ENV };
 
 const scriptFile = (name: string) => path.join(packageRoot, 'test/support/command', name);
 
@@ -24,7 +25,7 @@ export function createStaging(settings: Record<string, unknown>, limits: Record<
 
 /** Returns the settings of a drive library whose volumes are directories in `root`. */
 export function driveSettings(root: string): Record<string, unknown> {
-  const script = (verb: string) => ['/bin/sh', scriptFile('drive.sh'), verb];
+  const script = (verb: string) => ['sh', scriptFile('drive.sh'), verb];
   return {
     mount: script('mount'),
     read: script('read'),
@@ -35,11 +36,11 @@ export function driveSettings(root: string): Record<string, unknown> {
 
 /** Returns the settings of a staging library whose files are below `root`. */
 function stagingSettings(root: string, environment: readonly string[] = []): Record<string, unknown> {
-  const script = (verb: string) => [process.execPath, scriptFile('staging.mjs'), verb];
+  const script = (verb: string) => ['node', scriptFile('staging.mjs'), verb];
   return {
     stage: script('stage'),
     poll: script('poll'),
-    fetch: ['/bin/sh', scriptFile('fetch.sh')],
+    fetch: ['sh', scriptFile('fetch.sh')],
     release: script('release'),
     environment: [`TAPES=${root}`, ...environment],
   };

@@ -5,6 +5,7 @@ import type { TestApp } from './app.js';
 import { type CommandBench, createCommandBench } from './command-bench.js';
 import { addFiles, checksumOf } from './factories.js';
 import { askData } from './graphql.js';
+import { LIBRARY_ENV } from './library-dir.js';
 import { createS3Bench, type S3Bench } from './s3-bench.js';
 import type { StagingBench } from './staging-library.js';
 import { createWlcgBench, type WlcgBench } from './wlcg-bench.js';
@@ -33,7 +34,7 @@ export async function openWlcg(dialect: DialectName, settings: object = {}): Pro
   const { server } = bench;
   const isOpen = ({ state, isHeld }: { state: string; isHeld: boolean }) => isHeld || state === 'SUBMITTED';
   return {
-    ...{ kind: 'wlcg', settings: bench.settings, env: {}, bench, releases: server.dialect.releases },
+    ...{ kind: 'wlcg', settings: bench.settings, env: LIBRARY_ENV, bench, releases: server.dialect.releases },
     calls: () => server.calls.filter((call) => call !== 'bytes'),
     countDemands: () =>
       [...server.storage.requests.values()].filter(({ files }) => [...files.values()].some(isOpen)).length,
@@ -53,10 +54,10 @@ export async function openS3(): Promise<RealKind<S3Bench>> {
 /** @param options.nameless demands have no ids, and a file stays on disk for `until` seconds after each answer */
 export function openCommand({ nameless = false, until = 3600 } = {}): RealKind<CommandBench> {
   const bench = nameless
-    ? createCommandBench({ ...POLLS, release: null, offsets: false }, ['IDS=off', `UNTIL=${until}`])
+    ? createCommandBench({ ...POLLS, release: null, offsets: false }, ['TAPE_IDS=off', `TAPE_UNTIL=${until}`])
     : createCommandBench(POLLS);
   return {
-    ...{ kind: 'command-staging', settings: bench.settings, env: {}, bench, releases: !nameless },
+    ...{ kind: 'command-staging', settings: bench.settings, env: LIBRARY_ENV, bench, releases: !nameless },
     calls: () => bench.calls().map((line) => line.split(' ')[0] ?? ''),
     countDemands: () => bench.demands().filter((demand) => JSON.parse(readFileSync(demand, 'utf8')).length > 0).length,
   };

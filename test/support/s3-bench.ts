@@ -4,6 +4,7 @@ import { test } from 'vitest';
 import { parseSettings } from '../../src/tape/kind.js';
 import { s3 } from '../../src/tape/s3/index.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
+import { addSecret, LIBRARY_ENV } from './library-dir.js';
 import { type S3Server, startS3Server } from './s3-server.js';
 import { S3Error } from './s3-store.js';
 import type { StagingBench } from './staging-library.js';
@@ -27,10 +28,11 @@ export function keyIn(path: string): string {
 export async function createS3Bench(given: object = {}): Promise<S3Bench> {
   const server = await startS3Server();
   const { accessKeyId, secretAccessKey, region } = server.account;
-  const known = { S3_KEY: accessKeyId, S3_SECRET: secretAccessKey };
+  const section = `[default]\naws_access_key_id=${accessKeyId}\naws_secret_access_key=${secretAccessKey}\n`;
+  const known = LIBRARY_ENV;
   const common = {
     ...{ bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true },
-    ...{ accessKeyIdEnv: 'S3_KEY', secretAccessKeyEnv: 'S3_SECRET' },
+    credentialsFile: addSecret(section),
     ...{ prefixes: [`/=${PREFIX}`], partMegabytes: 1, ...given },
   };
   const open = (settings: object = {}, env: Record<string, string> = known) =>

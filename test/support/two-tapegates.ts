@@ -11,6 +11,7 @@ import { currentTime } from './clock.js';
 import { createDatabase } from './database.js';
 import { listTree } from './engine-watch.js';
 import type { Gateway } from './http.js';
+import { LIBRARY_ENV } from './library-dir.js';
 import { cleanUp, kill, type LocalServer, type Result, type Running, runCli, serveHere, startCli } from './process.js';
 import { startTcpRelay, type TcpRelay } from './tcp-relay.js';
 import { makeTempDir } from './temp-dir.js';
@@ -214,7 +215,7 @@ export class NearSite implements Gateway {
   }
 
   static async start(): Promise<NearSite> {
-    const site = await Site.create({ DRIVES: '1' });
+    const site = await Site.create({ DRIVES: '1', ...LIBRARY_ENV });
     const { url } = await serveHere(site.env);
     const token = (await site.run(['token', 'create', 'ops', '--role', 'operator'])).trim();
     // its pauses between polls and retries take a twentieth of their time

@@ -1,10 +1,10 @@
 /** The kind `wlcg` before a fake server, as the suite of staging libraries and tests of its own take it. */
-import { chmodSync, rmSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
+import { rmSync } from 'node:fs';
 import { parseSettings } from '../../src/tape/kind.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { wlcg } from '../../src/tape/wlcg/index.js';
 import { makeCertificate } from './certificate.js';
+import { addSecret, LIBRARY_ENV, secretFile } from './library-dir.js';
 import type { StagingBench } from './staging-library.js';
 import { makeTempDir } from './temp-dir.js';
 import type { DialectName } from './wlcg-dialects.js';
@@ -23,7 +23,6 @@ export interface WlcgBench extends StagingBench {
 interface WlcgBenchOptions {
   tls?: boolean;
   settings?: object;
-  env?: Record<string, string>;
   /** The authority of clients' certificates: in the place of a token. */
   clients?: string;
 }
@@ -31,26 +30,24 @@ interface WlcgBenchOptions {
 /** Over TLS where it says so, with a token or a certificate. */
 export async function createWlcgBench(
   dialect: DialectName,
-  { tls = false, settings = {}, env = {}, clients }: WlcgBenchOptions = {},
+  { tls = false, settings = {}, clients }: WlcgBenchOptions = {},
 ): Promise<WlcgBench> {
   const dir = makeTempDir();
   const certificate = tls ? makeCertificate() : undefined;
-  const files = { caFile: path.join(dir, 'ca.pem'), tokenFile: path.join(dir, 'token') };
-  writeFileSync(files.caFile, certificate?.cert ?? '');
-  writeFileSync(files.tokenFile, 'a.bearer.token\n');
-  chmodSync(files.tokenFile, 0o600);
+  const [caFile, tokenFile] = [addSecret(certificate?.cert ?? ''), addSecret('a.bearer.token\n')];
+  const files = { caFile: secretFile(caFile), tokenFile: secretFile(tokenFile) };
   const known = clients === undefined ? { token: 'a.bearer.token' } : { clients };
   const server = new WlcgServer({ dialect, ...known, ...(certificate ? { certificate } : {}) });
   await server.listen();
   const common = {
     url: server.origin,
-    tokenFile: files.tokenFile,
-    ...(tls ? { caFile: files.caFile } : {}),
+    tokenFile,
+    ...(tls ? { caFile } : {}),
     releases: server.dialect.releases,
     ...settings,
   };
   const open = (more: object = {}) =>
-    wlcg.create(parseSettings(wlcg.settings, { ...common, ...more }), { name: 'tape', dataDir: dir, env });
+    wlcg.create(parseSettings(wlcg.settings, { ...common, ...more }), { name: 'tape', dataDir: dir, env: LIBRARY_ENV });
   const { storage } = server;
   return {
     server,

@@ -44,7 +44,8 @@ const KEPT_NAME = 'drive';
  * Adds a library for engines to use without a restart. This process does not connect to it. @throws InvalidInputError
  */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
-  return await audited(ctx, deedOf('addLibrary', input), async (note) => {
+  const deed = deedOf('addLibrary', input);
+  return await audited(ctx, deed, async (note) => {
     const name = checkName(input.name);
     const contract = checkSettings(ctx, input);
     const drives = checkCount('drives', input.drives ?? DRIVES, MOST_DRIVES);
@@ -62,14 +63,14 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${library.id} FROM generate_series(1, ${drives}::int) AS n`,
       );
-      await tx.query(note());
+      await tx.query(note({ given: { ...deed.given, settings: input.settings } }));
       await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
       return library;
     });
   });
 }
 
-/** Only the names of settings are audited, since a value may be a secret. */
+/** A refused value may be a secret in the wrong place, so a refusal records only the names of settings. */
 function deedOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
   const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
@@ -91,7 +92,8 @@ function checkName(given: string): string {
  * @throws NotFoundError; InvalidInputError, also for the first library and for another type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
-  const after = await audited(ctx, deedOf('setLibrary', input), async (note) => {
+  const deed = deedOf('setLibrary', input);
+  const after = await audited(ctx, deed, async (note) => {
     const name = checkText('name', input.name);
     return await transaction(ctx.db.pool, 'setLibrary', async (tx) => {
       const before = await lockOne(tx, name);
@@ -112,7 +114,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
         // waiting times of another tier do not apply
         await tx.query(sql`UPDATE stager SET waits = '{}' WHERE library_id = ${id}`);
       }
-      await tx.query(note());
+      await tx.query(note({ given: { ...deed.given, settings: input.settings } }));
       await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
       return after;
     });

@@ -7,6 +7,8 @@ import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.j
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
+  /** Replaces the name of the program by its path. */
+  locate(command: readonly string[]): string[];
 }
 
 /** Seconds to wait for a script that does not end after it is stopped. */
@@ -53,7 +55,7 @@ export async function runScript(
   signal: AbortSignal,
 ): Promise<Uint8Array> {
   signal.throwIfAborted();
-  const script = startScript({ ...caller, command, ...how });
+  const script = startScript({ ...caller, command: caller.locate(command), ...how });
   const release = stopWith(script, signal);
   const late = `${what}: it took longer than ${seconds} s`;
   const error = concern === 'all' ? new LibraryError('TRANSIENT', late) : new TapeError('TRANSIENT', late);
@@ -89,7 +91,7 @@ export async function* streamScript(
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
   signal.throwIfAborted();
-  const script = startScript({ ...caller, command, isRead: true });
+  const script = startScript({ ...caller, command: caller.locate(command), isRead: true });
   const release = stopWith(script, signal);
   const silence = new TapeError('TRANSIENT', `${what}: no byte came for ${silenceSeconds} s`);
   let isWaiting = true;

@@ -8,6 +8,7 @@ import os from 'node:os';
 import { z } from 'zod';
 import { quote } from '../../errors.js';
 import { LibraryError, type TapeBackend } from '../backend.js';
+import { PLAIN_NAME, programPath } from '../host-files.js';
 import {
   type DriveKind,
   flag,
@@ -25,24 +26,29 @@ import type { Demand, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
 import { Answer, ProtocolFault, writeFiles } from './lines.js';
 
-/** Program and arguments. A plain name is searched in PATH. Relative paths depend on the host, so are rejected. */
+/** Program and arguments. The engine finds the program by its name. */
 const script = () =>
-  texts().refine(([program = '']) => program.startsWith('/') || /^[^/]+$/.test(program), {
+  texts().refine(([program = '']) => PLAIN_NAME.test(program), {
     error: ({ input }) =>
-      `must begin with the absolute path of a program, or its plain name, not ${JSON.stringify((input as string[])[0])}`,
+      `must begin with the plain name of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${JSON.stringify((input as string[])[0])}`,
   });
 
 /** Variable names that suggest a secret, which the database would store. */
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
+/** Other variables, such as LD_PRELOAD and BASH_ENV, run programs that the administrator of the host does not offer. */
+const SAFE = /^TAPE(?!GATE)/;
+
 /** A line `NAME=value`. No message shows the value, which may be a secret. */
 const variable = z.string({ error: 'must be a list of NAME=value' }).transform((line, ctx) => {
   const [, name, value] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(line) ?? [];
-  if (name !== undefined && value !== undefined && !SECRET.test(name)) return [name, value] as const;
+  if (name !== undefined && value !== undefined && SAFE.test(name) && !SECRET.test(name)) return [name, value] as const;
   ctx.addIssue(
-    name === undefined
-      ? `must be a list of NAME=value, and has a line that is not so, of ${line.length} characters`
-      : `must not have the secret ${name}, which would stand in the database: a script reads it from a file`,
+    name !== undefined && !SAFE.test(name)
+      ? `must have variables whose names begin with TAPE, such as TAPE_ROOT, not ${name}`
+      : name === undefined
+        ? `must be a list of NAME=value, and has a line that is not so, of ${line.length} characters`
+        : `must not have the secret ${name}, which would stand in the database: a script reads it from a file`,
   );
   return z.NEVER;
 });
@@ -100,8 +106,9 @@ export const commandStaging: StagingKind<StagingSettings> = {
 };
 
 /** Scripts get no other variable of Tapegate's environment. */
-function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name }: Site): Caller {
+function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {
+    locate: ([program = '', ...args]) => [programPath(env, program), ...args],
     environment: {
       PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
       HOME: os.homedir(),

@@ -4,7 +4,7 @@ import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
 import { messageOf, quote } from '../../errors.js';
 import { LibraryError } from '../backend.js';
-import type { Site } from '../kind.js';
+import { checkHost } from '../host-files.js';
 import {
   type Answer,
   discard,
@@ -19,8 +19,8 @@ import {
 interface ClientOptions {
   /** Origins that get the token and the client certificate. */
   trusted: ReadonlySet<string>;
-  token?: TokenPlace;
-  env: Site['env'];
+  /** Path of a file. */
+  token?: string;
   identity: IdentityFiles;
   limits: TimeLimits;
   sockets: number;
@@ -62,12 +62,14 @@ export class SiteClient {
    * @throws LibraryError if no response arrived, or a redirect is not allowed; the signal's reason
    */
   async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
-    const { trusted, token: place, env } = this.options;
+    const { trusted, token: file, identity } = this.options;
     const ways: ResponseHead[] = [];
     for (let at = url; ; ) {
       const isTrusted = trusted.has(at.origin);
       const sent: Record<string, string> = { ...headers, 'user-agent': 'tapegate', 'accept-encoding': 'identity' };
-      const token = isTrusted && place ? await readToken(place, env) : undefined;
+      const secrets = isTrusted ? [file, identity.cert].filter((each) => each !== undefined) : [];
+      for (const each of secrets) await checkHost(each, at);
+      const token = isTrusted && file !== undefined ? await readToken(file) : undefined;
       if (token !== undefined) sent.authorization = `Bearer ${token}`;
       const pools = isTrusted ? this.trusted : this.others;
       const request = { method, url: at, headers: sent, pools, signal };
@@ -120,29 +122,17 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
   }
 }
 
-/** Location of a token. Settings never contain the token itself. */
-export type TokenPlace = { file: string } | { variable: string };
-
 const MAX_TOKEN_BYTES = 64 * 1024;
 
 /**
  * Reads a bearer token. Called for each request, because tokens are short-lived. No error shows the token.
  * @throws LibraryError POLICY if there is no token, it is malformed, or other users may read its file
  */
-async function readToken(place: TokenPlace, env: Site['env']): Promise<string> {
-  const token = 'file' in place ? await readTokenFile(place.file) : readVariable(place.variable, env);
+async function readToken(file: string): Promise<string> {
+  const token = await readTokenFile(file);
   if (/^[\x21-\x7e]+$/.test(token)) return token;
-  const where = 'file' in place ? `the file ${place.file}` : `the variable ${place.variable}`;
-  throw new LibraryError(
-    'POLICY',
-    `${where} has ${token === '' ? 'nothing in it' : 'more than one word in it'}, where a token should be`,
-  );
-}
-
-function readVariable(name: string, env: Site['env']): string {
-  const value = env[name];
-  if (value !== undefined) return value.trim();
-  throw new LibraryError('POLICY', `the variable ${name}, which should hold the token, is not set`);
+  const problem = token === '' ? 'nothing in it' : 'more than one word in it';
+  throw new LibraryError('POLICY', `the file ${file} has ${problem}, where a token should be`);
 }
 
 async function readTokenFile(file: string): Promise<string> {

@@ -1,12 +1,14 @@
 /** The library type `ltfs`: cartridges in a changer, mounted read-only by LTFS. */
 import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { quote, TapeError } from '../../errors.js';
 import { DriveError, type TapeBackend } from '../backend.js';
+import { programPath } from '../host-files.js';
 import type { DriveKind, Site } from '../kind.js';
 import { Changer } from './changer.js';
 import { LockFolder } from './commands.js';
 import { Drive, DriveInUseError } from './drive.js';
-import { type LtfsDrive, type LtfsSettings, longestSeconds, ltfsSettings } from './settings.js';
+import { type LtfsDrive, type LtfsSettings, longestSeconds, ltfsSettings, usualCommands } from './settings.js';
 import { type ListableVolume, LtfsVolume } from './volume.js';
 
 export const ltfs = {
@@ -15,6 +17,15 @@ export const ltfs = {
   settings: ltfsSettings,
   create: (settings: LtfsSettings, site: Site): LtfsLibrary => new LtfsLibrary(settings, site),
 } satisfies DriveKind<LtfsSettings>;
+
+function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): LtfsSettings['commands'] {
+  const located = Object.entries(commands).map(([step, command]) => {
+    const isUsual = isDeepStrictEqual(command, usualCommands[step as keyof typeof usualCommands]);
+    const [program = '', ...args] = command;
+    return [step, isUsual ? command : [programPath(env, program), ...args]];
+  });
+  return Object.fromEntries(located);
+}
 
 /** Volume names become arguments of commands. */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
@@ -25,7 +36,8 @@ export class LtfsLibrary implements TapeBackend {
   private readonly locks: LockFolder;
   private readonly changer: Changer;
 
-  constructor(settings: LtfsSettings, { dataDir }: Site) {
+  constructor(given: LtfsSettings, { dataDir, env }: Site) {
+    const settings = { ...given, commands: locateCommands(given.commands, env) };
     this.settings = settings;
     this.ownSeconds = longestSeconds(settings);
     this.locks = new LockFolder(settings.locks ?? path.join(path.resolve(dataDir), 'ltfs'));

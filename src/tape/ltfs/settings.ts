@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { z } from 'zod';
 import { quote } from '../../errors.js';
+import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
 /** Placeholders that must be complete arguments, because their values come from the catalogue and the cartridge. */
@@ -18,7 +19,9 @@ function commandOf(usual: string, known: readonly string[]) {
       }
     }
     const [program = ''] = command;
-    return /\{\w*\}/.test(program) ? `must begin with a program, not ${quote(program)}` : undefined;
+    return PLAIN_NAME.test(program)
+      ? undefined
+      : `must begin with the plain name of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${quote(program)}`;
   };
   return texts()
     .superRefine((command, ctx) => {
@@ -51,8 +54,11 @@ const timeLimits = settingsOf({
   lock: seconds().default(60).describe('how long a drive or the changer is waited for while another process uses it'),
 });
 
+/** The value of an option of `ltfs`, which commas would end. */
+const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]*$/);
+
 const driveSettings = settingsOf({
-  device: text().describe('as `ltfs` knows it'),
+  device: device().describe('as `ltfs` knows it'),
   element: integer(0, 9999).describe("the changer's number of it: its data transfer element"),
   mountPoint: file().transform((place) => path.resolve(place)),
 });
@@ -66,7 +72,7 @@ const DRIVES = expects('an object that has device, element and mountPoint for th
 const folder = () => file().transform((given) => path.posix.normalize(given).replace(/(?<=.)\/$/, ''));
 
 export const ltfsSettings = settingsOf({
-  changer: text().describe("the changer's device"),
+  changer: device().describe("the changer's device"),
   drives: z
     .record(z.string(), driveSettings, DRIVES)
     .refine((drives) => Object.keys(drives).length > 0, DRIVES)
@@ -79,6 +85,9 @@ export const ltfsSettings = settingsOf({
   commands: commands.prefault({}).describe('the command of each step'),
   seconds: timeLimits.prefault({}).describe('how long each step may take'),
 });
+
+/** The commands of a library that sets none, whose programs are those of the system. */
+export const usualCommands = commands.parse({});
 
 export type LtfsSettings = z.output<typeof ltfsSettings>;
 

@@ -15,9 +15,10 @@ import type {
 import type { ParsedIniData } from '@smithy/core/config';
 import { messageOf, quote } from '../../errors.js';
 import { LibraryError } from '../backend.js';
+import { checkHost, secretPath } from '../host-files.js';
 import type { Site } from '../kind.js';
 import { countUsage, type Usage } from '../staging.js';
-import type { CredentialsPlace, S3Settings } from './settings.js';
+import type { S3Settings } from './settings.js';
 
 type Sdk = typeof import('@aws-sdk/client-s3');
 type OpenSdk = Sdk & { client: S3Client };
@@ -83,7 +84,7 @@ export class S3Calls {
 
   private createClient(sdk: Sdk): S3Client {
     const { settings } = this;
-    const credentials = createCredentials(settings.credentials, this.env);
+    const credentials = createCredentials(settings, this.env);
     const ms = settings.timeoutSeconds * 1000;
     // callers limit the connections: each call its concurrency, each reader its parts
     const agent = { keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, timeout: IDLE_MS };
@@ -139,22 +140,15 @@ const LIFE_MS = 6 * 60_000;
  * Rereads credentials while the library runs, so that an operator can replace them.
  * @returns the SDK's credential provider; undefined for the SDK's default chain (environment, files, roles)
  */
-function createCredentials(place: CredentialsPlace, env: Site['env']): (() => Promise<S3Credentials>) | undefined {
-  if (place.from === 'chain') return undefined;
-  const read = async () => (place.from === 'file' ? await readProfile(place.file, place.profile) : readEnv(place, env));
-  return async () => ({ expiration: new Date(Date.now() + LIFE_MS), ...(await read()) });
-}
-
-function readEnv(place: CredentialsPlace & { from: 'environment' }, env: Site['env']): S3Credentials {
-  const read = (name: string): string => {
-    const value = env[name];
-    if (!value) throw new LibraryError('POLICY', `the credentials of S3 are missing: the environment has no ${name}`);
-    return value;
-  };
-  return {
-    accessKeyId: read(place.accessKeyId),
-    secretAccessKey: read(place.secretAccessKey),
-    ...(place.sessionToken !== undefined && { sessionToken: read(place.sessionToken) }),
+function createCredentials(
+  { credentials, endpoint }: S3Settings,
+  env: Site['env'],
+): (() => Promise<S3Credentials>) | undefined {
+  if (credentials === undefined) return undefined;
+  const file = secretPath(env, credentials.file);
+  return async () => {
+    if (endpoint !== undefined) await checkHost(file, new URL(endpoint));
+    return { expiration: new Date(Date.now() + LIFE_MS), ...(await readProfile(file, credentials.profile)) };
   };
 }
 

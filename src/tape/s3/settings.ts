@@ -1,10 +1,10 @@
 /** Settings and prices of the library type `s3`: archive classes of S3 or a compatible system. */
 import { z } from 'zod';
 import { quote } from '../../errors.js';
+import { secretName } from '../host-files.js';
 import {
   choice,
   expects,
-  file,
   flag,
   integer,
   listOf,
@@ -30,11 +30,12 @@ export interface Prefix {
   key: string;
 }
 
-/** Environment and files are reread while the library runs. */
-export type CredentialsPlace =
-  | { from: 'chain' }
-  | { from: 'environment'; accessKeyId: string; secretAccessKey: string; sessionToken: string | undefined }
-  | { from: 'file'; file: string; profile: string };
+/** A section of a file, which is reread while the library runs. */
+interface CredentialsPlace {
+  /** Name of a secret. */
+  file: string;
+  profile: string;
+}
 
 /** Prices in billionths of one currency unit. One GB is 2^30 bytes, as providers count. */
 interface Charges {
@@ -62,15 +63,6 @@ const WAIT_SECONDS: Record<Tier, Wait> = {
   Standard: { least: 3 * HOUR, most: 5 * HOUR },
   Bulk: { least: 5 * HOUR, most: 12 * HOUR },
 };
-
-/** Matches an access key id or a secret key, either of which also looks like a variable name. */
-const KEY = /^(?:A[A-Z]IA[A-Z0-9]{16}|[A-Za-z0-9]{40})$/;
-
-/** Name of an environment variable. Rejects and hides a key in its place, because the database stores settings. */
-const variable = () =>
-  text()
-    .refine((name) => /^[A-Za-z_]\w*$/.test(name) && !KEY.test(name), expects('the name of a variable that has it'))
-    .optional();
 
 /** Without any prefix, the key is the path without its leading slash. */
 const prefix = text().transform((given, ctx): Prefix => {
@@ -102,10 +94,7 @@ const given = settingsOf({
     .default([])
     .describe('requested in this order if the tier is not available'),
   days: integer(1, 3650).default(3).describe('how long a copy stays'),
-  accessKeyIdEnv: variable().describe('the variable that has the id of the access key'),
-  secretAccessKeyEnv: variable().describe('the variable that has the secret access key'),
-  sessionTokenEnv: variable().describe('the variable that has the session token'),
-  credentialsFile: file().optional().describe('a file as AWS writes them, which only its owner may read'),
+  credentialsFile: secretName().optional().describe('a file as AWS writes them, which only its owner may read'),
   profile: text().optional().describe('the section of `credentialsFile`; `default` unless given'),
   archiveClasses: listOf(text('the name of a storage class', /^[A-Za-z0-9_.-]{1,64}$/))
     .default(['GLACIER', 'DEEP_ARCHIVE'])
@@ -147,24 +136,15 @@ export const s3Settings = given.transform((settings, ctx) => {
 
 export type S3Settings = z.output<typeof s3Settings>;
 
-function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace {
-  const { credentialsFile, profile } = settings;
-  const { accessKeyIdEnv: accessKeyId, secretAccessKeyEnv: secretAccessKey, sessionTokenEnv: sessionToken } = settings;
-  const named = accessKeyId ?? secretAccessKey ?? sessionToken;
-  if (profile !== undefined && credentialsFile === undefined)
+/** @returns undefined for the credentials of the host, which only AWS gets */
+function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace | undefined {
+  const { credentialsFile: file, profile, endpoint } = settings;
+  if (file !== undefined) return { file, profile: profile ?? 'default' };
+  if (profile !== undefined)
     refuse(ctx, 'profile', `${quote(profile)} is a section of credentialsFile, which is not given`);
-  if (credentialsFile !== undefined) {
-    if (named !== undefined) {
-      const problem = `cannot be ${quote(credentialsFile)} where the variable ${quote(named)} is named`;
-      refuse(ctx, 'credentialsFile', problem);
-    }
-    return { from: 'file', file: credentialsFile, profile: profile ?? 'default' };
-  }
-  if (accessKeyId !== undefined && secretAccessKey !== undefined)
-    return { from: 'environment', accessKeyId, secretAccessKey, sessionToken };
-  if (named !== undefined)
-    refuse(ctx, 'accessKeyIdEnv', `and secretAccessKeyEnv must be given both, not ${quote(named)} alone`);
-  return { from: 'chain' };
+  if (endpoint !== undefined)
+    refuse(ctx, 'credentialsFile', 'must be given beside endpoint: only AWS gets the credentials of the host');
+  return undefined;
 }
 
 /** @returns undefined if the settings contain no prices */

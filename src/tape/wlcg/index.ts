@@ -1,5 +1,6 @@
 /** The library type `wlcg`: dCache, EOS with CTA, StoRM Tape, or another Tapegate, through the WLCG Tape REST API. */
 import { TapeError } from '../../errors.js';
+import { secretPath } from '../host-files.js';
 import { SiteClient } from '../http/client.js';
 import type { Site, StagingKind } from '../kind.js';
 import type { Demand, FileState, Kept, ReadVersion, StagedFile, StagingLibrary } from '../staging.js';
@@ -32,8 +33,9 @@ class WlcgLibrary implements StagingLibrary {
   private nextLook = 0;
 
   constructor(settings: WlcgSettings, env: Site['env']) {
-    const { trusted, token, identity, limits, sockets } = settings;
-    const site = { trusted, identity, limits, env, ...(token ? { token } : {}) };
+    const { trusted, token, identity: names, limits, sockets } = settings;
+    const identity = Object.fromEntries(Object.entries(names).map(([part, name]) => [part, secretPath(env, name)]));
+    const site = { trusted, identity, limits, ...(token !== undefined && { token: secretPath(env, token) }) };
     this.settings = settings;
     this.pollSeconds = settings.pollSeconds;
     const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // one request

@@ -3,7 +3,8 @@ import { z } from 'zod';
 import { isLoopback } from '../../address-ranges.js';
 import { quote, TapeError } from '../../errors.js';
 import { bareHost } from '../../issuer-urls.js';
-import type { IdentityFiles, TokenPlace } from '../http/client.js';
+import { secretName } from '../host-files.js';
+import type { IdentityFiles } from '../http/client.js';
 import {
   expects,
   file,
@@ -78,12 +79,11 @@ const given = settingsOf({
   pathPrefix: file().default('/').describe('what paths of this library begin with in the catalogue'),
   remotePathPrefix: file().optional().describe('what stands in its place there; `pathPrefix` unless given'),
   discoveryUrl: safeUrl().optional().describe('where the tape API is looked up; on the host of `url` unless given'),
-  tokenFile: file().optional().describe('a file that contains a bearer token, read anew for each call'),
-  tokenEnv: text().optional().describe('a variable that contains it'),
+  tokenFile: secretName().optional().describe('a file that contains a bearer token, read anew for each call'),
   tokenOrigins: listOf(origin).default([]).describe('more servers that get the token and the certificate'),
-  caFile: file().optional().describe("authorities that are trusted instead of the system's, in PEM"),
-  certFile: file().optional().describe('a certificate to show'),
-  keyFile: file().optional().describe('its key; in `certFile` unless given'),
+  caFile: secretName().optional().describe("authorities that are trusted instead of the system's, in PEM"),
+  certFile: secretName().optional().describe('a certificate to show'),
+  keyFile: secretName().optional().describe('its key; in `certFile` unless given'),
   diskLifetime: text()
     .refine((duration) => lifetimeMs(duration) > 0, DURATION)
     .optional()
@@ -114,7 +114,7 @@ export const wlcgSettings = given.transform((settings, ctx) => {
     discoveryUrl,
     /** Without trailing slash. */
     prefixes: { own: readPrefix(pathPrefix), remote: readPrefix(remotePathPrefix) },
-    token: findToken(ctx, settings),
+    token: settings.tokenFile,
     /** Origins that get the token and the client certificate. */
     trusted: new Set([url.origin, discoveryUrl.origin, ...settings.tokenOrigins]) as ReadonlySet<string>,
     identity: findIdentity(ctx, settings),
@@ -129,14 +129,6 @@ export const wlcgSettings = given.transform((settings, ctx) => {
 });
 
 export type WlcgSettings = z.output<typeof wlcgSettings>;
-
-function findToken(ctx: z.RefinementCtx, { tokenFile, tokenEnv }: Given): TokenPlace | undefined {
-  if (tokenEnv === undefined) return tokenFile === undefined ? undefined : { file: tokenFile };
-  if (tokenFile !== undefined)
-    refuse(ctx, 'tokenEnv', `cannot be given beside tokenFile, which is ${quote(tokenFile)}`);
-  else if (!/^[A-Za-z_]\w*$/.test(tokenEnv)) refuse(ctx, 'tokenEnv', 'must be the name of a variable'); // the message hides it, because it may be the token itself
-  return { variable: tokenEnv };
-}
 
 function findIdentity(ctx: z.RefinementCtx, { caFile: ca, certFile: cert, keyFile: key }: Given): IdentityFiles {
   if (key !== undefined && cert === undefined)

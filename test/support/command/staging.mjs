@@ -3,13 +3,13 @@
  *
  * Below $TAPES: tape/PATH is what there is, disk/PATH what is on disk, demands/ID.json who wants what, spoiled.json what is lost or away,
  * calls has a line for each call; a file `busy` with seconds, and one named `lose-` and the call, are trouble that is used up.
- * IDS=off: demands have no names. UNTIL: seconds for which a file stays on disk.
+ * TAPE_IDS=off: demands have no names. TAPE_UNTIL: seconds for which a file stays on disk.
  */
 import { randomUUID } from 'node:crypto';
 import { appendFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 
 const [verb, , id] = process.argv.slice(2);
-const { TAPES: root, IDS: ids, UNTIL: seconds } = process.env;
+const { TAPES: root, TAPE_IDS: ids, TAPE_UNTIL: seconds } = process.env;
 const files = readFileSync(0, 'utf8')
   .split('\n')
   .filter((line) => line !== '')

@@ -5,6 +5,7 @@ import { packageRoot } from '../../../src/package-root.js';
 import { parseSettings } from '../../../src/tape/kind.js';
 import { type LtfsLibrary, ltfs } from '../../../src/tape/ltfs/index.js';
 import type { LtfsSettings } from '../../../src/tape/ltfs/settings.js';
+import { LIBRARY_ENV } from '../library-dir.js';
 import { makeTempDir } from '../temp-dir.js';
 import { waitFor } from '../wait.js';
 
@@ -28,7 +29,7 @@ export interface ChangerState {
   drives: { volume: string | null; source: number | null }[];
 }
 
-const program = (name: string) => ['/bin/sh', path.join(packageRoot, 'test/support/ltfs/stand-in.sh'), name];
+const program = (name: string) => ['sh', path.join(packageRoot, 'test/support/ltfs/stand-in.sh'), name];
 
 export interface LtfsBench {
   /** The folder of the stand-ins. */
@@ -74,7 +75,10 @@ export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: numbe
   const settings = settingsOf(state, numbers, name);
   const reopen = (changes = {}, seconds = {}) => {
     const parsed = parseSettings(ltfs.settings, { ...settings, ...changes });
-    return ltfs.create({ ...parsed, seconds: { ...parsed.seconds, ...seconds } }, { name: 'lto', dataDir, env: {} });
+    return ltfs.create(
+      { ...parsed, seconds: { ...parsed.seconds, ...seconds } },
+      { name: 'lto', dataDir, env: LIBRARY_ENV },
+    );
   };
   const behaviour = (step: Step) => path.join(state, 'behave', step);
   return {

@@ -9,7 +9,11 @@ const [settings = '', dataDir = '', volume = '', drive = '', path = ''] = proces
 const { signal } = new AbortController();
 
 async function main(): Promise<void> {
-  const library = ltfs.create(parseSettings(ltfs.settings, JSON.parse(settings)), { name: 'lto', dataDir, env: {} });
+  const library = ltfs.create(parseSettings(ltfs.settings, JSON.parse(settings)), {
+    name: 'lto',
+    dataDir,
+    env: process.env,
+  });
   const mounted = await library.mount(volume, drive, signal);
   let bytes = 0;
   for await (const chunk of mounted.read({ path, position: 1n, size: 0n }, signal)) bytes += chunk.length;

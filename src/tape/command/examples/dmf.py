@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """DMF as a staging library: dmf.py stage|poll|fetch|release -- ...
 
-Untested. From the manual pages dmget(1), dmattr(1) and dmput(1). DMF_ROOT is put before each path of the catalogue.
+Untested. From the manual pages dmget(1), dmattr(1) and dmput(1). TAPE_ROOT is put before each path of the catalogue.
 """
 import json
 import os
 import subprocess
 import sys
 
-ROOT = os.environ.get("DMF_ROOT", "")
+ROOT = os.environ.get("TAPE_ROOT", "")
 verb, arguments = sys.argv[1], sys.argv[3:]  # between them is --
 
 

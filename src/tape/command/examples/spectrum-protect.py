@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """IBM Spectrum Protect for Space Management as a staging library: spectrum-protect.py stage|poll|fetch|release -- ...
 
-Untested. From the manual's pages on dsmrecall, dsmls and dsmmigrate. HSM_ROOT, the file system, is put before each path of the catalogue.
-A recall of a list is ordered by tape, and takes as long as it takes: it goes on in the background, and logs to HSM_LOG.
+Untested. From the manual's pages on dsmrecall, dsmls and dsmmigrate. TAPE_ROOT, the file system, is put before each path of the catalogue.
+A recall of a list is ordered by tape, and takes as long as it takes: it goes on in the background, and logs to TAPE_LOG.
 """
 import json
 import os
@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.environ.get("HSM_ROOT", "/")
-LOG = os.environ.get("HSM_LOG", "/dev/null")
+ROOT = os.environ.get("TAPE_ROOT", "/")
+LOG = os.environ.get("TAPE_LOG", "/dev/null")
 LINE = re.compile(r"^\s*\d+\s+\d+\s+\d+\s+([rpm]) +\S", re.M)  # sizes, blocks, state, name
 verb, arguments = sys.argv[1], sys.argv[3:]  # between them is --
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """StorageD as a staging library: storaged.py stage|poll|fetch|release -- ...
 
-Untested. From how the open source of NLA calls sd_get: a list of names, a host, a folder for the files and a log. SD_HOST and SD_CACHE are
-these; SD_ROOT is put before each path of the catalogue. An sd_get works through its list in the background; its name is the demand's.
+Untested. From how the open source of NLA calls sd_get: a list of names, a host, a folder for the files and a log. TAPE_HOST and TAPE_CACHE are
+these; TAPE_ROOT is put before each path of the catalogue. An sd_get works through its list in the background; its name is the demand's.
 """
 import json
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import uuid
 
-HOST, CACHE, ROOT = os.environ["SD_HOST"], os.environ["SD_CACHE"], os.environ.get("SD_ROOT", "/archive")
+HOST, CACHE, ROOT = os.environ["TAPE_HOST"], os.environ["TAPE_CACHE"], os.environ.get("TAPE_ROOT", "/archive")
 SAVED = re.compile(r"Saving (.*) into local file (.*)")
 verb, arguments = sys.argv[1], sys.argv[3:]  # between them is --
 

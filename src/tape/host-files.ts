@@ -1,0 +1,44 @@
+/**
+ * Programs and secrets that the administrator of a host offers to its libraries: files below `TAPEGATE_LIBRARY_DIR`.
+ * Operators of Tapegate select them by name. A path, or the name of a variable, would let an operator's token run any
+ * program of the host, and send any of its files to any server.
+ */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { LIBRARY_DIR } from '../environment.js';
+import { messageOf, quote } from '../errors.js';
+import { LibraryError } from './backend.js';
+import { type Site, text } from './kind.js';
+
+/** A file of hosts describes the secret with the name before it. */
+const HOSTS = '.hosts';
+
+export const PLAIN_NAME = /^(?!.*\.hosts$)[A-Za-z0-9][\w.-]{0,99}$/;
+
+/** Setting: the name of a file in `secrets`. */
+export const secretName = () => text('the plain name of a file in "secrets" of TAPEGATE_LIBRARY_DIR', PLAIN_NAME);
+
+const placeOf = (env: Site['env'], kind: 'programs' | 'secrets', name: string): string =>
+  path.join(env.TAPEGATE_LIBRARY_DIR || LIBRARY_DIR, kind, path.basename(name));
+
+export const programPath = (env: Site['env'], name: string): string => placeOf(env, 'programs', name);
+
+export const secretPath = (env: Site['env'], name: string): string => placeOf(env, 'secrets', name);
+
+/**
+ * Checks that a secret may be sent to a server: `NAME.hosts` lists the hosts, one in each line, with or without a port.
+ * Reread for each request.
+ * @throws LibraryError POLICY
+ */
+export async function checkHost(secret: string, { hostname, host }: URL): Promise<void> {
+  const file = `${secret}${HOSTS}`;
+  let listed: string[];
+  try {
+    listed = (await readFile(file, 'utf8')).split('\n').map((line) => line.trim().toLowerCase());
+  } catch (error) {
+    const problem = `the hosts that may get ${secret} cannot be read from ${file}: ${messageOf(error)}`;
+    throw new LibraryError('POLICY', problem, { cause: error });
+  }
+  if (listed.includes(hostname) || listed.includes(host)) return;
+  throw new LibraryError('POLICY', `${file} does not list ${quote(host)}, so ${secret} is not sent there`);
+}
