@@ -8,6 +8,7 @@ interface Waiting {
 export class Limiter {
   private readonly most: number;
   private taken = 0;
+  private holders = 0;
   /** By key; the first one is next. */
   private readonly lines = new Map<string, Set<Waiting>>();
 
@@ -22,19 +23,30 @@ export class Limiter {
    * @returns a function that releases it; a second call does nothing
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
-    if (this.lines.size === 0 && this.hasRoom(cost)) this.taken += cost;
+    if (this.lines.size === 0 && this.hasRoom(cost)) this.add(cost);
     else await this.wait(key, cost, late);
     let isTaken = true;
     return () => {
       if (!isTaken) return;
       isTaken = false;
-      this.taken -= cost;
+      this.remove(cost);
       this.admitNext();
     };
   }
 
+  private add(cost: number): void {
+    this.taken += cost;
+    this.holders++;
+  }
+
+  /** Sums of fractions leave a rest, for which a waiting call would wait forever. */
+  private remove(cost: number): void {
+    this.holders--;
+    this.taken = this.holders === 0 ? 0 : this.taken - cost;
+  }
+
   private hasRoom(cost: number): boolean {
-    return this.taken === 0 || this.taken + cost <= this.most;
+    return this.holders === 0 || this.taken + cost <= this.most;
   }
 
   private wait(key: string, cost: number, late: Late | undefined): Promise<void> {
@@ -43,7 +55,7 @@ export class Limiter {
       this.lines.set(key, line);
       const admit = () => {
         clearTimeout(timer);
-        this.taken += cost;
+        this.add(cost);
         resolve();
       };
       const waiting = { cost, admit };

@@ -1,4 +1,5 @@
 /** Limiters: of long lists, and of anything else. */
+import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Limiter } from '../../src/core/limiter.js';
 import { type LongRead, LongReads } from '../../src/database/long-reads.js';
@@ -64,6 +65,66 @@ describe('a limiter', () => {
     leave();
     (await take('all', { cost: 10, late }))();
     expect(admitted).toEqual(['first', 'small', 'all']);
+  });
+});
+
+/** When a call arrives, how long it stays, its key and cost, and after what time it gives up. */
+const call = fc.record({
+  at: fc.integer({ min: 0, max: 50 }),
+  stays: fc.integer({ min: 0, max: 20 }),
+  key: fc.constantFrom('ann', 'ben', 'cem'),
+  cost: fc.oneof(fc.double({ min: 0, max: 3, noNaN: true }), fc.constantFrom(0.1, 0.2, 0.3, 1, 10)),
+  patience: fc.option(fc.integer({ min: 0, max: 30 }), { nil: undefined }),
+});
+type Call = typeof call extends fc.Arbitrary<infer T> ? T : never;
+
+describe('whatever arrives, ends and gives up, no call waits forever', () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+
+  /** Lets all calls pass, and fails if one has neither been admitted nor given up when nothing more happens. */
+  async function expectNoneLeft(calls: readonly Call[], pass: (call: Call) => Promise<void>): Promise<void> {
+    let open = calls.length;
+    const end = () => void open--;
+    for (const each of calls)
+      void sleep(each.at)
+        .then(() => pass(each))
+        .then(end, end);
+    const most = 100 + calls.reduce((sum, { stays }) => sum + stays + 1, 0);
+    await vi.advanceTimersByTimeAsync(most);
+    expect(open).toBe(0);
+  }
+
+  test('at a limiter of costs, which may be fractions', async () => {
+    const property = fc.asyncProperty(fc.array(call, { maxLength: 30 }), async (calls) => {
+      const limiter = new Limiter(1);
+      await expectNoneLeft(calls, async ({ stays, key, cost, patience }) => {
+        const late = patience === undefined ? {} : { late: { ms: patience, error: () => new Error('late') } };
+        const leave = await limiter.take({ key, cost, ...late });
+        await sleep(stays);
+        leave();
+      });
+      await limiter.take({ cost: 1, late: { ms: 0, error: () => new Error('no room is left') } });
+    });
+    await fc.assert(property, { numRuns: 200 });
+  });
+
+  test('at a limiter of queries, whose callers may disconnect', async () => {
+    const least = { windowMs: 60_000, bytesPerSecond: 1 };
+    const property = fc.asyncProperty(fc.array(call, { maxLength: 30 }), async (calls) => {
+      const reads = new LongReads({ places: 4, waitMs: 100_000, least, what: 'queries', doing: 'executing' });
+      await expectNoneLeft(calls, async ({ stays, key, patience }) => {
+        const reader = new AbortController();
+        if (patience !== undefined) setTimeout(() => reader.abort(new Error('gone')), patience);
+        const { leave } = await reads.enter(key, reader.signal);
+        await sleep(stays);
+        leave();
+      });
+      for (const key of ['ann', 'ann', 'ben', 'cem']) await reads.enter(key);
+    });
+    await fc.assert(property, { numRuns: 200 });
   });
 });
 
