@@ -8,6 +8,7 @@ import {
   type FieldNode,
   type FragmentDefinitionNode,
   GraphQLError,
+  type GraphQLSchema,
   getIntrospectionQuery,
   getOperationAST,
   getVariableValues,
@@ -17,8 +18,10 @@ import {
   parse,
   type SelectionNode,
   type SelectionSetNode,
+  specifiedRules,
   type ValidationContext,
   type ValidationRule,
+  validate,
 } from 'graphql';
 import type { Plugin } from 'graphql-yoga';
 import { LRUCache } from 'lru-cache';
@@ -29,15 +32,78 @@ const MAX_TOKENS = 10_000;
 
 const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };
 
-/** Parses a document of a limited number of tokens. @throws GraphQLError */
+/** Characters of a document. Comments and commas are no tokens, and are read as well. */
+const MAX_TEXT = 256 * 1024;
+
+/** Fields, fragments and spreads of a document: validation compares fields with each other. */
+const MAX_SELECTIONS = 500;
+const MAX_FRAGMENTS = 50;
+
+/** Fields of one name that have arguments or fields of their own: each pair may be compared with all that is below. */
+const MAX_REPEATS = 100;
+
+/** Parses a document of a limited size, so that its validation takes some milliseconds. @throws GraphQLError */
 export function parseDocument(text: string): DocumentNode {
   try {
-    return parse(text, { maxTokens: MAX_TOKENS });
+    if (text.length > MAX_TEXT)
+      throw tooLarge(`the query has ${text.length} characters, and ${MAX_TEXT} are allowed`, {
+        found: text.length,
+        allowed: MAX_TEXT,
+      });
+    const document = parse(text, { maxTokens: MAX_TOKENS });
+    const excess = findExcessOfText(document);
+    if (excess) throw excess;
+    return document;
   } catch (error) {
     // the parser runs out of stack if a query is nested too deeply
     const fault = error instanceof RangeError ? new GraphQLError('the query is nested too deeply') : error;
-    if (fault instanceof GraphQLError) Object.assign(fault.extensions, PARSE_FAILED);
+    if (fault instanceof GraphQLError && fault.extensions.code === undefined)
+      Object.assign(fault.extensions, PARSE_FAILED);
     throw fault;
+  }
+}
+
+/** Counts each node once, whatever spreads it. */
+function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
+  const repeats = new Map<string, number>();
+  let selections = 0;
+  const visit = (set: SelectionSetNode | undefined): void => {
+    for (const selection of set?.selections ?? []) {
+      selections++;
+      if (selection.kind === Kind.FRAGMENT_SPREAD) continue;
+      visit(selection.selectionSet);
+      if (selection.kind !== Kind.FIELD || !(selection.selectionSet || selection.arguments?.length)) continue;
+      const name = (selection.alias ?? selection.name).value;
+      repeats.set(name, (repeats.get(name) ?? 0) + 1);
+    }
+  };
+  for (const definition of definitions) if ('selectionSet' in definition) visit(definition.selectionSet);
+  const most = Math.max(0, ...repeats.values());
+  const exceeds = (found: number, allowed: number, what: string) =>
+    found > allowed
+      ? tooLarge(`the query has ${found} ${what}, and ${allowed} are allowed`, { found, allowed })
+      : undefined;
+  return (
+    exceeds(selections, MAX_SELECTIONS, 'fields and spreads in its text') ??
+    exceeds(definitions.length, MAX_FRAGMENTS, 'operations and fragments') ??
+    exceeds(most, MAX_REPEATS, 'fields of the same name that have arguments or fields')
+  );
+}
+
+export interface CheckedDocument {
+  text: string;
+  document: DocumentNode | undefined;
+  /** Why it cannot be parsed; or what validation finds. */
+  faults: readonly Error[];
+}
+
+/** Parses and validates a document; it never throws. */
+export function checkDocument(text: string, schema: GraphQLSchema, rules: readonly ValidationRule[]): CheckedDocument {
+  try {
+    const document = parseDocument(text);
+    return { text, document, faults: validate(schema, document, [...specifiedRules, ...rules]) };
+  } catch (error) {
+    return { text, document: undefined, faults: [error as Error] };
   }
 }
 
@@ -53,7 +119,7 @@ const MAX_CHARACTERS = 100_000;
 const MAX_DOCUMENT = 10_000;
 
 /** Limited by the length of texts, since any client may send new ones. */
-export function createDocumentCache(): LRUCache<string, DocumentNode> {
+export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   return new LRUCache({
     maxSize: MAX_CHARACTERS,
     maxEntrySize: MAX_DOCUMENT,

@@ -30,6 +30,8 @@ type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 export interface Pipeline {
   /** @returns the parameters of a request, with the text of a named document @throws HttpError */
   readParams(req: Request): Promise<Params>;
+  /** Parses and validates a document in a slot of the caller. @throws UnavailableError */
+  check?(req: Request, query: string): Promise<void>;
   prepare(input: { req: Request; res: Response; params: object; place?: EventPlace; request?: { method: string } }): {
     schema: GraphQLSchema;
     parse(query: string): DocumentNode;
@@ -218,6 +220,7 @@ export class EventStreams {
     const { req, res, params, place, stream } = exchange;
     const { schema, ...steps } = this.pipeline.prepare({ req, res, params, place });
     try {
+      await this.pipeline.check?.(req, params.query);
       const document = steps.parse(params.query);
       const faults = steps.validate(schema, document);
       if (faults.length > 0) return refuse(exchange, faults);

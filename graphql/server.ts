@@ -13,7 +13,15 @@ import { UnavailableError } from '../src/errors.js';
 import { checkMethod, HttpError } from '../src/http-body.js';
 import { takeTurn } from '../src/operations/turn.js';
 import { secondsSince, time } from '../src/signals.js';
-import { createDocumentCache, findExcess, limitOperations, ownRules, parseDocument } from './documents.js';
+import {
+  type CheckedDocument,
+  checkDocument,
+  createDocumentCache,
+  findExcess,
+  limitOperations,
+  ownRules,
+  parseDocument,
+} from './documents.js';
 import { createErrorMask, hearStrayErrors, noteContext } from './errors.js';
 import { EVENT_STREAM, EventStreams, type Pipeline } from './event-streams.js';
 import { createGraphiql } from './graphiql.js';
@@ -49,20 +57,19 @@ export function createGraphqlHandlers(
     logging: false,
     multipart: false,
     maxRequestBodySize: false, // the body has been read already, within the gateway's limits
-    parserAndValidationCache: {
-      documentCache: createDocumentCache(),
-      errorCache: { get: () => undefined, set: () => {} },
-    },
+    parserAndValidationCache: false, // documents are checked and cached before
     maskedErrors: { maskError },
-    plugins: [takeParams, checkDocuments(config), limitOperations(config.limits), observeExecution()],
+    plugins: [takeParams, takeChecked, limitOperations(config.limits), observeExecution()],
   });
   const prepare: Pipeline['prepare'] = (input) => {
     const steps: ReturnType<Pipeline['prepare']> = yoga.getEnveloped(input as never) as never;
     return { ...steps, subscribe: (args) => subscribeWithin(config.limits, args) };
   };
   const documents = openDocuments(config);
+  const check = createCheck(contextOf, config);
   const pipeline: Pipeline = {
     readParams: (req) => readParams(req, (given) => documents.find(given, contextOf(req).caller)),
+    check,
     prepare,
     maskError,
   };
@@ -101,7 +108,8 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   const type = acceptedOf(req, page ? [...RESULT_TYPES, 'text/html'] : RESULT_TYPES);
   if (page && type === 'text/html') return await page(res);
   const params = await pipeline.readParams(req);
-  const isStreamed = type === EVENT_STREAM || isSubscription(params);
+  await pipeline.check?.(req, params.query);
+  const isStreamed = type === EVENT_STREAM || isSubscription(req, params);
   if (isStreamed && acceptedOf(req, [EVENT_STREAM])) return await streams.answerAlone(req, res, params);
   if (type === undefined || isStreamed) throw notAcceptable(...RESULT_TYPES);
   req.headers.accept = type; // Yoga ignores the weights of media types
@@ -111,28 +119,51 @@ async function answer(req: Request, res: Response, { yoga, pipeline, streams, gr
   sendEncoded(res, Buffer.from(await response.arrayBuffer()), { isSecret: res.locals.isMutation === true });
 }
 
-function isSubscription({ query, operationName }: Params): boolean {
-  if (!query.includes('subscription')) return false;
-  try {
-    return getOperationAST(parseDocument(query), operationName)?.operation === 'subscription';
-  } catch {
-    return false; // Yoga reports the error of the document
-  }
+function isSubscription(req: Request, { operationName }: Params): boolean {
+  const document = checked.get(req)?.document;
+  return document !== undefined && getOperationAST(document, operationName)?.operation === 'subscription';
 }
+
+const checked = new WeakMap<Request, CheckedDocument>();
+
+/**
+ * Returns a function that parses and validates the document of a request in a slot of its caller: this takes processor
+ * time, for which the queries of other callers would wait.
+ */
+function createCheck(contextOf: (req: Request) => Context, config: Context['config']) {
+  const cache = createDocumentCache();
+  const rules = ownRules(config);
+  return async (req: Request, text: string): Promise<void> => {
+    const known = cache.get(text);
+    if (known) return void checked.set(req, known);
+    const found = await takeTurn(contextOf(req), 'queries', async () => checkDocument(text, schema, rules));
+    checked.set(req, found);
+    if (found.document) cache.set(text, found);
+  };
+}
+
+/** Passes the checked document of a request to Yoga's steps. */
+const takeChecked: Plugin<object, Exchange> = {
+  onParse: ({ context, params, setParseFn }) => {
+    const { req } = context as Partial<Exchange>;
+    const found = req && checked.get(req);
+    setParseFn((source: string) => {
+      if (found?.text !== String(params.source)) return parseDocument(source);
+      if (found.document) return found.document;
+      throw found.faults[0];
+    });
+  },
+  onValidate: ({ context, params, setResult }) => {
+    const { req } = context as Partial<Exchange>;
+    const found = req && checked.get(req);
+    if (found?.document !== undefined && found.document === params.documentAST)
+      setResult(found.faults as GraphQLError[]);
+  },
+};
 
 const takeParams: Plugin<object, Exchange> = {
   onRequestParse: ({ serverContext, setRequestParser }) => setRequestParser(() => serverContext.req.body),
 };
-
-function checkDocuments(config: Context['config']): Plugin {
-  const rules = ownRules(config);
-  return {
-    onParse: ({ setParseFn }) => setParseFn((source: string) => parseDocument(source)),
-    onValidate: ({ addValidationRule }) => {
-      for (const rule of rules) addValidationRule(rule);
-    },
-  };
-}
 
 function observeExecution(): Plugin<object, Exchange> {
   return {

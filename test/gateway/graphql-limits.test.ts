@@ -119,15 +119,48 @@ const DEEP =
 const RICH = 'fragment F on __Schema { types { name kind description fields { name description } } }';
 
 test.each([
-  ['nested aliases', `{ __schema { ${manyOf(300, 'types { name fields { name } }')} } }`],
+  ['nested aliases', `{ __schema { ${manyOf(90, 'types { name fields { name } }')} } }`],
   [
     'a large type',
-    `{ ${manyOf(800, '__type(name:"Query"){...T}')} } fragment T on __Type { fields { ...T2 } } ${DEEP}`,
+    `{ ${manyOf(240, '__type(name:"Query"){...T}')} } fragment T on __Type { fields { ...T2 } } ${DEEP}`,
   ],
-  ['a fragment', `{ ...A } fragment A on Query { ${manyOf(300, '__schema{...F}')} } ${RICH}`],
+  ['a fragment', `{ ...A } fragment A on Query { ${manyOf(200, '__schema{...F}')} } ${RICH}`],
 ])('an introspection query that is too large is refused: %s', async (_what, query) => {
   const says = /^what the query asks of the schema itself may cost \d+, and \d+ are allowed$/;
   expect(await askErrors(app, query)).toEqual([expect.stringMatching(says)]);
+});
+
+const repeat = (count: number, text: string) => Array(count).fill(text).join(' ');
+const fragments = (count: number) =>
+  `{ ...F0 } ${Array.from({ length: count }, (_, n) => `fragment F${n} on Query { a: __typename ...F${n + 1} ...F${n + 2} }`).join(' ')}`;
+
+test.each([
+  ['fields', `{ ${repeat(1400, 'a:__typename')} }`, 'the query has 1400 fields and spreads in its text, and 500 are'],
+  ['fields that are compared', `{ ${repeat(300, 'a:quota(user:"u"){id}')} }`, 'the query has 600 fields and spreads'],
+  [
+    'fields with arguments',
+    `{ ${repeat(101, 'a:quota(user:"u"){id}')} }`,
+    'the query has 101 fields of the same name that have arguments or fields, and 100 are allowed',
+  ],
+  ['fragments', fragments(100), 'the query has 101 operations and fragments, and 50 are allowed'],
+  ['comments', `{ caller { name } } ${repeat(100_000, '#\n')}`, 'characters, and 262144 are allowed'],
+  ['commas', `{ caller { name } } ${repeat(150_000, ',')}`, 'characters, and 262144 are allowed'],
+])('a document with too many %s is refused before it is validated', async (_what, query, says) => {
+  const refused = {
+    message: expect.stringContaining(says),
+    extensions: expect.objectContaining({ code: 'TOO_LARGE' }),
+  };
+  expect((await ask(app, query)).errors).toEqual([refused]);
+  const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  expect((await send(app, '/graphql/stream', { headers, body: { query } })).text).toContain(says);
+  if (query.length < 8000)
+    expect(
+      (
+        await send(app, `/graphql?query=${encodeURIComponent(query)}`, {
+          headers: { Authorization: `Bearer ${app.token}` },
+        })
+      ).text,
+    ).toContain(says);
 });
 
 test('the introspection queries of tools are answered, even two in one query', async () => {

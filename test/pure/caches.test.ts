@@ -1,7 +1,7 @@
 /** Caches: of results for short texts, of GraphQL documents, and of memory blocks. */
-import { type DocumentNode, parse } from 'graphql';
+import { parse } from 'graphql';
 import { expect, test } from 'vitest';
-import { createDocumentCache } from '../../graphql/documents.js';
+import { type CheckedDocument, createDocumentCache } from '../../graphql/documents.js';
 import { Recent } from '../../src/access/callers.js';
 import { BLOCK_BYTES, cutChunk, giveBack, takeBlock } from '../../src/blocks.js';
 import { remember } from '../../src/remembered.js';
@@ -24,9 +24,9 @@ test('results of short texts are kept, up to a number; long texts and errors are
   expect([lengthOf('999'), lengthOf('0'), asked]).toEqual([3, 1, ['0']]);
 });
 
-const documentOf = (n: number, length: number): [string, DocumentNode] => {
+const documentOf = (n: number, length: number): [string, CheckedDocument] => {
   const text = `{ a${n} }`.padEnd(length);
-  return [text, parse(text)];
+  return [text, { text, document: parse(text), faults: [] }];
 };
 
 test('the documents used last are kept, up to a total length, and no very long one', () => {
