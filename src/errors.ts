@@ -254,7 +254,7 @@ const MAX_LINE = 4000;
 /** Makes one line of a foreign text, safe for a database, an email and a terminal. */
 export function oneLine(text: string, maxLength = MAX_LINE): string {
   return text
-    .replace(/[\p{Cc}\u2028\u2029]+/gu, ' ')
+    .replace(/[\p{Cc}\p{Bidi_Control}\u2028\u2029]+/gu, ' ')
     .slice(0, maxLength)
     .toWellFormed();
 }

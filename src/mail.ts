@@ -4,6 +4,7 @@ import { isLoopback } from './address-ranges.js';
 import { formatBytes } from './bytes.js';
 import type { AwaitedReason, NotificationKind } from './generated/prisma/enums.js';
 import { plural } from './plural.js';
+import { printable } from './printable.js';
 import { tellFiles, tellMissing } from './requested-files.js';
 
 export interface MailFacts {
@@ -179,11 +180,8 @@ function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
 
-/** A path may contain line breaks, which must not be interpreted. */
-function oneLine(value: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
-  return value.replace(/[\u0000-\u001f\u007f\u2028\u2029]/g, '\uFFFD');
-}
+/** A path may contain line breaks, and characters that change what a reader sees. */
+const oneLine = printable;
 
 function text(lines: string[]): string {
   return `${lines.join('\n')}\n`;

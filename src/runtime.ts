@@ -19,6 +19,7 @@ import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
 import { ClockWatch } from './operations/clock.js';
 import { recordMissing } from './operations/disks/missing.js';
+import { escapeUnsafe } from './printable.js';
 import { showSources } from './source-positions.js';
 import { checkLibrary, stagingTermsOf } from './tape/kinds.js';
 
@@ -84,7 +85,7 @@ export function attach(
   connection: ClientConfig,
   { poolSize, logTo }: { poolSize?: number; logTo?: DestinationStream },
 ): Omit<Runtime, 'migrated'> {
-  const hooks = { streamWrite: (line: string) => hideSecrets(showSources(line)) };
+  const hooks = { streamWrite: (line: string) => `${escapeUnsafe(hideSecrets(showSources(line)).trimEnd())}\n` };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
   // the parent logs a lost database once for all its processes
   const quiet = log.child({}, { level: 'silent' });

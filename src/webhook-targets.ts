@@ -35,6 +35,43 @@ function isPublic(address: string): boolean {
   return isIP(address) === 6 && isGlobal6(address) && !isSpecial6(address);
 }
 
+/**
+ * Link-local addresses and metadata services of clouds, which give credentials to each caller: never called, whatever is
+ * listed, also if a listed name leads there.
+ */
+const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63.129.16'];
+const isForbidden4 = createRangeTest(FORBIDDEN_4);
+const isForbidden6 = createRangeTest(['fe80::/10', 'fec0::/10', 'fd00:ec2::254', 'fd20:ce::254', 'fd00:42::42']);
+
+/** Prefixes of IPv6 addresses that contain one of IPv4, and the position of its 16-bit groups. */
+const CONTAINING: [prefix: string, at: number][] = [
+  ['::/96', 6], // compatible
+  ['::ffff:0:0/96', 6], // mapped
+  ['::ffff:0:0:0/96', 6], // translated
+  ['64:ff9b::/96', 6], // NAT64
+  ['64:ff9b:1::/48', 6],
+  ['2002::/16', 1], // 6to4
+];
+const containing = CONTAINING.map(([prefix, at]) => ({ isIn: createRangeTest([prefix]), at }));
+
+function isForbidden(given: string): boolean {
+  const address = given.replace(/%.*$/, '');
+  if (isIP(address) === 4) return isForbidden4(address);
+  if (isForbidden6(address)) return true;
+  return containing.some(({ isIn, at }) => isIn(address) && isForbidden4(readIpv4(address, at)));
+}
+
+/** Returns the IPv4 address in the groups `at` and `at` + 1 of an IPv6 address. */
+function readIpv4(address: string, at: number): string {
+  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // dotted ends become groups
+  const [head = '', tail = ''] = hostname.slice(1, -1).split('::');
+  const [before, after] = [head, tail].map((part) => (part === '' ? [] : part.split(':'))) as [string[], string[]];
+  const groups = [...before, ...Array(8 - before.length - after.length).fill('0'), ...after];
+  return [groups[at], groups[at + 1]]
+    .flatMap((group) => [Number.parseInt(group, 16) >> 8, Number.parseInt(group, 16) & 255])
+    .join('.');
+}
+
 export interface WebhookTargets {
   isListed(host: string): boolean;
   mayCall(host: string, address: string): boolean;
@@ -48,7 +85,7 @@ export function createTargets(hosts: WebhookHosts): WebhookTargets {
     isListed,
     mayCall: (host, given) => {
       const address = normalAddress(given);
-      return isIP(address) !== 0 && (isListed(host) || isListed(address) || isPublic(address));
+      return isIP(address) !== 0 && !isForbidden(address) && (isListed(host) || isListed(address) || isPublic(address));
     },
   };
 }
@@ -69,6 +106,8 @@ export function findTargetProblem(text: string, targets: WebhookTargets): string
   if (isClosed && !targets.isListed(host)) {
     return 'must not lead to an address of a private network, unless the site lists it (TAPEGATE_WEBHOOK_HOSTS)';
   }
+  if (isIP(host) !== 0 && isForbidden(normalAddress(host)))
+    return 'must not lead to a link-local address or a metadata service, even if the site lists it';
   if (url.protocol === 'http:' && !targets.isListed(host)) {
     return 'must begin with https://, unless the site lists its host (TAPEGATE_WEBHOOK_HOSTS)';
   }

@@ -6,7 +6,7 @@ import type { Context } from '../context.js';
 import { quote } from '../errors.js';
 import { namesOfIssuer } from '../issuer-urls.js';
 import { readRights } from '../operations/access/members.js';
-import { isPlainName } from '../operations/input.js';
+import { isPlainName, isReserved } from '../operations/input.js';
 import { unauthenticated } from './credentials.js';
 
 export interface Identity {
@@ -97,6 +97,7 @@ const MAX_NAME = 255;
 
 /** @throws HttpError 401 */
 export function checkName(name: string, source: string): string {
+  if (isReserved(name)) throw unauthenticated(`the user that ${source} names has a reserved name: ${quote(name)}`);
   if (name.length <= MAX_NAME && isPlainName(name)) return name;
   throw unauthenticated(
     `the user that ${source} names must have 1 to ${MAX_NAME} characters in normal form (NFC), none of them unseen, and no space at its ends`,

@@ -14,6 +14,7 @@ import {
   jwtVerify,
 } from 'jose';
 import type { Logger } from 'pino';
+import { fetchBounded } from '../bounded-fetch.js';
 import type { Context } from '../context.js';
 import { codeOf, messageOf } from '../errors.js';
 import { HttpError } from '../http-body.js';
@@ -134,8 +135,11 @@ function readWords(value: unknown): string[] {
   return Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
 }
 
+/** Scopes of the WLCG token profile, each of which limits a token to what its scopes name. */
+const CAPABILITY = /^(storage|compute)\./;
+
 /**
- * A token with WLCG storage scopes permits only these: `storage.stage` requests files, `storage.read` reads, and
+ * A token with scopes of the WLCG profile permits only these: `storage.stage` requests files, `storage.read` reads, and
  * neither operates. A token that is limited to a path is rejected.
  * @throws HttpError 403
  */
@@ -143,7 +147,7 @@ function limitRoles(
   roles: Identity['roles'],
   scopes: readonly string[],
 ): { roles: Identity['roles']; isReadOnly: boolean } {
-  if (!scopes.some((scope) => scope.startsWith('storage.'))) return { roles, isReadOnly: false };
+  if (!scopes.some((scope) => CAPABILITY.test(scope))) return { roles, isReadOnly: false };
   const has = (scope: string) => scopes.includes(scope) || scopes.includes(`${scope}:/`);
   if (!has('storage.stage') && !has('storage.read')) {
     throw new HttpError(403, 'the token is for other things: it takes the scope storage.read or storage.stage, of /', {
@@ -245,7 +249,7 @@ class Issuer {
   /** Repeats the last error during the pause after a failure. */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
-    return await fetch(url, options);
+    return await fetchBounded(url, options, ANSWER_MS);
   };
 
   /** OpenID Connect Discovery 1.0, else RFC 8414. */
@@ -254,7 +258,7 @@ class Issuer {
     const path = pathname.replace(/\/$/, '');
     const places = [`${path}/.well-known/openid-configuration`, `/.well-known/oauth-authorization-server${path}`];
     for (const place of places) {
-      const answer = await this.ask(origin + place, { redirect: 'error', signal: AbortSignal.timeout(ANSWER_MS) });
+      const answer = await this.ask(origin + place, { redirect: 'error' });
       if (answer.status === 404) continue;
       if (!answer.ok) throw new Error(`${origin}${place} answers ${answer.status}`);
       const { issuer, jwks_uri: uri } = (await answer.json()) as { issuer?: unknown; jwks_uri?: unknown };

@@ -78,21 +78,38 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
   return value === '' || value === '(null)' ? undefined : value;
 }
 
-/** Commas or pluses separate attributes unless a backslash escapes them. */
-const ATTRIBUTE = /\s*([A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)\s*=\s*((?:\\[\s\S]|[^\\",+;<>])*)(?:[,+;]|$)/y;
+const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
+
+/** Parts of a subject: an escape, one of the special characters, or text. In a time that is linear in the length. */
+const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
  * @returns the common name; undefined if there is none or more than one, or in other notations: `/O=Example/CN=Ada` has
  * no escapes, so it is ambiguous
  */
 function readCommonName(subject: string): string | undefined {
+  const attributes = [''];
+  for (const part of subject.match(PARTS) ?? []) {
+    if (/^[,+;]$/.test(part)) attributes.push('');
+    else if (/^[\\"<>]$/.test(part)) return undefined;
+    else attributes.push(attributes.pop() + part);
+  }
+  if (attributes.at(-1) === '') attributes.pop();
   const names: string[] = [];
-  for (ATTRIBUTE.lastIndex = 0; ATTRIBUTE.lastIndex < subject.length; ) {
-    const [, type = '', value = ''] = ATTRIBUTE.exec(subject) ?? [];
-    if (type === '' || value.startsWith('#')) return undefined;
-    if (/^(cn|2\.5\.4\.3)$/i.test(type)) names.push(unescapeValue(value.replace(/^ +|(?<!\\) +$/g, '')));
+  for (const attribute of attributes) {
+    const at = attribute.indexOf('=');
+    const [type, value] = [attribute.slice(0, Math.max(at, 0)).trim(), attribute.slice(at + 1).trimStart()];
+    if (!TYPE.test(type) || value.startsWith('#')) return undefined;
+    if (/^(cn|2\.5\.4\.3)$/i.test(type)) names.push(unescapeValue(trimValue(value)));
   }
   return names.length === 1 && names[0] !== '' ? names[0] : undefined;
+}
+
+/** Removes the spaces at the end, except an escaped one. */
+function trimValue(value: string): string {
+  let end = value.length;
+  while (value[end - 1] === ' ' && value[end - 2] !== '\\') end--;
+  return value.slice(0, end);
 }
 
 /** `\2C` is a byte of UTF-8; other backslashes escape the next character. */

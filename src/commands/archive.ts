@@ -5,11 +5,12 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import type { ArchiveProgress, ArchiveResult } from '../engine/archive.js';
 import { plural } from '../plural.js';
+import { printable } from '../printable.js';
 import { readSize } from './arguments.js';
 import { openContext } from './context.js';
 import { CommandError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
-import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
 export function register(program: Command): void {
   program

@@ -7,10 +7,11 @@ import {
   type LatestAuditQuery,
   type LatestAuditQueryVariables,
 } from '../generated/command-operations.js';
+import { printable } from '../printable.js';
 import { limitHelp, readLimit, readPast } from './arguments.js';
 import { ask, askNow, askPages, PAGE_SIZE } from './client.js';
 import { UsageError } from './failure.js';
-import { noteLine, type OutputOptions, printable, printJson, printTable, printText } from './output.js';
+import { noteLine, type OutputOptions, printJson, printTable, printText } from './output.js';
 import { formatTime } from './times.js';
 import { findSite } from './where.js';
 

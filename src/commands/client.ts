@@ -13,6 +13,7 @@ import { openContext } from './context.js';
 import { CommandError, ConnectionError, formatNetworkError, NotKnownError, nameOption, UsageError } from './failure.js';
 import { environment } from './io.js';
 import { isDue, readKept } from './kept-tokens.js';
+import { checkListener } from './listener.js';
 import { HERE } from './where.js';
 
 /**
@@ -21,6 +22,7 @@ import { HERE } from './where.js';
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
   const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env));
+  if (token !== undefined) checkListener(url, env);
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 

@@ -5,6 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AuthorizationServer, DeviceAuthorizationResponse, TokenEndpointResponse } from 'oauth4webapi';
 import { isLoopback } from '../address-ranges.js';
+import { fetchBounded } from '../bounded-fetch.js';
 import type { Environment } from '../environment.js';
 import { codeOf, messageOf } from '../errors.js';
 import { isTrustworthyUrl } from '../issuer-urls.js';
@@ -146,7 +147,11 @@ type Options = ReturnType<typeof optionsOf>;
 
 /** HTTP without TLS: `isTrustworthyUrl` accepts it only for this host. */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
-  return { signal, [oauth.allowInsecureRequests]: new URL(issuer).protocol === 'http:' };
+  return {
+    signal,
+    [oauth.allowInsecureRequests]: new URL(issuer).protocol === 'http:',
+    [oauth.customFetch]: (url: string, options: object) => fetchBounded(url, options, ANSWER_MS),
+  };
 }
 
 async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal): Promise<AuthorizationServer> {
@@ -238,8 +243,7 @@ export async function findDeviceLogin(
 /** Reads the gateway's metadata (RFC 9728), without redirects. */
 async function readMetadata(url: string): Promise<Record<string, unknown> | undefined> {
   const { METADATA_PATH } = await import('../access/credentials.js');
-  const options = { redirect: 'error', signal: AbortSignal.timeout(ANSWER_MS) } as const;
-  const response = await fetch(url + METADATA_PATH, options).catch((error) => {
+  const response = await fetchBounded(url + METADATA_PATH, { redirect: 'error' }, ANSWER_MS).catch((error) => {
     throw new ConnectionError(formatNetworkError(url, error));
   });
   const told = response.ok ? await response.json().catch(() => undefined) : undefined;

@@ -7,6 +7,7 @@ import { askAs } from './client.js';
 import { CommandError, InterruptedError, NotKnownError, UsageError } from './failure.js';
 import { environment, onInterrupt, stderr, stdin } from './io.js';
 import { changeKept, type Kept, keep, readKept } from './kept-tokens.js';
+import { checkListener } from './listener.js';
 import { noteLine, printLine } from './output.js';
 import { readUrl } from './where.js';
 
@@ -50,6 +51,7 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 }
 
 async function checkToken(url: string, token: string): Promise<void> {
+  checkListener(url, environment());
   // a token that is not known there is told now, and not by the next command
   await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof NotKnownError ? new CommandError(error.reason) : error;

@@ -1,6 +1,7 @@
 /** What commands print: tables for people, JSON for scripts. */
 import { Help } from 'commander';
 import { formatJson } from '../json.js';
+import { escapeUnsafe, printable } from '../printable.js';
 import { present, stderr, stdout } from './io.js';
 import { padTo, truncate, widthOf } from './text-width.js';
 
@@ -12,8 +13,7 @@ export interface OutputOptions {
 
 /** Prints a JSON document on one line, with exact integers. */
 export function printJson(value: unknown): void {
-  const text = formatJson(value).replace(UNSAFE, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
-  stdout().write(`${text}\n`);
+  stdout().write(`${escapeUnsafe(formatJson(value))}\n`);
 }
 
 export function printLine(text: string): void {
@@ -118,14 +118,3 @@ export function printFacts(facts: readonly (readonly [name: string, fact: string
     for (const line of more) stdout().write(`${' '.repeat(width)}${line}\n`);
   }
 }
-
-/**
- * Makes one safe line for a terminal: names from users must not move its cursor, begin a line, or change the text
- * direction.
- */
-export function printable(text: string): string {
-  return text.replace(UNSAFE, '\uFFFD');
-}
-
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
-const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;

@@ -12,10 +12,11 @@ import { defaultServerUrl, readDataDir } from '../environment.js';
 import { codeOf, logFailure, messageOf } from '../errors.js';
 import type { Metrics } from '../metrics/metrics.js';
 import { packageRoot } from '../package-root.js';
+import { printable } from '../printable.js';
 import type { Makes, Runtime } from '../runtime.js';
 import { readEnvironment } from './context.js';
 import { ownLog, whenStopped } from './io.js';
-import { printable, printLine, printText } from './output.js';
+import { printLine, printText } from './output.js';
 
 export function register(program: Command): void {
   for (const command of ['start', 'serve', 'work'] as const) {
@@ -53,7 +54,7 @@ Gateway:
   TAPEGATE_STREAMS, TAPEGATE_REQUEST_FILES, TAPEGATE_PATTERN_LENGTH, TAPEGATE_DATABASE_READ_URL,
   TAPEGATE_READ_WAIT_MS, TAPEGATE_LEAVE_SECONDS
 Engine:
-  TAPEGATE_TAPE_TIMEOUT, TAPEGATE_DISK_TIMEOUT, TAPEGATE_ENGINE_WEIGHT,
+  TAPEGATE_LIBRARY_DIR, TAPEGATE_TAPE_TIMEOUT, TAPEGATE_DISK_TIMEOUT, TAPEGATE_ENGINE_WEIGHT,
   TAPEGATE_RESTORE_MODE, TAPEGATE_RESTORE_GROUP, TAPEGATE_LINK_ROOT
 Mail, webhooks and records:
   SMTP_URL, TAPEGATE_MAIL_FROM, TAPEGATE_MAIL_TO, TAPEGATE_MAIL_RATE, TAPEGATE_EXPIRY_NOTICE_HOURS,

@@ -6,11 +6,12 @@ import { hideSecretsOfCrashes } from '../crash.js';
 import { ConfigError, isDebug } from '../environment.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../errors.js';
 import { packageRoot } from '../package-root.js';
+import { printable } from '../printable.js';
 import { showSources } from '../source-positions.js';
 import { examples } from './examples.js';
 import { CommandError, exitCodes, InterruptedError, nameOption } from './failure.js';
 import { type CommandIo, environment, hideSecrets, type Output, present, runWith, stderr, stdout } from './io.js';
-import { printable } from './output.js';
+
 import type { CommandFile, Commands } from './table.js';
 
 /**

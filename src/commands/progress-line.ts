@@ -1,7 +1,7 @@
 /** How far something is, on standard error: in a terminal lines that are drawn over themselves, elsewhere lines of a log. */
 import { Help } from 'commander';
+import { printable } from '../printable.js';
 import { stderr } from './io.js';
-import { printable } from './output.js';
 import { truncate, widthOf } from './text-width.js';
 
 export interface ProgressOutput {

@@ -11,10 +11,11 @@ import {
   WaitingParts,
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
+import { printable } from '../printable.js';
 import { ask, askPages } from './client.js';
 import { CommandError, exitCodes } from './failure.js';
 import { stdout } from './io.js';
-import { printable, printLine } from './output.js';
+import { printLine } from './output.js';
 import { formatWholeTime } from './times.js';
 
 /** Adds `--print-paths` and `--null` to a command that knows where files are. */

@@ -5,10 +5,11 @@ import type { Context } from '../context.js';
 import { messageOf, quote } from '../errors.js';
 import { attributesOf } from '../operations/catalogue/attributes.js';
 import { plural } from '../plural.js';
+import { printable } from '../printable.js';
 import { openContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
 import { environment, onInterrupt } from './io.js';
-import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 
 export function register(program: Command): void {
   program

@@ -3,9 +3,10 @@ import type { Command } from 'commander';
 import { formatBytes } from '../bytes.js';
 import { MoveVolume, ReinstateVolume, RetireVolume, SetVolume, Volumes } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
+import { printable } from '../printable.js';
 import { askChange, askNodes } from './client.js';
 import { UsageError } from './failure.js';
-import { dryRunOption, type OutputOptions, printable, printJson, printLine, printResult, printRows } from './output.js';
+import { dryRunOption, type OutputOptions, printJson, printLine, printResult, printRows } from './output.js';
 import { formatTime } from './times.js';
 import { findOperatedSite } from './where.js';
 

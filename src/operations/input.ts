@@ -29,6 +29,15 @@ export function isPlainName(name: string): boolean {
   return name !== '' && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
 
+/** Names that Tapegate shows for itself, and for callers without a name of their own. */
+const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
+
+/** Returns whether readers or databases may take the name for a reserved one: in any case, width and spacing. */
+export function isReserved(name: string): boolean {
+  const plain = name.normalize('NFKC').replace(/[\p{Default_Ignorable_Code_Point}\s]/gu, '');
+  return RESERVED.has(plain.toLowerCase());
+}
+
 /** Checks the name of a user, a group or a service. @throws InvalidInputError */
 export function checkCallerName(field: string, value: string): string {
   const name = checkText(field, value);

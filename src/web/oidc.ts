@@ -23,8 +23,17 @@ interface Started {
 const KEY = 'tapegate.sign-in';
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
-/** The redirect URI: the page itself, wherever it is served. */
-const pageUrl = (): string => new URL('.', document.baseURI).href;
+/**
+ * The redirect URI: the page itself, wherever it is served. Each of several providers has its own, so that one cannot
+ * have the code of another sent to it (RFC 9700, 4.4).
+ */
+function redirectUri({ issuers }: Providers, issuer: string): string {
+  const url = new URL('.', document.baseURI);
+  if (issuers.length > 1) url.searchParams.set(ISSUER, issuer);
+  return url.href;
+}
+
+const ISSUER = 'issuer';
 
 /** @returns undefined if no provider is configured for this */
 export async function findProviders(): Promise<Providers | undefined> {
@@ -50,7 +59,7 @@ export async function startSignIn(providers: Providers, issuer: string, isForLon
   const asked = {
     client_id: providers.clientId,
     response_type: 'code',
-    redirect_uri: pageUrl(),
+    redirect_uri: redirectUri(providers, issuer),
     scope: SCOPES.filter((scope) => known?.includes(scope) ?? scope !== 'wlcg.groups').join(' '),
     code_challenge: await oauth.calculatePKCECodeChallenge(verifier),
     code_challenge_method: 'S256',
@@ -81,6 +90,9 @@ export async function finishSignIn(): Promise<string | undefined> {
   try {
     const providers = await findProviders();
     if (!providers) return 'The gateway takes nobody who signs in that way any more.';
+    const answering = here.searchParams.get(ISSUER);
+    if (providers.issuers.length > 1 && answering !== started.issuer)
+      throw new Error(`the answer is from ${answering ?? 'an unknown provider'}`);
     keepToken(await exchange(providers, started, here), started.isForLong);
     return undefined;
   } catch (error) {
@@ -97,7 +109,7 @@ async function exchange(providers: Providers, started: Started, here: URL): Prom
     client,
     oauth.None(),
     parameters,
-    pageUrl(),
+    redirectUri(providers, issuer),
     verifier,
     options,
   );

@@ -104,11 +104,15 @@ test('storage scopes limit what a token allows', async () => {
     ['storage.stage', 200, 200],
     ['storage.read:/', 200, 403],
     ['storage.modify:/', 403, 403],
+    ['compute.read compute.create compute.cancel', 403, 403],
+    ['compute.read storage.read:/', 200, 403],
     ['storage.read:/atlas storage.stage:/atlas', 403, 403],
   ] as const) {
     const token = await scoped(scope);
     expect([scope, await sees(token, 'alice'), (await asks(token)).status]).toEqual([scope, [reading], asking]);
   }
+  const computing = await scoped('compute.create', { groups: ['/tapes/ops'] });
+  expect((await get('/quota/bob', computing)).status).toBe(403);
   const insufficient = await get('/quota/alice', await scoped('storage.create:/'));
   expect(insufficient.headers.get('www-authenticate')).toContain('error="insufficient_scope"');
   expect(await sees(await scoped('storage.stage:/', { groups: ['/tapes/ops'] }), 'alice', 'bob')).toEqual([200, 404]);

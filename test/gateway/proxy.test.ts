@@ -108,6 +108,42 @@ test('a verified certificate is the user of its common name, or of the file', as
   expect([missing.status, missing.text]).toEqual([401, expect.stringContaining('say who you are')]);
 });
 
+test.each([
+  'system',
+  'System',
+  'anonymous',
+  'anybody',
+  'operator',
+  'OPERATOR',
+  'sys tem',
+  '\uff53ystem',
+  'syste\u1d50',
+])('the reserved name "%s" is refused for users of proxies and certificates', async (name) => {
+  const sent = Buffer.from(name).toString('latin1');
+  for (const headers of [
+    { 'X-Remote-User': sent },
+    { 'X-SSL-Client-S-DN': `CN=${sent},O=Example`, 'X-SSL-Client-Verify': 'SUCCESS' },
+  ]) {
+    const answer = await get(app, '/quota/alice', headers);
+    expect([answer.status, answer.text]).toEqual([401, expect.stringContaining('a reserved name')]);
+  }
+});
+
+test('the time to read a subject grows with its length only', async () => {
+  const startedAt = performance.now();
+  for (const spaces of [
+    `CN=a${' '.repeat(14_000)}b"`,
+    `CN=a,O=${' '.repeat(14_000)}"`,
+    `O=${'\\ '.repeat(7000)},CN="`,
+  ]) {
+    for (let n = 0; n < 5; n++) {
+      const headers = { 'X-SSL-Client-S-DN': spaces, 'X-SSL-Client-Verify': 'SUCCESS' };
+      expect((await get(app, '/quota/alice', headers)).status).toBe(401);
+    }
+  }
+  expect(performance.now() - startedAt).toBeLessThan(3000);
+});
+
 test('a token counts through the proxy, and as a password over TLS only', async () => {
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
   const basic = { Authorization: `Basic ${Buffer.from(`alice:${secret}`).toString('base64')}` };

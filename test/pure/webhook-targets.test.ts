@@ -62,6 +62,20 @@ describe('a URL', () => {
   });
 });
 
+test.each([
+  ...['169.254.169.254', '169.254.0.1', '100.100.100.200', '192.0.0.192', 'fe80::1', 'fe80::1%1', 'fd00:ec2::254'],
+  ...['::ffff:169.254.169.254', '::ffff:a9fe:a9fe', '::a9fe:a9fe', '64:ff9b::a9fe:a9fe', '64:ff9b:1::169.254.169.254'],
+  '2002:a9fe:a9fe::1',
+])('the metadata service or link-local address %s is never called, even if it or its name is listed', (address) => {
+  const targets = createTargets(['hooks.lan', '0.0.0.0/0', '::/0', '169.254.169.254']);
+  expect(targets.mayCall('hooks.lan', address)).toBe(false);
+  expect(targets.mayCall(address, address)).toBe(false);
+  const host = address.includes(':') ? `[${address.replace(/%.*$/, '')}]` : address;
+  expect(findTargetProblem(`https://${host}/`, targets)).toMatch(
+    /^must not lead to a link-local address or a metadata/,
+  );
+});
+
 describe('a host name', () => {
   let receiver: WebhookReceiver;
   let port: string;

@@ -1,6 +1,5 @@
 /** Creates, lists, revokes and finds API tokens. A token is shown once; only its hash is stored. */
 import { createHash, randomBytes } from 'node:crypto';
-import { SYSTEM } from '../../caller.js';
 import type { Context } from '../../context.js';
 import { locking } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
@@ -9,7 +8,7 @@ import { InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
 import { isBefore } from '../../time.js';
 import { audited } from '../audit/audited.js';
-import { checkCallerName, checkOneOf, checkText, checkTime } from '../input.js';
+import { checkCallerName, checkOneOf, checkText, checkTime, isReserved } from '../input.js';
 import type { KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
@@ -55,20 +54,17 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
   return { token, secret };
 }
 
-/** Names of callers without a token. */
-const RESERVED: readonly string[] = ['anybody', SYSTEM.name];
-
-export const isReserved = (name: string): boolean => RESERVED.includes(name);
-
 /** The quotas are read with each request of the token. */
 const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */
 function checkToken(input: CreateTokenInput, now: string) {
   const name = checkCallerName('name', input.name);
-  if (isReserved(name)) throw new InvalidInputError('name', `must be none that Tapegate uses itself: ${quote(name)}`);
-  if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
   checkOneOf('role', input.role, TokenRole);
+  // an operator may be called so
+  if (isReserved(name) && !(name === 'operator' && input.role === 'OPERATOR'))
+    throw new InvalidInputError('name', `must not be a reserved name: ${quote(name)}`);
+  if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
   const quotas = [...new Set(input.quotas ?? [])].map((user) => checkText('quotas', user));
   if ((input.role === 'SERVICE') !== quotas.length > 0) {
     const problem =

@@ -13,10 +13,9 @@ import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../errors.js';
 import { plural } from '../../plural.js';
-import { isReserved } from '../access/tokens.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
-import { checkText } from '../input.js';
+import { checkText, isReserved } from '../input.js';
 import { takeTurn } from '../turn.js';
 import { forgetWebhooks } from '../webhooks/webhooks.js';
 

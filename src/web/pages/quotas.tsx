@@ -21,7 +21,9 @@ export function QuotasPage({ user }: { user: string | undefined }) {
       <ul class="cards">
         {quotas.map((quota) => (
           <li key={quota.user}>
-            <a href={linkTo(['quotas', quota.user])}>{quota.user}</a>
+            <a href={linkTo(['quotas', quota.user])}>
+              <bdi>{quota.user}</bdi>
+            </a>
             <Room {...quota} />
           </li>
         ))}

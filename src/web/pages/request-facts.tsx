@@ -12,14 +12,20 @@ export function RequestFacts({ request }: { request: ShownRequest }) {
   return (
     <dl class="pairs">
       <Fact name="Asked for">{tellAskedFor(request)}</Fact>
-      <Fact name="Quota">{request.quota.user}</Fact>
+      <Fact name="Quota">
+        <bdi>{request.quota.user}</bdi>
+      </Fact>
       <Fact name="Asked at">
         <Moment at={request.requestDate} isFull side="past" />
       </Fact>
       <Fact name={hasEnded ? 'Ended' : 'Kept until'}>
         <Moment at={request.retention} isFull side={hasEnded ? 'past' : undefined} />
       </Fact>
-      {request.notifyOnLastFile && !hasEnded && <Fact name="Mail when done">{request.notifyOnLastFile}</Fact>}
+      {request.notifyOnLastFile && !hasEnded && (
+        <Fact name="Mail when done">
+          <bdi>{request.notifyOnLastFile}</bdi>
+        </Fact>
+      )}
       {request.restoredBelow.length > 0 && !hasEnded && (
         <Fact name="On disk below">
           {request.restoredBelow.map((place) => (
@@ -43,8 +49,13 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
 const countLeftOut = ({ filesUnknown, filesRefused, filesOverLimit }: ShownRequest): number =>
   filesUnknown + filesRefused + filesOverLimit;
 
-function tellAskedFor(request: ShownRequest): string {
-  if (request.pattern) return `All files with ${JSON.stringify(request.pattern)} in their path, later ones too`;
+function tellAskedFor(request: ShownRequest): ComponentChildren {
+  if (request.pattern)
+    return (
+      <>
+        All files with <bdi>{JSON.stringify(request.pattern)}</bdi> in their path, later ones too
+      </>
+    );
   const paths = request.filesTotal + request.filesReleased + countLeftOut(request);
   return `A list of ${count(paths, 'path')}: see below`;
 }
@@ -74,7 +85,7 @@ export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) 
       <ul>
         {parts.edges.map(({ node }) => (
           <li key={`${node.reason} ${node.volume}`}>
-            {count(node.files, 'file')}, {formatBytes(node.bytes)}: {node.explanation}
+            {count(node.files, 'file')}, {formatBytes(node.bytes)}: <bdi>{node.explanation}</bdi>
           </li>
         ))}
       </ul>

@@ -45,7 +45,9 @@ function KnownRequest({ requestId }: { requestId: number }) {
         <RequestStateName request={request} />
       </Title>
       {error && <Problem error={error} again={again} />}
-      <p class="lead">{request.label || request.pattern || 'A list of files'}</p>
+      <p class="lead">
+        <bdi>{request.label || request.pattern || 'A list of files'}</bdi>
+      </p>
       <RequestFigures request={request} why={tellEmpty(request)} isTold />
       <RequestFacts request={request} />
       <RequestDeeds request={request} again={again} />

@@ -75,13 +75,13 @@ function RequestCard({ line }: { line: RequestLineFragment }) {
     <li>
       <div class="head">
         <a href={linkTo(['requests', requestId])}>
-          {requestId} {line.label || line.pattern || 'a list of files'}
+          {requestId} <bdi>{line.label || line.pattern || 'a list of files'}</bdi>
         </a>
         <RequestStateName request={line} />
       </div>
       <RequestFigures request={line} name={`Request ${requestId}`}>
         {' '}
-        · {line.quota.user} · asked <Moment at={line.requestDate} side="past" /> ·{' '}
+        · <bdi>{line.quota.user}</bdi> · asked <Moment at={line.requestDate} side="past" /> ·{' '}
         {isOver(state) ? (
           <>
             ended <Moment at={line.retention} side="past" />

@@ -13,10 +13,22 @@ const columns: Column<Row>[] = [
   { title: 'When', cell: ({ at }) => <Moment at={at} isFull side="past" /> },
   {
     title: 'Who',
-    cell: ({ who, way, address }) => `${who || 'nobody known'} (${way}${address ? `, ${address}` : ''})`,
+    cell: ({ who, way, address }) => (
+      <>
+        <bdi>{who || 'nobody known'}</bdi> ({way}
+        {address ? `, ${address}` : ''})
+      </>
+    ),
   },
   { title: 'Asked for', cell: ({ operation }) => operation },
-  { title: 'Of', cell: ({ objectKind, object }) => `${objectKind.toLowerCase()} ${object}` },
+  {
+    title: 'Of',
+    cell: ({ objectKind, object }) => (
+      <>
+        {objectKind.toLowerCase()} <bdi>{object}</bdi>
+      </>
+    ),
+  },
   { title: 'Result', cell: ({ result, count }) => (count > 1 ? `${result}, ${count} times` : result) },
 ];
 

@@ -16,7 +16,14 @@ import { linkTo } from '../route';
 import { createSitePage } from './site-list';
 
 const userColumns: Column<SiteUsersQuery['quotas']['edges'][number]['node']>[] = [
-  { title: 'User', cell: ({ user }) => <a href={linkTo(['quotas', user])}>{user}</a> },
+  {
+    title: 'User',
+    cell: ({ user }) => (
+      <a href={linkTo(['quotas', user])}>
+        <bdi>{user}</bdi>
+      </a>
+    ),
+  },
   {
     title: 'Quota',
     cell: ({ user, used, size }) => (
@@ -45,7 +52,7 @@ export const UsersPage = createSitePage({
 });
 
 const suspensionColumns: Column<SiteSuspensionsQuery['suspensions']['edges'][number]['node']>[] = [
-  { title: 'Name', cell: ({ name }) => name },
+  { title: 'Name', cell: ({ name }) => <bdi>{name}</bdi> },
   { title: 'Kind', cell: ({ kind }) => (kind === 'BACKEND' ? 'library' : kind.toLowerCase()) },
   { title: 'Since', cell: ({ since }) => <Moment at={since} isFull side="past" /> },
   {
@@ -70,7 +77,7 @@ export const SuspensionsPage = createSitePage({
 const failureColumns: Column<SiteFailuresQuery['verifications']['edges'][number]['node']>[] = [
   { title: 'File', cell: ({ file }) => <code>{file.path}</code> },
   { title: 'Class', cell: ({ errorClass }) => errorClass.toLowerCase() },
-  { title: 'Error', cell: ({ error }) => error },
+  { title: 'Error', cell: ({ error }) => <bdi>{error}</bdi> },
   { title: 'Tries', isNumber: true, cell: ({ attempts }) => attempts },
   { title: 'Last', cell: ({ at }) => <Moment at={at} side="past" /> },
   { title: 'Next', cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'when somebody asks') },

@@ -45,7 +45,7 @@ function Below({ folder, onLook }: { folder: string; onLook(text: string): void 
     <nav class="folders" aria-label={`Folders in ${folder}`}>
       {folders.slice(0, SHOWN).map(({ path }) => (
         <button type="button" class="plain" key={path} onClick={() => onLook(`${path}/`)}>
-          {path.slice(path.lastIndexOf('/') + 1)}/
+          <bdi>{path.slice(path.lastIndexOf('/') + 1)}/</bdi>
         </button>
       ))}
       {(more > 0 || data?.folder.hasMore) && <span>… and more: type how they begin</span>}

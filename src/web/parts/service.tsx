@@ -23,7 +23,9 @@ export function Service({ kind, name, suspension }: ServiceProps) {
   const state = suspension ? `${modes[suspension.mode]}${suspension.reason && `: ${suspension.reason}`}` : 'In service';
   return (
     <>
-      <span class={`state ${suspension ? 'failed' : 'completed'}`}>{state}</span>
+      <span class={`state ${suspension ? 'failed' : 'completed'}`}>
+        <bdi>{state}</bdi>
+      </span>
       {isOperator && !isReadOnly && <ServiceDeeds kind={kind} name={name} suspension={suspension} />}
     </>
   );

@@ -8,7 +8,7 @@ export function Title({ text, children }: { text: string; children?: ComponentCh
   }, [text]);
   return (
     <h1>
-      {text} {children}
+      <bdi>{text}</bdi> {children}
     </h1>
   );
 }

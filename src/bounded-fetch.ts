@@ -1,0 +1,59 @@
+/**
+ * `fetch` for servers that may stall or never end: Node.js can lose the signal of a request while its body is read, and
+ * a body without an end would fill the memory.
+ */
+
+/** Documents of identity providers, and answers with tokens, have some kilobytes. */
+const MAX_BYTES = 1024 * 1024;
+
+/** Responses without a body. */
+const EMPTY = [204, 205, 304];
+
+/**
+ * Returns a response whose body has been read.
+ * @param options.signal aborts as for `fetch`
+ * @throws Error if the whole answer takes longer than `ms`, or its body has more than 1 MB
+ */
+export async function fetchBounded(url: string | URL, options: RequestInit, ms: number): Promise<Response> {
+  const end = new AbortController();
+  const abort = (reason: unknown) => end.abort(reason);
+  const timer = setTimeout(abort, ms, new Error(`the answer has not come within ${ms / 1000} s`));
+  const { signal } = options;
+  const onAbort = () => abort(signal?.reason);
+  if (signal?.aborted) onAbort();
+  signal?.addEventListener('abort', onAbort);
+  const aborted = new Promise<never>((_, reject) => {
+    end.signal.addEventListener('abort', () => reject(end.signal.reason), { once: true });
+  });
+  aborted.catch(() => {}); // nobody waits for it after the answer
+  try {
+    end.signal.throwIfAborted();
+    const response = await Promise.race([fetch(url, { ...options, signal: end.signal }), aborted]);
+    const body = await readBody(response, aborted);
+    const { status, statusText, headers } = response;
+    const read = new Response(EMPTY.includes(status) ? null : body, { status, statusText, headers });
+    return Object.defineProperty(read, 'url', { value: response.url });
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+async function readBody(response: Response, aborted: Promise<never>): Promise<Buffer<ArrayBuffer>> {
+  const reader = response.body?.getReader();
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  try {
+    while (reader) {
+      const { done, value } = await Promise.race([reader.read(), aborted]);
+      if (done) break;
+      size += value.length;
+      if (size > MAX_BYTES) throw new Error(`the answer has more than ${MAX_BYTES} bytes`);
+      chunks.push(value);
+    }
+    return Buffer.concat(chunks);
+  } catch (error) {
+    void reader?.cancel(error).catch(() => {}); // closes the connection
+    throw error;
+  }
+}

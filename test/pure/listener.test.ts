@@ -1,0 +1,41 @@
+/** To whose port of this host a command sends its token. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import net from 'node:net';
+import { createInterface } from 'node:readline';
+import { expect, onTestFinished, test } from 'vitest';
+import { checkListener } from '../../src/commands/listener.js';
+
+/** An unprivileged user, who has no file. */
+const STRANGER = 64_321;
+
+/** Listens as another user. @returns the port */
+async function listenAs(uid: number, host: string): Promise<number> {
+  const script = `const s = require('net').createServer().listen(0, '${host}', () => console.log(s.address().port))`;
+  const child = spawn(process.execPath, ['-e', script], { uid, cwd: '/', stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void child.kill());
+  const [line] = (await once(createInterface(child.stdout), 'line')) as [string];
+  return Number(line);
+}
+
+test.skipIf(process.getuid?.() !== 0 || process.platform !== 'linux').each([
+  ['127.0.0.1', '127.0.0.1'],
+  ['0.0.0.0', '127.0.0.1'],
+  ['::1', '[::1]'],
+  ['::', '127.0.0.1'],
+  ['127.0.0.1', 'localhost'],
+])('no token goes to a port of another user at %s, also by the name %s', async (host, name) => {
+  const port = await listenAs(STRANGER, host);
+  const check = (url: string) => () => checkListener(url, {});
+  expect(check(`http://${name}:${port}`)).toThrow(`a port of the user with the id ${STRANGER} on this host`);
+  expect(check(`https://${name}:${port}`)).not.toThrow();
+  expect(check(`http://tapes.example.org:${port}`)).not.toThrow();
+});
+
+test('a token goes to a port of the same user', async () => {
+  const server = net.createServer();
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as net.AddressInfo;
+  expect(() => checkListener(`http://127.0.0.1:${port}/tapes`, {})).not.toThrow();
+  server.close();
+});
