@@ -40,7 +40,7 @@ const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /** Fields of one name that have arguments or fields of their own: each pair may be compared with all that is below. */
-const MAX_REPEATS = 100;
+const MAX_REPEATS = 50;
 
 /** Parses a document of a limited size, so that its validation takes some milliseconds. @throws GraphQLError */
 export function parseDocument(text: string): DocumentNode {
