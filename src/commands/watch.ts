@@ -8,11 +8,12 @@ import {
   type RequestProgressSubscription,
 } from '../generated/command-operations.js';
 import { plural } from '../plural.js';
+import { printable } from '../printable.js';
 import { readId } from './arguments.js';
 import { follow } from './client.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from './failure.js';
 import { onInterrupt, stderr } from './io.js';
-import { noteLine, type OutputOptions, printable, printJson, printLine } from './output.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
 import { formatBar, ProgressLine } from './progress-line.js';
 import {
   addPathsOptions,
