@@ -36,6 +36,7 @@ import { lookForChanged } from './disk/changed.js';
 import { FailingDisks } from './disk/failures.js';
 import { CopyCheck } from './disk/missing.js';
 import { removeLeftBehind, removeUnheld, WaitingRequests } from './disk/removal.js';
+import { Renumbering } from './disk/renumbered.js';
 import { prepareDisks } from './disk/setup.js';
 import { createDiskLook, DiskGauge, type readFileSystem } from './disk/space.js';
 import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
@@ -248,7 +249,7 @@ function listPasses(
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, crews.engineIds));
   };
   const waiting = new WaitingRequests();
-  const copyCheck = new CopyCheck();
+  const [copyCheck, renumbering] = [new CopyCheck(), new Renumbering()];
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
     { name: 'abandon', bell: bells.event, everyMs: shared.idleMs, restTimes: 20, run: stopAbandoned },
@@ -271,6 +272,7 @@ function listPasses(
     { name: 'joins', everyMs: repairMs, run: () => joinAwaited(ctx) },
     { name: 'left behind', isByTime: true, everyMs: repairMs, run: () => removeLeftBehind(ctx, stop, disks) },
     { name: 'copies', everyMs: COPIES_MS, run: () => copyCheck.run(ctx) },
+    { name: 'renumbered copies', everyMs: COPIES_MS, run: () => renumbering.run(ctx, stop, disks) },
     { name: 'changed copies', bell: bells.recall, everyMs: repairMs, run: () => lookForChanged(ctx, stop, disks) },
     { name: 'unplaced', bell: bells.recall, everyMs: repairMs, run: () => failUnplaced(ctx) },
     { name: 'withdrawn', everyMs: repairMs, run: () => failWithdrawnRecalls(ctx) },

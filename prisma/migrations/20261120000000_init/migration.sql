@@ -106,6 +106,8 @@ CREATE TABLE "restore_disk" (
   "reserved_ever" BIGINT NOT NULL DEFAULT 0,
   "marked_at" TIMESTAMP(6),
   "marked_as" TEXT,
+  "marker_id" TEXT,
+  "folds_names" BOOLEAN,
   "fulls" INTEGER NOT NULL DEFAULT 0,
   "full_at" TIMESTAMP(6),
   "full_until" TIMESTAMP(6),

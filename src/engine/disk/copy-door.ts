@@ -12,7 +12,7 @@ import { Limiter } from '../../core/limiter.js';
 import { codeOf, isExhausted, messageOf, TapeError } from '../../errors.js';
 import { CallWatch, HungError } from '../calls.js';
 import { openPlain, readChunks, startChecksum } from '../checksum.js';
-import { isKnownBy, type LeftCopy } from './copy.js';
+import { isKnownBy, isRenumbered, type LeftCopy } from './copy.js';
 import { AbsentError } from './marker.js';
 import { type Folder, withCopy } from './restore-area.js';
 
@@ -105,18 +105,22 @@ export class CopyDoor {
     if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isOpenFolder(folder.place)))) {
       return { closed: 'private', message: `${name} is not for everybody on its host` };
     }
-    if (isKnownBy(copy, stats) && (await this.hasItsBytes(copy, handle, stats, tick))) return undefined;
+    const isKnown = isKnownBy(copy, stats);
+    if (isKnown || (await isRenumbered(copy, stats, folder.root))) {
+      if ((isKnown && copy.ctimeNs === stats.ctimeNs) || (await this.hasItsBytes(copy, handle, stats, tick)))
+        return undefined;
+    }
     return { closed: 'changed', message: `${name} is not the copy that was put there` };
   }
 
-  /** Compares the bytes if the ctime differs: perhaps only owner or mode changed. */
+  /** Compares the bytes: perhaps only owner, mode or inode changed. */
   private async hasItsBytes(
     copy: LeftCopy,
     handle: FileHandle,
     stats: BigIntStats,
     tick: () => void,
   ): Promise<boolean> {
-    if (copy.ctimeNs === stats.ctimeNs || copy.copyChecksum === null) return true;
+    if (copy.copyChecksum === null) return true;
     const key = JSON.stringify([copy.diskId, copy.path, String(stats.ino), String(stats.ctimeNs), copy.copyChecksum]);
     const known = this.compared.get(key);
     if (known !== undefined) return known;

@@ -6,6 +6,7 @@ import { codeOf, TapeError } from '../../errors.js';
 import { checksumOf } from '../checksum.js';
 import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
 import { ignoreMissing, isSame, removeEntry } from './entry.js';
+import { readMarkerId } from './marker.js';
 import { type CopyPlace, checkInPlace, type Folder, ifThere, withCopy } from './restore-area.js';
 
 /** A copy as recorded, on a disk with the matching marker. */
@@ -20,6 +21,8 @@ export interface LeftCopy extends CopyPlace {
   ctimeNs: bigint | null;
   /** Checksum of its bytes; null if unknown. */
   copyChecksum: string | null;
+  /** Recorded identity of the disk's marker; null if unknown. */
+  markerId?: string | null;
 }
 
 /**
@@ -79,7 +82,9 @@ export async function readChecksum(place: CopyPlace, like: string): Promise<stri
  * @throws TapeError TRANSIENT if the disk is absent: the copy will be there again with the disk
  */
 export async function compareCopy(copy: LeftCopy, tick: () => void = () => {}): Promise<CopyState> {
-  return await findState(copy, async (file) => ((await recognise(copy, file, tick)) ? 'same' : 'changed'));
+  return await findState(copy, async (file, { root }) =>
+    (await recognise(copy, { file, root }, tick)) ? 'same' : 'changed',
+  );
 }
 
 /**
@@ -93,8 +98,8 @@ export async function recogniseCopy(
   tick: () => void = () => {},
 ): Promise<BigIntStats | 'changed' | 'missing'> {
   let known: BigIntStats | undefined;
-  const state = await findState(copy, async (file) => {
-    known = await recognise(copy, file, tick);
+  const state = await findState(copy, async (file, { root }) => {
+    known = await recognise(copy, { file, root }, tick);
     return known ? 'same' : 'changed';
   });
   return known ?? (state === 'missing' ? 'missing' : 'changed');
@@ -144,12 +149,28 @@ export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntSt
 }
 
 /**
- * @returns the file's stats if it is the copy; undefined if it is another file or has other bytes. Compares the bytes
- *   if the ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes
+ * Whether a file may be the copy although its inode is another one: the disk's marker has another inode as well, since
+ * the file system has numbered its inodes anew, or the disk was copied. Its bytes are to be compared.
  */
-async function recognise(copy: LeftCopy, file: string, tick: () => void): Promise<BigIntStats | undefined> {
+export async function isRenumbered(copy: LeftCopy, stats: BigIntStats, root: string): Promise<boolean> {
+  if (copy.markerId == null || copy.copyChecksum === null) return false;
+  if (!isKnownBy({ ...copy, ino: inodeOf(stats) }, stats)) return false;
+  return (await readMarkerId(root)) !== copy.markerId;
+}
+
+/**
+ * @returns the file's stats if it is the copy; undefined if it is another file or has other bytes. Compares the bytes
+ *   if the ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes; and if the inode
+ *   differs, as that of the marker does
+ */
+async function recognise(
+  copy: LeftCopy,
+  { file, root }: { file: string; root: string },
+  tick: () => void,
+): Promise<BigIntStats | undefined> {
   const stats = await lstat(file, { bigint: true });
-  if (!isKnownBy(copy, stats)) return undefined;
-  if (copy.ctimeNs === stats.ctimeNs || copy.copyChecksum === null) return stats;
+  const isKnown = isKnownBy(copy, stats);
+  if (!isKnown && !(await isRenumbered(copy, stats, root))) return undefined;
+  if (copy.copyChecksum === null || (isKnown && copy.ctimeNs === stats.ctimeNs)) return stats;
   return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
 }

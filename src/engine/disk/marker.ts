@@ -3,7 +3,7 @@
  * nothing is written to a mount point, and no copy counts as missing.
  */
 import { randomUUID } from 'node:crypto';
-import { type FileHandle, open, realpath, rename, unlink } from 'node:fs/promises';
+import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf, quote, TapeError } from '../../errors.js';
 import { openPlain } from '../checksum.js';
@@ -69,6 +69,15 @@ async function readText(file: string): Promise<string> {
   } finally {
     await handle.close();
   }
+}
+
+/**
+ * Returns the identity of the marker's file: its inode, and when it was created if the file system says so. It changes
+ * if the file system numbers its inodes anew, or if the disk was copied.
+ */
+export async function readMarkerId(root: string): Promise<string> {
+  const { ino, birthtimeNs } = await lstat(path.join(root, markerName), { bigint: true });
+  return `${ino}:${birthtimeNs}`;
 }
 
 export async function removeMarker(disk: MarkedDisk): Promise<void> {

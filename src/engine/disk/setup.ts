@@ -2,7 +2,7 @@
  * Registers and marks restore disks. A new disk is marked if it is certainly the mounted one. From then on only its
  * marker identifies it, because an empty directory looks like an empty disk.
  */
-import { lstat, mkdir, realpath, stat } from 'node:fs/promises';
+import { lstat, mkdir, mkdtemp, realpath, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, InvalidInputError, messageOf, quote } from '../../errors.js';
@@ -17,7 +17,7 @@ import {
   refuseNested,
   setDisk,
 } from '../../operations/disks/disks.js';
-import { noteMarked, readTraces } from '../../operations/disks/markings.js';
+import { isProbed, noteMarked, readTraces, recordFolding } from '../../operations/disks/markings.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { BoundedCalls } from '../calls.js';
 import { isKnownBy } from './copy.js';
@@ -26,6 +26,7 @@ import {
   dropMarker,
   findRoot,
   type MarkedDisk,
+  markerName,
   placeMarker,
   prepareMarker,
   removeMarker,
@@ -180,6 +181,7 @@ export async function meetDisk(
     const { root, hasMarker } = await findRoot(disk);
     if (hasMarker) {
       await noteMarked(ctx, id, null);
+      await probeNames(ctx, id, root);
       return undefined;
     }
     const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, PROOFS);
@@ -189,10 +191,32 @@ export async function meetDisk(
     } else if (isUsed && !(await hasOneOf(root, copies))) {
       return `the restore disk ${mountpoint} has no marker, and none of the copies that should be on it: it may not be mounted (disk add --mark takes it as it is)`;
     } else await markFirst(ctx, disk);
-    await rootOf(disk);
+    await probeNames(ctx, id, await rootOf(disk));
     return undefined;
   } catch (error) {
     return messageOf(error);
+  }
+}
+
+/** Records whether the file system distinguishes names by case and by Unicode normalisation. */
+async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
+  if (await isProbed(ctx, diskId)) return;
+  const folds = await foldsNames(root).catch(() => undefined); // nothing can be written there now: it is probed later
+  if (folds !== undefined) await recordFolding(ctx, diskId, folds);
+}
+
+const PROBE_NAME = 'Caf\u00e9';
+
+/** Whether a file is found by another case, or by another Unicode normalisation, of its name. */
+export async function foldsNames(root: string): Promise<boolean> {
+  const dir = await mkdtemp(path.join(root, `${markerName}-`));
+  try {
+    await writeFile(path.join(dir, PROBE_NAME), '');
+    const others = [PROBE_NAME.toLowerCase(), PROBE_NAME.normalize('NFD')];
+    const found = await Promise.all(others.map((name) => lstat(path.join(dir, name)).catch(() => undefined)));
+    return found.some((stats) => stats !== undefined);
+  } finally {
+    await rm(dir, { recursive: true, force: true });
   }
 }
 

@@ -23,6 +23,8 @@ export interface NotedCopy {
   mtimeNs: bigint | null;
   ctimeNs: bigint | null;
   copyChecksum: string | null;
+  /** Recorded identity of the disk's marker; null if unknown. */
+  markerId: string | null;
   /** Version of the file's row, which changes with each write. */
   version: string;
 }
@@ -42,7 +44,7 @@ export const NOT_OURS = "a file with the same bytes stands in its place, and is 
 
 /** Columns of a NotedCopy; `f` is the file, `k` its disk. */
 export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.stage, k.id AS "diskId", k.mountpoint,
-  f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum",
+  f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum", k.marker_id AS "markerId",
   f.xmin::text AS version`;
 
 export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
@@ -79,7 +81,17 @@ export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHE
 
 export type ServedCopy = Pick<
   NotedCopy,
-  'fileId' | 'path' | 'size' | 'checksum' | 'diskId' | 'mountpoint' | 'ino' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'
+  | 'fileId'
+  | 'path'
+  | 'size'
+  | 'checksum'
+  | 'diskId'
+  | 'mountpoint'
+  | 'ino'
+  | 'mtimeNs'
+  | 'ctimeNs'
+  | 'copyChecksum'
+  | 'markerId'
 >;
 
 /** A caller who may list and fetch a file may read its copy. A path hidden by path rules is UNKNOWN. */

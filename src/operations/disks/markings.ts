@@ -26,6 +26,18 @@ export async function noteMarked(ctx: Context, diskId: number, name: string | nu
   return rowCount !== 0;
 }
 
+export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM restore_disk WHERE id = ${diskId} AND folds_names IS NOT NULL`,
+  );
+  return rowCount !== 0;
+}
+
+/** @param folds whether names that differ only in case or normalisation are the same file on the disk */
+export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
+  await ctx.db.pool.query(sql`UPDATE restore_disk SET folds_names = ${folds} WHERE id = ${diskId}`);
+}
+
 interface DiskTraces {
   isMarked: boolean;
   /** Name of a recorded marker that may not be in its place yet. */

@@ -4,7 +4,7 @@ import path from 'node:path';
 import type { Context } from '../../context.js';
 import { lockFiles, locking } from '../../database/locks.js';
 import { byKeys } from '../../database/planning.js';
-import { sql } from '../../database/sql.js';
+import { type Sql, sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { time } from '../../signals.js';
 import { onDiskStages, type Stage } from '../../stages.js';
@@ -12,7 +12,7 @@ import { addSeconds, secondsBetween } from '../../time.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
-import { hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
+import { hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape, placeOnDisk } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
@@ -237,9 +237,12 @@ interface Wanted {
  * @returns the paths below any mount point
  */
 export async function choosePlaces(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
-  const [hasAny] = await tx.query(sql`SELECT FROM renamed_place LIMIT 1`);
-  if (!hasAny || files.length === 0) return new Map();
-  const taken = await findTaken(tx, files);
+  const [any] = await tx.query<{ isRenamed: boolean; isFolded: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM renamed_place) AS "isRenamed", EXISTS (SELECT FROM restore_disk WHERE folds_names) AS "isFolded"`,
+  );
+  if (files.length === 0) return new Map();
+  const taken = any?.isRenamed ? await findTaken(tx, files) : new Set<bigint>();
+  if (any?.isFolded) for (const id of await findFolded(tx, files)) taken.add(id);
   const others = files.filter(({ fileId }) => taken.has(fileId));
   if (others.length === 0) return new Map();
   const places = others.map(({ fileId, logicalPath }) => `/.tapegate-renamed/${fileId}/${path.basename(logicalPath)}`);
@@ -263,6 +266,30 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
           WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path ~>=~ (f.path || '/') AND p.path ~<~ (f.path || '0') AND p.file_id <> f.id)`,
   );
   return new Set(rows.map(({ id }) => id));
+}
+
+/**
+ * The text of a path as the broadest file system compares names: without case, normalisation, and all that is not
+ * ASCII. So more paths are equal than on any disk, which costs only another place.
+ */
+const folded = (name: Sql) =>
+  sql`regexp_replace(replace(lower(normalize(${name}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
+
+/** Finds files whose path, on a disk that folds names, is that of another file there. */
+async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
+  const rows = await tx.query<{ id: bigint }>(
+    sql`WITH wanted AS MATERIALIZED (
+          SELECT f.id, c.disk_id, ${folded(sql`f.path`)} AS name FROM recall c JOIN restore_disk k ON k.id = c.disk_id AND k.folds_names
+            JOIN tape_file f ON f.id = c.file_id WHERE c.file_id = ANY(${files.map(({ fileId }) => fileId)}::bigint[])
+        ), there AS (
+          SELECT f.id, f.disk_id, ${placeOnDisk} AS path FROM tape_file f WHERE f.disk_id IN (SELECT disk_id FROM wanted)
+          UNION ALL SELECT f.id, f.changed_disk_id, ${placeOnDisk} FROM tape_file f WHERE f.changed_disk_id IN (SELECT disk_id FROM wanted)
+          UNION ALL SELECT f.id, c.disk_id, ${placeOnDisk} FROM recall c JOIN tape_file f ON f.id = c.file_id
+            WHERE c.disk_id IN (SELECT disk_id FROM wanted)
+        )
+        SELECT DISTINCT w.id FROM wanted w JOIN there t ON t.disk_id = w.disk_id AND t.id <> w.id AND ${folded(sql`t.path`)} = w.name`,
+  );
+  return rows.map(({ id }) => id);
 }
 
 function foldersAround(file: string): string[] {

@@ -1,0 +1,87 @@
+/** Restore disks whose inode numbers change, and those that take different names for the same. */
+import { copyFileSync, existsSync, renameSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { beforeAll, expect, test } from 'vitest';
+import { FailingDisks } from '../../src/engine/disk/failures.js';
+import { writeMarker } from '../../src/engine/disk/marker.js';
+import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { Renumbering } from '../../src/engine/disk/renumbered.js';
+import { foldsNames } from '../../src/engine/disk/setup.js';
+import { withEngine } from '../support/engine-by-hand.js';
+import { readRestored, readStage } from '../support/engine-watch.js';
+import { askData } from '../support/graphql.js';
+import { useMemorySite } from '../support/memory-site.js';
+import { cancel } from '../support/mutations.js';
+import { waitForState } from '../support/request-view.js';
+
+const { app, backend, restore, tape, ask, place, query } = useMemorySite({ isIdle: true });
+const never = new AbortController().signal;
+const disk = () => ({ diskId: 1, mountpoint: app.restoreDir });
+const look = () => new Renumbering().run(app.ctx, never, new FailingDisks(app.ctx));
+
+beforeAll(async () => {
+  await writeMarker(disk());
+  await look();
+});
+
+/** Gives a copy another inode, and leaves its bytes and time as they are. */
+async function copyAnew(file: string, bytes?: Uint8Array): Promise<void> {
+  const { atime, mtime } = statSync(place(file));
+  if (bytes) writeFileSync(`${place(file)}-new`, bytes);
+  else copyFileSync(place(file), `${place(file)}-new`);
+  utimesSync(`${place(file)}-new`, atime, mtime);
+  renameSync(`${place(file)}-new`, place(file));
+  const { mtimeNs } = statSync(place(file), { bigint: true });
+  await query('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', [file, mtimeNs]);
+}
+
+/** Gives the marker another inode, as if the whole disk was copied. */
+const copyMarker = () => writeMarker(disk());
+
+const readIno = async (file: string) =>
+  (await query<{ ino: bigint }>('SELECT disk_ino AS ino FROM tape_file WHERE path = $1', [file]))[0]?.ino;
+
+test('copies of a disk that was copied are recognised by their checksums, and removed with their requests', async () => {
+  const id = await restore('/moved/a');
+  const other = await restore('/moved/b');
+  await copyAnew('/moved/a');
+  await copyAnew('/moved/b', new Uint8Array(1000));
+  await copyMarker();
+  await cancel(app, id);
+  await cancel(app, other);
+  await removeUnheld(app.ctx, never);
+  expect([readRestored(app, '/moved/a'), await readStage(app, '/moved/a')]).toEqual([undefined, 'T']);
+  expect([existsSync(place('/moved/b')), await readStage(app, '/moved/b')]).toEqual([true, 'U']);
+  await look();
+});
+
+test('new inodes of a whole disk are recorded, and those of single files are not', async () => {
+  await restore('/renumbered/a');
+  await copyAnew('/renumbered/a');
+  const before = await readIno('/renumbered/a');
+  await look();
+  expect(await readIno('/renumbered/a')).toBe(before);
+  await copyMarker();
+  await look();
+  expect(await readIno('/renumbered/a')).toBe(statSync(place('/renumbered/a'), { bigint: true }).ino);
+  const [row] = await query<{ id: string }>('SELECT marker_id AS id FROM restore_disk');
+  expect(row?.id).toMatch(new RegExp(`^${statSync(place('.tapegate-disk')).ino}:`));
+});
+
+test('on a disk that folds names, files whose names differ in case or normalisation have copies of their own', async () => {
+  expect(await foldsNames(app.restoreDir)).toBe(false);
+  await query('UPDATE restore_disk SET folds_names = true');
+  const names = ['/c/File', '/c/file', '/c/caf\u00e9', '/c/cafe\u0301', '/c/other'];
+  await tape(...names);
+  const id = await ask(...names);
+  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'), { part: 'drive' });
+  const { request } = await askData<{ request: { holds: { edges: { node: { file: { restoredPath: string } } }[] } } }>(
+    app,
+    `{ request(id: ${id}) { holds(first: 10) { edges { node { file { restoredPath } } } } } }`,
+  );
+  const paths = request.holds.edges.map(({ node }) => node.file.restoredPath);
+  const fold = (file: string) => file.normalize('NFC').toLowerCase();
+  expect(new Set(paths.map(fold)).size).toBe(names.length);
+  expect(paths.at(-1)).toBe(path.join(app.restoreDir, '/c/other'));
+  await query('UPDATE restore_disk SET folds_names = false');
+});
