@@ -1,7 +1,8 @@
 /**
  * `PUT /import` imports rows of the catalogue, CSV or JSON Lines, plain or gzipped, for operators. It imports all rows
  * or none, and none if the client disconnects before the response. The response is a JSON object: the counts, or
- * `error`, with `faults` of rows. `?complete=/prefix/` withdraws files below the prefix that the rows do not contain,
+ * `error`, with `faults` of rows. `skipInvalid=true` leaves out rows with names that cannot be restored, and returns them
+ * as `rejects`. `?complete=/prefix/` withdraws files below the prefix that the rows do not contain,
  * at most `maxWithdrawn` percent of them (default 5). `dryRun=true` changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -76,27 +77,30 @@ async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Pro
   }
 }
 
-function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryRun: boolean } {
+function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryRun: boolean; skipInvalid: boolean } {
   const query = new URL(url, 'http://gateway').searchParams;
   for (const name of query.keys()) {
-    if (!['complete', 'maxWithdrawn', 'dryRun'].includes(name)) {
-      throw new InvalidInputError(name, 'is nothing that an import takes: there are complete, maxWithdrawn, dryRun');
+    if (!['complete', 'maxWithdrawn', 'dryRun', 'skipInvalid'].includes(name)) {
+      const known = 'complete, maxWithdrawn, dryRun, skipInvalid';
+      throw new InvalidInputError(name, `is nothing that an import takes: there are ${known}`);
     }
     if (query.getAll(name).length > 1) throw new InvalidInputError(name, 'must be given once');
   }
-  const [folder, most, dryRun] = [query.get('complete'), query.get('maxWithdrawn'), query.get('dryRun') ?? 'false'];
-  if (dryRun !== 'true' && dryRun !== 'false') {
-    throw new InvalidInputError('dryRun', `must be true or false, not ${quote(dryRun)}`);
-  }
-  const isDryRun = dryRun === 'true';
+  const [folder, most] = [query.get('complete'), query.get('maxWithdrawn')];
+  const readFlag = (name: string) => {
+    const given = query.get(name) ?? 'false';
+    if (given === 'true' || given === 'false') return given === 'true';
+    throw new InvalidInputError(name, `must be true or false, not ${quote(given)}`);
+  };
+  const flags = { isDryRun: readFlag('dryRun'), skipInvalid: readFlag('skipInvalid') };
   if (most !== null && folder === null) {
     throw new InvalidInputError('maxWithdrawn', 'is for an import that is complete');
   }
   if (most !== null && !/^\d{1,3}$/.test(most)) {
     throw new InvalidInputError('maxWithdrawn', `must be from 0 to 100, in percent, not ${quote(most)}`);
   }
-  if (folder === null) return { isDryRun };
-  return { isDryRun, complete: readComplete({ folder, mostPercent: most === null ? undefined : Number(most) }) };
+  if (folder === null) return flags;
+  return { ...flags, complete: readComplete({ folder, mostPercent: most === null ? undefined : Number(most) }) };
 }
 
 /** @throws HttpError 405, 415 */

@@ -100,7 +100,7 @@ const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
   file: string;
-  /** The number of its first line among those of all parts. */
+  /** The number of its first line among those of all parts; infinite before it is read. */
   first: number;
 }
 
@@ -110,7 +110,8 @@ async function openInventory({ file }: ImportSource, settings: InventorySettings
     throw new CommandError('an inventory of S3 is given as its manifest.json, beside which its files are');
   const manifest = await readManifest(file);
   const parts: Part[] = [];
-  for (const listed of manifest.files) parts.push({ ...listed, file: await findPart(file, listed), first: 1 });
+  for (const listed of manifest.files)
+    parts.push({ ...listed, file: await findPart(file, listed), first: Number.POSITIVE_INFINITY });
   return {
     size: parts.reduce((sum, { size }) => sum + size, 0),
     rows: (meter) => readParts(parts, { manifest, settings, skipped, meter }),

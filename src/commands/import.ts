@@ -11,6 +11,7 @@ import { CommandError, UsageError } from './failure.js';
 import type { ListOptions, OpenList } from './import-list.js';
 import { createImportView } from './import-progress.js';
 import { dryRunOption, type OutputOptions, printJson, printLine } from './output.js';
+import { Rejects, type SkipOptions } from './rejects.js';
 import { operate } from './where.js';
 
 export function register(program: Command): void {
@@ -29,6 +30,11 @@ export function register(program: Command): void {
     .option('--strip <folder>', 'taken from the beginning of each path of a list first')
     .option('--spot <name>', 'the storage spot that the files of a list come from')
     .option('--storage-class <names>', 'of an inventory of S3, objects of these classes alone: GLACIER,DEEP_ARCHIVE')
+    .option('--skip-invalid', 'leave out files with names that cannot be restored, and list them in a file')
+    .option(
+      '--rejects <file>',
+      'with --skip-invalid: the file, which must not exist (default: beside the list, <file>.rejects)',
+    )
     .option('--complete <folder>', 'the list has all files below the folder: others are withdrawn')
     .option(
       '--max-withdrawn <percent>',
@@ -41,7 +47,7 @@ export function register(program: Command): void {
 
 const toPercent = toNumber('--max-withdrawn', { to: 100, expected: 'a whole number of percent' });
 
-interface ImportOptions extends OutputOptions, ListOptions {
+interface ImportOptions extends OutputOptions, ListOptions, SkipOptions {
   progress?: boolean;
   format?: 'csv' | 'jsonl' | ListFormat;
   complete?: string;
@@ -55,26 +61,39 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
   const isList = format !== 'csv' && format !== 'jsonl';
   if (!isList) refuseListOptions(options);
   const source = await openSource(file);
-  if (isList) return await importList(await openList(source, format, options), options);
-  const { readRows } = await import('../operations/catalogue/import-rows.js');
-  const result = await send(options, {
-    size: source.size,
-    rows: (meter) => readRows(meter(source.read())),
-    body: (meter) => meter(source.read()),
-    bodySize: source.size,
-  });
-  tell(result, options);
+  if (isList) return await importList(await openList(source, format, options), listOf(source), options);
+  const { readRows, toJsonLines } = await import('../operations/catalogue/import-rows.js');
+  const rejects = await Rejects.open(options, listOf(source));
+  const rows = (meter: Meter) => {
+    const all = readRows(meter(source.read()));
+    return rejects ? rejects.filter(all) : all;
+  };
+  const body = (meter: Meter) => (rejects ? toBody(toJsonLines(rows(meter))) : meter(source.read()));
+  const bodySize = rejects ? undefined : source.size;
+  tell(await send(options, { size: source.size, rows, body, bodySize, rejects }), options, { rejects });
 }
 
+const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMode: false });
+
+/** The file beside which others may be written; standard input has none. */
+const listOf = ({ file }: { file: string }) => (file === '-' ? undefined : file);
+
 /** A gateway is sent rows as it takes them: the files of a list are here. */
-async function importList({ rows, size, skipped, nameLines }: OpenList, options: ImportOptions): Promise<void> {
+async function importList(
+  { rows, size, skipped, nameLines }: OpenList,
+  file: string | undefined,
+  options: ImportOptions,
+): Promise<void> {
   const { toJsonLines } = await import('../operations/catalogue/import-rows.js');
-  const body = (meter: Meter) => Readable.from(toJsonLines(rows(meter)), { objectMode: false });
-  const result = await send(options, { size, rows, body, bodySize: undefined }).catch((error: unknown) => {
+  const rejects = await Rejects.open(options, file, nameLines);
+  const kept = (meter: Meter) => (rejects ? rejects.filter(rows(meter)) : rows(meter));
+  const body = (meter: Meter) => toBody(toJsonLines(kept(meter)));
+  const sending = { size, rows: kept, body, bodySize: undefined, rejects };
+  const result = await send(options, sending).catch((error: unknown) => {
     const [before, after] = [messageOf(error), nameLines(messageOf(error))];
     throw before === after ? error : new CommandError(after);
   });
-  tell(result, options, Object.fromEntries(skipped));
+  tell(result, options, { rejects, skipped: Object.fromEntries(skipped) });
 }
 
 type Meter = (source: Readable) => Readable;
@@ -85,45 +104,57 @@ interface Sending {
   rows(meter: Meter): RowSource;
   body(meter: Meter): Readable;
   bodySize: number | undefined;
+  rejects: Rejects | undefined;
 }
 
-async function send(options: ImportOptions, { size, rows, body, bodySize }: Sending): Promise<ImportResult> {
-  const { progress, dryRun: isDryRun } = options;
+async function send(options: ImportOptions, { size, rows, body, bodySize, rejects }: Sending): Promise<ImportResult> {
+  const { progress, dryRun: isDryRun, skipInvalid } = options;
   if (options.maxWithdrawn !== undefined && options.complete === undefined) {
     throw new UsageError('--max-withdrawn is for --complete');
   }
   const view = createImportView({ size, isAsked: progress });
-  return await operate({
+  let isImported = false;
+  const sent = operate({
     here: async (ctx) => {
       const { importRows } = await import('../operations/catalogue/import.js');
       const { readComplete } = await import('../operations/catalogue/withdrawals.js');
       const folder = options.complete;
       const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: options.maxWithdrawn });
-      return await importRows(ctx, rows(view.meter), { complete, isDryRun });
+      return await importRows(ctx, rows(view.meter), { complete, isDryRun, skipInvalid });
     },
     afar: async (url) => {
       const { sendFile } = await import('./send-file.js');
       const target = `${url}/import${queryOf(options)}`;
       return await sendFile<ImportResult>(target, { url, source: body(view.meter), size: bodySize });
     },
-  }).finally(() => view.end());
+  });
+  try {
+    const result = await sent;
+    await rejects?.write(result.rejects ?? []);
+    isImported = true;
+    return result;
+  } finally {
+    view.end();
+    await rejects?.end({ isImported });
+  }
 }
 
-function queryOf({ complete, maxWithdrawn, dryRun }: ImportOptions): string {
+function queryOf({ complete, maxWithdrawn, dryRun, skipInvalid }: ImportOptions): string {
   const query = new URLSearchParams();
   if (complete !== undefined) query.set('complete', complete);
   if (maxWithdrawn !== undefined) query.set('maxWithdrawn', String(maxWithdrawn));
   if (dryRun) query.set('dryRun', 'true');
+  if (skipInvalid) query.set('skipInvalid', 'true');
   return query.size === 0 ? '' : `?${query}`;
 }
 
 function tell(
-  result: ImportResult,
+  { rejects: _, ...result }: ImportResult,
   options: OutputOptions & { dryRun?: boolean },
-  skipped?: Record<string, number>,
+  { skipped, rejects }: { skipped?: Record<string, number>; rejects: Rejects | undefined },
 ): void {
   if (options.json) {
-    printJson(skipped ? { ...result, skipped } : result);
+    printJson({ ...result, ...(skipped && { skipped }), ...rejects?.facts });
     return;
   }
   if (options.dryRun) printLine('nothing was imported; it would be:');
@@ -140,6 +171,7 @@ function tell(
     printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: T, without a copy in the restore area`);
   }
   for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
+  rejects?.print();
 }
 
 function tellWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {

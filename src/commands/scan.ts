@@ -4,12 +4,14 @@ import type { Command } from 'commander';
 import type { Context } from '../context.js';
 import { messageOf, quote } from '../errors.js';
 import { attributesOf } from '../operations/catalogue/attributes.js';
+import type { Reject } from '../operations/catalogue/import-incoming.js';
 import { plural } from '../plural.js';
 import { printable } from '../printable.js';
 import { openContext } from './context.js';
 import { CommandError, UsageError } from './failure.js';
 import { environment, onInterrupt } from './io.js';
 import { noteLine, type OutputOptions, printJson, printLine } from './output.js';
+import { Rejects, type SkipOptions } from './rejects.js';
 
 export function register(program: Command): void {
   program
@@ -21,10 +23,12 @@ export function register(program: Command): void {
     .option('--drive <name>', 'the drive that it is mounted in (default: one that nobody uses)')
     .option('--prefix <path>', 'only what is below this folder, as the catalogue is to have it')
     .option('--spot <name>', 'the storage spot that the files come from')
+    .option('--skip-invalid', 'leave out files with names that cannot be restored, and list them in a file')
+    .option('--rejects <file>', 'with --skip-invalid: the file, which must not exist')
     .action((volume, options) => scanVolume(volume, options));
 }
 
-interface ScanOptions extends OutputOptions {
+interface ScanOptions extends OutputOptions, SkipOptions {
   library?: string;
   drive?: string;
   prefix?: string;
@@ -43,20 +47,30 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
   const abort = new AbortController();
   onInterrupt(() => abort.abort(new CommandError('stopped; nothing was registered')));
   const counts: ScanCounts = { files: 0, unchanged: 0, skipped: 0 };
-  const { added, updated } = await registerFiles(volume, options, counts, abort.signal);
-  const result = { ...counts, added, updated };
+  const rejects = await Rejects.open(options, undefined);
+  let isImported = false;
+  const registered = await registerFiles(volume, options, { counts, rejects }, abort.signal)
+    .then(async (done) => {
+      await rejects?.write(done.rejects ?? []);
+      isImported = true;
+      return done;
+    })
+    .finally(() => rejects?.end({ isImported }));
+  const { added, updated } = registered;
+  const result = { ...counts, added, updated, ...rejects?.facts };
   if (options.json) return printJson(result);
   printLine(
     `${plural(counts.files, 'file')} on ${printable(volume)}: ${added} added, ${updated} updated, ${counts.unchanged} as they were`,
   );
+  rejects?.print();
 }
 
 async function registerFiles(
   volume: string,
   options: ScanOptions,
-  counts: ScanCounts,
+  { counts, rejects }: { counts: ScanCounts; rejects: Rejects | undefined },
   signal: AbortSignal,
-): Promise<{ added: number; updated: number }> {
+): Promise<{ added: number; updated: number; rejects?: Reject[] }> {
   const ctx = await openContext();
   const { importRows } = await import('../operations/catalogue/import.js');
   const { readRows } = await import('../operations/catalogue/import-rows.js');
@@ -85,7 +99,9 @@ async function registerFiles(
       yield* lines;
       await unmount(); // the drive is free while the rows are imported
     };
-    return await importRows(ctx, readRows(Readable.from(all())), { wanted: signal });
+    const rows = readRows(Readable.from(all()));
+    const { skipInvalid } = options;
+    return await importRows(ctx, rejects ? rejects.filter(rows) : rows, { wanted: signal, skipInvalid });
   } finally {
     await unmount();
   }

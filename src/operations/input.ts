@@ -1,4 +1,5 @@
 /** Checks input of users. Each function returns the checked value or throws an InvalidInputError with the value. */
+import path from 'node:path';
 import { InvalidInputError, quote } from '../errors.js';
 import { parseTime } from '../time.js';
 
@@ -96,6 +97,12 @@ export function findPathProblem(value: string): string | undefined {
     }
   }
   return undefined;
+}
+
+/** Returns the path that a bad path means on a disk, as `/a/b` for `/a//./b`; undefined if there is none. */
+export function findNamesake(value: string): string | undefined {
+  const namesake = path.posix.normalize(`/${value}`);
+  return namesake !== value && findPathProblem(namesake) === undefined ? namesake : undefined;
 }
 
 /** Checks one plain email address without anything that could start another one or a header. */

@@ -109,7 +109,7 @@ test('the command prints the same and ends with the same code as beside the data
   expect(await runCli(['import', path.join(dir, 'broken.csv')], { env: afar })).toEqual(
     refused(
       1,
-      'nothing was imported:\n  line 3: size must be a whole number of bytes, not "many"\n  line 4: path does not begin with "/": "raw/c.dat"',
+      'nothing was imported:\n  line 3: size must be a whole number of bytes, not "many"\n  line 4: path does not begin with "/": "raw/c.dat"\n--skip-invalid leaves out names that cannot be restored',
     ),
   );
 });

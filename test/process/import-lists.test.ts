@@ -1,6 +1,6 @@
 /** `import` of lists of other systems: beside the database, and through a gateway. */
 import { createHash } from 'node:crypto';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeEach, expect, test } from 'vitest';
@@ -52,10 +52,16 @@ function write(name: string, content: string | Uint8Array): string {
   return file;
 }
 
+const readPaths = async () => (await readCatalogue()).map((row) => (row as { path: string }).path);
+
 const list = ['--format', 'find', '--volume', 'HSM'];
 const inventory = ['--format', 's3-inventory', '--volume', 'raw'];
 const entry = (name: string) => `1000 1709245801.5 640 1000 1000 ${name}\n`;
+const hint = '--skip-invalid leaves out names that cannot be restored';
 const refusedRows = (...faults: string[]) => refused(1, ['nothing was imported:', ...faults].join('\n  '));
+/** Some faults are names. */
+const refusedNames = (...faults: string[]) =>
+  refused(1, `${['nothing was imported:', ...faults].join('\n  ')}\n${hint}`);
 const row = { size: '1000', stage: 'ONTAPE', volume: 'HSM', spot: null, checksum: null };
 
 test.each(ways)('a list of find is imported %s, gzipped or not, from a file or from standard input', async (way) => {
@@ -77,10 +83,84 @@ test.each(ways)('a list of find is imported %s, gzipped or not, from a file or f
   ]);
 });
 
+test.each(ways)('names that cannot be restored are left out %s and listed in a new private file', async (way) => {
+  await runImport(way, [write('before', entry('/z/known') + entry('/z/x/deep')), ...list]);
+  const long = 'x'.repeat(256);
+  const names = ['/a/ok', '/a//b', '/a/../c', '/a/./d', `/a/${long}`, '/e', '/e/f', '/z/known/below', '/z/x'];
+  const latin = Buffer.from(entry('/a/caf\u00e9'), 'latin1');
+  const file = write(
+    'names',
+    Buffer.concat([Buffer.from(names.map(entry).join('')), latin, Buffer.from(entry('/a/last'))]),
+  );
+  const { code, stderr } = await runImport(way, [file, ...list]);
+  expect([code, stderr.trimEnd().split('\n').at(-1)]).toEqual([1, hint]);
+  const skipped = await runImport(way, [file, ...list, '--skip-invalid']);
+  expect(skipped).toEqual(
+    done(`3 files added, 0 updated\nleft out: 8 names that cannot be restored, in ${file}.rejects\n`),
+  );
+  expect(statSync(`${file}.rejects`).mode & 0o777).toBe(0o600);
+  const rejects = readFileSync(`${file}.rejects`, 'utf8').trimEnd().split('\n');
+  expect(rejects).toEqual([
+    'line 2: path has the part "": "/a//b"',
+    'line 3: path has the part "..": "/a/../c"',
+    'line 4: path has the part ".": "/a/./d"',
+    expect.stringContaining('line 5: path has a part longer than 255 bytes'),
+    expect.stringContaining('line 10: is not valid UTF-8: "1000 1709245801.5 640 1000 1000 /a/caf\\\\xe9"'),
+    'line 6: "/e" cannot be a file and a folder, of "/e/f"',
+    'line 8: "/z/known" cannot be a file and a folder, of "/z/known/below"',
+    'line 9: "/z/x" cannot be a file and a folder, of "/z/x/deep"',
+  ]);
+  expect(await readPaths()).toEqual(['/a/last', '/a/ok', '/e/f', '/z/known', '/z/x/deep']);
+  expect(await runImport(way, [file, ...list, '--skip-invalid'])).toMatchObject({ code: 1 });
+});
+
+test.each(ways)(
+  'a complete list with names that are left out %s withdraws no file that such a name means',
+  async (way) => {
+    const known = ['/c/b', '/c/caf\u{FFFD}', '/c/gone', ...Array.from({ length: 5 }, (_, n) => `/c/${n}`)];
+    await runImport(way, [write('known', known.map(entry).join('')), ...list]);
+    const names = ['/c//b', ...known.slice(3)];
+    const file = write(
+      'all',
+      Buffer.concat([Buffer.from(names.map(entry).join('')), Buffer.from(entry('/c/caf\u00e9'), 'latin1')]),
+    );
+    const complete = ['--complete', '/c', '--max-withdrawn', '20', '--skip-invalid', '--json'];
+    const { stdout } = await runImport(way, [file, ...list, ...complete]);
+    expect(JSON.parse(stdout)).toMatchObject({ withdrawn: 1, rejected: 2, rejectsFile: `${file}.rejects` });
+    const { rows } = await app.ctx.db.pool.query('SELECT path FROM tape_file WHERE withdrawn_at IS NOT NULL');
+    expect(rows).toEqual([{ path: '/c/gone' }]);
+  },
+);
+
+test('keys of an S3 inventory that are no paths are left out', async () => {
+  const manifest = writeInventory([
+    object('a') + object('/lead') + object('a//b'),
+    object('a/b') + object('%FF') + object('ok'),
+  ]);
+  const rejects = path.join(dir, 'rejected');
+  const { code } = await runImport('here', [manifest, ...inventory, '--skip-invalid', '--rejects', rejects]);
+  expect([code, await readPaths()]).toEqual([0, ['/a/b', '/ok']]);
+  expect(readFileSync(rejects, 'utf8')).toBe(
+    [
+      `${partOf(0)} line 2: path has the part "": "//lead"`,
+      `${partOf(0)} line 3: path has the part "": "/a//b"`,
+      `${partOf(1)} line 2: the key "%FF" is not URL-encoded UTF-8`,
+      `${partOf(0)} line 1: "/a" cannot be a file and a folder, of "/a/b"\n`,
+    ].join('\n'),
+  );
+});
+
+test('an import that fails leaves no file of rejects', async () => {
+  const file = write('half', `${entry('/a//b')}nonsense\n`);
+  const result = await runImport('here', [file, ...list, '--skip-invalid']);
+  expect([result.code, existsSync(`${file}.rejects`)]).toEqual([1, false]);
+  expect(result.stderr).not.toContain(hint);
+});
+
 test.each(ways)('bad entries of a list are reported with its own lines %s, and nothing is imported', async (way) => {
   const bad = write('bad', `1 1 /a\nnonsense\n2 2 /c\n3 3 /d/../e\n`);
   expect(await runImport(way, [bad, ...list])).toEqual(
-    refusedRows(
+    refusedNames(
       `line 2: "nonsense" is not what find -printf '%s %T@ %m %U %G %p\\n' prints`,
       'line 4: path has the part "..": "/d/../e"',
     ),
@@ -149,7 +229,7 @@ test.each(ways)('bad rows of an inventory are reported with their file, %s', asy
   );
   const bad = writeInventory([object('a'), object('b') + object('%zz')]);
   expect(await runImport(way, [bad, ...inventory])).toEqual(
-    refusedRows(`${partOf(1)} line 2: the key "%zz" is not URL-encoded UTF-8`),
+    refusedNames(`${partOf(1)} line 2: the key "%zz" is not URL-encoded UTF-8`),
   );
 });
 

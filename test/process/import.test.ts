@@ -239,6 +239,8 @@ const outcomeOf = (input: string | Uint8Array) =>
     (error: Error) => error.message,
   );
 const importPaths = (...paths: string[]) => outcomeOf(['path,size', ...paths.map((file) => `${file},1`)].join('\n'));
+const refusalOfNames = (...faults: string[]) =>
+  `${refusal(...faults)}\n--skip-invalid leaves out names that cannot be restored`;
 const refusal = (...faults: string[]) => ['nothing was imported:', ...faults.map((fault) => `  ${fault}`)].join('\n');
 
 const good = Array.from({ length: 3000 }, (_, n) => `/good/${n},${n},T`);
@@ -275,7 +277,7 @@ test('the command ends with 1, and no control character of the file reaches the 
   const file = path.join(app.dataDir, 'bad.csv');
   writeFileSync(file, 'path,size\n/a\u001b]0;x\u0007,1\n/b\u009b31m,x\nc\u009b,1\n');
   expect(await runCli(['import', file], { env })).toEqual(
-    refused(1, refusal(badSize(3), 'line 4: path does not begin with "/": "c\uFFFD"')),
+    refused(1, refusalOfNames(badSize(3), 'line 4: path does not begin with "/": "c\uFFFD"')),
   );
   expect(await readAll()).toEqual(before);
 });
@@ -305,14 +307,14 @@ test('an import whose database connection breaks ends with 4 and stores nothing'
 
 test('a path that is a file and a directory in one import is refused with its lines', async () => {
   expect(await importPaths('/one/p/q/r', '/one/x', '/one/p')).toBe(
-    refusal('lines 2 and 4: "/one/p" cannot be a file and a folder, of "/one/p/q/r"'),
+    refusalOfNames('lines 2 and 4: "/one/p" cannot be a file and a folder, of "/one/p/q/r"'),
   );
 });
 
 test('a path below or above a file of the catalogue is refused; one with the same beginning is not', async () => {
   expect(await importPaths('/two/p', '/two/d/e/f')).toBe('2 added');
   expect(await importPaths('/two/new', '/two/p/q', '/two/d')).toBe(
-    refusal(
+    refusalOfNames(
       'line 3: "/two/p" cannot be a file and a folder, of "/two/p/q"',
       'line 4: "/two/d" cannot be a file and a folder, of "/two/d/e/f"',
     ),

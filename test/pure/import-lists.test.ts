@@ -85,7 +85,7 @@ test.each([
 
 test('a name without UTF-8 is refused by its line', async () => {
   const text = Buffer.from('1 2 /a\n1 2 /\u00e9\n', 'latin1');
-  expect(await readPlain(text)).toEqual(['line 2: is not valid UTF-8']);
+  expect(await readPlain(text)).toEqual(['1: /a 1', 'line 2: is not valid UTF-8: "1 2 /\\\\xe9"']);
 });
 
 test('strip removes the beginning of paths, and prefix adds one', async () => {

@@ -1,4 +1,5 @@
 /** Checks that reject a whole import. Its rows are in the temporary table `incoming`, known files of them in `old`. */
+import type pg from 'pg';
 import type { Context } from '../../context.js';
 import { lockLibrariesKept } from '../../database/locks.js';
 import { plannedByKeys, plannedFreely } from '../../database/planning.js';
@@ -8,6 +9,7 @@ import { quote } from '../../errors.js';
 import { isByPath } from '../conditions.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import type { KnownFile } from './files.js';
+import type { Reject } from './import-incoming.js';
 import { ImportError, MAX_FAULTS } from './import-lines.js';
 import { tellRetired } from './volumes.js';
 
@@ -19,9 +21,10 @@ export async function refuseRows<Row extends object>(
   tx: Transaction,
   statement: Sql,
   describe: (row: Row) => string,
+  ofNames = false,
 ): Promise<void> {
   const rows = await tx.query<Row>(sql`${statement} LIMIT ${MAX_FAULTS + 1}`);
-  if (rows.length > 0) throw new ImportError(rows.map(describe));
+  if (rows.length > 0) throw new ImportError(rows.map(describe), { hasNames: ofNames });
 }
 
 export async function refuseDuplicates(tx: Transaction): Promise<void> {
@@ -159,7 +162,38 @@ export async function refuseFolders(tx: Transaction): Promise<void> {
       const lines = [outerLine, innerLine].filter((line) => line !== null).sort((a, b) => Number(a - b));
       return `line${lines.length > 1 ? 's' : ''} ${lines.join(' and ')}: ${describeClash(clash)}`;
     },
+    true,
   );
+}
+
+/** More rejected rows than a response can list. */
+export const MAX_REJECTS = 100_000;
+
+/**
+ * Deletes rows of `incoming` whose path is a file and a directory, in the list or with the catalogue. Keeps rows of known
+ * files, and the files of a directory rather than the file of its name. A clash that another import adds later rejects
+ * the import. @returns the deleted rows
+ */
+export async function dropClashes(client: pg.PoolClient): Promise<Reject[]> {
+  await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);
+  const { rows } = await client.query<{ line: string; path: string; outer: string; inner: string }>(
+    sql`WITH RECURSIVE fresh_path AS MATERIALIZED (
+          SELECT i.line, i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = i.path)
+        ), folder (path) AS (
+          SELECT ${parentOf(sql`p.path`)} FROM fresh_path p
+          UNION SELECT ${parentOf(sql`d.path`)} FROM folder d WHERE d.path <> ''
+        ), clash AS (
+          SELECT p.line, f.path AS "outer", p.path AS "inner" FROM folder d JOIN tape_file f ON f.path = d.path
+            JOIN fresh_path p ON ${liesBelow(sql`p.path`, sql`f.path`)}
+          UNION ALL SELECT p.line, p.path, f.path FROM fresh_path p CROSS JOIN LATERAL (
+            SELECT f.path FROM tape_file f WHERE ${liesBelow(sql`f.path`, sql`p.path`)} ORDER BY f.path USING ~<~ LIMIT 1) f
+          UNION ALL SELECT p.line, p.path, i.path FROM fresh_path p CROSS JOIN LATERAL (
+            SELECT i.path FROM incoming i WHERE ${liesBelow(sql`i.path`, sql`p.path`)} ORDER BY i.path USING ~<~ LIMIT 1) i
+        ), one AS (SELECT DISTINCT ON (c.line) c.* FROM clash c ORDER BY c.line)
+        DELETE FROM incoming i USING one c WHERE i.line = c.line RETURNING c.line, c."outer", c."inner"`,
+  );
+  const rejects = rows.map(({ line, ...clash }) => ({ line: Number(line), problem: describeClash(clash) }));
+  return rejects.sort((a, b) => a.line - b.line);
 }
 
 /** Describes one clash of the paths, if any. The catalogue must be locked. */

@@ -23,6 +23,13 @@ export interface ImportResult {
   /** With a complete list: files below its prefix that it omits, and all files below it. */
   withdrawn?: number;
   known?: number;
+  /** Rows that were left out for their names, if that was allowed. */
+  rejects?: Reject[];
+}
+
+export interface Reject {
+  line: number;
+  problem: string;
 }
 
 /** Optional columns in the order of the table: names, and the value in the catalogue (file `f`, volume `v`). */
@@ -40,11 +47,11 @@ export const incomingColumns = [
   { name: 'gid', column: 'gid', known: 'f.gid' },
 ] as const;
 
-const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library`;
+const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library, is_namesake`;
 
 /**
- * Creates and fills the table, which is dropped with the connection. Directories go to the table `incoming_folder`.
- * @returns whether there are directories @throws ImportError
+ * Creates and fills the table, and `namesake` with paths that are not withdrawn. Both are dropped with the connection.
+ * Directories go to the table `incoming_folder`. @returns whether there are directories @throws ImportError
  */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<boolean> {
   let hasFolders = false;
@@ -55,7 +62,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
-          checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false)`,
+          checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false, is_namesake boolean NOT NULL)`,
   );
   let failure: unknown;
   async function* readTexts() {
@@ -70,7 +77,11 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
     throw error === failure ? error : toUnavailable(error); // errors of the source are not errors of the database
   });
   if (hasFolders) await client.query(splitFolders);
-  await client.query(sql`ANALYZE incoming`);
+  await client.query(
+    sql`CREATE TEMP TABLE namesake (path text);
+        WITH gone AS (DELETE FROM incoming WHERE is_namesake RETURNING path) INSERT INTO namesake SELECT DISTINCT path FROM gone;
+        ANALYZE incoming; ANALYZE namesake`,
+  );
   return hasFolders;
 }
 
@@ -91,7 +102,7 @@ export async function applyFolders(tx: Transaction): Promise<number> {
 function copyLine(row: CatalogueRow): string {
   const values = [row.line, row.path, row.size, row.stage, ...incomingColumns.map(({ name }) => row[name] ?? null)];
   const kept = incomingColumns.filter(({ name }) => row[name] === undefined).map(({ name }) => name);
-  return `${[...values, `{${kept.join(',')}}`, row.library ?? null].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
+  return `${[...values, `{${kept.join(',')}}`, row.library ?? null, row.isNamesake ?? false].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
 }
 
 const COPY_ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };

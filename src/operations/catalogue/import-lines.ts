@@ -2,13 +2,16 @@
 import { isUtf8 } from 'node:buffer';
 import { pipeline, type Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
-import { describeEncoding } from '../../core/file-names.js';
+import { describeEncoding, isUtf16 } from '../../core/file-names.js';
 import { messageOf, quote } from '../../errors.js';
 
 /** A physical line, numbered from 1, without its line feed, but with a preceding carriage return. */
 export interface Line {
   number: number;
+  /** Of a line that is not UTF-8, with replacement characters. */
   text: string;
+  /** The line with `\xe9` for each byte that is not ASCII; only if it is not UTF-8. */
+  notUtf8?: string;
 }
 
 /** Number of faults after which an import gives up. */
@@ -18,23 +21,33 @@ export const MAX_FAULTS = 20;
 export class ImportError extends Error {
   readonly faults: string[];
 
-  /** @param faults one more than MAX_FAULTS if there are more */
-  constructor(faults: string[]) {
+  /** @param faults one more than MAX_FAULTS if there are more @param hasNames some are names, which can be skipped */
+  constructor(faults: string[], { hasNames = false } = {}) {
     const listed = faults.slice(0, MAX_FAULTS);
     const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
-    super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}`);
+    const hint = hasNames ? '\n--skip-invalid leaves out names that cannot be restored' : '';
+    super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}${hint}`);
     this.faults = listed;
   }
+}
+
+/** A name that cannot be restored to a disk. */
+export interface BadName {
+  /** The path that the name means on a disk, which the catalogue may contain from another list. */
+  namesake: string | undefined;
 }
 
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
+  /** Set if the name is the fault, and nothing else was checked. */
+  readonly badName: BadName | undefined;
 
-  constructor(line: number, problem: string) {
+  constructor(line: number, problem: string, badName?: BadName) {
     super(`line ${line}: ${problem}`);
     this.line = line;
     this.problem = problem;
+    this.badName = badName;
   }
 }
 
@@ -46,15 +59,19 @@ const LINE_FEED = 0x0a;
 /**
  * Yields the lines of a file in batches, without a byte order mark.
  * @param offset is added to line numbers
- * @throws RowError if a line is not UTF-8 or too long, or gzipped data are damaged; any error of the input
+ * @throws RowError if a line is too long, or gzipped data are damaged; any error of the input
  */
 export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
   let number = offset;
   let rest: Buffer = Buffer.alloc(0);
-  const take = (bytes: Buffer) => {
-    if (!isUtf8(bytes)) throw new RowError(number + 1 + findBadLine(bytes), describeEncoding(bytes));
+  const take = (bytes: Buffer): Line[] => {
+    if (isUtf16(bytes)) throw new RowError(number + 1, describeEncoding(bytes));
     const text = number === offset ? bytes.toString().replace(/^\uFEFF/, '') : bytes.toString();
-    return text.split('\n').map((line) => ({ number: ++number, text: line }));
+    const bad = isUtf8(bytes) ? undefined : findBadLines(bytes);
+    return text.split('\n').map((line, n) => {
+      const notUtf8 = bad?.get(n);
+      return { number: ++number, text: line, ...(notUtf8 !== undefined && { notUtf8 }) };
+    });
   };
   try {
     for await (const chunk of unzip(input)) {
@@ -76,12 +93,17 @@ export const JSON_ARRAY =
 const describeLongLine = (line: Buffer): string =>
   /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
 
-function findBadLine(bytes: Buffer): number {
-  for (let index = 0, start = 0; ; index++) {
+/** @returns the lines that are not UTF-8, from 0, as printable text */
+function findBadLines(bytes: Buffer): Map<number, string> {
+  const bad = new Map<number, string>();
+  for (let index = 0, start = 0; start <= bytes.length; index++) {
     const end = bytes.indexOf(LINE_FEED, start);
-    if (end < 0 || !isUtf8(bytes.subarray(start, end))) return index;
-    start = end + 1;
+    const line = bytes.subarray(start, end < 0 ? bytes.length : end);
+    const escapeByte = (character: string) => `\\x${character.charCodeAt(0).toString(16)}`;
+    if (!isUtf8(line)) bad.set(index, line.toString('latin1').replace(/[\u0080-\u00ff]/g, escapeByte));
+    start += line.length + 1;
   }
+  return bad;
 }
 
 class GzipError extends Error {}

@@ -3,12 +3,13 @@ import type { Readable } from 'node:stream';
 import { messageOf, quote } from '../../errors.js';
 import { type Stage, stageLetters, stageOfLetter } from '../../stages.js';
 import { parseTime } from '../../time.js';
-import { findPathProblem } from '../input.js';
+import { findNamesake, findPathProblem } from '../input.js';
 import { parseFileTime, parseMode, parseOwner } from './attributes.js';
 import {
   createCsvReader,
   ImportError,
   JSON_ARRAY,
+  type Line,
   type LineReader,
   MAX_FAULTS,
   RowError,
@@ -38,6 +39,8 @@ export interface CatalogueRow {
   mtime?: string | null | undefined;
   uid?: bigint | null | undefined;
   gid?: bigint | null | undefined;
+  /** No row of its own: a skipped name means this path on a disk, so a complete list does not withdraw it. */
+  isNamesake?: boolean;
 }
 
 const columns = [
@@ -76,23 +79,35 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
+  /** A line that is not UTF-8, of a row that has not ended. */
+  let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {
       for (const line of lines) {
+        if (line.notUtf8 !== undefined) bad ??= line;
         const row = reader.read(line);
-        if (row) yield row;
+        if (row) yield bad ? notUtf8(bad, row) : row;
+        if (row) bad = undefined;
       }
       count += lines.length;
     }
     const fault = reader.end();
-    if (fault) yield fault;
+    if (bad) yield notUtf8(bad, undefined);
+    else if (fault) yield fault;
   } catch (error) {
     if (!(error instanceof RowError)) throw error;
-    yield error;
+    yield bad ? notUtf8(bad, undefined) : error;
   } finally {
     input.destroy();
   }
   return count;
+}
+
+/** @param row what was read of the line with replacement characters: in a row that can be skipped, only its name is bad */
+function notUtf8({ number, notUtf8: shown = '' }: Line, row: CatalogueRow | RowError | undefined): RowError {
+  const isName = row !== undefined && (!(row instanceof RowError) || row.badName !== undefined);
+  const namesake = row instanceof RowError ? row.badName?.namesake : row?.path;
+  return new RowError(number, `is not valid UTF-8: ${quote(shown)}`, isName ? { namesake } : undefined);
 }
 
 function createCatalogueReader(): RowReader {
@@ -121,6 +136,7 @@ function parseLine(line: number, text: string): CatalogueRow | RowError {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     return new RowError(line, `must be a JSON object, not ${quote(text)}`);
   }
+  if ('namesake' in value) return namesakeRow(line, String(value.namesake));
   const fields: Fields = {};
   for (const [name, field] of Object.entries(value)) {
     const problem = findFieldProblem(name, field);
@@ -166,7 +182,9 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
   if (path === '') fail('path', 'given');
   const isFolder = path.length > 1 && path.endsWith('/');
   const problem = fault ? undefined : findPathProblem(isFolder ? path.slice(0, -1) : path);
-  if (problem !== undefined) return new RowError(line, `path ${problem}`);
+  if (problem !== undefined) {
+    return new RowError(line, `path ${problem}`, { namesake: isFolder ? undefined : findNamesake(path) });
+  }
   if (isFolder && !fields.mode) fail('mode', `${MODE}, for a directory`);
   if (!isFolder && !fields.size) fail('size', 'a whole number of bytes');
   const row: CatalogueRow = {
@@ -227,15 +245,38 @@ function expectChecksum(text: string): string {
   return `${algorithm}: and ${count} digits in hex, zeros in front included, of which it has ${digits.length}`;
 }
 
+/** @param reject stores a row whose name is its only fault, which is left out */
+export async function* skipBadNames(
+  rows: RowSource,
+  reject: (fault: RowError) => Promise<void> | void,
+): AsyncGenerator<CatalogueRow | RowError> {
+  for await (const row of rows) {
+    if (!(row instanceof RowError && row.badName)) {
+      yield row;
+      continue;
+    }
+    await reject(row);
+    const { namesake } = row.badName;
+    if (namesake !== undefined) yield namesakeRow(row.line, namesake);
+  }
+}
+
+function namesakeRow(line: number, path: string): CatalogueRow | RowError {
+  const row = checkRow(line, { path, size: '0' });
+  return row instanceof RowError ? row : { ...row, isNamesake: true };
+}
+
 const BATCH_CHARACTERS = 64 * 1024;
 
 /** Yields batches of rows as text. @throws ImportError after all faults, or too many */
 export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) => string): AsyncGenerator<string> {
   const faults: string[] = [];
+  let hasNames = false;
   let batch = '';
   for await (const row of rows) {
     if (row instanceof RowError) {
       faults.push(row.message);
+      hasNames ||= row.badName !== undefined;
       if (faults.length > MAX_FAULTS) break;
     } else if (faults.length === 0) {
       batch += format(row);
@@ -245,7 +286,7 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
       }
     }
   }
-  if (faults.length > 0) throw new ImportError(faults);
+  if (faults.length > 0) throw new ImportError(faults, { hasNames });
   yield batch;
 }
 
@@ -261,7 +302,17 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
 }
 
 /** Writes bigints as text, which JSON numbers cannot represent. */
-function toJson({ line: _, spotName, stage, mode, copyVolume, copyPosition, ...row }: CatalogueRow): string {
+function toJson({
+  line: _,
+  isNamesake,
+  spotName,
+  stage,
+  mode,
+  copyVolume,
+  copyPosition,
+  ...row
+}: CatalogueRow): string {
+  if (isNamesake) return JSON.stringify({ namesake: row.path });
   const columns = {
     ...row,
     spot_name: spotName,

@@ -8,10 +8,10 @@ import { runTransaction } from '../../database/transaction.js';
 import { codeOf } from '../../errors.js';
 import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import { applyIncoming } from './import-apply.js';
-import type { StandingFile } from './import-checks.js';
-import { applyFolders, type ImportResult, loadIncoming } from './import-incoming.js';
+import { dropClashes, MAX_REJECTS, type StandingFile } from './import-checks.js';
+import { applyFolders, type ImportResult, loadIncoming, type Reject } from './import-incoming.js';
 import { ImportError } from './import-lines.js';
-import type { RowSource } from './import-rows.js';
+import { type RowSource, skipBadNames } from './import-rows.js';
 import type { Complete } from './withdrawals.js';
 
 interface Importing {
@@ -20,6 +20,8 @@ interface Importing {
   standing?: readonly StandingFile[] | undefined;
   /** Does everything, and rolls it back. */
   isDryRun?: boolean | undefined;
+  /** Leaves out rows with names that cannot be restored, and returns them. */
+  skipInvalid?: boolean | undefined;
 }
 
 export async function importRows(ctx: Context, rows: RowSource, importing: Importing = {}): Promise<ImportResult> {
@@ -49,28 +51,40 @@ export async function registerRows(
 async function takeIn(
   ctx: Context,
   rows: RowSource,
-  { note, wanted, complete, standing, isDryRun }: Importing & { note?: Note },
+  { note, wanted, complete, standing, isDryRun, skipInvalid }: Importing & { note?: Note },
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
     await client.query(sql`SET statement_timeout = 0`); // the source may be slow
-    const hasFolders = await loadIncoming(client, rows);
-    return await applyAgain(() =>
+    const rejects: Reject[] = [];
+    const reject = (more: readonly Reject[]) => {
+      rejects.push(...more);
+      if (rejects.length > MAX_REJECTS)
+        throw new ImportError([`more than ${MAX_REJECTS} rows have names that cannot be restored`]);
+    };
+    const kept = skipInvalid ? skipBadNames(rows, ({ line, problem }) => reject([{ line, problem }])) : rows;
+    const hasFolders = await loadIncoming(client, kept);
+    if (skipInvalid) reject(await dropClashes(client));
+    const rejected = skipInvalid && { rejected: rejects.length };
+    const result = await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
         const applied = await applyIncoming(ctx, tx, { complete, standing });
         const result = hasFolders ? { ...applied, folders: await applyFolders(tx) } : applied;
-        if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix } }));
+        if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix, ...rejected } }));
         wanted?.throwIfAborted();
         if (isDryRun) throw new DryRunEnd(result);
         return result;
       }),
-    );
-  } catch (error) {
-    if (error instanceof DryRunEnd) return error.result;
-    throw error;
+    ).catch((error: unknown) => {
+      if (error instanceof DryRunEnd) return error.result;
+      throw error;
+    });
+    return { ...result, ...(skipInvalid && { rejects }) };
   } finally {
     await client
-      .query(sql`DROP TABLE IF EXISTS pg_temp.incoming, pg_temp.incoming_folder; RESET statement_timeout`)
+      .query(
+        sql`DROP TABLE IF EXISTS pg_temp.incoming, pg_temp.incoming_folder, pg_temp.namesake; RESET statement_timeout`,
+      )
       .then(
         () => client.release(),
         () => client.release(true),

@@ -88,7 +88,9 @@ function readObject(
   const { Bucket, Key, Size, LastModifiedDate, StorageClass } = object;
   if (Bucket !== bucket) return new RowError(line, `the bucket must be ${quote(bucket)}, not ${quote(Bucket ?? '')}`);
   const key = decodeKey(Key ?? '');
-  if (key === undefined) return new RowError(line, `the key ${quote(Key ?? '')} is not URL-encoded UTF-8`);
+  if (key === undefined) {
+    return new RowError(line, `the key ${quote(Key ?? '')} is not URL-encoded UTF-8`, { namesake: undefined });
+  }
   if (object.IsLatest === 'false') return countSkipped(skipped, 'versions that are not the latest');
   if (object.IsDeleteMarker === 'true') return countSkipped(skipped, 'marks of deletion');
   if (key.endsWith('/') && Size === '0') return countSkipped(skipped, 'folders');

@@ -169,7 +169,8 @@ export async function findUnlisted(
   const which = complete ? sql`${chosenFiles(complete.prefix, 'complete')} AND ${isOffered}` : sql`false`;
   await tx.query(
     sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path FROM tape_file f WHERE ${which}
-          AND NOT EXISTS (SELECT FROM old o WHERE o.id = f.id) AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id)`,
+          AND NOT EXISTS (SELECT FROM old o WHERE o.id = f.id) AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id)
+          AND NOT EXISTS (SELECT FROM namesake n WHERE n.path = f.path)`,
   );
   if (!complete) return undefined;
   await tx.query(sql`ANALYZE leaving`);
