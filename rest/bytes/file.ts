@@ -9,7 +9,14 @@ import type { Request, Response } from 'express';
 import type { Context } from '../../src/context.js';
 import { logFailure, quote } from '../../src/errors.js';
 import { HttpError } from '../../src/http-body.js';
-import { findHostsOf, findServed, type ServedCopy, type Unserved } from '../../src/operations/disks/copies.js';
+import {
+  findHostsOf,
+  findServed,
+  type Listed,
+  readListed,
+  type ServedCopy,
+  type Unserved,
+} from '../../src/operations/disks/copies.js';
 import { recordMissingFiles } from '../../src/operations/disks/missing.js';
 import { findPathProblem } from '../../src/operations/input.js';
 import { DISCOVERY_PATH } from '../tape/discovery.js';
@@ -19,7 +26,11 @@ import { type ClosedCopy, type Copies, type OpenCopy, type Range, sendParts } fr
 export async function getFile(ctx: Context, copies: Copies, req: Request, res: Response): Promise<void> {
   const path = readLogicalPath(req.path);
   const found = findPathProblem(path) === undefined ? await findServed(ctx, path) : { problem: 'UNKNOWN' as const };
-  if ('problem' in found) throw refusalOf(found.problem, path);
+  if ('problem' in found) {
+    const listed = found.problem === 'ON_TAPE' && req.method === 'HEAD' ? await readListed(ctx, path) : undefined;
+    if (listed) return describeNearline(req, res, listed);
+    throw refusalOf(found.problem, path);
+  }
   const { copy } = found;
   const opened = await copies.open(copy, { isPublic: ctx.config.door.webdav === 'public' });
   if ('closed' in opened) throw await explainClosed(ctx, copy, opened);
@@ -36,6 +47,17 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
   }
 }
 
+/**
+ * Answers HEAD of a file on tape as StoRM and dCache do, which report the size and the checksum of the tape copy: clients
+ * look at files before they stage them.
+ */
+function describeNearline(req: Request, res: Response, { size, mtime, checksum }: Listed): void {
+  res.set({ 'Content-Type': TYPE, 'Content-Length': String(size), 'Accept-Ranges': 'bytes', Locality: 'NEARLINE' });
+  if (mtime !== null) res.set('Last-Modified', new Date(`${mtime.slice(0, 23)}Z`).toUTCString());
+  res.set(digestHeaders([checksum], wantedBy(req)));
+  res.status(200).end();
+}
+
 /** Headers of a file, which an error response must not have. */
 const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
 
@@ -46,13 +68,14 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
   FOLDER: (path) => new HttpError(404, `${quote(path)} is a folder, which has no bytes: PROPFIND tells what is in it`),
   NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
+  // as StoRM: clients take a 409 for "exists already", and create directories or remove the file to try again
   ON_TAPE: (path) =>
     new HttpError(
-      409,
+      415,
       `${quote(path)} is on tape: stage it first, by the WLCG Tape REST API (${DISCOVERY_PATH}) or a request`,
     ),
   ELSEWHERE: (path) =>
-    new HttpError(409, `${quote(path)} is on disk at its primary place, or was changed there, and is not served here`),
+    new HttpError(415, `${quote(path)} is on disk at its primary place, or was changed there, and is not served here`),
   DISK_FAILS: (path) =>
     new HttpError(503, `the disk that has ${quote(path)} does not work at the moment`, { 'Retry-After': '60' }),
 };
@@ -71,7 +94,7 @@ async function explainClosed(
   if (closed === 'gone' && (await recordMissingFiles(ctx, [fileId])).size > 0) return refusalOf('ON_TAPE', path);
   if (closed === 'gone' || closed === 'changed') {
     return new HttpError(
-      409,
+      415,
       `what stands for ${quote(path)} on disk is not the copy that was restored: stage it again`,
     );
   }
@@ -94,8 +117,7 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
   const status = checkConditions(req.headers, validators);
   if (status === 304) return void res.status(304).end();
   if (status === 412) throw new HttpError(412, `${quote(copy.path)} is not what If-Match or If-Unmodified-Since names`);
-  const wanted = { digest: oneOf(req.headers['want-digest']), repr: oneOf(req.headers['want-repr-digest']) };
-  res.set(digestHeaders([copy.checksum, copy.copyChecksum], wanted));
+  res.set(digestHeaders([copy.checksum, copy.copyChecksum], wantedBy(req)));
   const isRanged = req.method === 'GET' && isRangeGood(oneOf(req.headers['if-range']), validators);
   const ranges = isRanged ? readRanges(req.headers.range, size) : undefined;
   if (ranges?.length === 0) {
@@ -107,6 +129,11 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
 }
 
 const oneOf = (header: string | string[] | undefined) => (Array.isArray(header) ? header.join(',') : header);
+
+const wantedBy = ({ headers }: Request): Wanted => ({
+  digest: oneOf(headers['want-digest']),
+  repr: oneOf(headers['want-repr-digest']),
+});
 
 const TYPE = 'application/octet-stream';
 
@@ -232,7 +259,7 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
     }),
   );
   const named = [...values].map(([name, hex]) => ({ ...(algorithms[name] as (typeof algorithms)[string]), hex }));
-  const inDigest = named.filter(({ digest }) => isWanted(wanted.digest, digest, /;\s*q=0(\.0*)?\s*$/));
+  const inDigest = named.filter(({ digest }) => isWanted(wanted.digest, digest, /;\s*q\s*=\s*0(\.0*)?\s*$/i));
   const inRepr = named.filter(({ repr }) => isWanted(wanted.repr, repr, /=0\s*$/));
   const base64 = (hex: string) => Buffer.from(hex, 'hex').toString('base64');
   return {
@@ -243,11 +270,14 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
   };
 }
 
+/** davix writes SHA256 for sha-256. */
+const canonical = (algorithm: string) => algorithm.trim().toLowerCase().replaceAll(/[-_]/g, '');
+
 /** @param refused matches an algorithm that the client excludes */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;
   return list.split(',').some((part) => {
     const [wanted = ''] = part.trim().split(/[;=]/);
-    return wanted.trim().toLowerCase() === name && !refused.test(part);
+    return canonical(wanted) === canonical(name) && !refused.test(part);
   });
 }

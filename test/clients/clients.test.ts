@@ -48,6 +48,7 @@ beforeAll(async () => {
     BEARER_TOKEN: await createUserToken(app, 'alice'),
     CA_PATH: path.join(dir, 'ca'),
     X509_CERT_DIR: path.join(dir, 'ca'),
+    GFAL_PYTHONBIN: '/usr/bin/python3', // Debian has no /usr/bin/python
   };
   const rows = ['large', 'small', 'with space'].map((name, n) => {
     const bytes = Buffer.alloc(n === 0 ? 30_000_001 : 12_345, `${name} `);
@@ -144,7 +145,7 @@ test.each([
       ['read', 'small smal'],
       ['released', [null, null]],
       ['status after', 'NEARLINE'],
-      ['gone', { code: expect.any(Number), message: expect.stringContaining('409') }],
+      ['gone', { code: expect.any(Number), message: expect.stringContaining('415') }],
       ['archived', [null, null]],
       ['aborted', [null, null]],
     ]);
@@ -168,6 +169,19 @@ test('davix lists and reads files, and curl reads ranges and resumes', async () 
   expect(hashOf(readFileSync(part))).toBe(hashOf(contents.get('large')));
   const ranges = await run('curl', [...curl, '-r', '0-4,10-14', `https://${host}/webdav/grid/data/large`]);
   expect(ranges.match(/^large|^e larg?/gm)).not.toBeNull();
+});
+
+test('gfal-copy -f of a file on tape fails at once, and gfal-sum reads its checksum', async () => {
+  const bytes = Buffer.alloc(5000, 'tape only ');
+  const checksum = `adler32:${adler32(bytes)}`;
+  await addFiles(app.ctx, [{ path: '/grid/tape/only', size: 5000n, volume: 'V1', position: 9n, checksum }]);
+  const url = `davs://${new URL(app.url).host}/webdav/grid/tape/only`;
+  expect((await run('gfal-sum', [url, 'ADLER32'])).trim()).toBe(`${url} ${adler32(bytes)}`);
+  const copied = run('gfal-copy', ['-f', url, `file://${path.join(dir, 'nearline')}`]);
+  await expect(copied).rejects.toThrow(/^gfal-copy ended with \d+: (?!.*recursion)/s);
+  await expect(copied).rejects.toThrow('415');
+  const davix = ['--capath', env.CA_PATH ?? '', '-H', `Authorization: Bearer ${env.BEARER_TOKEN}`];
+  await expect(run('davix-get', [...davix, url, path.join(dir, 'davix-tape')])).rejects.toThrow('415');
 });
 
 /** Stages again what gfal2 has cancelled. */

@@ -198,7 +198,7 @@ test('conditional headers are honoured', async () => {
   ]).toEqual([304, 304, 200, 304, 200, 200, 412, 412, 206, 200, 206, 200]);
 });
 
-test('a file without a copy returns 409, and an unknown one 404', async () => {
+test('a file without a copy returns 415, and an unknown one 404', async () => {
   await addFiles(app.ctx, [
     { path: '/n/tape' },
     { path: '/n/primary', stage: 'ONDISK' },
@@ -206,13 +206,32 @@ test('a file without a copy returns 409, and an unknown one 404', async () => {
   ]);
   const names = ['/n/tape', '/n/primary', '/n/lost', '/n/none', '/n', '', '/', '/n/../n/tape', '/n/%ff', '/n/%2e%2e/x'];
   const answers = await Promise.all(names.map((name) => fetchBytes(name)));
-  expect(answers.map(({ status }) => status)).toEqual([409, 409, 503, 404, 404, 404, 404, 409, 400, 404]);
+  expect(answers.map(({ status }) => status)).toEqual([415, 415, 503, 404, 404, 404, 404, 415, 400, 404]);
   expect(JSON.parse(answers[0]?.bytes.toString() ?? '')).toEqual({
-    status: 409,
-    title: 'Conflict',
+    status: 415,
+    title: 'Unsupported Media Type',
     detail: expect.stringContaining('/.well-known/wlcg-tape-rest-api'),
   });
   expect(answers[2]?.headers.get('retry-after')).toBe('60');
+});
+
+test('HEAD of a file on tape returns its size, checksum and locality, and GET of any range 415', async () => {
+  const hex = 'ab'.repeat(32);
+  await addFiles(app.ctx, [{ path: '/n/near', size: 1234n, checksum: `sha256:${hex}` }]);
+  const digest = `sha-256=${Buffer.from(hex, 'hex').toString('base64')}`;
+  const head = async (want: string) => {
+    const { status, headers } = await fetchBytes('/n/near', { 'Want-Digest': want }, 'HEAD');
+    return [status, headers.get('content-length'), headers.get('locality'), headers.get('digest')];
+  };
+  for (const want of ['SHA256', 'sha-256', 'Sha-256;q=0.5', 'adler32, sha256;q=0.1']) {
+    expect(await head(want)).toEqual([200, '1234', 'NEARLINE', digest]);
+  }
+  for (const want of ['adler32', 'SHA256;Q=0', 'sha-512']) {
+    expect(await head(want)).toEqual([200, '1234', 'NEARLINE', null]);
+  }
+  for (const range of ['bytes=0-1', 'bytes=0-1,5-6']) {
+    expect((await fetchBytes('/n/near', { Range: range })).status).toBe(415);
+  }
 });
 
 test('reading needs a token and the right to fetch the path', async () => {
@@ -250,7 +269,7 @@ test('links, foreign files and changed copies are not served', async () => {
   chmodSync(at('same'), 0o640); // only its mode has changed, so its bytes are compared
   linkSync(at('touched'), path.join(app.dataDir, 'second-name'));
   const answers = await Promise.all(names.map((name) => fetchBytes(`/x/${name}/f`)));
-  expect(answers.map(({ status }) => status)).toEqual([409, 409, 409, 409, 409, 200, 200]);
+  expect(answers.map(({ status }) => status)).toEqual([415, 415, 415, 415, 415, 200, 200]);
   expect(answers.every(({ bytes }) => !bytes.toString().includes(app.dataDir))).toBe(true);
 });
 
@@ -260,7 +279,7 @@ test('a copy that was removed outside Tapegate is recalled for live requests, wh
   const isBack = (name: string) => waitFor(`${name} to be restored anew`, async () => existsSync(copyOf(name)));
   remove('/gone/read');
   const answer = await fetchBytes('/gone/read', {}, 'HEAD');
-  expect(answer.status).toBe(409);
+  expect(answer.status).toBe(415);
   await isBack('/gone/read');
 
   remove('/gone/staged');
@@ -466,9 +485,9 @@ test('a changed copy is compared only once', async () => {
   writeFileSync(place, Buffer.alloc(size, 'x'));
   utimesSync(place, atime, mtime);
   const bytesRead = () => Number(/rchar: (\d+)/.exec(readFileSync('/proc/self/io', 'utf8'))?.[1]);
-  expect((await fetchBytes('/altered')).status).toBe(409);
+  expect((await fetchBytes('/altered')).status).toBe(415);
   const before = bytesRead();
-  for (const method of ['GET', 'HEAD', 'GET']) expect((await fetchBytes('/altered', {}, method)).status).toBe(409);
+  for (const method of ['GET', 'HEAD', 'GET']) expect((await fetchBytes('/altered', {}, method)).status).toBe(415);
   expect(bytesRead() - before).toBeLessThan(size / 4);
 });
 

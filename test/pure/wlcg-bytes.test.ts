@@ -179,6 +179,7 @@ test('a read without an answer within its time limit fails as not ready if the f
 test.each([
   [202, 'DISK_AND_TAPE', NotReadyError, 'TRANSIENT'],
   [423, 'DISK', NotReadyError, 'TRANSIENT'],
+  [415, 'DISK', NotReadyError, 'TRANSIENT'],
   [500, 'TAPE', NotReadyError, 'TRANSIENT'],
   [404, 'TAPE', NotReadyError, 'TRANSIENT'],
   [404, 'LOST', TapeError, 'PERMANENT'],

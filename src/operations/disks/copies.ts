@@ -114,6 +114,23 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   return { copy };
 }
 
+/** What the catalogue has of a file that is not served. */
+export interface Listed {
+  size: bigint;
+  mtime: string | null;
+  checksum: string | null;
+}
+
+/** @returns undefined if the caller may not fetch it */
+export async function readListed(ctx: Context, path: string): Promise<Listed | undefined> {
+  allow(ctx, 'getFile');
+  const [row] = await ctx.db.rows<Listed>(
+    sql`SELECT f.size, f.mtime, f.checksum FROM tape_file f
+        WHERE f.path = ${path} AND ${isOffered} AND ${mayPath(ctx, 'LIST')} AND ${mayPath(ctx, 'FETCH')}`,
+  );
+  return row;
+}
+
 /** Returns the hosts that have recently seen a disk without a problem, apart from a full disk. */
 export async function findHostsOf(ctx: Context, diskId: number): Promise<string[]> {
   allow(ctx, 'getFile');

@@ -38,8 +38,8 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
   }
 }
 
-/** Accepted, conflict, locked: servers answer so if the file must first be staged. */
-const NOT_YET = [202, 409, 423];
+/** Accepted, conflict, unsupported media type (StoRM), locked: servers answer so if the file must first be staged. */
+const NOT_YET = [202, 409, 415, 423];
 
 async function explain(
   { api }: Source,
