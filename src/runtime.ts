@@ -14,9 +14,10 @@ import { migrate, requireCurrent } from './database/migrate.js';
 import { makeDatabase, requireCluster, requireDatabase } from './database/presence.js';
 import { nameOfUrl } from './database-url.js';
 import { createCopyLook } from './engine/disk/missing.js';
-import { hideSecrets } from './environment.js';
+import { environment, hideSecrets } from './environment.js';
 import { messageOf, UnavailableError } from './errors.js';
 import { EventFeed } from './events.js';
+import { createPrioritizer, levelOfLine } from './journal.js';
 import { ClockWatch } from './operations/clock.js';
 import { recordMissing } from './operations/disks/missing.js';
 import { escapeUnsafe } from './printable.js';
@@ -85,7 +86,12 @@ export function attach(
   connection: ClientConfig,
   { poolSize, logTo }: { poolSize?: number; logTo?: DestinationStream },
 ): Omit<Runtime, 'migrated'> {
-  const hooks = { streamWrite: (line: string) => `${escapeUnsafe(hideSecrets(showSources(line)).trimEnd())}\n` };
+  const prioritize = logTo ? undefined : createPrioritizer(environment);
+  const streamWrite = (line: string) => {
+    const shown = `${escapeUnsafe(hideSecrets(showSources(line)).trimEnd())}\n`;
+    return prioritize ? prioritize(shown, levelOfLine(line)) : shown;
+  };
+  const hooks = { streamWrite };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
   // the parent logs a lost database once for all its processes
   const quiet = log.child({}, { level: 'silent' });

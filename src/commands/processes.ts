@@ -15,7 +15,8 @@ import { packageRoot } from '../package-root.js';
 import { printable } from '../printable.js';
 import type { Makes, Runtime } from '../runtime.js';
 import { readEnvironment } from './context.js';
-import { ownLog, whenStopped } from './io.js';
+
+import { environment, ownLog, whenStopped } from './io.js';
 import { printLine, printText } from './output.js';
 
 export function register(program: Command): void {
@@ -144,12 +145,20 @@ async function startParts(
   };
   if (!parts.gateway) {
     await tellAt();
-    return printLine('Tapegate engine is working; stop it with Ctrl-C');
+    printLine('Tapegate engine is working; stop it with Ctrl-C');
+    return await notify(ctx);
   }
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
   await tellAt(gateway.metrics);
   announce(config, gateway.url, { demo, hasEngine: parts.engine });
+  await notify(ctx);
+}
+
+async function notify({ log }: Context): Promise<void> {
+  const { notifyReady } = await import('../journal.js');
+  const problem = await notifyReady(environment());
+  if (problem !== undefined) log.error(problem);
 }
 
 /** @param given of a gateway, which has more to tell @returns what ends it */

@@ -5,6 +5,7 @@ import { Command, CommanderError, Help } from 'commander';
 import { hideSecretsOfCrashes } from '../crash.js';
 import { ConfigError, isDebug } from '../environment.js';
 import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../errors.js';
+import { createPrioritizer } from '../journal.js';
 import { packageRoot } from '../package-root.js';
 import { printable } from '../printable.js';
 import { showSources } from '../source-positions.js';
@@ -103,7 +104,8 @@ function fail(error: unknown): number {
   const stack = isDebug(environment()) && error instanceof Error ? showSources(error.stack ?? '') : undefined;
   const message = error instanceof InvalidInputError ? nameOption(error.message, error.field) : messageOf(error);
   const text = stack || message || (error instanceof InterruptedError ? '' : String(error));
-  if (text !== '') stderr().write(`tapegate: ${hideSecrets(text).split('\n').map(printable).join('\n')}\n`);
+  const shown = `tapegate: ${hideSecrets(text).split('\n').map(printable).join('\n')}\n`;
+  if (text !== '') stderr().write(createPrioritizer(environment())(shown));
   if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
   if (error instanceof UnconfirmedError) return exitCodes.failed;
   if (error instanceof UnavailableError) return exitCodes.unavailable;

@@ -1,0 +1,51 @@
+/** What systemd learns of a service. */
+
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, fstatSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { notifyReady } from '../../src/journal.js';
+import { packageRoot } from '../../src/package-root.js';
+import { makeTempDir } from '../support/temp-dir.js';
+
+const dir = makeTempDir();
+
+/** Stands in for the program of systemd. @returns the file that it writes */
+function makeNotifier(): string {
+  const told = path.join(dir, 'told');
+  writeFileSync(path.join(dir, 'systemd-notify'), `#!/bin/sh\necho "$NOTIFY_SOCKET $*" >> ${told}\n`);
+  chmodSync(path.join(dir, 'systemd-notify'), 0o755);
+  return told;
+}
+
+/** Runs the program with standard error in a file that is the journal, or not. @returns what it wrote there */
+async function runWithJournal(isJournal: boolean): Promise<string> {
+  const file = path.join(dir, `journal-${isJournal}`);
+  const stderr = openSync(file, 'w');
+  const { dev, ino } = fstatSync(stderr, { bigint: true });
+  const env = {
+    ...process.env,
+    ...{ JOURNAL_STREAM: `${dev}:${isJournal ? ino : ino + 1n}`, DATABASE_URL: 'nonsense' },
+  };
+  const program = path.join(packageRoot, 'dist/program/tapegate.cjs');
+  const child = spawn(process.execPath, [program, 'serve'], { env, stdio: ['ignore', 'ignore', stderr] });
+  await once(child, 'exit');
+  return readFileSync(file, 'utf8');
+}
+
+test('the program of systemd reports that a service is ready, and a failure of it has a reason', async () => {
+  const told = makeNotifier();
+  const env = { NOTIFY_SOCKET: '/run/notify', PATH: `${dir}:${process.env.PATH}` };
+  expect(await notifyReady(env)).toBeUndefined();
+  expect(readFileSync(told, 'utf8')).toBe('/run/notify --ready\n');
+  expect(await notifyReady({ ...env, PATH: path.join(dir, 'none') })).toMatch(/^systemd cannot be told .*ENOENT/);
+  expect(await notifyReady({ PATH: path.join(dir, 'none') })).toBeUndefined();
+});
+
+test('lines have priorities if standard error is the journal, and none otherwise', async () => {
+  const lines = (await runWithJournal(true)).trimEnd().split('\n');
+  expect(lines.filter((line) => !/^<[3467]>./.test(line))).toEqual([]);
+  expect(lines.at(-1)).toMatch(/^<3>tapegate: /);
+  expect(await runWithJournal(false)).not.toMatch(/^<\d>/m);
+});
