@@ -25,7 +25,7 @@ async function race(quota: string, n: number): Promise<End> {
   if (n % 2 === 0) {
     const { status, text } = await post(app, { quota, ...(isPattern ? { patterns: path } : { files: [path] }) });
     if (status === 200) return 'taken';
-    return status === 403 && text.includes('has no room') ? 'refused' : text;
+    return status === 403 && text.includes('is full') ? 'refused' : text;
   }
   const input = { quota, ...(isPattern ? { pattern: path } : { files: [path] }) };
   const { body, text } = await sendGraphql(app, { query: CREATE, variables: { input } });
@@ -73,7 +73,7 @@ test('revived and new requests that race for the last bytes never exceed the quo
   const revive = async (id: number): Promise<End> => {
     const { status, text } = await put(app, id, { quota: 'erin', retention: '2999-01-01' });
     if (status === 200) return 'taken';
-    return status === 403 && text.includes('has no room') ? 'refused' : text;
+    return status === 403 && text.includes('is full') ? 'refused' : text;
   };
   const ends = await Promise.all([...ended.map(revive), ...ended.map((_, n) => race('erin', n))]);
   expect(count(ends)).toEqual({ taken: ROOM, refused: ROOM });

@@ -199,7 +199,7 @@ test('a list that misses more than maxWithdrawn percent of the files changes not
 
 test('bad parameters of an import are refused', async () => {
   const refused: [string, string][] = [
-    ['?complet=/a/', 'complet is nothing that an import takes: there are complete, maxWithdrawn, dryRun'],
+    ['?complet=/a/', 'complet is nothing that an import takes: there are complete, maxWithdrawn, dryRun, skipInvalid'],
     ['?complete=/a/&complete=/b/', 'complete must be given once'],
     ['?complete=/', 'complete must be a file or a folder, and not all there is: "/"'],
     ['?complete=%00', 'complete has a path that is taken by no disk: "\\u0000"'],
