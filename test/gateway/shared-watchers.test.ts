@@ -31,7 +31,9 @@ const app = useApp({}, async () => {
 beforeEach(async () => {
   await waitForReaders(app, 0);
   id = await createRequest(app.ctx, { quota: 'alice', files: ['/not/yet'] });
-  await app.ctx.db.pool.query(`UPDATE request SET state = 'RESTORING', files_total = 1000000 WHERE id = ${id}`);
+  await app.ctx.db.pool.query(
+    `UPDATE request SET state = 'RESTORING', files_total = 1000000, tapestore_request_start = clock_timestamp() AT TIME ZONE 'utc' WHERE id = ${id}`,
+  );
 });
 
 /** Puts one more file on disk. @returns how many there are */
