@@ -61,7 +61,7 @@ const untrusted = () =>
   new RefusedDocument(
     403,
     'UNTRUSTED_DOCUMENT',
-    'only documents that the site trusts are run here (TAPEGATE_TRUSTED_ONLY)',
+    'only documents that the site trusts are run here (TAPEGATE_TRUSTED_DOCUMENTS)',
   );
 
 /** Returns the id of a document, given by itself or by Apollo's protocol as a hash. */

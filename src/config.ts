@@ -63,6 +63,7 @@ export type DoorConfig = Settings['door'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'door' | 'limits' | 'pages'> {
   dashboard: boolean;
   graphiql: boolean;
+  trustedOnly: boolean;
   door: DoorConfig;
   limits: Limits;
   readerSeconds: number;
@@ -129,12 +130,14 @@ function variableAt(path: PropertyKey[]): string {
 }
 
 function complete(settings: Settings, env: Environment): Config {
-  const { access, door, limits, pages, ...others } = settings;
+  const { access, door, limits, pages, trustedDocuments, ...others } = settings;
   const threads = Number(env.UV_THREADPOOL_SIZE) || THREADS;
   return {
     ...others,
     dashboard: pages.has('dashboard'),
     graphiql: pages.has('graphiql'),
+    trustedDocuments: trustedDocuments?.replace(/^only:/, ''),
+    trustedOnly: trustedDocuments?.startsWith('only:') ?? false,
     access: { ...access, legacy: access.auth.has('legacy') ? access.legacy : [] },
     door: { ...door, diskCalls: Math.max(1, Math.floor(threads / 2)) },
     limits: {
@@ -147,17 +150,13 @@ function complete(settings: Settings, env: Environment): Config {
   };
 }
 
-function findContradictions({ access, tlsCert, tlsKey, trustedOnly, trustedDocuments }: Settings): string[] {
+function findContradictions({ access, tlsCert, tlsKey }: Settings): string[] {
   const { auth, oidcIssuers, oidcAudiences, proxies } = access;
   const names = oidcIssuers.map(namesOfIssuer);
   const twice = names.find((name, index) => names.indexOf(name) !== index);
   const checks: [isWrong: boolean, fault: string][] = [
     [!tlsCert && tlsKey !== undefined, 'TAPEGATE_TLS_KEY requires TAPEGATE_TLS_CERT, the file of its certificate'],
     [!tlsKey && tlsCert !== undefined, 'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the file of its key'],
-    [
-      trustedOnly && trustedDocuments === undefined,
-      'TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS, the file of the documents',
-    ],
     [
       auth.has('oidc') && (oidcIssuers.length === 0 || oidcAudiences.length === 0),
       'TAPEGATE_AUTH contains oidc, which requires TAPEGATE_OIDC_ISSUER, and TAPEGATE_OIDC_AUDIENCE, the audience of the tokens for this gateway',

@@ -343,10 +343,7 @@ export const schema = z.object({
     '`off`: introspection of the GraphQL schema is refused to all callers; the schema is in [schema.graphql](../../graphql/schema.graphql)',
   ),
   trustedDocuments: optional('TAPEGATE_TRUSTED_DOCUMENTS', text).describe(
-    'a file that is read at the start: a JSON object of GraphQL documents by their ids, as code generators of clients write it ([persisted documents](../../graphql/README.md#persisted-documents))',
-  ),
-  trustedOnly: setting('TAPEGATE_TRUSTED_ONLY', onOff, 'off').describe(
-    '`on`: documents that are not in that file are refused (403), except to authenticated operators. Commands of users, such as `tapegate ls`, send documents of their own',
+    'a file that is read at the start: a JSON object of GraphQL documents by their ids, as code generators of clients write it ([persisted documents](../../graphql/README.md#persisted-documents)). With `only:` before its path, all other documents are refused (403), except to authenticated operators; commands of users, such as `tapegate ls`, send documents of their own',
   ),
   door: z.object({
     siteName: optional(

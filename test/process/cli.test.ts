@@ -138,7 +138,7 @@ test.each([
   [['watch'], "missing required argument 'id'"],
   [
     ['hold', 'tape', 'x'],
-    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, library, user, disk, backend.",
+    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, library, user, disk, clock, backend.",
   ],
   [
     ['import', '-', '--format', 'ls'],

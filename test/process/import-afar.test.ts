@@ -165,7 +165,7 @@ test('a bad import request is refused in JSON', async () => {
   expect(await send(app, '/import/x', put({}))).toMatchObject({ status: 404 });
   expect(await send(app, '/import?format=csv', put({}))).toMatchObject({
     status: 400,
-    body: { error: 'format is nothing that an import takes: there are complete, maxWithdrawn, dryRun' },
+    body: { error: 'format is nothing that an import takes: there are complete, maxWithdrawn, dryRun, skipInvalid' },
   });
   expect(await send(app, '/import?dryRun=false', put({}))).toMatchObject({ status: 200, body: { added: 0 } });
 });
@@ -185,8 +185,10 @@ test('a file with bad rows is answered with their lines while it is still being 
 });
 
 test('a client that disconnects in the middle stores nothing, and the next import is accepted', async () => {
+  const seen = nextResponse();
   const { req } = startPut();
   req.write(rowsOf('gone', 5000));
+  await seen; // before the import that waitForActive sends
   await waitForActive(true);
   req.destroy();
   await waitForActive(false);
@@ -209,8 +211,10 @@ test('a client that disconnects before the answer stores nothing', async () => {
 });
 
 test('a second import at the same time is refused, and the first one completes', async () => {
+  const seen = nextResponse();
   const { req, answer } = startPut();
   req.write(rowsOf('first', 2));
+  await seen;
   await waitForActive(true);
   const second = await runCli(['import', '-'], { env: afar, stdin: rowsOf('second', 1) });
   expect(second).toMatchObject({ code: 4, stdout: '' });

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { afterAll, afterEach, expect, test } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { archiveTree } from '../../src/engine/archive.js';
+import { recordFolders } from '../../src/operations/catalogue/folder-modes.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { renameFiles } from '../../src/operations/catalogue/renames.js';
 import { forgetFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
@@ -84,6 +85,7 @@ const waitForLink = (file: string, is = true) =>
 
 test('the copy of a renamed file stays in place, is linked and served at the new path, and leaves with its requests', async () => {
   const contents = await addTaped(app.ctx, backend, [{ path: '/stay/a' }]);
+  await recordFolders(app.ctx, [{ path: '/stay', mode: 0o755, gid: null }]);
   const id = await restore('/stay/a');
   await waitForLink('/stay/a');
   await rename('/stay/a', '/moved/b');

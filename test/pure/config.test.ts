@@ -367,9 +367,11 @@ const [database, smtp] = [url('postgresql:// or postgres://'), url('smtp:// or s
 const publicUrl = `${url('http:// or https://')}, without user, query, or a path of the gateway`;
 
 test.each<[name: string, must: string, values: string[]]>([
-  ...['DEMO', 'TAPEGATE_TRUSTED_ONLY', 'TAPEGATE_INTROSPECTION', 'ENGINE', 'TAPEGATE_ACCESS_LOG'].map(
-    (name): [string, string, string[]] => [name, 'one of on, off', ['On', 'true', '1']],
-  ),
+  ...['DEMO', 'TAPEGATE_INTROSPECTION', 'ENGINE', 'TAPEGATE_ACCESS_LOG'].map((name): [string, string, string[]] => [
+    name,
+    'one of on, off',
+    ['On', 'true', '1'],
+  ]),
   ['LOG_LEVEL', `one of ${levels.join(', ')}`, ['loud', 'toString']],
   ['TAPEGATE_WEBDAV', 'one of off, public, all', ['on']],
   ['TAPEGATE_SITE_NAME', 'a name without spaces', ['a b']],
@@ -469,9 +471,9 @@ test('an unknown sslmode is refused', () => {
   ]);
 });
 
-test('TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS', () => {
-  const fault = 'TAPEGATE_TRUSTED_ONLY requires TAPEGATE_TRUSTED_DOCUMENTS, the file of the documents';
-  expect(faultsOf({ TAPEGATE_TRUSTED_ONLY: 'on' })).toEqual([fault]);
+test('only: before TAPEGATE_TRUSTED_DOCUMENTS refuses all other documents', () => {
+  expect(read({ TAPEGATE_TRUSTED_DOCUMENTS: 'only:/a' })).toMatchObject({ trustedDocuments: '/a', trustedOnly: true });
+  expect(read({ TAPEGATE_TRUSTED_DOCUMENTS: '/a' })).toMatchObject({ trustedDocuments: '/a', trustedOnly: false });
 });
 
 const faulty = {
