@@ -71,6 +71,7 @@ async function run(example: string): Promise<string> {
     .replaceAll(SHOWN_URL, app.url)
     .replaceAll('tapes.example.org', '127.0.0.1')
     .replaceAll('/etc/tapegate/', `${dir}/`)
+    .replaceAll('/run/tapegate/proxy.sock:www-data', `${dir}/proxy.sock`)
     .replace(/\bPORT=\d+/g, 'PORT=0');
   const database = { DATABASE_URL: app.databaseUrl, DATA_DIR: path.join(dir, 'data') };
   const server = { ...database, ENGINE: 'off', PORT: '0', LOG_LEVEL: text.includes('OTEL_') ? 'error' : 'warn' };
