@@ -11,6 +11,7 @@ import {
   readLines,
   waitForNoScript,
 } from '../support/command-bench.js';
+import { libraryDir } from '../support/library-dir.js';
 import { ask, errorOf, makeReady, readStaged, settle, staged, wordsOf } from '../support/staging-bench.js';
 import { describeStagingLibrary } from '../support/staging-library.js';
 import { describeBackend, quiet } from '../support/tape-backend.js';
@@ -81,9 +82,9 @@ test('a volume that disappears during a read is an error of the volume, not of t
 
 test('a script that cannot be started is reported with what to mend', async () => {
   const root = makeTempDir('tapes');
-  const script = path.join(root, 'mount');
+  const script = path.join(libraryDir, 'programs/to-be-mended');
   const mount = () =>
-    errorOf(createDrives({ ...driveSettings(root), mount: [script] }).mount('V1', 'drive-1', quiet()));
+    errorOf(createDrives({ ...driveSettings(root), mount: ['to-be-mended'] }).mount('V1', 'drive-1', quiet()));
   const told = (why: string) => ({ errorClass: 'POLICY', message: `${script} could not be started: ${why}` });
   expect(await mount()).toMatchObject(told('there is no such program on this host (ENOENT)'));
   writeFileSync(script, '#!/bin/sh\r\nexit 0\r\n', { mode: 0o755 });

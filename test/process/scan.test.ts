@@ -3,6 +3,7 @@ import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
+import { LIBRARY_ENV } from '../support/library-dir.js';
 import { createLtfsBench, type LtfsBench } from '../support/ltfs/bench.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, type Result, runCli } from '../support/process.js';
@@ -13,9 +14,11 @@ import { useApp } from '../support/use-app.js';
 let bench: LtfsBench;
 let env: Record<string, string>;
 
-const app = useApp({ backend: createMemoryBackend(), config: { drives: 1 } }, async () => {
+const engine = { env: LIBRARY_ENV };
+
+const app = useApp({ backend: createMemoryBackend(), config: { drives: 1 }, engine }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
-  env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, ...LIBRARY_ENV };
   bench = createLtfsBench({ name: 'lto' });
   await bench.put('V1', 9n, Buffer.from('first by name'), '/a/one');
   await bench.put('V1', 4n, Buffer.from('second'), '/a/two words');
