@@ -46,6 +46,6 @@ test('the program of systemd reports that a service is ready, and a failure of i
 test('lines have priorities if standard error is the journal, and none otherwise', async () => {
   const lines = (await runWithJournal(true)).trimEnd().split('\n');
   expect(lines.filter((line) => !/^<[3467]>./.test(line))).toEqual([]);
-  expect(lines.at(-1)).toMatch(/^<3>tapegate: /);
+  expect(lines[0]).toMatch(/^<3>tapegate: /);
   expect(await runWithJournal(false)).not.toMatch(/^<\d>/m);
 });

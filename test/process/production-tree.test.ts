@@ -46,7 +46,7 @@ test('the program restores its demo, shows GraphiQL, parses large bodies and sto
   });
 
   const refused = await run('request', '--quota', 'bob', '--pattern', '/demo/ocean');
-  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('has no room') });
+  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('is full') });
   const page = await (await fetch(`${url}/graphql`, { headers: { Accept: 'text/html' } })).text();
   expect(page).toContain('graphiql');
   expect([...page.matchAll(/<(?:script|link)[^>]+(?:src|href)="(https?:[^"]*)"/g)].map(([, place]) => place)).toEqual(

@@ -4,6 +4,7 @@ import type { TapeError } from '../../src/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
+import { addSecret } from '../support/library-dir.js';
 import { benchTest, createS3Bench, keyIn, type S3Bench } from '../support/s3-bench.js';
 import type { S3Request } from '../support/s3-server.js';
 import { S3Error } from '../support/s3-store.js';
@@ -209,17 +210,20 @@ for (const [status, code] of [
   });
 }
 
-for (const [what, settings, env, says, errorClass] of [
-  ['an unknown key', {}, { S3_KEY: 'AKIAOTHER', S3_SECRET: 'x' }, 'InvalidAccessKeyId', 'POLICY'],
-  ['a missing secret', {}, { S3_KEY: 'AKIATESTS' }, 'the environment has no S3_SECRET', 'POLICY'],
-  ['another region', { region: 'eu-test-2' }, undefined, 'AuthorizationHeaderMalformed', 'POLICY'],
-  ['another bucket', { bucket: 'elsewhere' }, undefined, 'NoSuchBucket', 'PERMANENT'],
-  ['a server that is away', { endpoint: 'http://127.0.0.1:1' }, undefined, 'ECONNREFUSED', 'TRANSIENT'],
+const addKeys = (...lines: string[]) => ({ credentialsFile: addSecret(['[default]', ...lines].join('\n')) });
+const OTHER_KEY = 'aws_access_key_id=AKIAOTHER';
+
+for (const [what, settings, says, errorClass] of [
+  ['an unknown key', addKeys(OTHER_KEY, 'aws_secret_access_key=x'), 'InvalidAccessKeyId', 'POLICY'],
+  ['a missing secret', addKeys(OTHER_KEY), 'has no aws_secret_access_key', 'POLICY'],
+  ['another region', { region: 'eu-test-2' }, 'AuthorizationHeaderMalformed', 'POLICY'],
+  ['another bucket', { bucket: 'elsewhere' }, 'NoSuchBucket', 'PERMANENT'],
+  ['a server that is away', { endpoint: 'http://127.0.0.1:1' }, 'ECONNREFUSED', 'TRANSIENT'],
 ] as const) {
   benchTest(`${what} fails the library and no file, for 1 file and for 20`, async (bench) => {
     for (const count of [1, 20]) {
       const files = Array.from({ length: count }, (_, index) => staged(`/${index}`));
-      const library = bench.open(settings, env && { ...env });
+      const library = bench.open(settings);
       await expectFailure(library.stage(files, quiet()), LibraryError, errorClass, says);
     }
   });

@@ -17,6 +17,7 @@ export function addProgram(name: string, file: string): string {
 
 addProgram('sh', '/bin/sh');
 addProgram('cat', '/bin/cat');
+addProgram('true', '/bin/true');
 addProgram('node', process.execPath);
 
 export const secretFile = (name: string): string => path.join(libraryDir, 'secrets', name);
