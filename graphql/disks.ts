@@ -9,12 +9,22 @@ import {
   readMeasurements,
   resizeDisk,
 } from '../src/operations/disks/disks.js';
+import { type ComparisonProgress, readComparisons } from '../src/operations/disks/renumbered.js';
 import { bigInt, bigIntOrNull, builder, nullable, pageComplexity } from './builder.js';
 import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
 
+const comparisons = createBatch<number, ComparisonProgress>(readComparisons);
 const measurements = createBatch<number, DiskMeasurement>(readMeasurements);
 const hosts = createBatch<number, string[]>(readHostsOf);
+
+const ComparisonType = builder.objectRef<ComparisonProgress>('DiskComparison').implement({
+  description: 'How far the copies of a restore disk are compared with their checksums.',
+  fields: (t) => ({
+    compared: t.exposeInt('compared', { description: 'Copies that were compared.' }),
+    total: t.exposeInt('total', { description: 'All copies of the disk.' }),
+  }),
+});
 
 export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
   id: { field: 'id' },
@@ -38,6 +48,13 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
         'What engines saw wrong with it within the last minute, by their hosts; why it is held since it fails; or that it is full, in its own words, and takes nothing new for a while. Null where none saw anything wrong.',
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
+    }),
+    comparison: t.field({
+      type: ComparisonType,
+      nullable: true,
+      description:
+        'Progress of the comparison of its copies with their checksums, which follows a change of their inodes: the disk was copied, or is numbered anew at each mount. Null: no copies are compared.',
+      resolve: async ({ id }, _args, ctx) => await comparisons(ctx, id),
     }),
     hosts: t.stringList({
       description:

@@ -80,6 +80,15 @@ class Refused(Exception):
         self.failure = failure or {}
 
 
+class NotOnDisk(Exception):
+    """Files of a request were on disk, and are there no longer, such as copies that were removed outside Tapegate."""
+
+    def __init__(self, message, paths):
+        super().__init__(message)
+        #: Their logical paths.
+        self.paths = paths
+
+
 class _Stay(urllib.request.HTTPRedirectHandler):
     """Follows nobody who leads elsewhere: the token would be shown there."""
 
@@ -169,11 +178,17 @@ class Tapegate:
         return self._pages(document, page_of, id=request_id, states=states)
 
     def restored_paths(self, request_id):
-        """Yields the paths of a request's files that are on disk now."""
+        """Yields the paths of a request's files that are on disk now. Raises NotOnDisk at the end, for files that no longer are."""
+        lost = []
         for hold in self.holds(request_id, states=["ON_DISK"]):
             path = _path_on_disk(hold["file"])
-            if path is not None:
+            if path is None:
+                lost.append(hold["file"]["path"])
+            else:
                 yield path
+        if lost:
+            are = "is" if len(lost) == 1 else "are"
+            raise NotOnDisk("%s of request %d %s no longer on disk" % (_plural(len(lost), "file"), request_id, are), lost)
 
     def follow(self, request_id):
         """Each step of a request until nothing is left to do, whatever breaks off meanwhile: nothing is missed or told twice."""
@@ -351,7 +366,7 @@ def main(arguments=None):
         given.run(tapes, given)
     except _Usage as error:
         return _fail(error, USAGE)
-    except _Incomplete as error:
+    except (_Incomplete, NotOnDisk) as error:
         return _fail(error, INCOMPLETE)
     except Refused as error:
         return _fail(error, FAILED)
@@ -520,16 +535,9 @@ def _show(tapes, given):
 
 
 def _paths(tapes, given):
-    lost = 0
-    for hold in tapes.holds(given.id, states=["ON_DISK"]):
-        path = _path_on_disk(hold["file"])
-        if path is None:
-            lost += 1
-            continue
+    for path in tapes.restored_paths(given.id):
         # whoever reads them from a pipe needs each as it is
         print(json.dumps(path) if given.json else _printable(path) if sys.stdout.isatty() else path, flush=True)
-    if lost > 0:
-        raise _Incomplete("%s of request %d %s no longer on disk" % (_plural(lost, "file"), given.id, "is" if lost == 1 else "are"))
 
 
 def _ls(tapes, given):

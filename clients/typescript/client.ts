@@ -3,11 +3,11 @@
  * gateways which are restarted. Sizes are bigints of bytes, times texts of RFC 3339 in UTC.
  */
 import * as sent from '../../src/generated/client-operations.js';
-import { Refused, Unreachable } from './errors.js';
+import { NotOnDisk, Refused, Unreachable } from './errors.js';
 import { Transport } from './transport.js';
 
 export type * from '../../src/generated/client-operations.js';
-export { Refused, Unreachable };
+export { NotOnDisk, Refused, Unreachable };
 
 export interface ClientOptions {
   /** Of the gateway; TAPEGATE_URL, or this host's, unless given. */
@@ -111,12 +111,17 @@ export class Client {
     });
   }
 
-  /** Yields the paths of a request's files that are on disk now. */
+  /** Yields the paths of a request's files that are on disk now. @throws NotOnDisk at the end, for files that no longer are */
   async *restoredPaths(id: number): AsyncGenerator<string> {
+    const lost: string[] = [];
     for await (const { file } of this.holds(id, ['ON_DISK'])) {
       const path = file.isAtPrimaryPlace ? file.path : file.restoredPath;
-      if (path !== null) yield path;
+      if (path === null) lost.push(file.path);
+      else yield path;
     }
+    if (lost.length === 0) return;
+    const files = lost.length === 1 ? '1 file' : `${lost.length} files`;
+    throw new NotOnDisk(`${files} of request ${id} ${lost.length === 1 ? 'is' : 'are'} no longer on disk`, lost);
   }
 
   /** Files of the catalogue whose path holds a text, in the order of their paths. */

@@ -25,3 +25,15 @@ export class Unreachable extends Error {
     this.name = 'Unreachable';
   }
 }
+
+/** Files of a request were on disk, and are there no longer, such as copies that were removed outside Tapegate. */
+export class NotOnDisk extends Error {
+  /** Their logical paths. */
+  readonly paths: readonly string[];
+
+  constructor(message: string, paths: readonly string[]) {
+    super(message);
+    this.name = 'NotOnDisk';
+    this.paths = paths;
+  }
+}

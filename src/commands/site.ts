@@ -22,10 +22,13 @@ export function register(program: Command): void {
 const CONFIRM = '"tapegate resume clock database" confirms the time of the database';
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
-  const { processes, suspensions } = await ask(url, Processes);
+  const { processes, suspensions, restoreDisks } = await ask(url, Processes);
   for (const { node } of suspensions.edges) {
     if (node.kind === 'CLOCK')
       noteLine(`${node.reason || 'the clock is held'}, since ${formatTime(node.since)} (${CONFIRM})`);
+  }
+  for (const { node } of restoreDisks.edges) {
+    if (node.comparison) noteLine(describeComparison(node.mountpoint, node.comparison));
   }
   if (options.json) return printJson({ processes });
   printRows(processes, options, {
@@ -43,6 +46,9 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
     ],
   });
 }
+
+const describeComparison = (mountpoint: string, { compared, total }: { compared: number; total: number }) =>
+  `disk ${mountpoint}: comparing checksums of copies after the disk changed, ${compared.toLocaleString('en-US')} of ${total.toLocaleString('en-US')}`;
 
 interface ListOptions extends OutputOptions {
   limit?: string;

@@ -15,6 +15,13 @@ export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 
 /** Path of the copy of the file `f` below its mount point. Copies of renamed files stay where they are. */
 export const placeOnDisk = sql`coalesce(f.disk_path, f.path)`;
 
+/**
+ * The text of a path as the broadest file system compares names: without case, normalisation, and all that is not
+ * ASCII. So more paths are equal than on any disk, which costs only another place.
+ */
+export const foldedPath = (path: Sql): Sql =>
+  sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
+
 /** Name of the file `f` on tape, which it keeps when renamed here. */
 export const pathOnTape = sql`coalesce(f.tape_path, f.path)`;
 

@@ -1,9 +1,10 @@
-/** Copies in the restore area that somebody changed: they satisfy requests as long as they are there, and are never removed. */
+/** Copies in the restore area that somebody changed: they are never removed, and their files are restored at other paths. */
 import { randomBytes } from 'node:crypto';
 import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { lookForChanged } from '../../src/engine/disk/changed.js';
+import { CopyCheck } from '../../src/engine/disk/missing.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
@@ -57,16 +58,13 @@ async function leaveChanged(file: string): Promise<Buffer> {
 test('an import that changes only the volume of a file leaves its changed copy as it is', async () => {
   const file = '/changed/moved';
   const bytes = await leaveChanged(file);
-  const id = await ask(file);
-  await complete(id);
   putOnTape(backend, { volume: 'NEWER', position: 7n, bytes });
   for (const stage of ['ONTAPE', 'RESTORED'] as const) {
     await importRows(app.ctx, [
       buildRow({ path: file, size: BigInt(bytes.length), stage, volume: 'NEWER', position: 7n, checksum: undefined }),
     ]);
-    expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
+    expect(await readStage(app, file)).toBe('U');
   }
-  await cancel(app, id);
 });
 
 test('a request that waits until a changed copy is looked for reports it, and that its disk fails', async () => {
@@ -89,20 +87,50 @@ test('a request that waits until a changed copy is looked for reports it, and th
   await cancel(app, id);
 });
 
-test('a changed copy satisfies requests as long as it is there, and without it the file is restored', async () => {
+const pathOf = async (file: string) =>
+  (await askData<{ tapeFile: { restoredPath: string } }>(app, `{ tapeFile(path: "${file}") { restoredPath } }`))
+    .tapeFile.restoredPath;
+
+test('a changed copy is left alone, and its file is restored at another path until the copy is gone', async () => {
   const file = '/changed/there';
   const bytes = await leaveChanged(file);
+  const changed = readFileSync(place(file));
   const first = await ask(file);
   expect(await stateOf(first)).toBe('QUEUED'); // no engine has looked yet
-  await withEngine(app, backend, async () => {
-    await waitForState(app, first, 'COMPLETED');
-    expect([await readStage(app, file), backend.log]).toEqual(['U', []]);
-    await cancel(app, first);
-    rmSync(place(file));
-    await waitForState(app, await ask(file), 'COMPLETED');
-    expect(readRestored(app, file)).toEqual(bytes);
-  });
-  expect(await movesOf(file)).toEqual(['TA', 'AR', 'RU', 'UT', 'TA', 'AR']);
+  await complete(first);
+  const elsewhere = await pathOf(file);
+  expect(elsewhere).toMatch(/\/\.tapegate-renamed\/.*\/there$/);
+  expect([readFileSync(elsewhere), readFileSync(place(file))]).toEqual([bytes, changed]);
+  expect(await findFaults(app)).toEqual([]);
+  await cancel(app, first);
+  await removeUnheld(app.ctx, never);
+  expect([existsSync(elsewhere), readFileSync(place(file))]).toEqual([false, changed]);
+  const second = await ask(file);
+  await complete(second);
+  expect([await pathOf(file), readFileSync(place(file))]).toEqual([elsewhere, changed]);
+  await cancel(app, second);
+  await removeUnheld(app.ctx, never);
+  rmSync(place(file));
+  await new CopyCheck().run(app.ctx);
+  await complete(await ask(file));
+  expect([await pathOf(file), readRestored(app, file)]).toEqual([place(file), bytes]);
+  expect((await movesOf(file)).slice(0, 6)).toEqual(['TA', 'AR', 'RU', 'UT', 'TA', 'AR']);
+});
+
+test('a restored copy that is changed at another path is left alone as well', async () => {
+  const file = '/changed/twice';
+  const bytes = await leaveChanged(file);
+  const id = await ask(file);
+  await complete(id);
+  const elsewhere = await pathOf(file);
+  appendFileSync(elsewhere, 'changed');
+  await cancel(app, id);
+  await removeUnheld(app.ctx, never);
+  expect([await readStage(app, file), existsSync(elsewhere)]).toEqual(['U', true]);
+  await complete(await ask(file));
+  const third = await pathOf(file);
+  expect(new Set([place(file), elsewhere, third]).size).toBe(3);
+  expect([readFileSync(third), readFileSync(elsewhere).length]).toEqual([bytes, bytes.length + 7]);
 });
 
 test('the directories of a changed copy are removed when the copy is gone', async () => {
@@ -130,7 +158,7 @@ test.each([
   ['after', false],
   ['before', true],
 ])(
-  'a copy that is changed just before its removal is kept, and serves a request made %s that',
+  'a copy that is changed just before its removal is kept, and the file is restored for a request made %s that',
   async (_, isAwaited) => {
     const file = `/changed/late/${isAwaited}`;
     await letGoOnly(file);
@@ -139,10 +167,10 @@ test.each([
     const early = isAwaited ? await ask(file) : undefined;
     expect(await removeUnheld(app.ctx, never)).toBe(0);
     expect([await readStage(app, file), readRestored(app, file)]).toEqual(['U', bytes]);
-    await complete(early ?? (await ask(file)));
-    expect([readRestored(app, file), backend.log]).toEqual([bytes, []]);
-    expect(await movesOf(file)).toEqual(['TA', 'AR', 'RT', 'TU']);
     expect(await query('SELECT disk_id FROM tape_file WHERE path = $1', [file])).toEqual([{ disk_id: null }]);
+    await complete(early ?? (await ask(file)));
+    expect([readRestored(app, file), await readStage(app, file)]).toEqual([bytes, 'R']);
+    expect(await movesOf(file)).toEqual(['TA', 'AR', 'RT', 'TU', 'UT', 'TA', 'AR']);
   },
 );
 
@@ -168,7 +196,7 @@ test('while the disk of a changed copy is away, requests for it wait', async () 
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
   await resume(app.ctx, { kind: 'DISK', name: app.restoreDir }); // suspended since then, with the reason
   await lookForChanged(app.ctx, never);
-  expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
+  expect([await readStage(app, file), await stateOf(id)]).toEqual(['T', 'QUEUED']);
   await cancel(app, id);
 });
 
@@ -177,11 +205,10 @@ test('the doctor finds a changed copy that is gone, and its repair restores the 
   const bytes = await leaveChanged(file);
   const { used } = await readDisks(app);
   const id = await ask(file);
-  await complete(id);
   expect(await findFaults(app)).toEqual([]);
   rmSync(place(file));
   expect(await findFaults(app)).toEqual([`copy-missing: ${place(file)}`]);
-  expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'COMPLETED']);
+  expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'QUEUED']);
   expect(await findFaults(app, { repair: true })).toEqual([`copy-missing: ${place(file)} (repaired)`]);
   expect(await findFaults(app, { repair: true })).toEqual([]);
   expect(await readStage(app, file)).toBe('T');
@@ -214,7 +241,6 @@ test.each([
   const file = `/changed/renewed/${what}`;
   await leaveChanged(file);
   const first = await ask(file);
-  await complete(first);
   const kept = readFileSync(place(file));
   const { position, hasChecksum } = now;
   const [bytes, volume] = [randomBytes(1000), await readVolume(file)];

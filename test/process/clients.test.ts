@@ -145,6 +145,12 @@ tell("holds", sorted([each["state"], each["size"]] for each in tapes.holds(id)))
 tell("released", tapes.release(id, match='"1"')["bytesOnDisk"])
 tell("mine", any(each["requestId"] == id for each in tapes.requests(quota="alice", states=["COMPLETED"])))
 tell("cancelled", tapes.cancel(id)["state"])
+while True:
+    try:
+        for path in tapes.restored_paths(id): pass
+    except NotOnDisk as error:
+        tell("lost", len(error.paths) > 0)
+        break
 tell("quota", tapes.quota("alice")["size"], tapes.quota("nobody"))
 tell("none", tapes.request(999999))
 refused(lambda: tapes.create_request("bob", pattern="/%s/" % NAME))
@@ -158,7 +164,7 @@ except OSError: tell("unreachable")
 `;
 
 const TYPESCRIPT_SESSION = `
-import { createClient, Refused, Unreachable, type Estimate, type Progress } from 'tapegate-client';
+import { createClient, NotOnDisk, Refused, Unreachable, type Estimate, type Progress } from 'tapegate-client';
 const NAME = process.argv[2] ?? '';
 const integers = (_: string, value: unknown) => (typeof value === 'bigint' ? Number(value) : value === undefined ? null : value);
 const tell = (...values: unknown[]) => console.log(JSON.stringify(values, integers));
@@ -199,6 +205,14 @@ tell('holds', (await all(tapes.holds(id))).map((each) => [each.state, each.size]
 tell('released', (await tapes.release(id, { match: '"1"' })).bytesOnDisk);
 tell('mine', (await all(tapes.requests({ quota: 'alice', states: ['COMPLETED'] }))).some((each) => each.requestId === id));
 tell('cancelled', (await tapes.cancel(id)).state);
+for (let lost = 0; lost === 0; ) {
+  try {
+    for await (const _ of tapes.restoredPaths(id));
+  } catch (error) {
+    if (!(error instanceof NotOnDisk)) throw error;
+    tell('lost', (lost = error.paths.length) > 0);
+  }
+}
 tell('quota', (await tapes.quota('alice'))?.size, await tapes.quota('nobody'));
 tell('none', await tapes.request(999999));
 await refused(() => tapes.createRequest({ quota: 'bob', pattern }));
@@ -267,6 +281,7 @@ const expected = () => [
   ['released', 3000],
   ['mine', true],
   ['cancelled', 'CANCELLED'],
+  ['lost', true],
   ['quota', 1e17, null],
   ['none', null],
   ['refused', 'FORBIDDEN', {}],

@@ -288,7 +288,7 @@ test('a path with line breaks adds no header and no recipient', async () => {
   );
 });
 
-test('email shows the path of a copy that was changed outside Tapegate', async () => {
+test('email shows where a file was restored whose earlier copy was changed outside Tapegate', async () => {
   await addTaped(app.ctx, backend, [{ path: '/hand/a', volume: 'HAND' }]);
   const before = await makeRequest(app, { quota: 'alice', files: ['/hand/a'], retention: RETENTION });
   await waitForState(app, before, 'COMPLETED');
@@ -298,13 +298,25 @@ test('email shows the path of a copy that was changed outside Tapegate', async (
   await request('hand', { files: ['/hand/a'], label: 'hand' });
   const first = await server.waitForMail('hand@first.example', 'First file restored: hand');
   const last = await server.waitForMail('hand@last.example', 'Restored: hand');
-  const place = `\n  ${app.restoreDir}/hand/a\n`;
-  expect([first.body, last.body]).toEqual([expect.stringContaining(place), expect.stringContaining(place)]);
-  expect(last.body).toContain(`Below these directories each file has its archive path:\n  ${app.restoreDir}\n`);
   const query = '{ tapeFile(path: "/hand/a") { restoredPath disk { mountpoint } } }';
-  expect(await askData(app, query)).toEqual({
-    tapeFile: { restoredPath: `${app.restoreDir}/hand/a`, disk: { mountpoint: app.restoreDir } },
-  });
+  const { tapeFile } = await askData<{ tapeFile: { restoredPath: string; disk: object } }>(app, query);
+  expect(tapeFile.restoredPath).toMatch(new RegExp(`^${app.restoreDir}/\\.tapegate-renamed/[-\\d]+/a$`));
+  expect(tapeFile.disk).toEqual({ mountpoint: app.restoreDir });
+  const place = expect.stringContaining(`\n  ${tapeFile.restoredPath}\n`);
+  expect([first.body, last.body]).toEqual([place, place]);
+  expect(last.body).not.toContain('Below these directories');
+});
+
+test('an email lists no path of a file that is not on disk any more', async () => {
+  await addFiles(
+    app.ctx,
+    ['/left/a', '/left/b'].map((file) => ({ path: file, stage: 'ONDISK' as const })),
+  );
+  const id = await makeRequest(app, { quota: 'alice', patterns: '/left/', label: 'left' });
+  await app.ctx.db.pool.query("UPDATE tape_file SET stage = 'ONTAPE' WHERE path = '/left/b'");
+  await put(app, id, { quota: 'alice', notify_on_last_file: 'left@last.example' });
+  const { body } = await server.waitForMail('left@last.example', 'Restored: left');
+  expect([body.includes('/left/a'), body.includes('/left/b')]).toEqual([true, false]);
 });
 
 test.each([

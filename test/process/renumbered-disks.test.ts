@@ -1,4 +1,5 @@
 /** Restore disks whose inode numbers change, and those that take different names for the same. */
+import { randomUUID } from 'node:crypto';
 import { copyFileSync, existsSync, renameSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
@@ -7,11 +8,14 @@ import { writeMarker } from '../../src/engine/disk/marker.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { Renumbering } from '../../src/engine/disk/renumbered.js';
 import { foldsNames } from '../../src/engine/disk/setup.js';
+import { recordFolding } from '../../src/operations/disks/markings.js';
+import { claimComparison, noteCompared } from '../../src/operations/disks/renumbered.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { readRestored, readStage } from '../support/engine-watch.js';
 import { askData } from '../support/graphql.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
+import { runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 
 const { app, backend, restore, tape, ask, place, query } = useMemorySite({ isIdle: true });
@@ -68,10 +72,47 @@ test('new inodes of a whole disk are recorded, and those of single files are not
   expect(row?.id).toMatch(new RegExp(`^${statSync(place('.tapegate-disk')).ino}:`));
 });
 
+test('copies on a disk that numbers inodes at each mount are known by their times, without their bytes', async () => {
+  const id = await restore('/mounted/a');
+  await query("UPDATE tape_file SET disk_ino = disk_ino + 1, disk_checksum = 'sha256:00' WHERE path = '/mounted/a'");
+  await copyMarker();
+  await look();
+  await cancel(app, id);
+  await removeUnheld(app.ctx, never);
+  expect([readRestored(app, '/mounted/a'), await readStage(app, '/mounted/a')]).toEqual([undefined, 'T']);
+});
+
+test('one engine compares the copies of a disk, and "status" reports its progress', async () => {
+  await restore('/progress/a');
+  await copyAnew('/progress/a');
+  await copyMarker();
+  const [{ total } = { total: 0 }] = await query<{ total: number }>(
+    'SELECT count(*)::int AS total FROM tape_file WHERE disk_id = 1',
+  );
+  const { ino, birthtimeNs } = statSync(place('.tapegate-disk'), { bigint: true });
+  const comparison = { diskId: 1, markerId: `${ino}:${birthtimeNs}`, owner: randomUUID() };
+  expect(await claimComparison(app.ctx, comparison)).toBe(0n);
+  expect(await noteCompared(app.ctx, comparison, { after: 0n, copies: 1 })).toBe(true);
+  const before = await readIno('/progress/a');
+  await look(); // another engine
+  expect(await readIno('/progress/a')).toBe(before);
+  const { stderr } = await runCli(['status'], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
+  expect(stderr).toContain(
+    `disk ${app.restoreDir}: comparing checksums of copies after the disk changed, 1 of ${total}`,
+  );
+  await query("UPDATE disk_comparison SET at = at - interval '1 hour'"); // its engine has died
+  await look();
+  expect(await readIno('/progress/a')).toBe(statSync(place('/progress/a'), { bigint: true }).ino);
+  expect(
+    (await runCli(['status'], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } })).stderr,
+  ).not.toContain('comparing');
+});
+
 test('on a disk that folds names, files whose names differ in case or normalisation have copies of their own', async () => {
   expect(await foldsNames(app.restoreDir)).toBe(false);
-  await query('UPDATE restore_disk SET folds_names = true');
-  const names = ['/c/File', '/c/file', '/c/caf\u00e9', '/c/cafe\u0301', '/c/other'];
+  await restore('/c/Early');
+  await recordFolding(app.ctx, 1, true);
+  const names = ['/c/early', '/c/File', '/c/file', '/c/caf\u00e9', '/c/cafe\u0301', '/c/other'];
   await tape(...names);
   const id = await ask(...names);
   await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'), { part: 'drive' });
@@ -81,7 +122,7 @@ test('on a disk that folds names, files whose names differ in case or normalisat
   );
   const paths = request.holds.edges.map(({ node }) => node.file.restoredPath);
   const fold = (file: string) => file.normalize('NFC').toLowerCase();
-  expect(new Set(paths.map(fold)).size).toBe(names.length);
+  expect(new Set([...paths, place('/c/Early')].map(fold)).size).toBe(names.length + 1);
   expect(paths.at(-1)).toBe(path.join(app.restoreDir, '/c/other'));
-  await query('UPDATE restore_disk SET folds_names = false');
+  await recordFolding(app.ctx, 1, false);
 });

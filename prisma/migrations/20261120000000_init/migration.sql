@@ -129,6 +129,20 @@ CREATE TABLE "disk_measurement" (
   CONSTRAINT "disk_measurement_pkey" PRIMARY KEY ("disk_id", "host")
 );
 
+-- Restore disks whose copies are being compared with their checksums, because their inodes have changed.
+CREATE TABLE "disk_comparison" (
+  "disk_id" INTEGER NOT NULL,
+  "marker_id" TEXT NOT NULL,
+  "owner" UUID NOT NULL,
+  "at" TIMESTAMP(6) NOT NULL,
+  "after" BIGINT NOT NULL,
+  "compared" INTEGER NOT NULL,
+  "total" INTEGER NOT NULL,
+
+  CONSTRAINT "disk_comparison_pkey" PRIMARY KEY ("disk_id"),
+  CONSTRAINT "disk_comparison_disk_id_fkey" FOREIGN KEY ("disk_id") REFERENCES "restore_disk" ("id") ON DELETE CASCADE ON UPDATE CASCADE
+);
+
 -- The catalogue -------------------------------------------------------------------------------------------------------
 
 -- The words of a path, for patterns that contain one: the parts between delimiters, as in src/operations/pattern-lookup.ts.
@@ -169,6 +183,7 @@ CREATE TABLE "tape_file" (
   "disk_path" TEXT,
   "tape_path" TEXT,
   "copy_failed_at" TIMESTAMP(6),
+  "folded_path" TEXT,
 
   CONSTRAINT "tape_file_pkey" PRIMARY KEY ("id"),
   CONSTRAINT "tape_file_size_check" CHECK ("size" >= 0),
@@ -181,7 +196,7 @@ CREATE TABLE "tape_file" (
 CREATE UNIQUE INDEX "tape_file_path_key" ON "tape_file" ("path");
 CREATE INDEX "tape_file_path_trgm_idx" ON "tape_file" USING GIN ("path" gin_trgm_ops);
 -- Copies in the restore area, and files that an engine is or was restoring.
-CREATE INDEX "tape_file_disk_idx" ON "tape_file" ("disk_id") WHERE "disk_id" IS NOT NULL;
+CREATE INDEX "tape_file_disk_idx" ON "tape_file" ("disk_id", "id") WHERE "disk_id" IS NOT NULL;
 CREATE INDEX "tape_file_removal_idx" ON "tape_file" ("id") WHERE "disk_id" IS NOT NULL AND "stage" <> 'RESTORED';
 CREATE INDEX "tape_file_restoring_idx" ON "tape_file" ("id") WHERE "stage" IN ('RESTORING', 'RESTORED');
 -- The files of a volume in order of position.
@@ -196,9 +211,26 @@ CREATE INDEX "tape_file_unconfirmed_idx" ON "tape_file" ("volume_id", "position"
 CREATE INDEX "tape_file_withdrawn_idx" ON "tape_file" ("path") WHERE "withdrawn_at" IS NOT NULL;
 -- Lookups by the name, and by the directories above it.
 CREATE INDEX "tape_file_disk_path_idx" ON "tape_file" ("disk_path" text_pattern_ops) WHERE "disk_path" IS NOT NULL;
+-- Only copies on disks that fold names are in it.
+CREATE INDEX "tape_file_folded_path_idx" ON "tape_file" ("folded_path") WHERE "folded_path" IS NOT NULL;
 CREATE INDEX "tape_file_tape_path_idx" ON "tape_file" ("tape_path") WHERE "tape_path" IS NOT NULL;
 -- Moving a volume checks whether a position on another volume is free.
 CREATE INDEX "tape_file_copy_place_idx" ON "tape_file" ("copy_volume_id", "copy_position") WHERE "copy_volume_id" IS NOT NULL;
+
+-- Changed copies that were left alone when their files were restored at other paths.
+CREATE TABLE "kept_copy" (
+  "id" BIGSERIAL NOT NULL,
+  "file_id" BIGINT NOT NULL,
+  "disk_id" INTEGER NOT NULL,
+  "path" TEXT NOT NULL,
+
+  CONSTRAINT "kept_copy_pkey" PRIMARY KEY ("id"),
+  CONSTRAINT "kept_copy_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE CASCADE ON UPDATE CASCADE,
+  CONSTRAINT "kept_copy_disk_id_fkey" FOREIGN KEY ("disk_id") REFERENCES "restore_disk" ("id") ON DELETE CASCADE ON UPDATE CASCADE
+);
+CREATE UNIQUE INDEX "kept_copy_path_disk_id_key" ON "kept_copy" ("path", "disk_id");
+CREATE INDEX "kept_copy_path_idx" ON "kept_copy" ("path" text_pattern_ops);
+CREATE INDEX "kept_copy_file_id_idx" ON "kept_copy" ("file_id");
 
 CREATE TABLE "verification" (
   "file_id" BIGINT NOT NULL,
@@ -849,7 +881,8 @@ CREATE VIEW "failing_disk" AS
 -- Copies that are not at the paths of their files.
 CREATE VIEW "renamed_place" AS
   SELECT f.id AS file_id, f.disk_path AS path FROM tape_file f WHERE f.disk_path IS NOT NULL
-  UNION ALL SELECT l.file_id, l.path FROM left_behind l WHERE l.path IS NOT NULL;
+  UNION ALL SELECT l.file_id, l.path FROM left_behind l WHERE l.path IS NOT NULL
+  UNION ALL SELECT NULL, c.path FROM kept_copy c; -- in the way of its own file, too
 
 -- Events with their public `number`. Followers read the batches themselves.
 CREATE VIEW "numbered_event" AS
@@ -1029,10 +1062,11 @@ CREATE TRIGGER "forget_copy" BEFORE UPDATE OF "disk_id" ON "tape_file"
 -- Without a copy there is no path of a copy. At UNVERIFIED the path is recorded after the move.
 CREATE FUNCTION forget_disk_path() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   NEW.disk_path := NULL;
+  NEW.folded_path := NULL;
   RETURN NEW;
 END $$;
 CREATE TRIGGER tape_file_disk_path BEFORE UPDATE OF "stage", "disk_id", "changed_disk_id" ON "tape_file" FOR EACH ROW
-  WHEN (NEW.disk_path IS NOT NULL AND NEW.disk_id IS NULL AND NEW.changed_disk_id IS NULL AND NEW.stage NOT IN ('RESTORING', 'UNVERIFIED'))
+  WHEN ((NEW.disk_path IS NOT NULL OR NEW.folded_path IS NOT NULL) AND NEW.disk_id IS NULL AND NEW.changed_disk_id IS NULL AND NEW.stage NOT IN ('RESTORING', 'UNVERIFIED'))
   EXECUTE FUNCTION forget_disk_path();
 
 -- Every move of a copy has its link checked, whichever statement moves it. The time is in the past for any clock.

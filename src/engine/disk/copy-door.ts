@@ -12,7 +12,7 @@ import { Limiter } from '../../core/limiter.js';
 import { codeOf, isExhausted, messageOf, TapeError } from '../../errors.js';
 import { CallWatch, HungError } from '../calls.js';
 import { openPlain, readChunks, startChecksum } from '../checksum.js';
-import { isKnownBy, isRenumbered, type LeftCopy } from './copy.js';
+import { isKnownBy, isKnownByTimes, isRenumbered, type LeftCopy } from './copy.js';
 import { AbsentError } from './marker.js';
 import { type Folder, withCopy } from './restore-area.js';
 
@@ -105,10 +105,9 @@ export class CopyDoor {
     if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isOpenFolder(folder.place)))) {
       return { closed: 'private', message: `${name} is not for everybody on its host` };
     }
-    const isKnown = isKnownBy(copy, stats);
-    if (isKnown || (await isRenumbered(copy, stats, folder.root))) {
-      if ((isKnown && copy.ctimeNs === stats.ctimeNs) || (await this.hasItsBytes(copy, handle, stats, tick)))
-        return undefined;
+    if (isKnownByTimes(copy, stats)) return undefined;
+    if (isKnownBy(copy, stats) || (await isRenumbered(copy, stats, folder.root))) {
+      if (await this.hasItsBytes(copy, handle, stats, tick)) return undefined;
     }
     return { closed: 'changed', message: `${name} is not the copy that was put there` };
   }

@@ -148,6 +148,11 @@ export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntSt
   return stats.isFile() && copy.ino === inodeOf(stats) && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
 }
 
+/** Whether it has the recorded times, which no user can give to another file. The inode may be another one after a mount. */
+export function isKnownByTimes(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
+  return isKnownBy({ ...copy, ino: inodeOf(stats) }, stats) && copy.ctimeNs === stats.ctimeNs;
+}
+
 /**
  * Whether a file may be the copy although its inode is another one: the disk's marker has another inode as well, since
  * the file system has numbered its inodes anew, or the disk was copied. Its bytes are to be compared.
@@ -160,8 +165,7 @@ export async function isRenumbered(copy: LeftCopy, stats: BigIntStats, root: str
 
 /**
  * @returns the file's stats if it is the copy; undefined if it is another file or has other bytes. Compares the bytes
- *   if the ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes; and if the inode
- *   differs, as that of the marker does
+ *   if the ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes
  */
 async function recognise(
   copy: LeftCopy,
@@ -169,8 +173,9 @@ async function recognise(
   tick: () => void,
 ): Promise<BigIntStats | undefined> {
   const stats = await lstat(file, { bigint: true });
+  if (isKnownByTimes(copy, stats)) return stats;
   const isKnown = isKnownBy(copy, stats);
   if (!isKnown && !(await isRenumbered(copy, stats, root))) return undefined;
-  if (copy.copyChecksum === null || (isKnown && copy.ctimeNs === stats.ctimeNs)) return stats;
+  if (copy.copyChecksum === null) return stats;
   return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
 }

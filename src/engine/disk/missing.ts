@@ -5,25 +5,45 @@ import { Limiter } from '../../core/limiter.js';
 import { codeOf, TapeError } from '../../errors.js';
 import { readCopies } from '../../operations/disks/copies.js';
 import { returnMissing } from '../../operations/disks/missing.js';
+import { forgetKept, readKeptCopies } from '../../operations/disks/removals.js';
 import { waitInTime } from '../calls.js';
 import { lookInto } from './copy.js';
+import { removeEmptyFolders } from './made-folders.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 import { openExisting } from './restore-area.js';
 
 /** Copies of a run of the periodic check: with a run a minute, a million in 17 hours. */
 const PAGE = 1000;
 
+/** Copies of a look, so that it ends in time on a disk that takes 20 ms for each. */
+const STEP = 100;
+
 /** Checks all restored copies in turn, a page at each call, and records missing ones. */
 export class CopyCheck {
   private after = 0n;
+  private afterKept = 0n;
 
   /** @returns the number of missing copies */
   async run(ctx: Context): Promise<number> {
-    const copies = await readCopies(ctx, { after: this.after, limit: PAGE });
+    const copies = await readCopies(ctx, { after: this.after, limit: PAGE, isWorking: true });
     this.after = copies.length < PAGE ? 0n : (copies.at(-1)?.fileId ?? 0n);
-    const missing = await returnMissing(ctx, await ctx.copies.findMissing(copies));
-    if (missing.length > 0) ctx.log.warn({ copies: missing.length }, 'restored copies were removed outside Tapegate');
-    return missing.length;
+    let missing = 0;
+    for (let at = 0; at < copies.length; at += STEP) {
+      const gone = await ctx.copies.findMissing(copies.slice(at, at + STEP));
+      missing += (await returnMissing(ctx, gone)).length;
+    }
+    await this.checkKept(ctx);
+    if (missing > 0) ctx.log.warn({ copies: missing }, 'restored copies were removed outside Tapegate');
+    return missing;
+  }
+
+  /** Does the same for changed copies that were left alone, whose paths are free once they are gone. */
+  private async checkKept(ctx: Context): Promise<void> {
+    const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: STEP });
+    this.afterKept = kept.length < STEP ? 0n : (kept.at(-1)?.id ?? 0n);
+    const gone = await ctx.copies.findMissing(kept);
+    for (const copy of gone) await removeEmptyFolders(ctx, copy);
+    await forgetKept(ctx, gone);
   }
 }
 

@@ -6,6 +6,7 @@ import type { Context } from '../../context.js';
 import { codeOf, messageOf } from '../../errors.js';
 import type { DiskRow } from '../../operations/disks/disks.js';
 import { type LeftBehind, readLeftOn } from '../../operations/disks/left-behind.js';
+import { findKept } from '../../operations/disks/removals.js';
 import { type PlaceNote, type RunningPart, readNote, readNotes, readRunning } from '../../operations/doctor/copies.js';
 import type { Finding } from '../../operations/doctor/findings.js';
 import { findStats, recogniseCopy, removeSeen } from '../disk/copy.js';
@@ -90,9 +91,11 @@ async function* examineEntries(
     ctx,
     entries.map((entry) => entry.path),
   );
+  const paths = entries.map((entry) => entry.path);
+  const kept = await findKept(ctx, disk.diskId, paths);
   for (const entry of entries) {
     const note = notes.get(entry.path);
-    if (note && isExpected(note, disk)) continue;
+    if ((note && isExpected(note, disk)) || kept.has(entry.path)) continue;
     const thing = disk.mountpoint + entry.path;
     if (note) yield* examineOrphan(ctx, exam, { ...disk, path: entry.path }, note);
     else {

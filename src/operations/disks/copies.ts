@@ -1,6 +1,6 @@
 import type { Context } from '../../context.js';
 import { prepared } from '../../database/prepared.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { empty, type Sql, sql } from '../../database/sql.js';
 import type { Stage } from '../../stages.js';
 import { addSeconds } from '../../time.js';
 import { mayPath } from '../access/paths.js';
@@ -54,10 +54,15 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
   );
 }
 
-export async function readCopies(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedCopy[]> {
+/** @param page.isWorking leaves out those on failing disks */
+export async function readCopies(
+  ctx: Context,
+  page: { after: bigint; limit: number; isWorking?: boolean },
+): Promise<NotedCopy[]> {
+  const working = page.isWorking ? sql`AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)` : empty;
   return await ctx.db.rows<NotedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
-     WHERE f.disk_id IS NOT NULL AND f.stage = 'RESTORED' AND f.id > ${page.after}
+     WHERE f.disk_id IS NOT NULL AND f.stage = 'RESTORED' AND f.id > ${page.after} ${working}
      ORDER BY f.id LIMIT ${page.limit}`,
   );
 }

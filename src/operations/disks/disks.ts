@@ -292,7 +292,8 @@ export async function forgetDisk(ctx: Context, given: string): Promise<Forgotten
       const [disk] = await tx.query<ForgottenDisk & Contents>(
         sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",
               (SELECT count(*)::int FROM recall c WHERE c.disk_id = k.id) AS running,
-              (SELECT count(*)::int FROM tape_file f WHERE f.changed_disk_id = k.id AND ${isChanged}) AS changed,
+              (SELECT count(*)::int FROM tape_file f WHERE f.changed_disk_id = k.id AND ${isChanged})
+                + (SELECT count(*)::int FROM kept_copy c WHERE c.disk_id = k.id) AS changed,
               ARRAY(SELECT DISTINCT f.path FROM left_behind l JOIN tape_file f ON f.id = l.file_id WHERE l.disk_id = k.id
                 ORDER BY f.path LIMIT ${MOST_LEFT}) AS "leftBehind",
               EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing"

@@ -1,6 +1,9 @@
 /** Markers of restore disks (engine/disk/marker.ts). A directory without its marker is an unmounted disk. */
 import type { Context } from '../../context.js';
+import { lockDisks, lockFiles } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
+import { transaction } from '../../database/transaction.js';
+import { foldedPath, placeOnDisk } from '../conditions.js';
 import { type NotedCopy, sampleCopies } from './copies.js';
 import type { DiskRow } from './disks.js';
 
@@ -33,9 +36,19 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
   return rowCount !== 0;
 }
 
-/** @param folds whether names that differ only in case or normalisation are the same file on the disk */
+/**
+ * Records it with the folded paths of the copies that are there already.
+ * @param folds whether names that differ only in case or normalisation are the same file on the disk
+ */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
-  await ctx.db.pool.query(sql`UPDATE restore_disk SET folds_names = ${folds} WHERE id = ${diskId}`);
+  const isThere = sql`(f.disk_id = ${diskId} OR f.changed_disk_id = ${diskId}
+    OR f.id IN (SELECT c.file_id FROM recall c WHERE c.disk_id = ${diskId}))`;
+  await transaction(ctx.db.pool, 'recordFolding', async (tx) => {
+    if (folds) await lockFiles(tx, isThere);
+    await lockDisks(tx, sql`k.id = ${diskId}`);
+    await tx.query(sql`UPDATE restore_disk SET folds_names = ${folds} WHERE id = ${diskId}`);
+    if (folds) await tx.query(sql`UPDATE tape_file f SET folded_path = ${foldedPath(placeOnDisk)} WHERE ${isThere}`);
+  });
 }
 
 interface DiskTraces {

@@ -17,7 +17,7 @@ import { isChanged, isHeldByKeys, isLive, isOrphan, isUnheld, placeOnDisk } from
 import { takesAgain } from '../health/circuits.js';
 import { isLinked } from '../links/links.js';
 import { lockHolders, lockRequestsOf, markOnDisk, settleRequests, waitAgain } from '../requests/holds.js';
-import { CHANGED_BY_HAND, copyColumns, isAsRead, type NotedCopy } from './copies.js';
+import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
 
@@ -310,9 +310,10 @@ export async function readChanged(
 }
 
 /**
- * Stores checks of changed copies: an existing one satisfies waiting requests; otherwise the file is recalled. Calling
- * it twice is safe.
- * @returns the ids of the files whose copies are gone
+ * Stores checks of changed copies. A file that was there before, with the bytes on tape, satisfies waiting requests. A
+ * changed copy is left alone, and the file is recalled at another path. Without a copy the file is recalled. Calling it
+ * twice is safe.
+ * @returns the ids of the files that are recalled
  */
 export async function settleChanged(
   ctx: Context,
@@ -322,18 +323,53 @@ export async function settleChanged(
   if (all.length === 0) return [];
   return await transaction(ctx.db.pool, 'settleChanged', async (tx) => {
     await lockHolders(tx, all);
-    const rows = await tx.query<{ id: bigint }>(
-      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
+    const rows = await tx.query<{ id: bigint; isStanding: boolean }>(
+      sql`SELECT f.id, EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS}) AS "isStanding"
+          FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
     );
-    const changed = new Set(rows.map((row) => row.id));
-    const there = looked.there.filter((id) => changed.has(id));
-    await markOnDisk(ctx, tx, there);
+    const changed = new Map(rows.map((row) => [row.id, row.isStanding]));
+    await markOnDisk(
+      ctx,
+      tx,
+      looked.there.filter((id) => changed.get(id) === true),
+    );
+    const kept = looked.there.filter((id) => changed.get(id) === false);
+    await tx.query(
+      sql`INSERT INTO kept_copy (file_id, disk_id, path) SELECT f.id, f.changed_disk_id, ${placeOnDisk} FROM tape_file f
+          WHERE f.id = ANY(${kept}::bigint[]) ON CONFLICT (path, disk_id) DO NOTHING`,
+    );
     const gone = looked.gone.filter((id) => changed.has(id));
-    const moved = await moveFiles(ctx, tx, gone, { from: 'UNVERIFIED', to: 'ONTAPE' });
+    const moved = await moveFiles(ctx, tx, [...kept, ...gone], { from: 'UNVERIFIED', to: 'ONTAPE' });
     await forgetVerifications(tx, moved);
     const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     return moved;
   });
+}
+
+export interface KeptCopy extends ChangedCopy {
+  id: bigint;
+}
+
+/** Reads changed copies that were left alone when their files were restored at other paths. Not on failing disks. */
+export async function readKeptCopies(ctx: Context, page: { after: bigint; limit: number }): Promise<KeptCopy[]> {
+  return await ctx.db.rows<KeptCopy>(
+    sql`SELECT c.id, c.file_id AS "fileId", c.path, k.id AS "diskId", k.mountpoint FROM kept_copy c JOIN restore_disk k ON k.id = c.disk_id
+        WHERE c.id > ${page.after} AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) ORDER BY c.id LIMIT ${page.limit}`,
+  );
+}
+
+/** Makes the paths of such copies free again, because they were removed. */
+export async function forgetKept(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
+  if (gone.length === 0) return;
+  await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
+}
+
+/** Which of these paths on a disk are those of such copies. */
+export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
+  const rows = await ctx.db.rows<{ path: string }>(
+    sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,
+  );
+  return new Set(rows.map(({ path }) => path));
 }

@@ -3,6 +3,7 @@ import type { Context } from '../../context.js';
 import { lockFiles } from '../../database/locks.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
+import { addSeconds } from '../../time.js';
 import { copyColumns, isAsRead, type NotedCopy } from './copies.js';
 
 export interface KnownMarker {
@@ -20,11 +21,72 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
   );
 }
 
-/** Records the identity of a marker, once all copies of the disk are known by their inodes. */
+/** Records the identity of a marker, once all copies of the disk are known. Ends its comparison. */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
-    sql`UPDATE restore_disk SET marker_id = ${now} WHERE id = ${diskId} AND marker_id IS NOT DISTINCT FROM ${markerId}`,
+    sql`WITH ended AS (DELETE FROM disk_comparison WHERE disk_id = ${diskId} AND marker_id = ${now})
+        UPDATE restore_disk SET marker_id = ${now} WHERE id = ${diskId} AND marker_id IS NOT DISTINCT FROM ${markerId}`,
   );
+}
+
+/** After this time without progress, another engine continues a comparison. */
+const SILENT_SECONDS = 600;
+
+/** An engine and the disk that it compares, as its marker is now. */
+export interface Comparison {
+  diskId: number;
+  markerId: string;
+  owner: string;
+}
+
+/**
+ * Begins or continues a comparison. Two hosts may see different inodes on the same disk: then one comparison follows the
+ * other.
+ * @returns the id of the last compared file; undefined if another engine compares the disk
+ */
+export async function claimComparison(
+  ctx: Context,
+  { diskId, markerId, owner }: Comparison,
+): Promise<bigint | undefined> {
+  const now = ctx.now();
+  const [claimed] = await ctx.db.rows<{ after: bigint }>(
+    sql`INSERT INTO disk_comparison AS g (disk_id, marker_id, owner, at, after, compared, total)
+        SELECT ${diskId}, ${markerId}, ${owner}::uuid, ${now}::timestamp, 0, 0, count(*)::int FROM tape_file f WHERE f.disk_id = ${diskId}
+        ON CONFLICT (disk_id) DO UPDATE SET marker_id = excluded.marker_id, owner = excluded.owner, at = excluded.at, total = excluded.total,
+          after = CASE WHEN g.marker_id = excluded.marker_id THEN g.after ELSE 0 END,
+          compared = CASE WHEN g.marker_id = excluded.marker_id THEN g.compared ELSE 0 END
+        WHERE g.owner = excluded.owner OR g.at < ${addSeconds(now, -SILENT_SECONDS)}::timestamp RETURNING g.after`,
+  );
+  return claimed?.after;
+}
+
+/** @returns whether the engine still owns the comparison */
+export async function noteCompared(
+  ctx: Context,
+  { diskId, markerId, owner }: Comparison,
+  done: { after: bigint; copies: number },
+): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`UPDATE disk_comparison SET after = ${done.after}, compared = compared + ${done.copies}, at = ${ctx.now()}::timestamp
+        WHERE disk_id = ${diskId} AND marker_id = ${markerId} AND owner = ${owner}::uuid`,
+  );
+  return rowCount !== 0;
+}
+
+export interface ComparisonProgress {
+  compared: number;
+  total: number;
+}
+
+/** Reads the progress of comparisons by disk id. Disks that are not compared are absent. */
+export async function readComparisons(
+  ctx: Context,
+  diskIds: readonly number[],
+): Promise<Map<number, ComparisonProgress>> {
+  const rows = await ctx.db.rows<ComparisonProgress & { id: number }>(
+    sql`SELECT disk_id AS id, compared, greatest(total, compared) AS total FROM disk_comparison WHERE disk_id = ANY(${diskIds}::int[])`,
+  );
+  return new Map(rows.map(({ id, compared, total }) => [id, { compared, total }]));
 }
 
 export async function readCopiesOn(

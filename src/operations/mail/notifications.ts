@@ -13,7 +13,7 @@ import type { NotificationKind } from '../../generated/prisma/enums.js';
 import { composeMail, linkToRequest, type MailFacts } from '../../mail.js';
 import { addSeconds } from '../../time.js';
 import { isAllowedIn } from '../access/paths.js';
-import { diskOfCopy, isLive, placeOnDisk } from '../conditions.js';
+import { diskOfCopy, isAtPrimaryPlace, isLive, placeOnDisk } from '../conditions.js';
 
 /** Most paths of a kind in an email. */
 const LISTED_PATHS = 20;
@@ -89,7 +89,8 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT CASE WHEN ${isAllowedIn('FETCH')} AND d.id IS NOT NULL THEN ${placeOnDisk} ELSE f.path END AS path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
      FROM hold h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
        LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
-     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND h.ordinal > 0 ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND h.ordinal > 0 AND (d.id IS NOT NULL OR ${isAtPrimaryPlace})
+     ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const failed = await tx.query<{ path: string; error: string }>(
     sql`SELECT f.path, h.error FROM hold h JOIN tape_file f ON f.id = h.file_id

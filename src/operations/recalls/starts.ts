@@ -4,7 +4,7 @@ import path from 'node:path';
 import type { Context } from '../../context.js';
 import { lockFiles, locking } from '../../database/locks.js';
 import { byKeys } from '../../database/planning.js';
-import { type Sql, sql } from '../../database/sql.js';
+import { sql } from '../../database/sql.js';
 import { type Transaction, transaction } from '../../database/transaction.js';
 import { time } from '../../signals.js';
 import { onDiskStages, type Stage } from '../../stages.js';
@@ -12,7 +12,7 @@ import { addSeconds, secondsBetween } from '../../time.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
-import { hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape, placeOnDisk } from '../conditions.js';
+import { foldedPath, hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
 import type { DiskRow } from '../disks/disks.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
@@ -232,7 +232,7 @@ interface Wanted {
 }
 
 /**
- * Chooses paths for restored files whose own paths are taken by copies of renamed files. No catalogue path begins like
+ * Chooses paths for restored files whose own paths are taken by copies of renamed files, or by their own changed copies. No catalogue path begins like
  * these (findPathProblem in input.ts). The files are locked.
  * @returns the paths below any mount point
  */
@@ -245,15 +245,25 @@ export async function choosePlaces(tx: Transaction, files: readonly Wanted[]): P
   if (any?.isFolded) for (const id of await findFolded(tx, files)) taken.add(id);
   const others = files.filter(({ fileId }) => taken.has(fileId));
   if (others.length === 0) return new Map();
-  const places = others.map(({ fileId, logicalPath }) => `/.tapegate-renamed/${fileId}/${path.basename(logicalPath)}`);
   const ids = others.map(({ fileId }) => fileId);
+  const kept = await findLastKept(tx, ids); // one of them may be at such a place
+  const folderOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
+  const places = others.map((file) => `/.tapegate-renamed/${folderOf(file.fileId)}/${path.basename(file.logicalPath)}`);
   await tx.query(
-    sql`UPDATE tape_file f SET disk_path = p.path FROM unnest(${ids}::bigint[], ${places}::text[]) AS p (id, path) WHERE f.id = p.id`,
+    sql`UPDATE tape_file f SET disk_path = p.path, folded_path = NULL FROM unnest(${ids}::bigint[], ${places}::text[]) AS p (id, path) WHERE f.id = p.id`,
   );
   return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
 }
 
-/** Finds files with another file's copy at their path, at one of its directories, or below it. */
+/** Returns the ids of the last changed copies of files that were left alone. */
+async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promise<Map<bigint, [bigint]>> {
+  const rows = await tx.query<{ fileId: bigint; last: bigint }>(
+    sql`SELECT file_id AS "fileId", max(id) AS last FROM kept_copy WHERE file_id = ANY(${fileIds}::bigint[]) GROUP BY file_id`,
+  );
+  return new Map(rows.map(({ fileId, last }) => [fileId, [last]]));
+}
+
+/** Finds files with another copy at their path, at one of its directories, or below it. */
 async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
   const around = files.flatMap(({ fileId, logicalPath }) =>
     [logicalPath, ...foldersAround(logicalPath)].map((name) => ({ fileId, name })),
@@ -261,33 +271,27 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
   const [ids, names] = [around.map(({ fileId }) => fileId), around.map(({ name }) => name)];
   const rows = await tx.query<{ id: bigint }>(
     sql`SELECT w.id FROM unnest(${ids}::bigint[], ${names}::text[]) AS w (id, name)
-          WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path = w.name AND p.file_id <> w.id)
+          WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path = w.name AND p.file_id IS DISTINCT FROM w.id)
         UNION SELECT f.id FROM unnest(${files.map(({ fileId }) => fileId)}::bigint[]) AS w (id) JOIN tape_file f ON f.id = w.id
-          WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path ~>=~ (f.path || '/') AND p.path ~<~ (f.path || '0') AND p.file_id <> f.id)`,
+          WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path ~>=~ (f.path || '/') AND p.path ~<~ (f.path || '0') AND p.file_id IS DISTINCT FROM f.id)`,
   );
   return new Set(rows.map(({ id }) => id));
 }
 
 /**
- * The text of a path as the broadest file system compares names: without case, normalisation, and all that is not
- * ASCII. So more paths are equal than on any disk, which costs only another place.
+ * Finds files whose path, on a disk that folds names, is that of another file on such a disk. Records their folded paths,
+ * by which other starts find them: the disks are locked.
  */
-const folded = (name: Sql) =>
-  sql`regexp_replace(replace(lower(normalize(${name}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
-
-/** Finds files whose path, on a disk that folds names, is that of another file there. */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
+  const wanted = await tx.query<{ id: bigint; name: string }>(
+    sql`UPDATE tape_file f SET folded_path = ${foldedPath(sql`f.path`)} FROM recall c JOIN restore_disk k ON k.id = c.disk_id AND k.folds_names
+        WHERE c.file_id = ANY(${files.map(({ fileId }) => fileId)}::bigint[]) AND f.id = c.file_id
+        RETURNING f.id, f.folded_path AS name`,
+  );
+  const [ids, names] = [wanted.map(({ id }) => id), wanted.map(({ name }) => name)];
   const rows = await tx.query<{ id: bigint }>(
-    sql`WITH wanted AS MATERIALIZED (
-          SELECT f.id, c.disk_id, ${folded(sql`f.path`)} AS name FROM recall c JOIN restore_disk k ON k.id = c.disk_id AND k.folds_names
-            JOIN tape_file f ON f.id = c.file_id WHERE c.file_id = ANY(${files.map(({ fileId }) => fileId)}::bigint[])
-        ), there AS (
-          SELECT f.id, f.disk_id, ${placeOnDisk} AS path FROM tape_file f WHERE f.disk_id IN (SELECT disk_id FROM wanted)
-          UNION ALL SELECT f.id, f.changed_disk_id, ${placeOnDisk} FROM tape_file f WHERE f.changed_disk_id IN (SELECT disk_id FROM wanted)
-          UNION ALL SELECT f.id, c.disk_id, ${placeOnDisk} FROM recall c JOIN tape_file f ON f.id = c.file_id
-            WHERE c.disk_id IN (SELECT disk_id FROM wanted)
-        )
-        SELECT DISTINCT w.id FROM wanted w JOIN there t ON t.disk_id = w.disk_id AND t.id <> w.id AND ${folded(sql`t.path`)} = w.name`,
+    sql`SELECT w.id FROM unnest(${ids}::bigint[], ${names}::text[]) AS w (id, name)
+        WHERE EXISTS (SELECT FROM tape_file f WHERE f.folded_path = w.name AND f.id <> w.id)`,
   );
   return rows.map(({ id }) => id);
 }
