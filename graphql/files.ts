@@ -118,6 +118,10 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       description: 'Who says what the checksum is; null where none is known.',
       resolve: originOf,
     }),
+    adler32: t.string({
+      ...nullable('Adler-32 of the same bytes, which FTS and Rucio compare: 8 hex digits; null where none is known.'),
+      resolve: ({ checksum, adler32 }) => adler32 ?? /^adler32:(.*)$/.exec(checksum ?? '')?.[1] ?? null,
+    }),
     spotName: t.exposeString('spotName', nullable('The storage spot it came from; null where none is known.')),
     volume: t.field({
       type: VolumeType,

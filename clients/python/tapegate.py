@@ -168,7 +168,7 @@ class Tapegate:
         document = """query ($id: Int!, $states: [HoldState!], $after: String) { request(id: $id) {
           holds(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
             edges { node { state size error lastError nextTry
-              file { path size stage restoredPath isAtPrimaryPlace checksum } } } } } }"""
+              file { path size stage restoredPath isAtPrimaryPlace checksum adler32 } } } } } }"""
 
         def page_of(data):
             if data["request"] is None:
@@ -213,7 +213,7 @@ class Tapegate:
         """Files of the catalogue whose path holds a text, in the order of their paths."""
         document = """query ($match: String, $stages: [Stage!], $after: String) {
           page: tapeFiles(match: $match, stages: $stages, first: 500, after: $after, count: ESTIMATED) {
-            pageInfo { hasNextPage endCursor } edges { node { path size stage restoredPath checksum } } } }"""
+            pageInfo { hasNextPage endCursor } edges { node { path size stage restoredPath checksum adler32 } } } }"""
         return self._pages(document, lambda data: data["page"], match=match, stages=stages)
 
     def quota(self, user):

@@ -51,10 +51,10 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
  * Answers HEAD of a file on tape as StoRM and dCache do, which report the size and the checksum of the tape copy: clients
  * look at files before they stage them.
  */
-function describeNearline(req: Request, res: Response, { size, mtime, checksum }: Listed): void {
+function describeNearline(req: Request, res: Response, { size, mtime, checksum, adler32 }: Listed): void {
   res.set({ 'Content-Type': TYPE, 'Content-Length': String(size), 'Accept-Ranges': 'bytes', Locality: 'NEARLINE' });
   if (mtime !== null) res.set('Last-Modified', new Date(`${mtime.slice(0, 23)}Z`).toUTCString());
-  res.set(digestHeaders([checksum], wantedBy(req)));
+  res.set(digestHeaders([checksum, withAlgorithm(adler32)], wantedBy(req)));
   res.status(200).end();
 }
 
@@ -117,7 +117,7 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
   const status = checkConditions(req.headers, validators);
   if (status === 304) return void res.status(304).end();
   if (status === 412) throw new HttpError(412, `${quote(copy.path)} is not what If-Match or If-Unmodified-Since names`);
-  res.set(digestHeaders([copy.checksum, copy.copyChecksum], wantedBy(req)));
+  res.set(digestHeaders([copy.checksum, copy.copyChecksum, withAlgorithm(copy.adler32)], wantedBy(req)));
   const isRanged = req.method === 'GET' && isRangeGood(oneOf(req.headers['if-range']), validators);
   const ranges = isRanged ? readRanges(req.headers.range, size) : undefined;
   if (ranges?.length === 0) {
@@ -237,11 +237,14 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
   return ranges.length > 1 && asked > size ? undefined : ranges;
 }
 
-/** Of the catalogue's algorithms: the name in `Digest` and how its value is written, and the name in `Repr-Digest`, whose values are base64. */
-const algorithms: Record<string, { digest: string; form: 'hex' | 'base64'; repr: string }> = {
+/**
+ * Of the catalogue's algorithms: the name in `Digest` and how its value is written, and the name in `Repr-Digest`, whose
+ * values are base64. `alias`: another name, which davix also looks for in the answer if it was asked for.
+ */
+const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
   md5: { digest: 'md5', form: 'base64', repr: 'md5' },
-  sha256: { digest: 'sha-256', form: 'base64', repr: 'sha-256' },
+  sha256: { digest: 'sha-256', alias: 'SHA256', form: 'base64', repr: 'sha-256' },
 };
 
 /** Requested by `Want-Digest` and `Want-Repr-Digest`; undefined: all known. */
@@ -249,6 +252,8 @@ interface Wanted {
   digest: string | undefined;
   repr: string | undefined;
 }
+
+const withAlgorithm = (adler32: string | null) => (adler32 === null ? null : `adler32:${adler32}`);
 
 /** @param checksums `algorithm:hex`; null if unknown */
 function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): Record<string, string> {
@@ -262,22 +267,29 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
   const inDigest = named.filter(({ digest }) => isWanted(wanted.digest, digest, /;\s*q\s*=\s*0(\.0*)?\s*$/i));
   const inRepr = named.filter(({ repr }) => isWanted(wanted.repr, repr, /=0\s*$/));
   const base64 = (hex: string) => Buffer.from(hex, 'hex').toString('base64');
+  const isAliasWanted = (alias: string) => namesOf(wanted.digest ?? '').some((name) => name.toUpperCase() === alias);
+  const inWords = inDigest.flatMap(({ digest, alias, form, hex }) =>
+    [digest, ...(alias !== undefined && isAliasWanted(alias) ? [alias] : [])].map(
+      (name) => `${name}=${form === 'hex' ? hex : base64(hex)}`,
+    ),
+  );
   return {
-    ...(inDigest.length > 0 && {
-      Digest: inDigest.map(({ digest, form, hex }) => `${digest}=${form === 'hex' ? hex : base64(hex)}`).join(','),
-    }),
+    ...(inWords.length > 0 && { Digest: inWords.join(',') }), // davix finds no value after a space
     ...(inRepr.length > 0 && { 'Repr-Digest': inRepr.map(({ repr, hex }) => `${repr}=:${base64(hex)}:`).join(', ') }),
   };
 }
 
 /** davix writes SHA256 for sha-256. */
-const canonical = (algorithm: string) => algorithm.trim().toLowerCase().replaceAll(/[-_]/g, '');
+const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
+
+/** The algorithms in a list, without their weights. */
+const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /** @param refused matches an algorithm that the client excludes */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;
   return list.split(',').some((part) => {
-    const [wanted = ''] = part.trim().split(/[;=]/);
+    const [wanted = ''] = namesOf(part);
     return canonical(wanted) === canonical(name) && !refused.test(part);
   });
 }

@@ -23,6 +23,30 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
   return { update: hash.update, digest: () => `${algorithm}:${hash.digest().toString('hex')}` };
 }
 
+/** Checksums of the same bytes. */
+export interface Sums {
+  /** With its algorithm. */
+  checksum: string;
+  /** 8 hex digits; null if it was not wanted, or if the checksum is an Adler-32. */
+  adler32: string | null;
+}
+
+/** Starts a checksum as `startChecksum` does, and an Adler-32 of the same bytes if it is wanted. */
+export async function startSums(
+  expected: string | null,
+  { wantsAdler32 }: { wantsAdler32: boolean },
+): Promise<{ update: Checksum['update']; digest: () => Sums }> {
+  const checksum = await startChecksum(expected);
+  const adler32 = wantsAdler32 && !expected?.startsWith('adler32:') ? await startHash('adler32') : undefined;
+  return {
+    update: (chunk) => {
+      checksum.update(chunk);
+      adler32?.update(chunk);
+    },
+    digest: () => ({ checksum: checksum.digest(), adler32: adler32?.digest().toString('hex') ?? null }),
+  };
+}
+
 /**
  * Returns the checksum of a regular file, with the algorithm of `like`.
  * @param tick called with each chunk, to report progress
@@ -97,7 +121,7 @@ export interface Mismatch {
  * @param how.sink receives the chunks and owns them. It may wait, which delays the read, and never gets more bytes than
  *   expected. Without a sink, a copy that is too long is read completely, to report its size
  * @param how.tell returns the error text for a mismatch; users see it
- * @returns the checksum, with the expected algorithm
+ * @returns the checksum, with the expected algorithm, and the Adler-32 if it is wanted
  * @throws TapeError MEDIA on a mismatch; errors of library and sink; the signal's reason
  */
 export async function readChecked(
@@ -107,16 +131,17 @@ export async function readChecked(
     signal: AbortSignal;
     sink?: (chunk: Uint8Array) => Promise<void>;
     tell: (mismatch: Mismatch) => string;
+    wantsAdler32?: boolean;
   },
-): Promise<string> {
-  const { signal, sink, tell } = how;
-  const checksum = await startChecksum(expected.checksum);
+): Promise<Sums> {
+  const { signal, sink, tell, wantsAdler32 = false } = how;
+  const sums = await startSums(expected.checksum, { wantsAdler32 });
   let bytes = 0n;
   for await (const chunk of volume.read(expected, signal)) {
     signal.throwIfAborted();
     bytes += BigInt(chunk.length);
     if (sink && bytes > expected.size) break;
-    checksum.update(chunk); // while the sink writes the previous chunks
+    sums.update(chunk); // while the sink writes the previous chunks
     if (sink) await sink(chunk);
     else giveBack(chunk);
   }
@@ -124,7 +149,7 @@ export async function readChecked(
     const found = sink && bytes > expected.size ? 'more' : `${bytes}`;
     throw new TapeError('MEDIA', tell({ kind: 'size', found, expected: `${expected.size}` }));
   }
-  const digest = checksum.digest();
-  if (expected.checksum === null || digest === expected.checksum) return digest;
-  throw new TapeError('MEDIA', tell({ kind: 'checksum', found: digest, expected: expected.checksum }));
+  const read = sums.digest();
+  if (expected.checksum === null || read.checksum === expected.checksum) return read;
+  throw new TapeError('MEDIA', tell({ kind: 'checksum', found: read.checksum, expected: expected.checksum }));
 }

@@ -171,12 +171,17 @@ test('davix lists and reads files, and curl reads ranges and resumes', async () 
   expect(ranges.match(/^large|^e larg?/gm)).not.toBeNull();
 });
 
-test('gfal-copy -f of a file on tape fails at once, and gfal-sum reads its checksum', async () => {
+test('gfal-copy -f of a file on tape fails at once, and gfal-sum reads its checksums', async () => {
   const bytes = Buffer.alloc(5000, 'tape only ');
   const checksum = `adler32:${adler32(bytes)}`;
   await addFiles(app.ctx, [{ path: '/grid/tape/only', size: 5000n, volume: 'V1', position: 9n, checksum }]);
   const url = `davs://${new URL(app.url).host}/webdav/grid/tape/only`;
   expect((await run('gfal-sum', [url, 'ADLER32'])).trim()).toBe(`${url} ${adler32(bytes)}`);
+  const both = { path: '/grid/tape/both', size: 5000n, volume: 'V1', position: 10n };
+  await addFiles(app.ctx, [{ ...both, checksum: `sha256:${hashOf(bytes)}`, adler32: adler32(bytes) }]);
+  const second = `davs://${new URL(app.url).host}/webdav${both.path}`;
+  expect((await run('gfal-sum', [second, 'SHA256'])).trim()).toBe(`${second} ${hashOf(bytes)}`);
+  expect((await run('gfal-sum', [second, 'ADLER32'])).trim()).toBe(`${second} ${adler32(bytes)}`);
   const copied = run('gfal-copy', ['-f', url, `file://${path.join(dir, 'nearline')}`]);
   await expect(copied).rejects.toThrow(/^gfal-copy ended with \d+: (?!.*recursion)/s);
   await expect(copied).rejects.toThrow('415');

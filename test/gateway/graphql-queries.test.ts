@@ -32,7 +32,7 @@ test('a tape file shows all its fields, to the byte and to the microsecond', asy
     { path: '/file/even', verified: '2026-01-02T03:04:05' },
   ]);
   const fields =
-    'path size stage verified checksum spotName volume { name drive { name } } position disk { mountpoint } restoredPath';
+    'path size stage verified checksum adler32 spotName volume { name drive { name } } position disk { mountpoint } restoredPath';
   const query = `{ one: tapeFile(path: "/file/one") { ${fields} } bare: tapeFile(path: "/file/bare") { ${fields} }
     even: tapeFile(path: "/file/even") { verified } none: tapeFile(path: "/file/none") { path }
     list: tapeFiles(match: "/file/one") { edges { node { path ...F } } } } fragment F on TapeFile { sum: checksum }`;
@@ -40,11 +40,24 @@ test('a tape file shows all its fields, to the byte and to the microsecond', asy
     data: {
       one: {
         ...{ path: '/file/one', size: String(BIG), stage: 'ONDISK', verified: '2026-01-02T03:04:05.000006Z' },
-        ...{ checksum: 'adler32:0a1b2c3d', spotName: 'spot-7', volume: { name: 'V00042', drive: null } },
+        ...{
+          checksum: 'adler32:0a1b2c3d',
+          adler32: '0a1b2c3d',
+          spotName: 'spot-7',
+          volume: { name: 'V00042', drive: null },
+        },
         ...{ position: String(MAX), disk: null, restoredPath: null },
       },
       bare: {
-        ...{ path: '/file/bare', size: '0', stage: 'ONTAPE', verified: null, checksum: null, spotName: null },
+        ...{
+          path: '/file/bare',
+          size: '0',
+          stage: 'ONTAPE',
+          verified: null,
+          checksum: null,
+          adler32: null,
+          spotName: null,
+        },
         ...{ volume: null, position: null, disk: null, restoredPath: null },
       },
       even: { verified: '2026-01-02T03:04:05Z' },

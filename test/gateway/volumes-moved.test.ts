@@ -67,15 +67,18 @@ test('a move removes a checksum that Tapegate computed, and keeps one that was i
     { path: '/three/elsewhere', volume: 'A5', copyVolume: 'A4', copyPosition: 7n },
   ]);
   await sql(
-    `UPDATE tape_file SET checksum = 'adler32:00000002', checksum_taken = true WHERE path IN ('/three/taken', '/three/elsewhere')`,
+    `UPDATE tape_file SET checksum = 'md5:00000002', checksum_taken = true WHERE path IN ('/three/taken', '/three/elsewhere')`,
   );
+  await sql(`UPDATE tape_file SET adler32 = '0000000a' WHERE path IN ('/three/taken', '/three/elsewhere')`);
   await move('A4', 'B4');
   expect(
-    await sql(`SELECT path, checksum, checksum_taken AS taken FROM tape_file WHERE path LIKE '/three/%' ORDER BY path`),
+    await sql(
+      `SELECT path, checksum, checksum_taken AS taken, adler32 FROM tape_file WHERE path LIKE '/three/%' ORDER BY path`,
+    ),
   ).toEqual([
-    { path: '/three/elsewhere', checksum: 'adler32:00000002', taken: true },
-    { path: '/three/taken', checksum: null, taken: false },
-    { path: '/three/told', checksum: 'adler32:00000001', taken: false },
+    { path: '/three/elsewhere', checksum: 'md5:00000002', taken: true, adler32: '0000000a' },
+    { path: '/three/taken', checksum: null, taken: false, adler32: null },
+    { path: '/three/told', checksum: 'adler32:00000001', taken: false, adler32: null },
   ]);
 });
 

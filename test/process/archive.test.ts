@@ -20,6 +20,7 @@ import { makeRequest } from '../support/rest.js';
 import { resume, suspend } from '../support/suspend.js';
 import { dumpTables } from '../support/tables.js';
 import { asUnprivilegedUser } from '../support/unprivileged-user.js';
+import { adler32 } from '../support/wlcg-storage.js';
 
 /** The source. */
 let dir: string;
@@ -38,7 +39,7 @@ const photograph = () =>
 
 async function readCatalogue() {
   const { rows } = await app.ctx.db.pool.query(
-    `SELECT f.path, f.size, f.stage, f.checksum, f.spot_name AS spot, v.name AS volume, f.position,
+    `SELECT f.path, f.size, f.stage, f.checksum, f.adler32, f.spot_name AS spot, v.name AS volume, f.position,
        f.verified IS NOT NULL AS "isVerified" FROM tape_file f JOIN volume v ON v.id = f.volume_id ORDER BY f.path`,
   );
   return rows;
@@ -71,6 +72,7 @@ test('the regular files of a tree are written to tape and registered, and the so
     size: BigInt(Buffer.byteLength(bytes)),
     stage: 'ONTAPE',
     checksum: checksumOf(bytes),
+    adler32: adler32(Buffer.from(bytes)).toString('hex'),
     spot: 'spot-7',
     volume: 'TG0001',
     position: BigInt(index + 1),

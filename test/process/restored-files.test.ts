@@ -30,6 +30,7 @@ import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
+import { adler32 } from '../support/wlcg-storage.js';
 
 const { app, backend, tape, ask, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
@@ -41,6 +42,7 @@ afterEach(() => void process.umask(umask));
 const bytes = randomBytes(1000);
 const computed = { checksum: checksumOf(bytes), checksumOrigin: 'FIRST_RESTORE' };
 const unknown = { checksum: null, checksumOrigin: null };
+const adler = adler32(bytes).toString('hex');
 
 interface OnTape {
   path: string;
@@ -92,6 +94,38 @@ test('the first restore of a file stores its checksum, with this origin', async 
   expect([kinds, lookedAt.checksums]).toEqual([[], 1]); // the doctor compares copies with it
 });
 
+const readAdler32s = () =>
+  query<{ path: string; adler32: string | null }>(
+    `SELECT path, adler32 FROM tape_file WHERE path LIKE '/adler/%' ORDER BY path`,
+  );
+
+test('the first restore stores an Adler-32 beside the checksum, once the bytes are right, and a later one keeps it', async () => {
+  const [right, wrong, known] = [
+    await register('/adler/right'),
+    await register('/adler/wrong'),
+    await register('/adler/known'),
+  ];
+  const told = { checksum: computed.checksum };
+  await importRows(app.ctx, [buildRow({ ...right, ...told })]);
+  await importRows(app.ctx, [buildRow({ ...wrong, checksum: checksumOf('others') })]);
+  await importRows(app.ctx, [buildRow({ ...known, ...told })]);
+  await query(`UPDATE tape_file SET adler32 = '00000001' WHERE path = '/adler/known'`);
+  const wrongId = await ask('/adler/wrong');
+  const id = await ask('/adler/right', '/adler/known');
+  await withEngine(app, backend, async () => {
+    await waitForState(app, id, 'COMPLETED');
+    await waitFor('a failure', async () => (await readTries(app, wrongId))['/adler/wrong']?.lastErrorClass === 'MEDIA');
+  });
+  await cancel(app, wrongId);
+  expect(await readAdler32s()).toEqual([
+    { path: '/adler/known', adler32: '00000001' },
+    { path: '/adler/right', adler32: adler },
+    { path: '/adler/wrong', adler32: null },
+  ]);
+  const view = '{ tapeFile(path: "/adler/right") { checksum adler32 } }';
+  expect(await askData(app, view, {})).toEqual({ tapeFile: { checksum: computed.checksum, adler32: adler } });
+});
+
 test('a checksum from the archive stays as it is', async () => {
   const onTape = await register('/first/told');
   await importRows(app.ctx, [buildRow({ ...onTape, checksum: computed.checksum })]);
@@ -115,6 +149,29 @@ test('other bytes at a later restore are an error of class MEDIA, with both chec
   expect(tried).toMatchObject({ lastErrorClass: 'MEDIA', lastError: error });
   expect(readRestored(app, file)).toBeUndefined();
   await cancel(app, id);
+});
+
+test('an Adler-32 stays as long as the checksum does', async () => {
+  const names = ['same', 'left-out', 'moved', 'other', 'emptied'];
+  const rows = names.map((name, n) => ({ path: `/adler/import/${name}`, position: BigInt(n + 1), volume: 'ADLER1' }));
+  const row = { checksum: computed.checksum, adler32: adler };
+  for (const each of rows) await importRows(app.ctx, [buildRow({ ...each, ...row })]);
+  const said = [
+    { checksum: computed.checksum, spotName: 'other' },
+    { checksum: undefined, spotName: 'other' },
+    { checksum: computed.checksum, volume: 'ADLER2' },
+    another,
+    { checksum: null },
+  ];
+  for (const [n, each] of rows.entries()) await importRows(app.ctx, [buildRow({ ...each, ...said[n] })]);
+  const kept = (await readAdler32s()).filter(({ path: file }) => file.startsWith('/adler/import/'));
+  expect(Object.fromEntries(kept.map((file) => [path.basename(file.path), file.adler32]))).toEqual({
+    same: adler,
+    'left-out': adler,
+    moved: adler,
+    other: null,
+    emptied: null,
+  });
 });
 
 type Said = Partial<CatalogueRow>;
@@ -176,6 +233,7 @@ test("a user's file with the same bytes counts as the copy, and its checksum is 
   const id = await restore(file);
   expect(await viewRequest(app, id)).toMatchObject({ holds: [{ path: file, stage: 'UNVERIFIED', state: 'ON_DISK' }] });
   expect(await viewChecksum(file)).toEqual(computed);
+  expect(await query('SELECT adler32 FROM tape_file WHERE path = $1', [file])).toEqual([{ adler32: adler }]);
 });
 
 // mode, owner and times

@@ -7,7 +7,14 @@ import type { RunningRecall } from '../../src/operations/recalls/starts.js';
 function buildRecall(fileId: bigint, more: Partial<RunningRecall> = {}): RunningRecall {
   const attributes = { mode: null, mtime: null, uid: null, gid: null };
   const names = { logicalPath: `/${fileId}`, tapePath: `/${fileId}` };
-  const place = { position: fileId, checksum: null, isChecksumTaken: false, diskId: 1, mountpoint: '/mnt/a' };
+  const place = {
+    position: fileId,
+    checksum: null,
+    isChecksumTaken: false,
+    hasAdler32: false,
+    diskId: 1,
+    mountpoint: '/mnt/a',
+  };
   const tries = { attempts: 0, earlierTries: 0 };
   return { fileId, path: `/${fileId}`, size: 1n, ...attributes, ...names, ...place, ...tries, ...more };
 }

@@ -173,6 +173,7 @@ CREATE TABLE "tape_file" (
   "mtime" TIMESTAMP(6),
   "uid" BIGINT,
   "checksum_taken" BOOLEAN NOT NULL DEFAULT false,
+  "adler32" TEXT,
   "withdrawn_at" TIMESTAMP(6),
   "withdrawn_why" TEXT,
   "is_unlisted" BOOLEAN NOT NULL DEFAULT false,

@@ -8,7 +8,7 @@ import { ImportError } from '../../operations/catalogue/import-lines.js';
 import type { CatalogueRow } from '../../operations/catalogue/import-rows.js';
 import { type Place, placeFiles } from '../../operations/catalogue/volumes.js';
 import type { WritableBackend } from '../../tape/backend.js';
-import { readChecked, readChunks, startChecksum } from '../checksum.js';
+import { readChecked, readChunks, startChecksum, startSums } from '../checksum.js';
 import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {
@@ -249,6 +249,8 @@ function isOnTape(file: KnownFile): boolean {
 interface Written extends Source, Place {
   /** Checksum of the bytes written to tape. */
   checksum: string;
+  /** Of the same bytes; absent if the file was only compared. */
+  adler32?: string | undefined;
 }
 
 /** @throws Error if the source changed while it was read; its position stays used */
@@ -259,17 +261,18 @@ async function writeSource(
   signal: AbortSignal,
 ): Promise<Written> {
   return await withSource(source, async (handle) => {
-    const checksum = await startChecksum(null);
+    const sums = await startSums(null, { wantsAdler32: true });
     const bytes = async function* () {
       for await (const chunk of readChunks(handle)) {
-        checksum.update(chunk);
+        sums.update(chunk);
         yield chunk;
       }
     };
     const size = await backend.write(place.volume, place.position, bytes(), signal);
     if (size !== source.size) throw new Error(`it changed from ${source.size} to ${size} bytes while it was read`);
     if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('it changed while it was read');
-    return { ...source, ...place, checksum: checksum.digest() };
+    const { checksum, adler32 } = sums.digest();
+    return { ...source, ...place, checksum, adler32: adler32 ?? undefined };
   });
 }
 

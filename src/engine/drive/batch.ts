@@ -139,10 +139,10 @@ class BatchRun {
       const copy = await beginCopy(this.lease, this.confirmations, recall, how);
       const { noteBytes } = this.lease;
       const reading = startPart('read', span?.traceparent);
-      const checksum = await readInto(copy, this.volume, recall, { signal, noteBytes }).finally(() => reading?.end());
+      const sums = await readInto(copy, this.volume, recall, { signal, noteBytes }).finally(() => reading?.end());
       count('tapegate_recalled_bytes_total', { drive: this.lease.driveName }, Number(recall.size));
       const placing = startPart('put in place', span?.traceparent);
-      const placed = finishCopy(this.ctx, this.confirmations, recall, { copy, checksum }).finally(() => placing?.end());
+      const placed = finishCopy(this.ctx, this.confirmations, recall, { copy, sums }).finally(() => placing?.end());
       this.finishing.push(placed.then(end, fail));
     } catch (error) {
       await fail(error);

@@ -12,7 +12,7 @@ import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import type { MountedVolume } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
-import { checksumOf, readChecked } from '../checksum.js';
+import { checksumOf, readChecked, type Sums } from '../checksum.js';
 import type { WantedAttributes } from '../disk/attributes.js';
 import { inodeOf, lookInto, putInPlace, recogniseCopy, takeAway } from '../disk/copy.js';
 import { ofDisk } from '../disk/failures.js';
@@ -40,6 +40,11 @@ interface CopyInHand {
   onDisk: <T>(call: (tick: () => void) => Promise<T>) => Promise<T>;
 }
 
+interface ReadCopy {
+  copy: CopyInHand;
+  sums: Sums;
+}
+
 /** @throws NotHeldError if another engine holds the drive */
 export async function beginCopy(
   lease: HeldLease,
@@ -64,7 +69,7 @@ export async function beginCopy(
 
 /**
  * Reads the whole file into the copy. Writes may still be pending when it returns. Removes the copy on error.
- * @returns the checksum
+ * @returns the checksum, and the Adler-32 if the catalogue has none
  * @throws TapeError MEDIA if the tape copy differs from the catalogue
  */
 export async function readInto(
@@ -72,12 +77,13 @@ export async function readInto(
   volume: MountedVolume,
   recall: RunningRecall,
   { signal, noteBytes }: { signal: AbortSignal; noteBytes?: (bytes: number) => void },
-): Promise<string> {
+): Promise<Sums> {
   let isOfDisk = false;
   try {
     const onTape = { ...recall, path: recall.tapePath };
     return await readChecked(volume, onTape, {
       signal,
+      wantsAdler32: !recall.hasAdler32,
       sink: (chunk) => {
         noteBytes?.(chunk.length);
         return copy
@@ -109,17 +115,17 @@ export async function finishCopy(
   ctx: Context,
   confirmations: Confirmations,
   recall: RunningRecall,
-  { copy, checksum }: { copy: CopyInHand; checksum: string },
+  { copy, sums }: ReadCopy,
 ): Promise<RecallOutcome> {
   try {
     const { ino, mtimeNs } = await copy.onDisk(() => copy.file.finish());
     await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
-    const taken = await takePlace(ctx, recall, copy, { ino, checksum });
-    if (taken === 'standing') return await leaveStanding(ctx, recall, { copy, checksum });
+    const taken = await takePlace(ctx, recall, copy, { ino, checksum: sums.checksum });
+    if (taken === 'standing') return await leaveStanding(ctx, recall, { copy, sums });
     // the partial file is a second link to the same bytes, which no later job would find
     const isUnseen = taken === 'unsure' && !(await discard(copy));
     const ctimeNs = await readChangeTime(recall, copy, ino);
-    return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, checksum, isUnseen };
+    return { fileId: recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, ...sums, isUnseen };
   } catch (error) {
     throw await giveUp(copy, error);
   }
@@ -138,18 +144,14 @@ async function readChangeTime(recall: RunningRecall, copy: CopyInHand, ino: bigi
   }
 }
 
-async function leaveStanding(
-  ctx: Context,
-  recall: RunningRecall,
-  { copy, checksum }: { copy: CopyInHand; checksum: string },
-): Promise<RecallOutcome> {
+async function leaveStanding(ctx: Context, recall: RunningRecall, { copy, sums }: ReadCopy): Promise<RecallOutcome> {
   const isUnseen = !(await discard(copy));
   const place = recall.mountpoint + recall.path;
   ctx.log.warn(
     { path: recall.logicalPath },
     `${place} has the same bytes, and nobody knows who has put it there: it is left alone`,
   );
-  return { fileId: recall.fileId, kind: 'standing', checksum, isUnseen };
+  return { fileId: recall.fileId, kind: 'standing', ...sums, isUnseen };
 }
 
 /** @returns whether the copy is gone */

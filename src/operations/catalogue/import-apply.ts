@@ -91,9 +91,9 @@ async function addFresh(tx: Transaction): Promise<number> {
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (
           INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum, copy_volume_id, copy_position,
-            mode, mtime, uid, gid)
+            mode, mtime, uid, gid, adler32)
           SELECT i.path, i.size, CASE WHEN ${isElsewhere} THEN 'ONTAPE' ELSE coalesce(i.stage, 'UNVERIFIED') END, i.verified, i.spot_name, v.id, i.position, i.checksum, cv.id, i.copy_position,
-            i.mode, i.mtime, i.uid, i.gid
+            i.mode, i.mtime, i.uid, i.gid, i.adler32
           FROM incoming i LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
           WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line) ORDER BY i.path
           RETURNING id, size
@@ -221,6 +221,7 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
     sql`WITH updated AS (
           UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
             "position" = i.position, checksum = i.checksum, checksum_taken = i.checksum_taken,
+            adler32 = coalesce(i.adler32, CASE WHEN f.checksum = i.checksum AND f.size = i.size THEN f.adler32 END),
             copy_volume_id = cv.id, copy_position = i.copy_position, copy_error = CASE WHEN ${isSameCopy} THEN f.copy_error END,
             tape_path = CASE WHEN ${keepsTapeName} THEN f.tape_path END, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
           FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume

@@ -47,7 +47,7 @@ export const incomingColumns = [
   { name: 'gid', column: 'gid', known: 'f.gid' },
 ] as const;
 
-const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library, is_namesake`;
+const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library, is_namesake, adler32`;
 
 /**
  * Creates and fills the table, and `namesake` with paths that are not withdrawn. Both are dropped with the connection.
@@ -62,7 +62,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
           spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
-          checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false, is_namesake boolean NOT NULL)`,
+          checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false, is_namesake boolean NOT NULL, adler32 text)`,
   );
   let failure: unknown;
   async function* readTexts() {
@@ -102,7 +102,8 @@ export async function applyFolders(tx: Transaction): Promise<number> {
 function copyLine(row: CatalogueRow): string {
   const values = [row.line, row.path, row.size, row.stage, ...incomingColumns.map(({ name }) => row[name] ?? null)];
   const kept = incomingColumns.filter(({ name }) => row[name] === undefined).map(({ name }) => name);
-  return `${[...values, `{${kept.join(',')}}`, row.library ?? null, row.isNamesake ?? false].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
+  const others = [`{${kept.join(',')}}`, row.library ?? null, row.isNamesake ?? false, row.adler32 ?? null];
+  return `${[...values, ...others].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
 }
 
 const COPY_ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };

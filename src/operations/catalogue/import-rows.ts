@@ -32,6 +32,8 @@ export interface CatalogueRow {
   library?: string | null | undefined;
   position: bigint | null | undefined;
   checksum: string | null | undefined;
+  /** From `archive`, which has computed it together with the checksum. If absent, it stays as long as the checksum does. */
+  adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */
   copyVolume?: string | null | undefined;
   copyPosition?: bigint | null | undefined;

@@ -11,6 +11,8 @@ export interface CopyTraits {
   mtimeNs: bigint;
   ctimeNs: bigint | null;
   checksum: string | null;
+  /** Of the bytes that were read from tape, in hex. */
+  adler32?: string | null | undefined;
 }
 
 export interface NewCopy extends CopyTraits {
@@ -21,17 +23,19 @@ export interface NewCopy extends CopyTraits {
 export const noteCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
-/** The part of an update that sets an unknown checksum to that of `m`, the bytes just read from tape. */
-export const takeChecksum = sql`checksum = coalesce(f.checksum, m.checksum),
-  checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END`;
+/** The part of an update that sets unknown checksums to those of `m`, the bytes just read from tape. */
+export const takeChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
+  checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
+  adler32 = coalesce(f.adler32, m.adler32)`;
 
 /** Returns files with their new copies, as rows `m`. @param copies one for each file, or none at all */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
   const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
   const checksums = copies.map((copy) => copy.checksum);
+  const adler32s = copies.map((copy) => copy.adler32 ?? null);
   return sql`unnest(${fileIds}::bigint[], ${diskIds}::int[], ${inos}::bigint[], ${mtimes}::bigint[], ${ctimes}::bigint[],
-    ${checksums}::text[]) AS m (id, disk_id, ino, mtime_ns, ctime_ns, checksum)`;
+    ${checksums}::text[], ${adler32s}::text[]) AS m (id, disk_id, ino, mtime_ns, ctime_ns, checksum, adler32)`;
 }
 
 /**
@@ -47,7 +51,7 @@ export async function moveFiles(
 ): Promise<bigint[]> {
   if (fileIds.length === 0) return [];
   const note = copies ? sql`, ${noteCopy}` : empty;
-  const take = copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${takeChecksum}` : empty;
+  const take = copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${takeChecksums}` : empty;
   // a changed copy belongs to UNVERIFIED only
   const forget = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
   const rows = await tx.query<{ id: bigint }>(

@@ -119,6 +119,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
     sql`UPDATE tape_file f SET
           volume_id = CASE WHEN ${isFirst} THEN ${to.id} ELSE f.volume_id END,
           checksum = CASE WHEN ${isVoid} THEN NULL ELSE f.checksum END, checksum_taken = f.checksum_taken AND NOT ${isVoid},
+          adler32 = CASE WHEN ${isVoid} THEN NULL ELSE f.adler32 END,
           copy_volume_id = CASE WHEN ${isSecond} THEN ${to.id} ELSE f.copy_volume_id END,
           copy_error = CASE WHEN ${isSecond} THEN NULL ELSE f.copy_error END,
           copy_failed_at = CASE WHEN ${isSecond} THEN NULL ELSE f.copy_failed_at END

@@ -15,6 +15,8 @@ export interface NotedCopy {
   path: string;
   size: bigint;
   checksum: string | null;
+  /** Adler-32 of the same bytes, in hex; null if unknown, or if the checksum is one. */
+  adler32: string | null;
   stage: Stage;
   diskId: number;
   mountpoint: string;
@@ -43,7 +45,7 @@ export const CHANGED_BY_HAND = 'its copy in the restore area was changed: it is 
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
 
 /** Columns of a NotedCopy; `f` is the file, `k` its disk. */
-export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.stage, k.id AS "diskId", k.mountpoint,
+export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum", k.marker_id AS "markerId",
   f.xmin::text AS version`;
 
@@ -90,6 +92,7 @@ export type ServedCopy = Pick<
   | 'path'
   | 'size'
   | 'checksum'
+  | 'adler32'
   | 'diskId'
   | 'mountpoint'
   | 'ino'
@@ -124,13 +127,14 @@ export interface Listed {
   size: bigint;
   mtime: string | null;
   checksum: string | null;
+  adler32: string | null;
 }
 
 /** @returns undefined if the caller may not fetch it */
 export async function readListed(ctx: Context, path: string): Promise<Listed | undefined> {
   allow(ctx, 'getFile');
   const [row] = await ctx.db.rows<Listed>(
-    sql`SELECT f.size, f.mtime, f.checksum FROM tape_file f
+    sql`SELECT f.size, f.mtime, f.checksum, f.adler32 FROM tape_file f
         WHERE f.path = ${path} AND ${isOffered} AND ${mayPath(ctx, 'LIST')} AND ${mayPath(ctx, 'FETCH')}`,
   );
   return row;

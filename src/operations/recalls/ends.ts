@@ -7,7 +7,7 @@ import { type Transaction, transaction } from '../../database/transaction.js';
 import type { ErrorClass } from '../../errors.js';
 import type { Move } from '../../stages.js';
 import { addSeconds } from '../../time.js';
-import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksum } from '../catalogue/moves.js';
+import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksums } from '../catalogue/moves.js';
 import { isSameSource, isSameVersion, turnToCopies, waitingAgain } from '../catalogue/versions.js';
 import {
   isLive,
@@ -31,7 +31,7 @@ import { isHeldUnder, type Lease } from './drives.js';
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
   /** An unrecorded file with the same bytes and this checksum is at its path. It stays. */
-  | { kind: 'standing'; checksum: string }
+  | { kind: 'standing'; checksum: string; adler32: string | null }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
   /** The file is not at fault: this counts as no try. */
@@ -188,14 +188,15 @@ async function placeStanding(
   outcomes: readonly Judged[],
   ended: ReadonlyMap<bigint, Reservation>,
 ): Promise<void> {
-  const sums = new Map(outcomes.flatMap((o) => (o.kind === 'standing' ? [[o.fileId, o.checksum] as const] : [])));
+  const sums = new Map(outcomes.flatMap((o) => (o.kind === 'standing' ? [[o.fileId, o] as const] : [])));
   const moved = await moveFiles(ctx, tx, [...sums.keys()], { from: 'RESTORING', to: 'UNVERIFIED' });
   if (moved.length === 0) return;
   const diskIds = moved.map((fileId) => ended.get(fileId)?.diskId ?? null);
-  const checksums = moved.map((fileId) => sums.get(fileId) ?? null);
+  const checksums = moved.map((fileId) => sums.get(fileId)?.checksum ?? null);
+  const adler32s = moved.map((fileId) => sums.get(fileId)?.adler32 ?? null);
   await tx.query(
-    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id, ${takeChecksum}
-        FROM unnest(${moved}::bigint[], ${diskIds}::int[], ${checksums}::text[]) AS m (id, disk_id, checksum) WHERE f.id = m.id`,
+    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id, ${takeChecksums}
+        FROM unnest(${moved}::bigint[], ${diskIds}::int[], ${checksums}::text[], ${adler32s}::text[]) AS m (id, disk_id, checksum, adler32) WHERE f.id = m.id`,
   );
   await keepUnverified(ctx, tx, moved, NOT_OURS);
 }

@@ -31,6 +31,7 @@ export interface RunningRecall extends FileAttributes {
   checksum: string | null;
   /** Computed at the first restore, not from the catalogue. */
   isChecksumTaken: boolean;
+  hasAdler32: boolean;
   attempts: number;
   /** Tries before its volume was resumed, or the request retried. */
   earlierTries: number;
@@ -162,7 +163,7 @@ async function lockWaiting(
   const isStaged = stagedAt === undefined ? sql`false` : isStagedAt(ctx.now(), stagedAt);
   const rows = await tx.query<WaitingRecall>(
     sql`SELECT c.file_id AS "fileId", f.path AS "logicalPath", ${pathOnTape} AS "tapePath", f.size, f.volume_id AS "volumeId", c.created_at AS "queuedAt", f.position, ${hasPlace} AS "hasPlace", f.checksum,
-          f.checksum_taken AS "isChecksumTaken", c.attempts,
+          f.checksum_taken AS "isChecksumTaken", f.adler32 IS NOT NULL AS "hasAdler32", c.attempts,
           c.earlier_tries AS "earlierTries", f.stage, f.mode, f.mtime, f.uid, f.gid,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(lease, stagedAt === undefined ? 'mounting' : 'reading')} AS "mayBegin", ${isStaged} AS "isStaged"
         FROM recall c JOIN tape_file f ON f.id = c.file_id
