@@ -1,5 +1,6 @@
 /** The site as a whole, and what of it has changed: for those who show it. */
 import { cancellable } from '../src/cancellable.js';
+import { readFence } from '../src/operations/ownership.js';
 import { type CurvePoint, type QuotaPoint, readHistory, readQuotaHistory } from '../src/operations/site/curves.js';
 import { listProcesses, type RunningProcess } from '../src/operations/site/processes.js';
 import {
@@ -146,6 +147,12 @@ const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').i
 });
 
 builder.queryFields((t) => ({
+  fence: t.string({
+    nullable: true,
+    description:
+      'Why this Tapegate is fenced: it is a copy, or another one has taken over its restore disks. It answers and takes requests, and restores, removes and sends nothing until `tapegate takeover`. Null: it is not fenced.',
+    resolve: (_root, _args, ctx) => readFence(ctx),
+  }),
   history: t.field({
     type: [CurvePointType],
     complexity: HISTORY_COMPLEXITY,

@@ -27,6 +27,7 @@ import { createImportHandler, IMPORT_PATH, isImport } from './import-endpoint.js
 import { createPlainServer, listen } from './listen.js';
 import { tellMetrics } from './metrics/listener.js';
 import { type Metrics, openMetrics } from './metrics/metrics.js';
+import { readFence } from './operations/ownership.js';
 import { allowMetrics } from './operations/site/figures.js';
 import { idOf } from './request-ids.js';
 
@@ -210,13 +211,36 @@ function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Con
 
 function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Handlers, 'answers' | 'standbys'>): void {
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
+  const fence = followFence(ctx);
   app.get('/health/ready', (_req, res) => {
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
     const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    res.status(isReady ? 200 : 503).json({ status, ...clock, ...tellStandbys(standbys) });
+    // without the reason, which names paths: anyone may read this
+    const fenced = isReady && fence() ? { fenced: true } : {};
+    res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...tellStandbys(standbys) });
   });
+}
+
+const FENCE_MS = 2000;
+
+/** Returns the last known fence, and reads it again in the background. */
+function followFence(ctx: Context): () => string | null {
+  let fence: string | null = null;
+  let readAt = Number.NEGATIVE_INFINITY;
+  return () => {
+    if (performance.now() - readAt >= FENCE_MS) {
+      readAt = performance.now();
+      readFence(ctx).then(
+        (found) => {
+          fence = found;
+        },
+        () => {}, // the database does not answer, which is reported
+      );
+    }
+    return fence;
+  };
 }
 
 /** Standbys in use, and how far the last one is behind. */

@@ -70,6 +70,7 @@ async function begin({
   db = runtime.ctx.db;
   try {
     await runtime.ctx.db.pulse.start();
+    await runtime.ctx.db.keepDatabase();
     await new ClockWatch(runtime.ctx).begin();
     await runtime.ctx.events.open();
     const libraries = await readLibraries(runtime.ctx);

@@ -195,6 +195,13 @@ export class TapeError extends Error {
   }
 }
 
+/** Another Tapegate owns the restore disks or libraries, or may own them: nothing may be changed there. */
+export class FencedError extends Error {
+  constructor(reason: string) {
+    super(`this Tapegate is fenced: ${reason} ("tapegate takeover" takes over)`);
+  }
+}
+
 /** An unusable setting of a library. The message shows expected and actual value, but no secret. */
 export class SettingsError extends Error {
   readonly setting: string;

@@ -69,6 +69,7 @@ export async function openRuntime(
     });
     const prepare = makes === 'nothing' ? requireCurrent : migrate;
     const migrated = await prepare({ ...db.config, statement_timeout: false }, db.Client);
+    await db.keepDatabase();
     await new ClockWatch(ctx).adopt();
     return { ctx, connection, migrated, close };
   } catch (error) {

@@ -106,7 +106,8 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
     const settled = await open(async (from) => {
       const done = await settle(from, parseZonedTime(manifest.startedAt) ?? '');
       const { copyOver } = await import('../database/backup/copy-over.js');
-      await withMigrated({ ...config, databaseUrl }, 'database', (to) => copyOver(from.db.config, to.db.config));
+      const to = await withMigrated({ ...config, databaseUrl }, 'database', async ({ db }) => db.config);
+      await copyOver(from.db.config, to);
       return done;
     });
     const { nameOfUrl } = await import('../database-url.js');
@@ -185,5 +186,8 @@ function tell(settled: PutBack, done: string, { json }: OutputOptions): void {
     );
   if (letters > 0)
     printLine(`  ${plural(letters, 'letter')} that waited then will be sent, which may have been sent since`);
-  printLine('Now run "tapegate doctor --adopt", which compares the restore disks with it, and start Tapegate again.');
+  printLine('It changes no restore disk, and sends no email or webhook, until "tapegate takeover".');
+  printLine(
+    'To replace the lost one, run "tapegate takeover", then "tapegate doctor --adopt", which compares the restore disks with it, and start Tapegate again.',
+  );
 }

@@ -151,7 +151,8 @@ async function startParts(
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
   await tellAt(gateway.metrics);
-  announce(config, gateway.url, { demo, hasEngine: parts.engine });
+  const { readFence } = await import('../operations/ownership.js');
+  announce(config, gateway.url, { demo, hasEngine: parts.engine, fence: await readFence(ctx) });
   await notify(ctx);
 }
 
@@ -225,7 +226,7 @@ const NO_ENGINE =
 function announce(
   config: Config,
   url: string,
-  { demo, hasEngine }: { demo: Demo | undefined; hasEngine: boolean },
+  { demo, hasEngine, fence }: { demo: Demo | undefined; hasEngine: boolean; fence: string | null },
 ): void {
   const dataDir = path.resolve(config.dataDir);
   const { auth } = config.access;
@@ -240,6 +241,7 @@ function announce(
     `  restored   ${path.join(dataDir, 'restore')}`,
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
     ...(hasEngine ? [] : [NO_ENGINE]),
+    ...(fence === null ? [] : [`  fenced     ${fence}; it changes nothing until "tapegate takeover"`]),
     auth.has('open') ? OPEN_DOOR : `  access     ${[...auth].join(', ')} (TAPEGATE_AUTH)`,
     '',
   ];

@@ -22,7 +22,7 @@ export function register(program: Command): void {
 const CONFIRM = '"tapegate resume clock database" confirms the time of the database';
 
 async function showStatus(url: string, options: OutputOptions): Promise<void> {
-  const { processes, suspensions, restoreDisks } = await ask(url, Processes);
+  const { processes, suspensions, restoreDisks, fence } = await ask(url, Processes);
   for (const { node } of suspensions.edges) {
     if (node.kind === 'CLOCK')
       noteLine(`${node.reason || 'the clock is held'}, since ${formatTime(node.since)} (${CONFIRM})`);
@@ -30,7 +30,8 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
   for (const { node } of restoreDisks.edges) {
     if (node.comparison) noteLine(describeComparison(node.mountpoint, node.comparison));
   }
-  if (options.json) return printJson({ processes });
+  if (fence !== null) noteLine(`this Tapegate is fenced: ${fence} ("tapegate takeover" takes over)`);
+  if (options.json) return printJson({ fence, processes });
   printRows(processes, options, {
     none: 'no process says that it runs',
     header: ['KIND', 'HOST', 'PID', 'VERSION', 'STATE', 'BEHIND', 'STARTED', 'SEEN'],

@@ -31,6 +31,10 @@ export const commandFiles = {
     'restore [options] [backup]':
       'put a backup of the embedded database back, where there is none, or with --to-url in an empty database of a server; without one, settle a database of DATABASE_URL that its own tools have put back. No id is given twice; the doctor is to be run then',
   }),
+  takeover: define(() => import('./takeover.js'), {
+    'takeover [options]':
+      'take over the restore disks and libraries of another Tapegate, such as the one that this database was copied from; that one stops',
+  }),
   adopt: define(() => import('./adopt.js'), {
     'adopt [options] [source]':
       'take over users, requests, files and copies of django-nla_control: of its PostgreSQL (a URL). May be repeated until the switch, while both run',

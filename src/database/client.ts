@@ -50,6 +50,8 @@ export interface Database {
   /** For connections outside the pools, with `config`. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
+  /** Refuses connections to another database from now on, such as one that replaced its files. */
+  keepDatabase(): Promise<void>;
   /** Returns within seconds even if the database does not answer. */
   close(): Promise<void>;
 }
@@ -171,6 +173,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     clock,
     Client: line.Client,
     config: exact,
+    keepDatabase: () => line.keepDatabase(pool),
     close: async () => {
       await pulse.close();
       const ended = prisma.$disconnect().then(() => Promise.all(pools.map((each) => each.end())));

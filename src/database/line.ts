@@ -80,13 +80,23 @@ export class SocketClient extends pg.Client {
 
   protected async begin(): Promise<this> {
     try {
-      await super.query(this.setUp);
+      // one message; its results are those of its statements
+      const results = await super.query(`${this.setUp}; ${this.question()}`);
+      this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
     } catch (error) {
       void this.end().catch(() => {}); // the connection itself may have failed
       throw withRemedy(error);
     }
   }
+
+  /** A statement after those of the settings, so that it takes no round trip of its own. */
+  protected question(): string {
+    return '';
+  }
+
+  /** @param _answer to `question` @throws Error if the connection must not be used */
+  protected check(_answer: pg.QueryResult | undefined): void {}
 }
 
 /** A client that leaves the settings of its session as they are, which may be a session of others. */
@@ -134,12 +144,22 @@ export function destroy(client: pg.Client, error: Error = away()): void {
   else void client.end().catch(() => {}); // a client of another class ends normally, unless the server hangs
 }
 
+function refuseOther(found: unknown, expected: string): void {
+  if (found === expected) return;
+  const problem = `another database is in the place of this process's one: its identity is ${found}, not ${expected}`;
+  throw new UnavailableError('away', problem, undefined, 'start the process again');
+}
+
+const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
+
 /** A plan is used for this long. A new plan takes 0.1 ms. */
 const PLAN_MS = 10_000;
 
 export class Line {
   private readonly clients = new Set<pg.Client>();
   private isCut = false;
+  /** The database of this process; a connection to another one is refused. */
+  private database: string | undefined;
 
   /** For connections of this line, inside or outside a pool. */
   readonly Client: typeof pg.Client;
@@ -150,6 +170,7 @@ export class Line {
       private plannedAt = performance.now();
       /** How often prepared statements have become invalid. */
       private losses = 0;
+      private expected: string | undefined;
 
       constructor(config?: pg.ClientConfig) {
         super(hosts.direct(config));
@@ -162,6 +183,15 @@ export class Line {
         this.once('end', () => line.clients.delete(this));
         if (!callback) return super.connect().catch(throwUnavailable);
         super.connect((error: unknown) => callback(error && toUnavailable(error), this));
+      }
+
+      protected override question(): string {
+        this.expected = line.database;
+        return this.expected === undefined ? '' : DATABASE_OF;
+      }
+
+      protected override check(answer: pg.QueryResult | undefined): void {
+        if (this.expected !== undefined) refuseOther(answer?.rows[0]?.database, this.expected);
       }
 
       /** A pool learns by this event, not by the query's own error, that a connection broke during a query. */
@@ -206,6 +236,11 @@ export class Line {
         });
       }
     };
+  }
+
+  /** Refuses connections to another database from now on. */
+  async keepDatabase(pool: pg.Pool): Promise<void> {
+    this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
 
   /** Ends all connections, whatever they wait for, and opens none until `mend`. */

@@ -12,6 +12,7 @@ import { LibraryError, type WritableBackend } from '../tape/backend.js';
 import { ArchiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
 import type { Source } from './archive/walk.js';
 import { type OnSkip, type PassedOver, refuseOwnFolders, walkSources } from './archive/walk.js';
+import { confirmOwned, ownershipOf } from './ownership.js';
 
 export interface ArchiveInput extends BatchOptions {
   dir: string;
@@ -41,6 +42,7 @@ export async function archiveTree(
   how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
 ): Promise<ArchiveResult> {
   await refuseOwnFolders(ctx, input.dir);
+  await ownershipOf(ctx).require();
   await openLibrary(ctx, backend, input.newLibrary ?? false);
   const deed: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
   return await auditedRun(ctx, deed, () => archiveAll(ctx, backend, input, how), describe);
@@ -68,6 +70,7 @@ async function archiveAll(
   const folders: FolderMode[] = [];
   const walk = walkSources(input, result, { onSkip: how.onSkip, onFolder: (folder) => folders.push(folder) });
   for await (const sources of groupSources(walk, signal)) {
+    await confirmOwned(ctx);
     // before their files, which may be restored at once
     await recordFolders(ctx, folders.splice(0), input.prefix);
     if (sources.length > 0) await new ArchiveBatch(ctx, backend, input, { sources, result, signal, onSource }).run();

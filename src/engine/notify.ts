@@ -18,6 +18,7 @@ import {
 import { createHider } from '../secrets.js';
 import { count } from '../signals.js';
 import { addSeconds, secondsBetween } from '../time.js';
+import { confirmOwned } from './ownership.js';
 
 /** Pauses after consecutive failures; the last one repeats. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
@@ -49,6 +50,7 @@ export async function sendMail(
   else if (await hasSender(ctx)) return 0;
   let letters = 0;
   const sendCounted = async (letter: Letter) => {
+    await confirmOwned(ctx);
     const result = await send(ctx, transport, letter, abort);
     count('tapegate_mail_total', { result: result.state.toLowerCase() });
     return result;

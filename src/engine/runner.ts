@@ -44,14 +44,18 @@ import { RunningRecalls } from './drive/options.js';
 import { askingKey, FollowedLibraries } from './followed-libraries.js';
 import { beginLinks, LinkKeeper } from './links/pass.js';
 import { sendMail } from './notify.js';
+import { CHECK_MS, ownershipOf } from './ownership.js';
 import { type Pass, runPasses, Waker } from './passes.js';
 import { openPlace } from './staging/place.js';
 import { runStager } from './staging/stager.js';
 import { WebhookSender } from './webhooks/sender.js';
 
 export interface Engine {
-  /** Waits a while for running work, then aborts and requeues the rest. Does not wait for hung calls. */
-  stop(): Promise<void>;
+  /**
+   * Waits a while for running work, then aborts and requeues the rest. Does not wait for hung calls.
+   * @param drainMs the wait, if not the usual one
+   */
+  stop(drainMs?: number): Promise<void>;
 }
 
 /** The part of an engine in this process: one drive, the jobs, or (tests and benchmarks) everything. */
@@ -109,7 +113,8 @@ const LOOK_MS = 10_000;
 const LIBRARIES_MS = 5000;
 
 /**
- * Starts drives and jobs. A complete engine creates the other libraries too.
+ * Starts drives and jobs, unless another Tapegate owns the restore disks (ownership.ts): then it waits, and changes
+ * nothing. A complete engine creates the other libraries too.
  * @param given the library that `options` names, or the work of its drives
  * @returns after the site's restore disks and drives are registered
  */
@@ -118,6 +123,34 @@ export async function startEngine(
   given: TapeBackend | DriveWork,
   options: EngineOptions = {},
 ): Promise<Engine> {
+  const [ownership, over] = [ownershipOf(ctx), new AbortController()];
+  const stamps = options.part !== 'drive';
+  let engine: Engine | undefined;
+  const follow = async () => {
+    const reason = await ownership.check({ stamps });
+    if (reason === undefined) {
+      engine ??= await runEngine(ctx, given, options);
+      return;
+    }
+    const fenced = engine;
+    engine = undefined;
+    await fenced?.stop(0);
+    if (fenced || stamps) ownership.logOnce(reason);
+  };
+  await follow();
+  const everyMs = CHECK_MS;
+  const following = runPasses(ctx, over.signal, [{ name: 'ownership', everyMs, run: follow }]);
+  return {
+    stop: async () => {
+      over.abort();
+      await following;
+      await engine?.stop();
+      if (stamps) await ownership.release();
+    },
+  };
+}
+
+async function runEngine(ctx: Context, given: TapeBackend | DriveWork, options: EngineOptions): Promise<Engine> {
   const { drainMs = DRAIN_MS, part = 'all', onHang = () => {} } = options;
   const { drives } = ctx.config;
   if (part !== 'drive') await prepareDisks(ctx);
@@ -156,11 +189,11 @@ export async function startEngine(
   ];
   const passes = runPasses(ctx, stop.signal, passesOf(part, all));
   return {
-    stop: async () => {
+    stop: async (waitMs = drainMs) => {
       const drained = Promise.all([crews.ended, passes.then(() => Promise.all([stagers.ended, webhooks.ended]))]);
       const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
       stop.abort();
-      await within(drainMs);
+      if (waitMs > 0) await within(waitMs);
       abort.abort();
       await within(ABORT_MS);
       leave.abort();

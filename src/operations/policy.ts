@@ -35,6 +35,7 @@ export const policy = {
   showCaller: 'read',
   listWaitingMail: 'read',
   showPlan: 'read',
+  readFence: 'read',
   watchRequest: 'read',
   watchStages: 'read',
   watchEnd: 'read',

@@ -1,6 +1,6 @@
 /** The library type `directory`: a directory per volume, a file per position; file system errors become tape errors. */
 import { randomUUID } from 'node:crypto';
-import fs, { constants } from 'node:fs';
+import fs, { constants, type Dir } from 'node:fs';
 import { access, link, mkdir, open, opendir, rm, rmdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -275,11 +275,7 @@ class LibraryFolder {
 
   private async isEmpty(which = ''): Promise<boolean> {
     const library = await opendir(this.root).catch((error: unknown) => this.tellMissing(error, which));
-    try {
-      return (await library.read()) === null;
-    } finally {
-      await library.close();
-    }
+    return await isEmpty(library);
   }
 
   private async look(): Promise<{ dev: bigint; ino: bigint }> {
@@ -291,6 +287,22 @@ class LibraryFolder {
       cause,
     });
   }
+}
+
+/**
+ * The record of the Tapegate that owns a library or a restore disk. Its name begins as the name of a disk's marker does.
+ * A library that contains nothing else is empty.
+ */
+export const ownerName = '.tapegate-disk-owner';
+
+/** Whether a library contains nothing but an owner record: it may not be mounted. */
+export async function isEmptyLibrary(root: string): Promise<boolean> {
+  return await isEmpty(await opendir(root));
+}
+
+async function isEmpty(library: Dir): Promise<boolean> {
+  for await (const { name } of library) if (!name.startsWith(ownerName)) return false; // which closes it
+  return true;
 }
 
 const AWAY = 'it may not be mounted';

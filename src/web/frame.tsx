@@ -1,9 +1,11 @@
 /** What stands around every view: where one can go, who one is, and whether the line to the gateway holds. */
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
+import { FenceDocument } from '../generated/web-operations';
 import { useCaller } from './caller';
 import type { Line } from './client';
 import { useRequestChanges } from './live-site';
+import { useLook } from './look';
 import { FilesPage } from './pages/files';
 import { QuotasPage } from './pages/quotas';
 import { RequestPage } from './pages/request';
@@ -73,6 +75,7 @@ export function Frame({ line }: { line: Line }) {
       <p class="line" role="status">
         {line === 'broken' ? 'The line to the gateway is broken: what you see may be old. It is tried again.' : ''}
       </p>
+      <Fence />
       <Main place={parts.join('/')}>
         {view ? view.show(parts.slice(1)) : <Title text="There is nothing at this address." />}
       </Main>
@@ -84,6 +87,23 @@ export function Frame({ line }: { line: Line }) {
 function SignedIn({ from }: { from: string }) {
   useEffect(() => replaceRoute(from.startsWith('#') ? from : '#/'), [from]);
   return null;
+}
+
+const FENCE_MS = 10_000;
+
+function Fence() {
+  const { data, again } = useLook(FenceDocument, {});
+  useEffect(() => {
+    const timer = setInterval(again, FENCE_MS);
+    return () => clearInterval(timer);
+  }, [again]);
+  if (!data?.fence) return null;
+  return (
+    <p class="line" role="alert">
+      This Tapegate is fenced: {data.fence}. It takes requests, but restores, removes and sends nothing until an
+      operator runs “tapegate takeover”.
+    </p>
+  );
 }
 
 function Views({ label, views, current }: { label: string; views: readonly View[]; current: View | undefined }) {

@@ -148,6 +148,7 @@ const common: Partial<Record<Operation, string>> = {
   listSuspensions: '{ result: suspensions { edges { node { name } } } }',
   listWaitingMail: '{ result: waitingMail { edges { node { user } } } }',
   showPlan: '{ result: plan { at } }',
+  readFence: '{ fence, result: __typename }',
   listRequests: '{ result: requests { totalCount } }',
   listQuotasByPage: '{ result: quotas { totalCount } }',
   listVerifications: '{ result: verifications { totalCount } }',

@@ -85,7 +85,7 @@ const nothing = { disks: 0, quotas: 0, files: 0, copies: 0, requests: 0, changed
 async function dumpHere(): Promise<unknown> {
   const names = await ask(
     `SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
-     AND relname NOT IN ('audit', 'event', 'event_batch', 'running_process') ORDER BY 1`,
+     AND relname NOT IN ('audit', 'event', 'event_batch', 'running_process', 'site_identity', 'owner_stamp') ORDER BY 1`,
   );
   const tables: Record<string, unknown> = {};
   for (const { name } of names)

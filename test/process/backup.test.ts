@@ -134,6 +134,8 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   expect({ code: put.code, stderr: put.stderr }).toEqual({ code: 0, stderr: '' });
   const { nextRequestId } = JSON.parse(put.stdout);
   expect(readdirSync(dataDir).filter((name) => name.startsWith('restore-'))).toEqual([]);
+  expect((await run('doctor', '--adopt')).stderr).toContain('this Tapegate is fenced: it was restored from a backup');
+  expect(await run('takeover', '--yes')).toMatchObject({ code: 0 });
   const doctor = await run('doctor', '--adopt');
   expect(doctor.stdout).toMatch(/: 2 faults, 2 repaired\n$/); // it removes the two copies of `after`
   const countRestored = 'SELECT coalesce(sum(files_restored), 0)::int AS files FROM site_history';
@@ -398,6 +400,7 @@ test('a backup is restored to an empty database of a server, with all rows and i
     );
     expect(await ask(`SELECT FROM pg_trigger WHERE tgenabled <> 'O'`)).toEqual([]);
     expect(await ask(`SELECT last_value > 1000000 AS leapt FROM request_id_seq`)).toEqual([{ leapt: true }]);
+    expect(await ask('SELECT fenced IS NOT NULL AS fenced FROM site_identity')).toEqual([{ fenced: true }]);
   });
   const quota = await runCli(['quota', 'set', 'carol', '--size', '1T', '--json'], { env: to });
   expect(quota).toMatchObject({ code: 0, stderr: '' });

@@ -31,7 +31,7 @@ function sizeOf(dir: string): number {
   const sizes = new Map<number, number>(); // a file that is put in place has two names for a moment
   for (const name of listNames(dir)) {
     const stats = statSync(path.join(dir, name), { throwIfNoEntry: false }); // it may just have been removed
-    if (stats?.isFile() && name !== markerName) sizes.set(stats.ino, stats.size);
+    if (stats?.isFile() && !name.startsWith(markerName)) sizes.set(stats.ino, stats.size);
   }
   return [...sizes.values()].reduce((sum, size) => sum + size, 0);
 }

@@ -259,7 +259,7 @@ const rules: Rule[] = [
   {
     rule: 'only these commands need the database; all others work through the URL of a gateway',
     pattern: /\b(readEnvironment|withMigrated|openContext|openRuntime)\(/,
-    only: `commands/adopt commands/archive commands/backup commands/client commands/context commands/processes commands/scan
+    only: `commands/adopt commands/archive commands/backup commands/client commands/context commands/processes commands/scan commands/takeover
       commands/where`,
     within: 'commands/',
   },

@@ -15,7 +15,7 @@ import {
 /** Operations by the right that they need, repeated here so that a change of a right is noticed. */
 const operations: Record<Right, string> = {
   read: `getFile getQuota getRequest listDisksByPage listDrives listFiles listLibraries listQuotasByPage listRequests listSuspensions
-    listVolumes listWaitingMail showCaller showPlan watchEnd watchRequest watchRequests watchStages`,
+    listVolumes listWaitingMail readFence showCaller showPlan watchEnd watchRequest watchRequests watchStages`,
   ask: 'createRequest estimateRequest',
   change: 'cancelRequest releaseFiles retryRequest updateRequest',
   manage: `createWebhook listWebhookMessages listWebhooks removeMember removeWebhook rotateWebhookSecret setMember setWebhook

@@ -80,7 +80,7 @@ export function readRestored(app: TestApp, file: string): Buffer | undefined {
 
 /** Lists all files and directories below a directory, except the marker. Links are not followed. */
 export function listTree(dir: string): string[] {
-  const entries = readdirSync(dir, { withFileTypes: true }).filter((entry) => entry.name !== markerName);
+  const entries = readdirSync(dir, { withFileTypes: true }).filter((entry) => !entry.name.startsWith(markerName));
   const names = entries.flatMap((entry) => [
     entry.name,
     ...(entry.isDirectory() ? listTree(path.join(dir, entry.name)).map((name) => `${entry.name}/${name}`) : []),

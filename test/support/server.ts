@@ -13,10 +13,10 @@ import { waitFor } from './wait.js';
 /** The prefix of the demo's files, which are on one volume. */
 export const DEMO = '/demo/ocean/2024';
 
-/** Returns the SHA-256 of every regular file below a directory by its path, except the marker of a restore disk. */
+/** Returns the SHA-256 of every regular file below a directory by its path, except the marker and owner record of a restore disk. */
 export function hashTree(dir: string): Record<string, string> {
   const entries = readdirSync(dir, { recursive: true, withFileTypes: true });
-  const files = entries.filter((entry) => entry.isFile() && entry.name !== markerName);
+  const files = entries.filter((entry) => entry.isFile() && !entry.name.startsWith(markerName));
   const hashes = files.map((entry) => {
     const file = path.join(entry.parentPath, entry.name);
     return [`/${path.relative(dir, file)}`, createHash('sha256').update(readFileSync(file)).digest('hex')];

@@ -67,7 +67,7 @@ async function listTables(ctx: Context): Promise<string[]> {
   const known = tablesOf.get(ctx);
   if (known) return known;
   const { rows } = await ctx.db.pool.query<{ name: string }>(
-    `SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN ('_prisma_migrations', 'api_token', 'sequence_timeline') ORDER BY 1`,
+    `SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN ('_prisma_migrations', 'api_token', 'sequence_timeline', 'site_identity', 'owner_stamp') ORDER BY 1`,
   );
   const names = rows.map(({ name }) => name);
   tablesOf.set(ctx, names);

@@ -44,7 +44,7 @@ export async function* walk(root: string): AsyncGenerator<{ place: string; entry
 export async function scanCopies(mountpoint: string): Promise<Copy[]> {
   const copies: Copy[] = [];
   for await (const { place, entry } of walk(mountpoint)) {
-    if (entry.isDirectory() || place === path.join(mountpoint, markerName)) continue;
+    if (entry.isDirectory() || place.startsWith(path.join(mountpoint, markerName))) continue;
     const copy = await readCopy(mountpoint, place).catch(ignoreMissing);
     if (copy) copies.push(copy);
   }

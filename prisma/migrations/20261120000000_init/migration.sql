@@ -586,6 +586,34 @@ CREATE TABLE "running_process" (
   CONSTRAINT "running_process_pkey" PRIMARY KEY ("id")
 );
 
+-- One row. A copy of the database has the same identity: `place` and `owner_stamp` show that it is a copy.
+CREATE TABLE "site_identity" (
+  "id" INTEGER NOT NULL DEFAULT 1,
+  "identity" UUID NOT NULL,
+  "database" UUID NOT NULL,
+  "place" JSONB,
+  "is_stamping" BOOLEAN NOT NULL DEFAULT false,
+  "fenced" TEXT,
+  "problem" TEXT,
+
+  CONSTRAINT "site_identity_pkey" PRIMARY KEY ("id"),
+  CONSTRAINT "site_identity_one" CHECK ("id" = 1)
+);
+
+CREATE TABLE "owner_stamp" (
+  "epoch" UUID NOT NULL,
+  "number" INTEGER NOT NULL,
+
+  CONSTRAINT "owner_stamp_pkey" PRIMARY KEY ("epoch")
+);
+
+CREATE TABLE "foreign_directory" (
+  "path" TEXT NOT NULL,
+  "problem" TEXT NOT NULL,
+
+  CONSTRAINT "foreign_directory_pkey" PRIMARY KEY ("path")
+);
+
 -- Events, mail and webhooks -------------------------------------------------------------------------------------------
 
 -- Events are numbered after their commit, so no writer holds a lock until its commit to keep their order.
@@ -1200,5 +1228,6 @@ END $$;
 
 -- Rows ----------------------------------------------------------------------------------------------------------------
 
+INSERT INTO "site_identity" ("identity", "database") VALUES (gen_random_uuid(), gen_random_uuid());
 INSERT INTO "library" ("name", "kind", "contract", "added_at") VALUES ('directory', 'directory', 'DRIVE', timezone('utc', clock_timestamp()));
 INSERT INTO "sequence_timeline" ("timeline") VALUES (wal_timeline());

@@ -11,6 +11,7 @@ import { adoptRequests, endGone, noteToldThere } from '../../operations/adoption
 import { withLoadedSource } from '../../operations/adoption/tables.js';
 import { auditedRun } from '../../operations/audit/audited.js';
 import { addDisk, checkNewDisk } from '../disk/setup.js';
+import { ownershipOf } from '../ownership.js';
 import { adoptSourceCopies } from './copies.js';
 
 export interface AdoptOptions {
@@ -29,6 +30,7 @@ export async function adopt(
 ): Promise<Adoption> {
   return await withLoadedSource(ctx, source, async (client) => {
     if (options.isTrial) return await adoptLoaded(ctx, client, options, tell);
+    await ownershipOf(ctx).require();
     const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '' };
     const work = () => adoptLoaded(ctx, client, options, tell);
     return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));

@@ -24,6 +24,7 @@ import { removeEntry } from '../disk/entry.js';
 import { rootOf } from '../disk/marker.js';
 import { type CopyPlace, withCopy } from '../disk/restore-area.js';
 import { lookAtLink, removeLink, syncLinkFolder } from '../links/link.js';
+import { ownershipOf } from '../ownership.js';
 import { isSameName } from './copies.js';
 
 export interface Finish {
@@ -42,6 +43,7 @@ export async function finishAdoption(
   archiveRoot: string,
   tell: (left: Difference) => void,
 ): Promise<Finish> {
+  await ownershipOf(ctx).require();
   const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '', given: { finish: true } };
   const work = async () => {
     const done: Finish = { names: 0, kept: 0, left: 0, released: 0, bytes: 0n };

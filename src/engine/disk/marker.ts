@@ -6,7 +6,8 @@ import { randomUUID } from 'node:crypto';
 import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf, quote, TapeError } from '../../errors.js';
-import { openPlain } from '../checksum.js';
+import { removeOwner } from './owner.js';
+import { readText } from './text.js';
 
 /** No catalogue path contains a name that begins with `.tapegate-`. */
 export const markerName = '.tapegate-disk';
@@ -57,20 +58,6 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
   return { root, hasMarker: found !== undefined };
 }
 
-/** Larger than any marker, whose longest part is a path. */
-const MOST_BYTES = 16 * 1024;
-
-async function readText(file: string): Promise<string> {
-  const handle = await openPlain(file);
-  try {
-    const buffer = Buffer.alloc(MOST_BYTES); // the file may be any user's, of any size
-    const { bytesRead } = await handle.read(buffer, 0, MOST_BYTES, 0);
-    return buffer.toString('utf8', 0, bytesRead);
-  } finally {
-    await handle.close();
-  }
-}
-
 /**
  * Returns the identity of the marker's file: its inode, and when it was created if the file system says so. It changes
  * if the file system numbers its inodes anew, or if the disk was copied.
@@ -82,7 +69,9 @@ export async function readMarkerId(root: string): Promise<string> {
 
 export async function removeMarker(disk: MarkedDisk): Promise<void> {
   const { root, hasMarker } = await findRoot(disk);
-  if (hasMarker) await unlink(path.join(root, markerName));
+  if (!hasMarker) return;
+  await removeOwner(root);
+  await unlink(path.join(root, markerName));
 }
 
 /** Marks the mounted file system as the disk, atomically. Idempotent. */

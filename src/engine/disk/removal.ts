@@ -19,6 +19,7 @@ import {
   readUnheld,
   type UnclearedRequest,
 } from '../../operations/disks/removals.js';
+import { confirmOwned } from '../ownership.js';
 import { type CopyState, compareCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
@@ -143,6 +144,7 @@ export async function eachOf<C extends CopyPlace, T>(
   const done: { copy: C; result: T }[] = [];
   const callOne = async (copy: C) => {
     if (failing.has(copy.diskId)) return;
+    await confirmOwned(ctx);
     try {
       done.push({ copy, result: await ofDisk(disks.calls, copy, (tick) => call(copy, tick)) });
     } catch (error) {

@@ -20,6 +20,7 @@ import {
 import { isProbed, noteMarked, readTraces, recordFolding } from '../../operations/disks/markings.js';
 import { listSuspensions, type SuspensionMode } from '../../operations/suspensions.js';
 import { BoundedCalls } from '../calls.js';
+import { findForeign, ownershipOf } from '../ownership.js';
 import { isKnownBy } from './copy.js';
 import { describeUntrusted, findUntrustedMount } from './exposure.js';
 import {
@@ -72,6 +73,8 @@ export async function addDisk(
   ctx: Context,
   input: { mountpoint: string; size: bigint; create?: boolean; mark?: boolean },
 ): Promise<{ disk: DiskRow; problem: string | undefined }> {
+  await ownershipOf(ctx).require();
+  await refuseOwned(ctx, input.mountpoint);
   if (input.create) {
     await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is created
     await mkdir(input.mountpoint, OWN_FOLDER);
@@ -81,6 +84,13 @@ export async function addDisk(
   if (!input.mark) return { disk, problem: await meetDisk(ctx, disk) };
   await markDisk(ctx, disk);
   return { disk, problem: undefined };
+}
+
+/** @throws InvalidInputError if another Tapegate owns the directory */
+async function refuseOwned(ctx: Context, mountpoint: string): Promise<void> {
+  const root = await realpath(mountpoint).catch(() => undefined); // missing, which is reported separately
+  const problem = root && (await findForeign(ctx, mountpoint, root));
+  if (problem) throw new InvalidInputError('mountpoint', problem);
 }
 
 /** Checks a directory for use as a restore disk; writes nothing. @throws InvalidInputError */
@@ -132,6 +142,7 @@ export async function removeDisk(
   ctx: Context,
   mountpoint: string,
 ): Promise<{ disk: ForgottenDisk; problem: string | undefined }> {
+  await ownershipOf(ctx).require();
   const disk = await forgetDisk(ctx, mountpoint);
   try {
     await removeMarker({ diskId: disk.id, mountpoint });
@@ -179,6 +190,8 @@ export async function meetDisk(
   const disk = { diskId: id, mountpoint };
   try {
     const { root, hasMarker } = await findRoot(disk);
+    const foreign = await findForeign(ctx, mountpoint, root);
+    if (foreign !== undefined) return foreign;
     if (hasMarker) {
       await noteMarked(ctx, id, null);
       await probeNames(ctx, id, root);

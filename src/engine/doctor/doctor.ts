@@ -15,6 +15,7 @@ import { describeUntrusted, findUntrustedMount } from '../disk/exposure.js';
 import { FailingDisks } from '../disk/failures.js';
 import { rootOf } from '../disk/marker.js';
 import { takeOver } from '../drive/drive.js';
+import { confirmOwned, ownershipOf } from '../ownership.js';
 import { examineStanding } from './adoption.js';
 import { examineCopies, examineLinks, examineUnheld } from './copies.js';
 import type { DoctorOptions, Examination } from './examination.js';
@@ -31,6 +32,7 @@ const LEASE_SECONDS = 15;
 /** @param tell receives each finding at once */
 export async function examine(ctx: Context, options: DoctorOptions, tell: (finding: Finding) => void): Promise<Report> {
   if (!options.repair) return await examineDisks(ctx, options, tell);
+  await ownershipOf(ctx).require();
   const { checksums, adopt } = options;
   const deed: Deed = { operation: 'repair', kind: 'NONE', object: '', given: { checksums, adopt } };
   const describe = ({ found, repaired }: Report) => ({ found, repaired });
@@ -48,6 +50,7 @@ async function examineDisks(ctx: Context, options: DoctorOptions, tell: (finding
   const rows = await countLookedAt(ctx);
   let [found, repaired] = [0, 0];
   for await (const finding of examineAll(ctx, exam, disks)) {
+    if (options.repair) await confirmOwned(ctx);
     found++;
     if (finding.isRepaired) repaired++;
     tell(finding);
@@ -56,6 +59,10 @@ async function examineDisks(ctx: Context, options: DoctorOptions, tell: (finding
 }
 
 async function* examineAll(ctx: Context, exam: Examination, disks: readonly DiskRow[]): AsyncGenerator<Finding> {
+  const ownership = ownershipOf(ctx);
+  const fence = await ownership.check();
+  if (fence !== undefined && !ownership.isWatching)
+    yield { kind: 'fenced', thing: 'this Tapegate', expected: 'no other one', found: fence, isRepaired: false };
   for (const disk of disks) {
     const away = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
     if (away instanceof Error) yield tellAway(exam, disk, away);

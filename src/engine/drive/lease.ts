@@ -8,9 +8,11 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../context.js';
+import { FencedError } from '../../errors.js';
 import { type Lease, renewLease } from '../../operations/recalls/drives.js';
 import { isHeld, noteReady, type ReadyCopy } from '../../operations/recalls/ends.js';
 import type { CallWatch } from '../calls.js';
+import { confirmOwned } from '../ownership.js';
 
 /** A lease that is renewed until it is lost, or until `endRenewal`. */
 export interface HeldLease extends Lease {
@@ -210,6 +212,7 @@ export class Confirmations {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
       this.openings = 0; // a failed query confirms nothing
       const askedAt = performance.now();
+      await this.confirmDisks();
       if (!(await isHeld(this.ctx, this.lease))) {
         this.lease.giveUp();
         throw this.lostError();
@@ -245,6 +248,7 @@ export class Confirmations {
   private async answer(asked: readonly Ready[]): Promise<void> {
     try {
       const copies = asked.map(({ copy }) => copy);
+      await this.confirmDisks();
       const confirmed = await noteReady(this.ctx, this.lease, copies);
       for (const { copy, resolve, reject } of asked) {
         if (confirmed.has(copy.fileId)) resolve();
@@ -253,6 +257,13 @@ export class Confirmations {
     } catch (error) {
       for (const { reject } of asked) reject(error);
     }
+  }
+
+  /** @throws NotHeldError if another Tapegate owns the restore disks */
+  private async confirmDisks(): Promise<void> {
+    await confirmOwned(this.ctx).catch((error: unknown) => {
+      throw error instanceof FencedError ? new NotHeldError(error.message) : error;
+    });
   }
 
   private checkLease(): void {

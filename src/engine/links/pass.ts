@@ -17,6 +17,7 @@ import {
   setLinkRoot,
 } from '../../operations/links/links.js';
 import { waitInTime } from '../calls.js';
+import { confirmOwned } from '../ownership.js';
 import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
 
 /** Few enough to settle within a claim, even if each call is slow. */
@@ -49,6 +50,7 @@ export class LinkKeeper {
   /** @throws Error once if the link directory does not respond; then does nothing until it does */
   async settleAll(stop: AbortSignal): Promise<void> {
     while (!stop.aborted && !this.hanging) {
+      await confirmOwned(this.ctx);
       const due = await claimLinks(this.ctx, PAGE);
       if (due.length === 0) return;
       const isDone = await this.within(this.ctx.config.diskTimeout * 1000, this.settle(due));

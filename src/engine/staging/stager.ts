@@ -23,6 +23,7 @@ import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
 import { tapeSeconds, within } from '../calls.js';
 import { Renewal } from '../drive/lease.js';
+import { confirmOwned } from '../ownership.js';
 import type { Waker } from '../passes.js';
 import { fillDepth } from './fill.js';
 import { type StagingPlace, writeUsage } from './place.js';
@@ -172,6 +173,7 @@ class Stager {
 
   private async make<T>(what: string, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
     this.renewal.confirm();
+    await confirmOwned(this.ctx);
     const { name, library } = this.place;
     const seconds = tapeSeconds(this.ctx.config, library.ownSeconds?.call);
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };

@@ -23,6 +23,7 @@ import { packageRoot } from '../../package-root.js';
 import { count } from '../../signals.js';
 import { secondsOf } from '../../time.js';
 import { createTargets, findTargetProblem, hostOf, type WebhookTargets } from '../../webhook-targets.js';
+import { confirmOwned } from '../ownership.js';
 
 /** Concurrent messages in all, and for one quota, so that one user's slow webhooks do not block others. */
 const AT_ONCE = 16;
@@ -90,6 +91,7 @@ export class WebhookSender {
   }
 
   private async send(message: ClaimedMessage): Promise<void> {
+    await confirmOwned(this.ctx);
     const deadline = startDeadline(WEBHOOK_SECONDS * 1000, this.options.abort);
     try {
       const { signal } = deadline;

@@ -54,7 +54,7 @@ function storable(text: string): string {
 }
 
 /** Audited names outside the policy: authentication, and commands with direct access to the database. */
-const others = ['identify', 'archive', 'repair', 'putBack', 'adopt'];
+const others = ['identify', 'archive', 'repair', 'putBack', 'takeover', 'adopt'];
 
 const names: readonly string[] = [...Object.keys(policy), ...others];
 

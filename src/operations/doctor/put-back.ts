@@ -1,12 +1,13 @@
 /**
- * After a restore from a backup, ids must not be reused: of requests, which scripts remember, and of events, after
- * which clients resume. Epochs of claims are times, and need nothing.
+ * After a restore from a backup, the database is fenced until a takeover, and ids must not be reused: of requests, which
+ * scripts remember, and of events, after which clients resume. Epochs of claims are times, and need nothing.
  */
 import { auditRow } from '../../audit.js';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import { transaction } from '../../database/transaction.js';
 import { secondsBetween } from '../../time.js';
+import { fenceRestored } from '../ownership.js';
 
 /** Skipped ids: a minimum, and more for each lost second than a site uses. */
 const LEAPS = {
@@ -28,7 +29,7 @@ export interface PutBack {
  * Call once, before anything uses the database. A second call skips more ids. @param asOf earliest time of the state
  */
 export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack> {
-  return await transaction(ctx.db.pool, 'settlePutBack', async (tx) => {
+  const settled = await transaction(ctx.db.pool, 'settlePutBack', async (tx) => {
     const now = ctx.now();
     const lost = Math.max(Math.ceil(secondsBetween(asOf, now)), 0);
     const sequences = await tx.query<{ name: string; type: 'integer' | 'bigint'; last: bigint; most: bigint }>(
@@ -40,6 +41,7 @@ export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack
       // not rolled back with the transaction, which does no harm
       await tx.query(sql`SELECT setval(${`public.${name}`}::regclass, ${to}::bigint)`);
     }
+    await tx.query(fenceRestored(asOf));
     await tx.query(auditRow(now, ctx.caller, { operation: 'putBack', kind: 'NONE', object: '', given: { asOf } }));
     const [row] = await tx.query<PutBack>(
       sql`SELECT (SELECT CASE WHEN last_value < max_value THEN last_value + 1 END::int FROM pg_sequences WHERE schemaname = 'public' AND sequencename = 'request_id_seq') AS "nextRequestId",
@@ -49,6 +51,8 @@ export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack
     if (!row) throw new Error('the database answers nothing');
     return row;
   });
+  await ctx.db.keepDatabase();
+  return settled;
 }
 
 /**

@@ -1,0 +1,65 @@
+/**
+ * The owner record of a restore disk or library: the identity of the database that may change it, and a stamp that its
+ * engine replaces every few seconds.
+ */
+import { randomUUID } from 'node:crypto';
+import { link, open, rename, unlink } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { z } from 'zod';
+import { codeOf, messageOf, TapeError } from '../../errors.js';
+import { ownerName } from '../../tape/directory.js';
+import { readText } from './text.js';
+
+const ownerRecord = z.object({
+  identity: z.uuid(),
+  epoch: z.uuid(),
+  number: z.int(),
+  host: z.string(),
+  at: z.string(),
+});
+export type OwnerRecord = z.infer<typeof ownerRecord>;
+
+/** @returns undefined if there is none @throws TapeError if it cannot be read */
+export async function readOwner(root: string): Promise<OwnerRecord | undefined> {
+  const file = path.join(root, ownerName);
+  try {
+    return ownerRecord.parse(JSON.parse(await readText(file)));
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw new TapeError('TRANSIENT', `the owner record ${file} cannot be read: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** Writes the owner record, atomically. @param isFirst replaces no other @returns false if there was one */
+export async function writeOwner(
+  root: string,
+  record: Omit<OwnerRecord, 'host'>,
+  { isFirst = false, sync = false } = {},
+): Promise<boolean> {
+  const [file, partial] = [path.join(root, ownerName), path.join(root, `${ownerName}-${randomUUID()}`)];
+  const handle = await open(partial, 'wx', 0o644);
+  try {
+    await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
+    if (sync) await handle.sync();
+    if (isFirst) await link(partial, file).then(() => unlink(partial));
+    else await rename(partial, file);
+    return true;
+  } catch (error) {
+    await unlink(partial).catch(() => {}); // it may not exist
+    if (isFirst && codeOf(error) === 'EEXIST') return false;
+    // a file system without links: the marker has been written by now, which two Tapegates do not do at once
+    if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { sync });
+    throw error;
+  } finally {
+    await handle.close();
+  }
+}
+
+const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
+
+export async function removeOwner(root: string): Promise<void> {
+  await unlink(path.join(root, ownerName)).catch((error: unknown) => {
+    if (codeOf(error) !== 'ENOENT') throw error;
+  });
+}

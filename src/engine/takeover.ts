@@ -1,0 +1,88 @@
+/** Takes over restore disks and libraries that belong to another Tapegate, which then stops (ownership.ts). */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Context } from '../context.js';
+import { beginTakeover, countWaiting, endTakeover, readIdentity } from '../operations/ownership.js';
+import { BoundedCalls } from './calls.js';
+import { type OwnerRecord, readOwner, writeOwner } from './disk/owner.js';
+import { findOwnedRoot, listDirectories, type OwnedDirectory, ownershipOf } from './ownership.js';
+
+export interface TakeoverPlan {
+  /** Why this Tapegate is fenced; null if it is not. */
+  reason: string | null;
+  directories: TakenDirectory[];
+  /** Sent after the takeover. */
+  waiting: { emails: number; messages: number };
+}
+
+export interface TakenDirectory extends OwnedDirectory {
+  root: string;
+  owner: OwnerRecord | undefined;
+  /** Why it cannot be taken over here. */
+  problem: string | undefined;
+}
+
+const ANSWER_MS = 10_000;
+/** An owner that has just read its record may replace it within this time, and then stops. */
+const SETTLE_MS = 6000;
+const TRIES = 5;
+
+/** Changes nothing. */
+export async function planTakeover(ctx: Context): Promise<TakeoverPlan> {
+  const reason = await ownershipOf(ctx).check();
+  const directories = await lookAll(ctx);
+  return { reason: reason ?? null, directories, waiting: await countWaiting(ctx) };
+}
+
+async function lookAll(ctx: Context): Promise<TakenDirectory[]> {
+  const calls = new BoundedCalls();
+  const look = async (directory: OwnedDirectory) => {
+    const found: TakenDirectory = { ...directory, root: '', owner: undefined, problem: undefined };
+    found.problem = await calls.run(ANSWER_MS, directory, async () => {
+      found.root = (await findOwnedRoot(directory)) ?? '';
+      if (found.root) found.owner = await readOwner(found.root).catch(() => undefined); // a damaged record is replaced
+    });
+    return found.root || found.problem ? [found] : [];
+  };
+  return (await Promise.all(listDirectories(ctx, await readIdentity(ctx)).map(look))).flat();
+}
+
+/**
+ * Gives the database a new identity unless only it has the present one, and writes it to the owner records. May be
+ * killed anywhere: no engine works until it ends, and it can be repeated.
+ * @param skipsMissing whether directories may be left out, such as those of other hosts, or lost ones
+ * @returns the directories that were taken over, and why others were not
+ * @throws Error if one cannot be
+ */
+export async function takeOverSite(
+  ctx: Context,
+  { skipsMissing }: { skipsMissing: boolean },
+): Promise<{ taken: string[]; missing: string[] }> {
+  const ownership = ownershipOf(ctx);
+  const directories = await lookAll(ctx);
+  const missing = directories.flatMap(({ problem }) => problem ?? []);
+  const present = directories.filter(({ problem }) => problem === undefined);
+  if (missing.length > 0 && !skipsMissing)
+    throw new Error(
+      `nothing was taken over, since a directory cannot be: ${missing.join('; ')} (--skip-missing leaves it out)`,
+    );
+  const site = await readIdentity(ctx);
+  const isShared = await ownership.isIdentityShared(site, present);
+  const identity = await beginTakeover(ctx, isShared);
+  const stamp = await ownership.nextStamp();
+  const write = async ({ root }: TakenDirectory) =>
+    await writeOwner(root, { identity, ...stamp, at: ctx.now() }, { sync: true });
+  const isTaken = async ({ root }: TakenDirectory) =>
+    (await readOwner(root).catch(() => undefined))?.identity === identity;
+  let open = present;
+  for (let tries = 0; open.length > 0; tries++) {
+    if (tries === TRIES)
+      throw new Error(`the owner keeps ${open.map(({ mountpoint }) => mountpoint).join(', ')}: stop it first`);
+    for (const each of open) await write(each);
+    await sleep(SETTLE_MS);
+    const taken = await Promise.all(present.map(isTaken));
+    open = present.filter((_each, n) => !taken[n]);
+  }
+  const taken = present.map(({ mountpoint }) => mountpoint);
+  await endTakeover(ctx, await ownership.findPlace(site), taken);
+  return { taken, missing };
+}

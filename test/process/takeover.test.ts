@@ -1,0 +1,169 @@
+/** A copy of the database changes no restore disk, and sends nothing, until an operator takes over. */
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { addDisk } from '../../src/engine/disk/setup.js';
+import { startEngine } from '../../src/engine/runner.js';
+import { readSystem } from '../../src/operations/ownership.js';
+import { ownerName } from '../../src/tape/directory.js';
+import { createFirstLibrary } from '../../src/tape/kinds.js';
+import { withEngine } from '../support/engine-by-hand.js';
+import { askData } from '../support/graphql.js';
+import { type Gateway, send } from '../support/http.js';
+import { startMailServer } from '../support/mail-server.js';
+import { useMemorySite } from '../support/memory-site.js';
+import { cleanUp, makeDataDir, runCli, serveHere } from '../support/process.js';
+import { makeRequest } from '../support/rest.js';
+import { waitForEnd } from '../support/server.js';
+import { makeTempDir } from '../support/temp-dir.js';
+import { waitFor } from '../support/wait.js';
+import { workHere } from '../support/work.js';
+
+const readFence = async (gateway: Gateway) => (await askData<{ fence: string | null }>(gateway, '{ fence }')).fence;
+const waitForFence = (gateway: Gateway, reason: RegExp) =>
+  waitFor(`the fence: ${reason}`, async () => reason.test((await readFence(gateway)) ?? ''));
+
+describe('a site with one engine', () => {
+  const site = useMemorySite({ isIdle: true });
+  const ownerFile = () => path.join(site.app.restoreDir, ownerName);
+  const readOwner = () => JSON.parse(readFileSync(ownerFile(), 'utf8'));
+  const isOwned = async () => (await readFence(site.app)) === null && existsSync(ownerFile());
+
+  test('a stamp that the database never recorded stops the engine, and the owner record stays', async () => {
+    await withEngine(site.app, site.backend, async () => {
+      await waitFor('the owner record', isOwned);
+      const own = readOwner();
+      const other = `${JSON.stringify({ ...own, epoch: '00000000-0000-4000-8000-000000000001', number: 1 })}\n`;
+      await waitFor('the fence', async () => {
+        writeFileSync(ownerFile(), other); // the engine may just be replacing it
+        return (await readFence(site.app))?.includes('another copy of this database');
+      });
+      writeFileSync(ownerFile(), other);
+      const id = await site.ask(...(await site.tape('/stamp/1')).keys());
+      const ready = await send(site.app, '/health/ready');
+      await waitFor(
+        'the health',
+        async () => (await (await fetch(`${site.app.url}/health/ready`)).json()).fenced === true,
+      );
+      expect([ready.status, readFileSync(ownerFile(), 'utf8')]).toEqual([200, other]);
+      await expect(addDisk(site.app.ctx, { mountpoint: makeTempDir(), size: 10n })).rejects.toThrow(/is fenced: /);
+      rmSync(ownerFile()); // an operator decides
+      await waitForEnd(site.app, id);
+      expect(await readFence(site.app)).toBeNull();
+    });
+  });
+
+  test('a disk of another Tapegate is not added', async () => {
+    const mountpoint = makeTempDir();
+    const identity = '00000000-0000-4000-8000-000000000002';
+    const record = { identity, epoch: identity, number: 1, host: 'far', at: '2026-11-29T12:00:00' };
+    writeFileSync(path.join(mountpoint, ownerName), JSON.stringify(record));
+    await expect(addDisk(site.app.ctx, { mountpoint, size: 10n, mark: true })).rejects.toThrow(
+      /belongs to another Tapegate, last used at 2026-11-29T12:00:00Z on far: if that one is gone, remove /,
+    );
+  });
+
+  test('a database whose server was copied works only after it has watched the owner records', async () => {
+    const library = path.join(site.app.ctx.config.dataDir, 'library');
+    mkdirSync(library); // as where nothing is mounted
+    await withEngine(site.app, site.backend, () => waitFor('the owner record', isOwned));
+    expect(readdirSync(library)).toEqual([]);
+    const started = `jsonb_set(place, '{started}', '"1"')`;
+    const { ctx } = site.app;
+    const copied = { ...ctx, db: { ...ctx.db } }; // a new process
+    await site.query(`UPDATE site_identity SET place = ${started}, is_stamping = true`);
+    const engine = await startEngine(copied, createFirstLibrary(ctx.config), { drainMs: 0 });
+    expect(await readFence(site.app)).toMatch(/^the database server was restarted or copied: for 20 s/);
+    await engine.stop();
+    // engines that stopped in an orderly way leave nothing to watch
+    await site.query('UPDATE site_identity SET is_stamping = false');
+    await withEngine(site.app, site.backend, () => waitFor('no fence', isOwned));
+  });
+
+  test('a connection to another database is refused', async () => {
+    const { db } = site.app.ctx;
+    await db.keepDatabase();
+    await site.query('UPDATE site_identity SET database = gen_random_uuid()');
+    const client = new db.Client(db.config);
+    client.on('error', () => {});
+    await expect(client.connect()).rejects.toThrow(/another database is in the place of this process's one/);
+    await db.keepDatabase();
+    const other = new db.Client(db.config);
+    await other.connect();
+    await other.end();
+  });
+
+  test('a role that may not read the control data works', async () => {
+    const denied = Object.assign(new Error('permission denied'), { code: '42501' });
+    const db = { ...site.app.ctx.db, rows: () => Promise.reject(denied) };
+    expect(await readSystem({ ...site.app.ctx, db })).toBeNull();
+  });
+});
+
+describe('a backup that is restored beside production', () => {
+  afterAll(cleanUp);
+
+  test('changes no disk and sends no email until it takes over, which stops production', async () => {
+    const mail = await startMailServer();
+    const [dataDir, copyDir, backup] = [makeDataDir(), makeDataDir(), path.join(makeTempDir(), 'backup')];
+    const env = { DATA_DIR: dataDir, LOG_LEVEL: 'silent' };
+    const copyEnv = { DATA_DIR: copyDir, LOG_LEVEL: 'silent', SMTP_URL: mail.url };
+    const server = await serveHere({ ...env, ENGINE: 'off', DEMO: 'off' }, { command: 'start' });
+    const engine = await workHere(env);
+    const source = makeTempDir();
+    writeFileSync(path.join(source, 'one'), 'first');
+    for (const args of [
+      ['quota', 'set', 'alice', '--size', '1G', '--email', 'alice@example.org'],
+      ['archive', source, '--move'],
+    ])
+      expect(await runCli(args, { env })).toMatchObject({ code: 0 });
+    const id = await makeRequest(server, { quota: 'alice', files: ['/one'], retention: '2099-01-01' });
+    await waitForEnd(server, id);
+    expect(await runCli(['backup', backup], { env })).toMatchObject({ code: 0 });
+    expect(await runCli(['restore', backup], { env: copyEnv })).toMatchObject({ code: 0 });
+
+    const copy = await serveHere({ ...copyEnv, ENGINE: 'off', DEMO: 'off' }, { command: 'start' });
+    const copyEngine = await workHere(copyEnv);
+    const file = path.join(dataDir, 'restore/one');
+    const inCopy = (...args: string[]) => runCli(args, { env: copyEnv });
+    expect(JSON.parse((await inCopy('status', '--json')).stdout).fence).toContain('it was restored from a backup of 2');
+    expect(copy.stdout()).toContain('fenced     it was restored from a backup');
+    await makeRequest(copy, {
+      quota: 'alice',
+      files: ['/one'],
+      retention: '2099-01-01',
+      notifyOnLastFile: 'alice@example.org',
+    }); // complete at once
+    expect(await inCopy('cancel', String(id), String(id + 1_000_000))).toMatchObject({ code: expect.any(Number) });
+    for (const args of [
+      ['doctor', '--adopt'],
+      ['archive', source],
+      ['disk', 'add', makeTempDir(), '--size', '1G'],
+    ]) {
+      const { code, stderr } = await inCopy(...args);
+      expect([args, code, stderr]).toEqual([
+        args,
+        1,
+        expect.stringContaining('this Tapegate is fenced: it was restored'),
+      ]);
+    }
+    expect(await inCopy('doctor')).toMatchObject({ code: 1, stdout: expect.stringContaining('fenced: this Tapegate') });
+    const plan = await inCopy('takeover');
+    expect(plan).toMatchObject({ code: 1, stderr: expect.stringContaining('tapegate takeover --yes') });
+    expect(plan.stdout).toContain(`${dataDir}/restore: last used at`);
+    expect([readFileSync(file, 'utf8'), mail.mails, await readFence(server)]).toEqual(['first', [], null]);
+
+    expect(await inCopy('takeover', '--yes')).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('taken over: '),
+    });
+    await waitForFence(server, /belongs to another Tapegate/);
+    await mail.waitForMail('alice@example.org', '');
+    expect(await readFence(copy)).toBeNull();
+    expect((await inCopy('audit', '--json')).stdout).toContain('"operation":"takeover"');
+    expect((await runCli(['doctor', '--repair'], { env })).stderr).toContain('belongs to another Tapegate');
+    await copyEngine.stop();
+    await engine.stop();
+    await mail.close();
+  });
+});
