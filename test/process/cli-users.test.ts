@@ -60,7 +60,7 @@ test('ls lists files by substring and stage, up to a limit', async () => {
   );
   expect(await run('ls', '/ls/t', '--json')).toEqual(
     done(
-      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verified":"2026-01-02T03:04:05.000006Z","spotName":null,"checksum":null,"restoredPath":null,"position":1,"copyPosition":null,"volume":"V00001","copyVolume":null}\n',
+      '{"path":"/ls/t","size":9007199254740993,"stage":"ONTAPE","verified":"2026-01-02T03:04:05.000006Z","spotName":null,"checksum":null,"adler32":null,"restoredPath":null,"position":1,"copyPosition":null,"volume":"V00001","copyVolume":null}\n',
     ),
   );
   const cut = await run('ls', '/ls/', '--json', '--limit', '2');

@@ -200,7 +200,7 @@ test("the late check of a renamed file's link leaves the link of the file that h
   // as if the link was removed less than ten minutes ago, and the rename was checked before that; a check in progress knows another change
   await app.ctx.db.pool.query(
     `INSERT INTO archive_link (file_id, at, target, is_there, look_at, change)
-       SELECT id, $1, $2, false, '2099-01-01', 1000 FROM tape_file WHERE path = '/late/z'
+       SELECT id, $1, $2, false, clock_timestamp() AT TIME ZONE 'utc' + interval '5 minutes', 1000 FROM tape_file WHERE path = '/late/z'
      ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = false, look_at = excluded.look_at, change = 1000`,
     [linkAt('/late/a'), `${app.restoreDir}/late/a`],
   );
