@@ -32,7 +32,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-__all__ = ["Tapegate", "Refused"]
+__all__ = ["NotOnDisk", "Refused", "Tapegate"]
 
 #: Fields of the schema that are BigInt: sent as texts, since numbers of JSON are not exact everywhere.
 INTEGERS = {

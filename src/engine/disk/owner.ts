@@ -26,7 +26,7 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
   try {
     return ownerRecord.parse(JSON.parse(await readText(file)));
   } catch (error) {
-    if (codeOf(error) === 'ENOENT') return undefined;
+    if (['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) return undefined;
     throw new TapeError('TRANSIENT', `the owner record ${file} cannot be read: ${messageOf(error)}`, { cause: error });
   }
 }
