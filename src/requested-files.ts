@@ -1,6 +1,8 @@
 /** How commands, emails and the dashboard count the files of a request. */
 import { plural } from './plural.js';
 
+type Count = (count: number, one: string) => string;
+
 /** Counts as GraphQL has them. */
 export interface RequestedFiles {
   filesTotal: number;
@@ -14,14 +16,14 @@ export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles
   filesUnknown + filesRefused;
 
 /** `18 of 20 files`, of which two are missing. @param count formats a number with its noun */
-export function tellFiles(request: RequestedFiles, count = plural): string {
+export function tellFiles(request: RequestedFiles, count: Count = plural): string {
   return `${request.filesOnDisk} of ${count(request.filesTotal + countMissing(request), 'file')}`;
 }
 
 /** `2 names not found, 1 file without room in the quota`; empty if nothing is missing. */
 export function tellMissing(
   { filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>,
-  count = plural,
+  count: Count = plural,
 ): string {
   return [
     ...(filesUnknown > 0 ? [`${count(filesUnknown, 'name')} not found`] : []),
