@@ -13,8 +13,8 @@ const NO_SESSIONS =
 const ANSWER_MS = 10_000;
 
 /**
- * Two other sessions each keep a connection in a transaction. A pooler in transaction mode gives one of them the
- * connection of this idle session, or this session another connection, whichever connection it gives first.
+ * Compares the server processes of one idle client with those of two clients that each have an open transaction. A pooler in
+ * transaction mode gives the server connection of the idle client to another client, or moves the idle client.
  * Changes nothing and leaves nothing behind on a shared connection.
  * @throws Error unless each session has a server connection for itself
  */
