@@ -63,7 +63,7 @@ export function parseDocument(text: string): DocumentNode {
   }
 }
 
-/** Counts each node once, whatever spreads it. */
+/** Counts each node once, even if several fragment spreads contain it. */
 function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
   const repeats = new Map<string, number>();
   let selections = 0;

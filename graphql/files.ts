@@ -192,7 +192,7 @@ const CountPrecisionType = builder.enumType('CountPrecision', {
   values: describeValues({
     EXACT: 'Each is counted, however many there are.',
     ESTIMATED:
-      'Up to 10,000 that are soon found are counted; else it is an estimate, which is never below what was counted, and flagged as one.',
+      'Exact up to 10,000 files if the database counts them in time; otherwise an estimate, flagged as one and never below the counted files.',
   }),
 });
 

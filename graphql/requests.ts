@@ -48,8 +48,7 @@ export const RequestStateType = builder.enumType('RequestState', {
   values: describeValues<RequestState>({
     QUEUED: 'No recall has begun.',
     RESTORING: 'A recall has begun, and files are still to come.',
-    COMPLETED:
-      'Every file that the catalogue knows is on disk; `filesUnknown` and `filesRefused` count what is missing.',
+    COMPLETED: 'All known files are on disk. `filesUnknown` and `filesRefused` count the missing files.',
     PARTIAL: 'Nothing is left to do, and some files have failed.',
     EXPIRED: 'Its retention is over, and its files are let go.',
     CANCELLED: 'It was ended before that.',
