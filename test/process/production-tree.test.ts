@@ -26,7 +26,7 @@ function linkProductionTree(): string {
   return root;
 }
 
-test('the program restores its demo, shows GraphiQL, parses large bodies and stops without the packages for building', async () => {
+test('the program restores its demo, shows GraphiQL and stops without the packages for building', async () => {
   const root = linkProductionTree();
   const program = [path.join(root, 'dist/program/tapegate.cjs')];
   const dataDir = makeDataDir();
@@ -52,10 +52,6 @@ test('the program restores its demo, shows GraphiQL, parses large bodies and sto
   expect([...page.matchAll(/<(?:script|link)[^>]+(?:src|href)="(https?:[^"]*)"/g)].map(([, place]) => place)).toEqual(
     [],
   );
-  const query = `{ __typename }#${'x'.repeat(3_000_000)}`; // parsed in a thread, which must not keep the program alive
-  const headers = { 'Content-Type': 'application/json' };
-  const answer = await fetch(`${url}/graphql`, { method: 'POST', headers, body: JSON.stringify({ query }) });
-  expect(await answer.json()).toEqual({ data: { __typename: 'Query' } });
   expect((await stop(running)).code).toBe(0);
   rmSync(root, { recursive: true });
 });

@@ -19,6 +19,7 @@ import { beforeAll, expect, test } from 'vitest';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
+import { ownerName } from '../../src/tape/directory.js';
 import { addSeconds } from '../../src/time.js';
 import { listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
@@ -53,9 +54,10 @@ async function endRequests(): Promise<void> {
   await ring(app, 'event');
 }
 
-/** Everything in and around the restore area, with the sizes of files and the targets of links. */
+/** Everything in and around the restore area but its owner record, with sizes of files and targets of links. */
 function photograph(): Record<string, string> {
-  const entries = readdirSync(app.dataDir, { recursive: true, withFileTypes: true });
+  const all = readdirSync(app.dataDir, { recursive: true, withFileTypes: true });
+  const entries = all.filter(({ name }) => !name.startsWith(ownerName));
   return Object.fromEntries(
     entries.map((entry) => {
       const place = path.join(entry.parentPath, entry.name);
