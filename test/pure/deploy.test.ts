@@ -209,3 +209,10 @@ test('the settings file of the release is read literally', () => {
   const lines = text.split('\n').filter((line) => /^[A-Z]/.test(line));
   expect(Object.entries(readAs(text).settings).map((setting) => setting.join('='))).toEqual(lines);
 });
+
+test.each(['tapegate', 'tapegate-gateway', 'tapegate-engine'])(
+  '%s.service may list the addresses of the host',
+  (unit) => {
+    expect(read(`deploy/systemd/${unit}.service`)).toMatch(/^RestrictAddressFamilies=.*\bAF_NETLINK\b/m);
+  },
+);
