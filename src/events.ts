@@ -4,8 +4,7 @@
  * number misses none.
  */
 import { EventEmitter } from 'node:events';
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import type pg from 'pg';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Database } from './database/client.js';
 import { type Sql, sql } from './database/sql.js';
 import {
@@ -28,17 +27,14 @@ const AT_ONCE = 100;
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'forgotten', 'webhook'];
-const LISTENER = 'tapegate events';
-const END_MS = 1000;
 
 export class EventFeed {
   private readonly db: Database;
   private readonly emitter = new EventEmitter().setMaxListeners(0);
   private readonly listeners = new Set<(event: AnyEvent) => void>();
-  private client: pg.Client | undefined;
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
-  /** New events are read on the listening connection: those of the pool may all wait for locks. */
+  /** New events are read beside the pool if all of its connections are in use: they may wait for locks. */
   private readonly news: EventTable;
   private readonly table: EventTable;
   private turn: Promise<unknown> = Promise.resolve();
@@ -47,6 +43,7 @@ export class EventFeed {
   private hasRung = false;
   private isClosed = false;
   private poll: NodeJS.Timeout | undefined;
+  private unlisten = () => {};
   private behindSince: number | undefined;
 
   constructor(db: Database) {
@@ -60,7 +57,18 @@ export class EventFeed {
   }
 
   async open(): Promise<void> {
-    await this.listen();
+    this.last = await this.newestId();
+    this.unlisten = await this.db.pulse.listen({
+      onBegin: () => {
+        for (const bell of BELLS) this.emitter.emit(`ring:${bell}`);
+        this.ring(); // for events that came before LISTEN
+      },
+      onNotification: (payload) => {
+        this.emitter.emit(`ring:${payload}`);
+        if (payload === 'event') this.ring();
+      },
+      onEnd: () => this.numbers.forget(), // the next server may lack the last transactions of this one
+    });
     this.poll = setInterval(() => this.ring(), POLL_MS).unref();
   }
 
@@ -131,61 +139,29 @@ export class EventFeed {
     this.emitter.emit('close');
   }
 
-  async close(): Promise<void> {
+  close(): void {
     this.endReaders();
+    this.unlisten();
     clearInterval(this.poll);
-    const ended = this.client?.end().catch(() => {}); // it may be gone already
-    await Promise.race([ended, sleep(END_MS, undefined, { ref: false })]);
   }
 
-  /** Runs one statement at a time on the listening connection; on the pool while that is lost. */
+  /** Runs one statement at a time. One that fails beside the pool, where its time is short, waits for the pool. */
   private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
-    const { pool } = this.db;
-    const ask = async () =>
-      (await this.client?.query<Row>(statement).catch(() => undefined)) ?? (await pool.query<Row>(statement));
-    const answer = this.turn.then(ask);
+    const { db } = this;
+    const answer = this.turn.then(() =>
+      db
+        .urgentPool()
+        .query<Row>(statement)
+        .catch(() => db.pool.query<Row>(statement)),
+    );
     this.turn = answer.catch(() => {}); // its caller gets the error
     return (await answer).rows;
-  }
-
-  private async listen(): Promise<void> {
-    this.client = undefined; // the rest of a broken one
-    this.numbers.forget();
-    this.last ??= await this.newestId();
-    const client = new this.db.Client({ ...this.db.config, application_name: LISTENER });
-    client.on('notification', ({ payload }) => {
-      this.emitter.emit(`ring:${payload}`);
-      if (payload === 'event') this.ring();
-    });
-    client.on('error', () => {}); // 'end' follows
-    try {
-      await client.connect();
-      await client.query(sql`LISTEN tapegate`);
-    } catch (error) {
-      void client.end().catch(() => {}); // half open
-      throw error;
-    }
-    this.client = client;
-    client.once('end', () => void this.reconnect());
-    if (this.isClosed) return await client.end();
-    for (const bell of BELLS) this.emitter.emit(`ring:${bell}`);
-    this.ring(); // for events that came before LISTEN
-  }
-
-  private async reconnect(): Promise<void> {
-    while (!this.isClosed) {
-      try {
-        return await this.listen();
-      } catch {
-        await sleep(RETRY_MS, undefined, { ref: false });
-      }
-    }
   }
 
   private ring(): void {
     this.hasRung = true;
     this.behindSince ??= performance.now();
-    if (!this.isReading) void this.read();
+    if (!this.isReading && !this.isClosed) void this.read();
   }
 
   private async read(): Promise<void> {

@@ -114,7 +114,7 @@ export function attach(
     },
     connection,
     close: async () => {
-      await events.close();
+      events.close();
       await refusals.settle();
       await db.close();
     },

@@ -42,8 +42,12 @@ export interface Database {
   keepers: LongReads;
   /** Limiter of GraphQL queries, most of which are short. */
   queries: LongReads;
-  /** For heartbeats, which must not queue behind other queries. */
+  /** Opens a connection while `pool` has none, for statements that must not wait for other work. */
   vitalPool: pg.Pool;
+  /** `pool`, or `vitalPool` while all connections of `pool` are in use. */
+  urgentPool(): pg.Pool;
+  /** Runs a heartbeat, which fails after seconds, in `urgentPool`, and returns its rows. */
+  vitalRows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   prisma: PrismaClient;
   pulse: Pulse;
   clock: DatabaseClock;
@@ -103,8 +107,8 @@ const IMPORTS = 4;
 const SHORT_WORK = 20;
 /** For short work of a process of an engine. */
 export const ENGINE_POOL = 6;
-/** Heartbeats, notifications, and whether the database answers. */
-const VITAL_CONNECTIONS = 3;
+/** Notifications and whether the database answers; heartbeats beside a pool without a free connection. */
+const VITAL_CONNECTIONS = 2;
 const LONG_READ_WAIT_MS = 5000;
 /** Queries that are executed at once. */
 const QUERIES = 64;
@@ -119,8 +123,8 @@ export const mostConnections = {
   engine: ENGINE_POOL + VITAL_CONNECTIONS,
 };
 
-/** A process that waits for work holds these, and one for jobs. */
-export const IDLE_CONNECTIONS = VITAL_CONNECTIONS + 1;
+/** A process that waits for work holds one that listens, and one with which it looks for work. */
+export const IDLE_CONNECTIONS = 2;
 
 function hostsOf(config: pg.ClientConfig): DatabaseHosts {
   const { connectionString } = config;
@@ -168,6 +172,13 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     importPool,
     ...createLimiters(pool.options.max, streamPool.options.max, options),
     vitalPool,
+    urgentPool() {
+      return hasRoom(this.pool) ? this.pool : vitalPool;
+    },
+    async vitalRows<Row extends pg.QueryResultRow>({ text, values = [] }: pg.QueryConfig) {
+      const statement: pg.QueryConfig & { query_timeout: number } = { text, values, query_timeout: VITAL_MS };
+      return (await this.urgentPool().query<Row>(statement)).rows;
+    },
     prisma,
     pulse,
     clock,
@@ -201,6 +212,8 @@ function createLimiters(connections: number, streams: number, options: DatabaseO
     queries: new LongReads({ ...places, places: QUERIES, waitMs: QUERY_WAIT_MS, what: 'queries', doing: 'executing' }),
   };
 }
+
+const hasRoom = (pool: pg.Pool) => pool.idleCount > pool.waitingCount || pool.totalCount < pool.options.max;
 
 class WatchedPool extends pg.Pool {
   constructor(config: pg.PoolConfig) {

@@ -1,6 +1,7 @@
 /**
  * Checks on its own connection whether the database answers, and reads its clock. If it does not answer, logs the loss
- * once, cuts all connections, and logs the recovery. Of several servers, finds the one that takes writes.
+ * once, cuts all connections, and logs the recovery. Of several servers, finds the one that takes writes. The same
+ * connection listens for notifications, so that an idle process needs no other one for them.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -29,6 +30,14 @@ const HOST_MS = 3000;
 const STEPS = 10;
 
 const TOO_MANY_CONNECTIONS = '53300';
+const LISTEN = sql`SET application_name = 'tapegate events'; LISTEN tapegate`;
+
+interface Listener {
+  /** Called whenever a connection begins to listen: notifications may have been missed. */
+  onBegin(): void;
+  onNotification(payload: string | undefined): void;
+  onEnd(): void;
+}
 
 export class Pulse {
   /** Called after each answer. Its failures are its own, and it delays no check. */
@@ -36,6 +45,9 @@ export class Pulse {
   private readonly options: PulseOptions;
   private readonly lostMs: number;
   private client: pg.Client | undefined;
+  private readonly listeners = new Set<Listener>();
+  /** The connection that listens. */
+  private listening: pg.Client | undefined;
   private lostAt: number | undefined;
   /** Steps of silence since the last answer. */
   private silence = 0;
@@ -60,6 +72,14 @@ export class Pulse {
     this.running = this.run();
   }
 
+  /** Listens for notifications of `tapegate`, on this connection and on each later one. @returns a function that ends it */
+  async listen(listener: Listener): Promise<() => void> {
+    this.listeners.add(listener);
+    if (this.listening && this.listening === this.client) listener.onBegin();
+    else await this.beginListening().catch(() => {}); // the connection broke: the next one listens
+    return () => this.listeners.delete(listener);
+  }
+
   get isAnswering(): boolean {
     return this.lostAt === undefined && this.silence < STEPS / 4;
   }
@@ -73,10 +93,12 @@ export class Pulse {
 
   private async run(): Promise<void> {
     while (!this.isClosed) {
-      const hadClient = this.client !== undefined;
+      let hadClient = this.client !== undefined;
       try {
         await this.beat();
+        hadClient = true;
         this.find();
+        await this.beginListening(); // on a new connection, after the others may be opened again
         void this.onBeat();
         await this.rest(BEAT_MS);
       } catch (error) {
@@ -102,6 +124,25 @@ export class Pulse {
     // a single server has no other primary, and a standby can still serve reads
     if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it takes no writes any more');
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
+  }
+
+  private async beginListening(): Promise<void> {
+    const { client, listeners } = this;
+    if (!client || listeners.size === 0 || this.listening === client) return;
+    this.listening = client;
+    client.on('notification', ({ payload }) => {
+      for (const each of listeners) each.onNotification(payload);
+    });
+    client.once('end', () => {
+      for (const each of listeners) each.onEnd();
+    });
+    try {
+      await this.within(client.query(LISTEN));
+    } catch (error) {
+      destroy(client); // its place is taken by one that listens
+      throw error;
+    }
+    for (const each of listeners) each.onBegin();
   }
 
   private async connect(): Promise<pg.Client> {

@@ -55,6 +55,26 @@ function startWriter(file: bigint, copies = 1) {
   return { written: written.opened, commit: gate.open, done };
 }
 
+test('notifications and the check of the database share one connection, and heartbeats and new events use the pool', async () => {
+  const { db } = app.ctx;
+  await write(await addFile('/connections/1'));
+  await db.vitalRows(sql`SELECT`);
+  const sessions = sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`;
+  const { rowCount } = await db.pool.query(sessions);
+  expect(rowCount).toBe(1 + db.pool.totalCount + db.streamPool.totalCount + db.importPool.totalCount);
+  expect(db.vitalPool.totalCount).toBe(0);
+});
+
+test('heartbeats do not wait for a connection of the pool', async () => {
+  const { db } = app.ctx;
+  const clients = await Promise.all(Array.from({ length: db.pool.options.max }, () => db.pool.connect()));
+  try {
+    expect(await db.vitalRows(sql`SELECT 1::int AS one`)).toEqual([{ one: 1 }]);
+  } finally {
+    for (const client of clients) client.release();
+  }
+});
+
 async function write(file: bigint): Promise<void> {
   const writer = startWriter(file);
   writer.commit();

@@ -92,7 +92,7 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
       leaveConnections();
       await gateway.close();
       await engine?.stop();
-      await events.close();
+      events.close();
       await refusals.settle();
       await db.close();
       await database.drop();
@@ -136,7 +136,7 @@ export async function startBeside(
     close: async () => {
       leaveConnections();
       await gateway.close();
-      await events.close();
+      events.close();
       await own?.close();
     },
   };

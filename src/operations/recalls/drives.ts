@@ -104,7 +104,7 @@ export async function renewLease(
   leaseSeconds: number,
   rate = 0,
 ): Promise<'renewed' | 'busy' | 'lost'> {
-  const { rows } = await ctx.db.vitalPool.query<{ answer: 'renewed' | 'busy' | 'lost' }>(
+  const rows = await ctx.db.vitalRows<{ answer: 'renewed' | 'busy' | 'lost' }>(
     sql`WITH renewed AS (
        UPDATE drive SET rate = ${rate}::float8, lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
        WHERE id = (SELECT d.id FROM drive d

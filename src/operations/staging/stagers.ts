@@ -42,10 +42,11 @@ export async function claimStager(
 }
 
 export async function renewStager(ctx: Context, lease: StagerLease, leaseSeconds: number): Promise<boolean> {
-  const { rowCount } = await ctx.db.vitalPool.query(
-    sql`UPDATE stager y SET lease_until = ${now} + make_interval(secs => ${leaseSeconds}) WHERE ${isStagedUnder(lease)}`,
+  const rows = await ctx.db.vitalRows(
+    sql`UPDATE stager y SET lease_until = ${now} + make_interval(secs => ${leaseSeconds}) WHERE ${isStagedUnder(lease)}
+        RETURNING y.library_id`,
   );
-  return rowCount === 1;
+  return rows.length === 1;
 }
 
 export async function giveBackStager(ctx: Context, lease: StagerLease): Promise<void> {
