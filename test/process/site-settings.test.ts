@@ -11,37 +11,7 @@ import { cancel } from '../support/mutations.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { call, makeRequest, put, readRequest } from '../support/rest.js';
-
-/** What a site may set, in bad faith or for other programs. */
-const siteSettings = {
-  default_transaction_isolation: `'serializable'`,
-  default_transaction_read_only: 'on',
-  default_transaction_deferrable: 'on',
-  statement_timeout: `'200ms'`,
-  lock_timeout: `'1ms'`,
-  transaction_timeout: `'200ms'`,
-  idle_in_transaction_session_timeout: `'200ms'`,
-  idle_session_timeout: `'200ms'`,
-  client_encoding: `'LATIN1'`,
-  DateStyle: `'SQL, DMY'`,
-  IntervalStyle: `'sql_standard'`,
-  TimeZone: `'Asia/Kathmandu'`,
-  extra_float_digits: '-10',
-  bytea_output: `'escape'`,
-  array_nulls: 'off',
-  standard_conforming_strings: 'off',
-  transform_null_equals: 'on',
-  quote_all_identifiers: 'on',
-  search_path: 'elsewhere, public',
-  restrict_nonsystem_relation_kind: `'view'`,
-  gin_fuzzy_search_limit: '1',
-  exit_on_error: 'on',
-  enable_indexscan: 'off',
-  enable_nestloop: 'off',
-  synchronous_commit: 'off',
-  session_replication_role: 'replica',
-  track_counts: 'off',
-};
+import { siteSettings } from '../support/site-settings.js';
 
 /** Settings that change what is logged, how fast it is, or what nothing here uses. */
 const leftToSite: Record<string, RegExp> = {

@@ -6,12 +6,44 @@ import { HERE, prepareCluster } from '../../src/database/cluster.js';
 import { packageRoot } from '../../src/package-root.js';
 import { makeTempDir } from './temp-dir.js';
 
-export interface MovedDatabase {
-  /** For DATABASE_URL. */
-  url: string;
+export interface MovedClock {
   /** Sets the clock ahead of this host's, or behind it. */
   shiftTo(seconds: number): void;
   close(): void;
+}
+
+export interface MovedDatabase extends MovedClock {
+  /** For DATABASE_URL. */
+  url: string;
+}
+
+/** In the directory of the cluster. */
+export const CLOCK_FILE = 'clock.so';
+
+/** The environment of a server whose clock is moved. */
+export const MOVED = { LD_PRELOAD: `${HERE}/${CLOCK_FILE}`, CLOCK_SHIFT: `${HERE}/shift` };
+
+/**
+ * Prepares the directory of a cluster for a server that starts with `MOVED`. The file `shift` also contains the seconds as
+ * text, after 8 bytes.
+ * @returns undefined without a C compiler
+ */
+export function prepareClock(dataDir: string): MovedClock | undefined {
+  const source = path.join(packageRoot, 'test/support/at-date/clock.c');
+  try {
+    execFileSync('cc', ['-O2', '-shared', '-fPIC', '-o', path.join(dataDir, CLOCK_FILE), source, '-ldl']);
+  } catch {
+    return undefined;
+  }
+  const shift = openSync(path.join(dataDir, 'shift'), 'w+', 0o644);
+  const shiftTo = (seconds: number) => {
+    const bytes = Buffer.alloc(32, ' ');
+    bytes.writeBigInt64LE(BigInt(seconds));
+    bytes.write(String(seconds), 8);
+    writeSync(shift, bytes, 0, bytes.length, 0);
+  };
+  shiftTo(0);
+  return { shiftTo, close: () => closeSync(shift) };
 }
 
 /** @param dataDir of the new cluster @returns undefined without a C compiler */
@@ -19,21 +51,9 @@ export async function startMovedDatabase(
   dataDir = path.join(makeTempDir(), 'postgres'),
 ): Promise<MovedDatabase | undefined> {
   const { bin, user } = await prepareCluster(dataDir);
-  const source = path.join(packageRoot, 'test/support/at-date/clock.c');
-  try {
-    execFileSync('cc', ['-O2', '-shared', '-fPIC', '-o', path.join(dataDir, 'clock.so'), source, '-ldl']);
-  } catch {
-    return undefined;
-  }
-  const shift = openSync(path.join(dataDir, 'shift'), 'w+', 0o644);
-  const shiftTo = (seconds: number) => {
-    const bytes = Buffer.alloc(8);
-    bytes.writeBigInt64LE(BigInt(seconds));
-    writeSync(shift, bytes, 0, 8, 0);
-  };
-  shiftTo(0);
-  const preload = { LD_PRELOAD: `${HERE}/clock.so`, CLOCK_SHIFT: `${HERE}/shift` };
-  const env = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC', ...preload };
+  const clock = prepareClock(dataDir);
+  if (!clock) return undefined;
+  const env = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC', ...MOVED };
   const control = (...args: string[]) =>
     execFileSync(path.join(bin, 'pg_ctl'), ['-D', HERE, '-w', ...args], {
       ...user,
@@ -45,10 +65,10 @@ export async function startMovedDatabase(
   control('start', '-l', 'server.log', '-o', settings.map((each) => `-c ${each}`).join(' '));
   return {
     url: `postgresql://postgres@localhost:5432/tapegate?host=${encodeURIComponent(dataDir)}`,
-    shiftTo,
+    shiftTo: clock.shiftTo,
     close: () => {
       control('stop', '-m', 'immediate');
-      closeSync(shift);
+      clock.close();
     },
   };
 }

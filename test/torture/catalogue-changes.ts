@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
 import { mutate } from './gateway.js';
-import { cliFile, runProcess } from './processes.js';
+import { cliFile, movedServer, runProcess } from './processes.js';
 import type { Random } from './random.js';
 import { STAGED_PREFIX } from './staging-systems.js';
 import { inTurn, type LateTree, VOLUME_BYTES, type World } from './world.js';
@@ -62,7 +62,16 @@ export async function archiveRest(world: World, signal?: AbortSignal): Promise<n
 }
 
 async function archive(world: World, tree: LateTree, onStart: (child: ChildProcess) => void = () => {}): Promise<void> {
-  const args = [cliFile, 'archive', tree.dir, '--prefix', tree.prefix, '--volume-size', String(VOLUME_BYTES)];
+  const args = [
+    ...movedServer,
+    cliFile,
+    'archive',
+    tree.dir,
+    '--prefix',
+    tree.prefix,
+    '--volume-size',
+    String(VOLUME_BYTES),
+  ];
   const env = () => ({ DATA_DIR: world.dataDir });
   const code = await runProcess({ name: 'archive', args, env, logDir: world.logDir }, onStart);
   if (code === 0) tree.isArchived = true;

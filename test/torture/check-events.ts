@@ -10,9 +10,10 @@ import {
   progressFields,
   type StageEvent,
 } from './facts.js';
+import { findRecorded } from './removed-copies.js';
 
 export function checkEvents(facts: Facts, index: Index, report: Report): void {
-  const excused = facts.stageEvents.filter((event) => isExcuse(event, facts, index));
+  const excused = [...facts.stageEvents.filter((event) => isExcuse(event, facts, index)), ...findRecorded(facts)];
   for (const request of facts.requests) {
     const events = index.progressOf.get(request.id) ?? [];
     checkProgress(request.id, events, { excused, facts, index }, report);
@@ -41,7 +42,7 @@ function isExcuse({ fromStage, toStage, fileId }: StageEvent, { observed }: Fact
 
 /**
  * Within one life of a request, the number of files that are on disk or have failed grows. A life ends with EXPIRED or CANCELLED, or in one
- * step with its revival if nobody noticed its end. A file may leave with its copy, or if the request releases it. A failed file waits again if
+ * step with its revival if nobody noticed its end. A file may leave with its copy, if that was removed outside Tapegate, or if the request releases it. A failed file waits again if
  * it got another position on tape.
  */
 function checkProgress(

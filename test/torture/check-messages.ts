@@ -2,6 +2,7 @@
 import type { NotificationKind, RequestState } from '../../src/generated/prisma/enums.js';
 import type { Report } from './checker.js';
 import { type Facts, groupBy, type Index, type ProgressEvent, type RequestFact } from './facts.js';
+import { findRecorded } from './removed-copies.js';
 
 /** High rates, in emails a minute, so that no email waits. */
 export const MAIL_RATES = { userMailRate: 30_000, mailRate: 60_000 };
@@ -10,9 +11,13 @@ const KINDS: readonly NotificationKind[] = ['FIRST_FILE', 'LAST_FILE'];
 /** Assumes that addresses do not change after the request was created. */
 export function checkMail(facts: Facts, index: Index, report: Report): void {
   const { notifications, observed } = facts;
+  const recorded = findRecorded(facts);
   const queued = new Set(notifications.map(({ requestId, kind }) => `${requestId} ${kind}`));
   for (const request of facts.requests) {
-    const reached = findReached(index.progressOf.get(request.id) ?? [], index.releasedOf.has(request.id));
+    // an email that nobody has begun to send is withdrawn with the copy that it reports
+    const removal = recorded.findLast(({ requestIds }) => requestIds.includes(request.id))?.number ?? 0n;
+    const events = (index.progressOf.get(request.id) ?? []).filter(({ number }) => number > removal);
+    const reached = findReached(events, index.releasedOf.has(request.id));
     for (const kind of KINDS) {
       if (!reached.has(kind) || addressOf(request, kind) === null || queued.has(`${request.id} ${kind}`)) continue;
       report('mail-missing', `request ${request.id} has reached ${kind}, and no mail was queued`);

@@ -27,6 +27,7 @@ import {
   forget,
   ids,
   LEAVES,
+  loseCopy,
   moveGone,
   OTHER,
   observe,
@@ -118,6 +119,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
       'cancelled',
       `state = 'EXPIRED', retention = now() + interval '3 days'`,
     ),
+    'the database recorded one while its clock was wrong': observe({ earlyEnds: ['request 1 expired early'] }),
   },
   'request-times': {
     'a request has its last file in a year': setComplete(`last_files_on_disk = now() + interval '1 year'`),
@@ -296,6 +298,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
     'a file is not in its request': addStageRequest('/s/gone'),
     'a file on disk is shown as failed': [addStageRequest('/s/a'), showStageRequest(true, 'FAILED')],
   },
+  'clone-acts': { 'a copy of the database sent an email': observe({ cloneActions: ['clone-1: it sent an email'] }) },
   'process-stuck': { 'an engine does not end': observe({ stuck: ['engine-1 has not ended'] }) },
   'token-refused': wrong('token-refused'),
   'token-revived': wrong('token-revived'),
@@ -358,6 +361,8 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
   'webhook-off': { 'a webhook is off': 'UPDATE webhook SET disabled_at = now() WHERE id = 1' },
   'progress-back': {
     'a failed file waits again without a reason': waitAgain({ isMoved: false }),
+    'a restored file waits again, and nobody removed its copy': loseCopy({ times: 1, removals: 0 }),
+    'a restored file waits again twice, and its copy was removed once': loseCopy({ times: 2, removals: 1 }),
     'an event reports fewer files than the one before': [
       change('complete', 'files_on_disk = 0, bytes_on_disk = 0'),
       change('complete', 'files_on_disk = 1, bytes_on_disk = bytes_total'),
@@ -441,6 +446,7 @@ const harmless: Record<string, Steps> = {
   ],
   'a demand with an unknown name ends with its lifetime': stage('demanded', []),
   'a demand was recorded for another file': stage('demanded', [addStaging('ASKED', { name: `'demand-2'` }), FORGET]),
+  'a copy that was removed outside Tapegate is recalled': loseCopy({ times: 2, removals: 2 }),
   'a failed file of a moved volume waits again': waitAgain({ isMoved: true }),
   'a failed file of a moved volume waits again, and is released later': waitAgain({ isMoved: true, isReleased: true }),
   'a file is kept until the recorded time': stage('kept', [

@@ -56,6 +56,7 @@ export const violationKinds = {
   'file-restoring': 'a file is RESTORING',
   'file-unheld': 'no live request holds a restored file',
   'directory-empty': 'a directory that was made for copies is empty',
+  'clone-acts': 'a copy of the database is not fenced, or has used a library or sent something',
   'drive-twice': 'two engines had a drive at the same time',
   'process-stuck': 'a process did not end when asked to',
   'answer-internal': 'a call returned an internal error',
@@ -118,9 +119,11 @@ export function check(facts: Facts): Violation[] {
   checkEvents(facts, index, report);
   checkWatches(facts, index, report);
   checkStaging(facts, report);
-  const { wrongResponses, stuck, doubleClaims } = facts.observed;
+  const { wrongResponses, stuck, doubleClaims, earlyEnds, cloneActions } = facts.observed;
   for (const { kind, text } of wrongResponses) report(kind, text);
   for (const text of stuck) report('process-stuck', text);
   for (const text of doubleClaims) report('drive-twice', text);
+  for (const text of earlyEnds) report('request-early', text);
+  for (const text of cloneActions) report('clone-acts', text);
   return violations;
 }

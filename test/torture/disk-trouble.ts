@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:fs';
-import { appendFile, lutimes, open, rm, unlink, writeFile } from 'node:fs/promises';
+import { appendFile, lutimes, open, rm, writeFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setOnTape } from './catalogue-changes.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
@@ -64,7 +64,7 @@ interface Restored {
   mountpoint: string;
 }
 
-/** A user changes a restored file, or removes it. An operator may import that later. */
+/** A user changes a restored file. An operator may import that later. */
 export async function changeCopy(world: World, random: Random): Promise<void> {
   const { rows } = await world.ctx.db.pool.query<Restored>(
     `SELECT f.path, coalesce(f.disk_path, f.path) AS "copyPath", d.mountpoint FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
@@ -83,7 +83,6 @@ export async function changeCopy(world: World, random: Random): Promise<void> {
 const CHANGES: Weighted<(place: string) => Promise<void>> = [
   [2, overwrite],
   [1, (place) => lutimes(place, new Date(), new Date())],
-  [1, (place) => unlink(place)],
 ];
 
 /** Never creates a file: it may have been removed just now. */

@@ -22,6 +22,7 @@ import { type Copy, type Directory, readLinks, scanCopies, scanDirectories } fro
 import type { WrongResponse } from './gateway.js';
 import type { Source } from './random.js';
 import type { DeliveredMail, DeliveredMessage } from './receivers.js';
+import type { RemovedCopy } from './removed-copies.js';
 import type { StageRequestStatus } from './stage-requests.js';
 import type { StagedFile } from './staging-systems.js';
 import type { Watch } from './watchers.js';
@@ -141,6 +142,11 @@ const nothing = () => ({
   stuck: [] as string[],
   /** Claims of a drive that another engine still had. */
   doubleClaims: [] as string[],
+  /** Requests that expired before their retention. */
+  earlyEnds: [] as string[],
+  removedCopies: [] as RemovedCopy[],
+  /** What copies of the database did although they are fenced. */
+  cloneActions: [] as string[],
   wrongResponses: [] as WrongResponse[],
 });
 

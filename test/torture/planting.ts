@@ -172,6 +172,25 @@ export const moveGone = (...moves: string[]) =>
     NUMBER,
   ].join('; ');
 
+/** The copy of /s/a is recorded as missing, and restored again, some times. @param removals how often it was removed outside Tapegate */
+export function loseCopy({ times, removals }: { times: number; removals: number }): Step[] {
+  const move = ([from = '', to = '']: string) => `INSERT INTO event (at, request_ids, file_id, from_stage, to_stage)
+    SELECT now(), ARRAY[:complete], id, '${STAGES[from]}', '${STAGES[to]}' FROM tape_file WHERE path = '/s/a'; ${NUMBER}`;
+  const once = [
+    move('RT'),
+    change('complete', `state = 'QUEUED', files_on_disk = 0, bytes_on_disk = 0`),
+    move('TA'),
+    move('AR'),
+    change('complete', `state = 'COMPLETED', files_on_disk = 1, bytes_on_disk = bytes_total`),
+  ];
+  const observeRemovals: Step = async ({ run, observed }) => {
+    const rows = await run<{ id: bigint }>(`SELECT id FROM tape_file WHERE path = '/s/a'`);
+    const copies = rows.map(({ id }) => ({ fileId: id, mountpoint: app.restoreDir, place: placeOf('s/a') }));
+    for (let n = 0; n < removals; n++) observed.removedCopies.push(...copies);
+  };
+  return [observeRemovals, ...Array.from({ length: times }, () => once).flat()];
+}
+
 /** The unresolved path becomes one of the catalogue, and stays out. */
 export const exclude = (reason: string) =>
   `UPDATE awaited_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET awaited_paths = 0`;

@@ -3,10 +3,21 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
 import { findServer } from '../../src/database/embedded.js';
 import { packageRoot } from '../../src/package-root.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
+
+/** Options of a program that load files before it, and in its child processes, too. */
+const load = (...files: string[]): string[] =>
+  files.flatMap((file) => ['--import', pathToFileURL(path.join(packageRoot, file)).href]);
+
+const MOVED_SERVER = 'dist/test/torture/moved-server.js';
+/** For programs that may start the database. */
+export const movedServer = load(MOVED_SERVER);
+/** For engines. */
+export const engineFiles = load(MOVED_SERVER, 'test/support/shifted-clock.mjs', 'dist/test/torture/library-type.js');
 
 export interface ProcessOptions {
   name: string;
@@ -112,15 +123,15 @@ export function signalDatabase(dataDir: string, signal: NodeJS.Signals): boolean
   return pid !== undefined && trySignal(pid, signal);
 }
 
-/** Stops the database from responding, without ending a connection. @returns false if no server runs */
-export async function hangDatabase(dataDir: string, forMs: number): Promise<boolean> {
+/** Stops the database from responding during some work, without ending a connection. @returns false if no server runs */
+export async function hangDatabase(dataDir: string, work: () => Promise<unknown>): Promise<boolean> {
   const server = findServer(path.join(dataDir, 'postgres'))?.pid;
   if (server === undefined) return false;
   const children = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && parentOf(name) === server);
   const pids = [...children.map(Number), server]; // the server last: it would take paused children for dead
   try {
     for (const pid of pids) trySignal(pid, 'SIGSTOP');
-    await sleep(forMs);
+    await work();
   } finally {
     for (const pid of pids.reverse()) trySignal(pid, 'SIGCONT');
   }

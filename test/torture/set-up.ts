@@ -3,9 +3,9 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { pathToFileURL } from 'node:url';
 import { readConfig } from '../../src/config.js';
 import type { Context } from '../../src/context.js';
+import { prepareCluster } from '../../src/database/cluster.js';
 import { archiveTree } from '../../src/engine/archive.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { addLibrary } from '../../src/operations/libraries/changes.js';
@@ -13,11 +13,14 @@ import { setQuota } from '../../src/operations/quotas/quotas.js';
 import { packageRoot } from '../../src/package-root.js';
 import { openRuntime } from '../../src/runtime.js';
 import { createFirstLibrary } from '../../src/tape/kinds.js';
+import { prepareClock } from '../support/moved-clock.js';
 import { startSweeper } from '../support/sweeping.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { MAIL_RATES } from './check-messages.js';
+import { WATCH_ENDS } from './clock-jumps.js';
+import './moved-server.js';
 import { createObserved } from './facts.js';
-import { cliFile, type KeptProcess, keepRunning, WATCH_CLAIMS } from './processes.js';
+import { cliFile, engineFiles, type KeptProcess, keepRunning, movedServer, WATCH_CLAIMS } from './processes.js';
 import { type Random, randomFile, type Source } from './random.js';
 import { addWebhooks, startMail, startWebhooks } from './receivers.js';
 import type { TortureOptions } from './run.js';
@@ -66,11 +69,16 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
   };
   try {
     const disks = makeDisks(dir);
+    const clusterDir = path.join(dataDir, 'postgres');
+    await prepareCluster(clusterDir);
+    const clock = prepareClock(clusterDir);
+    if (clock) closers.push(async () => clock.close());
     const config = readConfig({ DATA_DIR: dataDir, LOG_LEVEL: 'silent', TAPEGATE_WEBHOOK_HOSTS: '127.0.0.1' });
     const runtime = await openRuntime(config);
     closers.unshift(() => runtime.close());
     const { ctx } = runtime;
     await ctx.db.pool.query(WATCH_CLAIMS);
+    if (clock) await ctx.db.pool.query(WATCH_ENDS);
     const { sources, lateTrees } = await fillArchive(ctx, random, { ...options, dir });
     await splitLibrary(ctx);
     const stagingSystems = await addStagingLibraries(ctx, random, { sources, ...options });
@@ -94,6 +102,7 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
     const world: World = {
       ...{ ctx, dataDir, logDir, linkRoot, users, totalBytes, lateTrees, disks, mail, webhooks, stagingSystems },
       ...{ engines, gateway, counts: { ...noCounts }, answeredAt: undefined },
+      clock: clock && { shiftTo: clock.shiftTo, isJumping: false, quietUntil: 0 },
       clients: await createClients(ctx, users),
       observed: createObserved({ sources, mails, messages, archivePaths: { root: linkRoot, losses: [] } }),
     };
@@ -174,17 +183,13 @@ function startProcesses(
   { dataDir, logDir, linkRoot, smtpUrl }: { dataDir: string; logDir: string; linkRoot: string; smtpUrl: string },
 ): [KeptProcess, ...KeptProcess[]] {
   const env = () => ({ DATA_DIR: dataDir, PORT: '0' });
-  const gateway = keepRunning({ name: 'gateway', args: [cliFile, 'serve'], env, logDir });
-  const loaded = ['test/support/shifted-clock.mjs', 'dist/test/torture/library-type.js'].flatMap((file) => [
-    '--import', // in child processes, too
-    pathToFileURL(path.join(packageRoot, file)).href,
-  ]);
+  const gateway = keepRunning({ name: 'gateway', args: [...movedServer, cliFile, 'serve'], env, logDir });
   const engineFile = path.join(packageRoot, 'dist/test/torture/engine.js');
   const engines = DRIVES.map((drives, index) => {
     const own = random.fork();
     return keepRunning({
       name: `engine-${index + 1}`,
-      args: [...loaded, ...(index === 0 ? [cliFile, 'work'] : [engineFile])],
+      args: [...engineFiles, ...(index === 0 ? [cliFile, 'work'] : [engineFile])],
       env: () => ({
         DATA_DIR: dataDir,
         DRIVES: String(drives),

@@ -6,10 +6,12 @@ import { messageOf } from '../../src/errors.js';
 import { setDisk } from '../../src/operations/disks/disks.js';
 import { archiveRest } from './catalogue-changes.js';
 import { check, type Violation } from './checker.js';
+import { READ_EARLY_ENDS } from './clock-jumps.js';
 import { freeRoom, restoreDisks } from './disk-trouble.js';
 import { type Facts, readSnapshot } from './facts.js';
 import { resumeAll } from './operators.js';
 import { endInTime, READ_DOUBLE_CLAIMS } from './processes.js';
+import { countUnnoticed } from './removed-copies.js';
 import { readStageRequests } from './stage-requests.js';
 import { type Demand, findStaged, READ_DEMANDS } from './staging-systems.js';
 import { CALM_FILE } from './tape-faults.js';
@@ -93,12 +95,15 @@ async function findWork(world: World): Promise<string> {
   const trees = await archiveRest(world);
   await resumeAll(world.ctx); // engines suspend a volume if mounts fail
   const volumes = await retireRest(world);
-  return await describeWork(world.ctx, { 'trees to archive': trees, 'volumes to retire': volumes });
+  const unnoticed = await countUnnoticed(world);
+  const more = { 'trees to archive': trees, 'volumes to retire': volumes, 'removed copies to notice': unnoticed };
+  return await describeWork(world.ctx, more);
 }
 
-async function readWorld({ ctx, observed, stagingSystems, counts }: World): Promise<Facts> {
+async function readWorld({ ctx, clock, observed, stagingSystems, counts }: World): Promise<Facts> {
   observed.stageRequestStatus = await readStageRequests(ctx);
   return await readSnapshot(ctx, observed, async (query) => {
+    if (clock) observed.earlyEnds = (await query<{ text: string }>(READ_EARLY_ENDS)).map(({ text }) => text);
     observed.doubleClaims = (await query<{ text: string }>(READ_DOUBLE_CLAIMS)).map(({ text }) => text);
     const demands = await query<Demand>(READ_DEMANDS);
     const staged = stagingSystems.systems.map((system) => findStaged(system, demands));

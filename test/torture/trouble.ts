@@ -11,11 +11,15 @@ import {
   takeFromDisk,
   withdrawSome,
 } from './catalogue-changes.js';
+import { jumpClock } from './clock-jumps.js';
+import { runClone } from './database-clone.js';
 import { changeCopy, failDisk, freeRoom, takeRoom } from './disk-trouble.js';
 import { resizeDisk, resizeQuota, resumeAll, resumeOne, suspendOne, verifyAgain } from './operators.js';
 import { endInTime, hangDatabase, type KeptProcess, signalDatabase } from './processes.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 import type { FaultyServer } from './receivers.js';
+import { removeCopies } from './removed-copies.js';
+import { changeRole } from './role-settings.js';
 import { changeMember, changeRule, renewToken } from './tokens.js';
 import { moveFiles, moveVolume, retireVolume } from './volume-changes.js';
 import type { World } from './world.js';
@@ -37,8 +41,11 @@ export async function makeTrouble(
   { kills, signal }: { kills: number; signal: AbortSignal },
 ): Promise<void> {
   const ends: Promise<unknown>[] = [];
+  const once = [...ONCE];
+  let rounds = 0;
   while (!signal.aborted && world.counts.kills < kills) {
-    const trouble = pickWeighted(random, TROUBLES);
+    const isRare = rounds++ % (BETWEEN + 1) === BETWEEN;
+    const trouble = (isRare ? once.shift() : undefined) ?? pickWeighted(random, TROUBLES);
     ends.push(trouble(world, random).catch(() => {})); // several at once
     const pauseMs = random.integer(PAUSE_MS.low, PAUSE_MS.high);
     const { answered } = world.counts;
@@ -71,7 +78,7 @@ const TROUBLES: Weighted<(world: World, random: Random) => Promise<void>> = [
   [8, changeCopy],
   [4, resizeQuota],
   [4, suspendOne],
-  [4, (world) => resumeAll(world.ctx)],
+  [4, (world) => resumeAll(world.ctx, { isClockRight: false })],
   [4, resumeOne],
   [2, verifyAgain],
   [8, archiveLate],
@@ -89,7 +96,16 @@ const TROUBLES: Weighted<(world: World, random: Random) => Promise<void>> = [
   [6, renewToken],
   [3, changeMember],
   [3, changeRule],
+  [4, jumpClock],
+  [2, runClone],
+  [6, removeCopies],
+  [4, changeRole],
 ];
+
+/** Rare ones, which a short run has as well. */
+const ONCE = [runClone, changeRole, jumpClock, removeCopies];
+/** How many others go before each. */
+const BETWEEN = 3;
 
 function killProcess(world: World, kept: KeptProcess): void {
   if (kept.signal('SIGKILL')) world.counts.kills++;
@@ -107,7 +123,8 @@ function stopDatabase(world: World, signal: NodeJS.Signals): boolean {
 }
 
 async function hangDatabaseOnce(world: World, random: Random): Promise<void> {
-  if (await hangDatabase(world.dataDir, random.integer(HANG_MS.low, HANG_MS.high))) world.counts.hangs++;
+  const forMs = random.integer(HANG_MS.low, HANG_MS.high);
+  if (await hangDatabase(world.dataDir, () => sleep(forMs))) world.counts.hangs++;
 }
 
 /** Often kills a process as soon as it resumes, when it does not know yet what it has lost. */

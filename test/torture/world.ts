@@ -1,5 +1,6 @@
 /** What the parts of the torture share: the system under test, the servers around it, and what the test observed. */
 import type { Context } from '../../src/context.js';
+import type { DatabaseClock } from './clock-jumps.js';
 import type { Observed } from './facts.js';
 import type { Clients } from './gateway.js';
 import type { KeptProcess } from './processes.js';
@@ -40,6 +41,14 @@ export const noCounts = {
   withdrawals: 0,
   renames: 0,
   purges: 0,
+  /** Times that the clock of the database was moved. */
+  clockJumps: 0,
+  /** Copies of the database that were started. */
+  clones: 0,
+  /** Restored copies that were removed outside Tapegate. */
+  removedCopies: 0,
+  /** Times that the settings of the database's role were changed. */
+  roleChanges: 0,
   tokenChecks: 0,
   requests: 0,
   stageRequests: 0,
@@ -69,6 +78,8 @@ export interface World {
   mail: FaultyMail;
   webhooks: FaultyWebhooks;
   linkRoot: string;
+  /** Undefined without a C compiler. */
+  clock: DatabaseClock | undefined;
   stagingSystems: StagingSystems;
   engines: KeptProcess[];
   gateway: KeptProcess;

@@ -1,0 +1,24 @@
+/**
+ * Has the embedded PostgreSQL start with a clock that the torture sets. Each process that may start the server loads this
+ * file (`--import`), because Tapegate gives the server an environment of its own.
+ */
+import { ChildProcess } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { CLOCK_FILE, MOVED } from '../support/moved-clock.js';
+
+interface SpawnOptions {
+  file: string;
+  cwd?: string;
+  envPairs: string[];
+}
+
+const prototype = ChildProcess.prototype as ChildProcess & { spawn(options: SpawnOptions): number };
+const { spawn } = prototype;
+prototype.spawn = function (this: typeof prototype, options) {
+  const { file, cwd = '', envPairs } = options;
+  if (path.basename(file) === 'pg_ctl' && existsSync(path.join(cwd, CLOCK_FILE))) {
+    envPairs.push(...Object.entries(MOVED).map(([name, value]) => `${name}=${value}`));
+  }
+  return spawn.call(this, options);
+};
