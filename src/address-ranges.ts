@@ -41,11 +41,14 @@ export function isLoopback(host: string): boolean {
   return isOfLoopback(host) || host === 'localhost';
 }
 
-/** Returns a test whether an address is one of this host. Every user of the host can connect from these. */
-export function createLocalTest(): (address: string) => boolean {
-  const own = Object.values(networkInterfaces()).flatMap((each = []) => each.map(({ address }) => address));
-  const isOwn = createRangeTest(own.map((address) => address.replace(/%.*$/, '')));
-  return (address) => isOfLoopback(address) || isOwn(address);
+/**
+ * Returns whether an address is one of this host now: interfaces come and go. Every user of the host can connect from
+ * these.
+ */
+export function isOfThisHost(address: string): boolean {
+  if (isOfLoopback(address)) return true;
+  const own = Object.values(networkInterfaces()).flatMap((each = []) => each);
+  return own.some((each) => each.address.replace(/%.*$/, '') === address);
 }
 
 /** Returns whether a range contains a loopback address, or is an address of this host. */
@@ -53,7 +56,7 @@ export function isLocalRange(range: string): boolean {
   const [address = '', prefix] = range.split('/');
   const contains = createRangeTest([range]);
   if (isOfLoopback(normalAddress(address)) || contains('127.0.0.1') || contains('::1')) return true;
-  return prefix === undefined && createLocalTest()(normalAddress(address));
+  return prefix === undefined && isOfThisHost(normalAddress(address));
 }
 
 /** Returns IPv4 addresses that came as IPv6 as IPv4. */

@@ -4,9 +4,10 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { ipKeyGenerator } from 'express-rate-limit';
-import { createLocalTest, createRangeTest, isLoopback, normalAddress } from '../address-ranges.js';
+import { createRangeTest, isLoopback, isOfThisHost, normalAddress } from '../address-ranges.js';
 import type { AccessConfig } from '../config.js';
 import { remember } from '../remembered.js';
 
@@ -33,13 +34,18 @@ export function createAddressNote({
   proxySecret,
 }: Pick<AccessConfig, 'proxies' | 'proxySecret'>): (req: IncomingMessage, isOfSocket: boolean) => void {
   const isProxy = createRangeTest(proxies.ranges);
-  const isLocal = createLocalTest();
+  const local = new WeakMap<Socket, boolean>();
+  const isLocal = (socket: Socket, peer: string): boolean => {
+    const found = local.get(socket) ?? isOfThisHost(peer);
+    local.set(socket, found);
+    return found;
+  };
   const isSecret = proxySecret === undefined ? undefined : createSecretTest(proxySecret);
   const isTrusted = (req: IncomingMessage): boolean => {
     const peer = peerOf(req);
     if (peer === undefined || !isProxy(peer)) return false;
     // a listed range may contain addresses of this host, from which every local user can connect
-    return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(peer);
+    return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
   };
   return (req, isOfSocket) => {
     const isProxied = isOfSocket || isTrusted(req);

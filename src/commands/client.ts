@@ -22,7 +22,7 @@ import { HERE } from './where.js';
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
   const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env));
-  if (token !== undefined) checkListener(url, env);
+  if (token !== undefined) await checkListener(url, env);
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 

@@ -2,8 +2,9 @@
  * Checks who listens on a port of this host before a token is sent there: while the gateway is down, any local user can
  * take its port.
  */
+import { lookup } from 'node:dns/promises';
 import { readFileSync, statSync } from 'node:fs';
-import { isLoopback, normalAddress } from '../address-ranges.js';
+import { isOfThisHost, normalAddress } from '../address-ranges.js';
 import type { Environment } from '../environment.js';
 import { bareHost } from '../issuer-urls.js';
 import { CommandError } from './failure.js';
@@ -15,11 +16,13 @@ const LISTEN = '0A';
  * @param url of a server; `https` and other hosts are not checked
  * @throws CommandError if another user than root, the caller, the user `tapegate` or the owner of DATA_DIR listens there
  */
-export function checkListener(url: string, env: Environment): void {
+export async function checkListener(url: string, env: Environment): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
-  const host = bareHost(hostname);
-  if (protocol !== 'http:' || !isLoopback(host)) return;
-  const listeners = readListeners(Number(port || 80), host);
+  if (protocol !== 'http:') return;
+  // a name that nobody knows gets no token either
+  const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
+  const own = found.map(({ address }) => HERE[address] ?? normalAddress(address)).filter(isOfThisHost);
+  const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));
   const stranger = listeners.find((uid) => !isExpected(uid, env));
   if (stranger === undefined) return;
   throw new CommandError(
@@ -41,7 +44,7 @@ function findAccount(name: string): number | undefined {
   return uid === undefined ? undefined : Number(uid);
 }
 
-/** Returns the users who listen on a port at a loopback address or at all addresses; none where there is no Linux. */
+/** Returns the users who listen on a port at an address or at all addresses; none where there is no Linux. */
 function readListeners(port: number, host: string): number[] {
   const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
   return lines.flatMap((line) => {
@@ -52,10 +55,10 @@ function readListeners(port: number, host: string): number[] {
   });
 }
 
-const ALL = ['0.0.0.0', '::'];
+/** Where a connection to all addresses leads. */
+const HERE: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
-const accepts = (address: string, host: string): boolean =>
-  ALL.includes(address) || address === host || (host === 'localhost' && isLoopback(address));
+const accepts = (address: string, host: string): boolean => address in HERE || address === host;
 
 /** The kernel prints words of four bytes in the order of the processor, which is the reverse one on common ones. */
 function readAddress(hex: string): string {

@@ -51,7 +51,7 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 }
 
 async function checkToken(url: string, token: string): Promise<void> {
-  checkListener(url, environment());
+  await checkListener(url, environment());
   // a token that is not known there is told now, and not by the next command
   await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof NotKnownError ? new CommandError(error.reason) : error;

@@ -30,7 +30,7 @@ export const secretPath = (env: Site['env'], name: string): string => placeOf(en
  * Reread for each request.
  * @throws LibraryError POLICY
  */
-export async function checkHost(secret: string, { hostname, host }: URL): Promise<void> {
+export async function checkHost(secret: string, { hostname, port, protocol }: URL): Promise<void> {
   const file = `${secret}${HOSTS}`;
   let listed: string[];
   try {
@@ -39,6 +39,7 @@ export async function checkHost(secret: string, { hostname, host }: URL): Promis
     const problem = `the hosts that may get ${secret} cannot be read from ${file}: ${messageOf(error)}`;
     throw new LibraryError('POLICY', problem, { cause: error });
   }
+  const host = `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;
   if (listed.includes(hostname) || listed.includes(host)) return;
   throw new LibraryError('POLICY', `${file} does not list ${quote(host)}, so ${secret} is not sent there`);
 }
